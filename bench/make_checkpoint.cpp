@@ -1,0 +1,168 @@
+// Writes a checkpoint that torch.load opens, shaped like a language model or uniform, of any size.
+//
+//   make_checkpoint model.pt                                  about 1 GiB of float16
+//   make_checkpoint small.pt --layers 2 --hidden 256 --vocab 1000 --dtype bfloat16
+//   make_checkpoint many.pt --count 8192 --shape 512x256
+//
+// Equal arguments give equal bytes, but for the archive's top folder, which is the file's name.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "bench/archive_writer.hpp"
+#include "bench/model_shape.hpp"
+#include "bench/pickle_writer.hpp"
+#include "weightmap/dtype.hpp"
+
+namespace weightmap::bench {
+namespace {
+
+struct Arguments {
+  std::string output;
+  ModelSize model;
+  std::size_t count = 0;  // 0: a language model
+  std::string shape = "4x4";
+  std::string dtype = "float16";
+};
+
+// 64 random bits, then `keep` and `set`: small finite numbers for floating point types, 0 and 1
+// for bool.
+struct Pattern {
+  std::uint64_t keep;
+  std::uint64_t set;
+};
+
+Pattern pattern_of(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+    case DType::complex128:
+      return {0x800FFFFFFFFFFFFF, 0x3FA0000000000000};
+    case DType::float32:
+    case DType::complex64:
+      return {0x807FFFFF807FFFFF, 0x3D0000003D000000};
+    case DType::float16:
+      return {0x83FF83FF83FF83FF, 0x2800280028002800};
+    case DType::bfloat16:
+      return {0x807F807F807F807F, 0x3D003D003D003D00};
+    case DType::boolean:
+      return {0x0101010101010101, 0};
+    default:
+      return {~std::uint64_t{0}, 0};
+  }
+}
+
+// Deterministic noise, about as fast as memory. One state a storage, so that each has its own
+// bytes.
+class Noise {
+ public:
+  Noise(Pattern pattern, std::uint64_t seed)
+      : pattern_(pattern), state_(seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) {}
+
+  void operator()(std::span<std::byte> out) {
+    for (std::size_t at = 0; at < out.size(); at += 8) {
+      const std::uint64_t word = (next() & pattern_.keep) | pattern_.set;
+      std::memcpy(out.data() + at, &word, std::min<std::size_t>(8, out.size() - at));
+    }
+  }
+
+ private:
+  std::uint64_t next() {  // xorshift64
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+  }
+
+  Pattern pattern_;
+  std::uint64_t state_;
+};
+
+// "512x256", "8", "" for scalars. Throws CLI::ValidationError otherwise.
+std::vector<std::int64_t> parse_shape(const std::string& text) {
+  std::vector<std::int64_t> shape;
+  for (const std::string& size : CLI::detail::split(text, 'x')) {
+    const bool number =
+        !size.empty() && size.size() < 10 && size.find_first_not_of("0123456789") == size.npos;
+    if (!number && !text.empty()) throw CLI::ValidationError("--shape", "must be like 512x256");
+    if (number) shape.push_back(std::stoll(size));
+  }
+  return shape;
+}
+
+DType parse_dtype(const std::string& text) {
+  const std::optional<DType> dtype = dtype_from_string(text);
+  if (!dtype || storage_class(*dtype).empty())
+    throw CLI::ValidationError("--dtype", "must be a type that torch.save has a storage class for");
+  return *dtype;
+}
+
+std::string pickle_of(const std::vector<TensorShape>& tensors, DType dtype) {
+  StateDictPickle pickle(tensors.size(), dtype);
+  for (const TensorShape& tensor : tensors) pickle.add(tensor.name, tensor.shape);
+  const std::vector<std::byte> bytes = std::move(pickle).finish();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The records in torch's order.
+Result<void> write(std::FILE* file, const std::string& path,
+                   const std::vector<TensorShape>& tensors, DType dtype) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  ArchiveWriter archive(file, stem.empty() ? "archive" : stem);
+  archive.record("data.pkl", pickle_of(tensors, dtype));
+  archive.record(".format_version", "1");
+  archive.record(".storage_alignment", "64");
+  archive.record("byteorder", std::endian::native == std::endian::little ? "little" : "big");
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    archive.record("data/" + std::to_string(i),
+                   static_cast<std::uint64_t>(numel(tensors[i])) * element_size(dtype),
+                   Noise(pattern_of(dtype), i));
+  archive.record("version", "3\n");
+  archive.record(".data/serialization_id", std::string(40, '0'));
+  return archive.finish();
+}
+
+int run(const Arguments& arguments) {
+  const DType dtype = parse_dtype(arguments.dtype);
+  const std::vector<TensorShape> tensors =
+      arguments.count > 0 ? uniform(arguments.count, parse_shape(arguments.shape))
+                          : language_model(arguments.model);
+  std::FILE* file = std::fopen(arguments.output.c_str(), "wbe");
+  if (file == nullptr) {
+    std::cerr << "make_checkpoint: " << arguments.output << ": " << std::strerror(errno) << '\n';
+    return 1;
+  }
+  if (const Result<void> written = write(file, arguments.output, tensors, dtype); !written) {
+    std::cerr << "make_checkpoint: " << arguments.output << ": " << to_string(written.error())
+              << '\n';
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weightmap::bench
+
+int main(int argc, char** argv) {
+  weightmap::bench::Arguments arguments;
+  CLI::App app("Writes a checkpoint shaped like a language model.", "make_checkpoint");
+  app.add_option("OUT", arguments.output, "The file to write")->required()->type_name("");
+  const auto at_least = [](std::int64_t low) { return CLI::Range(low, std::int64_t{1} << 30); };
+  app.add_option("--layers", arguments.model.layers, "Layers")->check(at_least(0));
+  app.add_option("--hidden", arguments.model.hidden, "Hidden size")->check(at_least(1));
+  app.add_option("--vocab", arguments.model.vocabulary, "Vocabulary")->check(at_least(1));
+  app.add_option("--count", arguments.count, "This many equal tensors instead of a model");
+  app.add_option("--shape", arguments.shape, "Their shape, e.g. 512x256");
+  app.add_option("--dtype", arguments.dtype, "Element type, e.g. bfloat16");
+  try {
+    app.parse(argc, argv);
+    return weightmap::bench::run(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+}

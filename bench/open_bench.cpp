@@ -1,0 +1,93 @@
+// Opening and looking up, inside one process (Google Benchmark).
+//
+//   open_bench --files=DIR [Google Benchmark options]
+//
+// DIR holds tensors_10.pt, tensors_1000.pt, ... as scripts/bench makes them. BM_Open shows where the
+// time goes when all memory is warm; what a fresh process pays is measured by open_once.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "weightmap/checkpoint.hpp"
+
+namespace {
+
+std::uint64_t allocations = 0;
+
+std::string directory;
+
+std::string file_of(std::int64_t tensors) {
+  return directory + "/tensors_" + std::to_string(tensors) + ".pt";
+}
+
+void open(benchmark::State& state) {
+  const std::string path = file_of(state.range(0));
+  double directory_ns = 0, pickle_ns = 0, catalog_ns = 0, mapping_ns = 0;
+  for (auto _ : state) {
+    const auto checkpoint = weightmap::Checkpoint::open(path);
+    if (!checkpoint) {
+      state.SkipWithError(to_string(checkpoint.error()).c_str());
+      return;
+    }
+    directory_ns += static_cast<double>(checkpoint->stats().directory.count());
+    pickle_ns += static_cast<double>(checkpoint->stats().pickle.count());
+    catalog_ns += static_cast<double>(checkpoint->stats().catalog.count());
+    mapping_ns += static_cast<double>(checkpoint->stats().mapping.count());
+  }
+  const auto per_tensor = static_cast<double>(state.iterations() * state.range(0));
+  state.counters["directory_ns/t"] = directory_ns / per_tensor;
+  state.counters["pickle_ns/t"] = pickle_ns / per_tensor;
+  state.counters["catalog_ns/t"] = catalog_ns / per_tensor;
+  state.counters["mapping_ns/t"] = mapping_ns / per_tensor;
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+// Names in random order, as text of the caller's own: a lookup hashes it, probes and compares.
+void find(benchmark::State& state) {
+  const auto checkpoint = weightmap::Checkpoint::open(file_of(state.range(0)));
+  if (!checkpoint) {
+    state.SkipWithError(to_string(checkpoint.error()).c_str());
+    return;
+  }
+  std::vector<std::string> names;
+  for (const weightmap::NamedTensor& tensor : checkpoint->tensors())
+    names.emplace_back(tensor.name);
+  std::shuffle(names.begin(), names.end(), std::mt19937(1));
+  std::size_t next = 0;
+  const std::uint64_t before = allocations;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(checkpoint->find(names[next]));
+    if (++next == names.size()) next = 0;
+  }
+  state.counters["allocations"] = static_cast<double>(allocations - before);
+}
+
+}  // namespace
+
+// Counts what find() allocates, which is nothing.
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+BENCHMARK(open)->Arg(10)->Arg(1000)->Arg(10000)->Arg(100000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(find)->Arg(10)->Arg(1000)->Arg(10000)->Arg(100000);
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  constexpr std::string_view option = "--files=";
+  if (argc != 2 || !std::string_view(argv[1]).starts_with(option)) {
+    std::fprintf(stderr, "usage: open_bench --files=DIR [Google Benchmark options]\n");
+    return 2;
+  }
+  directory = std::string_view(argv[1]).substr(option.size());
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

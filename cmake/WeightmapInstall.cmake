@@ -1,0 +1,57 @@
+# The installed library: headers, an exported target, a CMake package and a pkg-config file.
+
+include(CMakePackageConfigHelpers)
+
+install(TARGETS weightmap EXPORT weightmapTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weightmap
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+
+set(weightmap_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weightmap)
+install(EXPORT weightmapTargets NAMESPACE weightmap:: DESTINATION ${weightmap_package_dir})
+
+# A shared library brings its own dependencies; a static one leaves them to the final link.
+if(BUILD_SHARED_LIBS)
+  set(WEIGHTMAP_IS_STATIC OFF)
+  set(weightmap_pc_private "")
+else()
+  set(WEIGHTMAP_IS_STATIC ON)
+  set(weightmap_pc_private "Requires.private: libdeflate libisal\nLibs.private: -lstdc++ -pthread\n")
+endif()
+configure_package_config_file(
+  ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/weightmapConfig.cmake
+  INSTALL_DESTINATION ${weightmap_package_dir})
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/weightmapConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/weightmapConfig.cmake
+  ${PROJECT_BINARY_DIR}/weightmapConfigVersion.cmake
+  DESTINATION ${weightmap_package_dir})
+
+# Relative to the .pc file, so that an install tree may be moved; absolute where the library folder
+# is outside the prefix.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(weightmap_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH weightmap_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" weightmap_up "${weightmap_up}")
+  set(weightmap_pc_prefix "\${pcfiledir}/${weightmap_up}")
+endif()
+foreach(dir LIBDIR INCLUDEDIR)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(weightmap_pc_${dir} "${CMAKE_INSTALL_${dir}}")
+  else()
+    set(weightmap_pc_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+  endif()
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/weightmap.pc.in ${PROJECT_BINARY_DIR}/weightmap.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weightmap.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET weightmap_tool)
+  install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,30 @@
+# One OBJECT library per module, so that a module's tests link that module and what stands above it
+# in the layer table (docs/architecture.md), and a wrong edge does not link.
+
+function(weightmap_compile_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+  if(WEIGHTMAP_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(WEIGHTMAP_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${WEIGHTMAP_SANITIZE}
+                                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${WEIGHTMAP_SANITIZE})
+  endif()
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+# weightmap_module(<name> SOURCES ... USES <modules and imported targets>)
+function(weightmap_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
+  set(target weightmap_${name})
+  add_library(${target} OBJECT ${ARG_SOURCES})
+  weightmap_compile_options(${target})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PUBLIC ${ARG_USES})
+endfunction()

@@ -1,0 +1,210 @@
+// An opened checkpoint: one read-only mapping of the whole file and one frozen table of its tensors.
+//
+//   auto checkpoint = weightmap::Checkpoint::open("model.pt");
+//   if (!checkpoint) return fail(checkpoint.error());
+//   std::optional<weightmap::TensorView> w = checkpoint->find("layers.0.attn.wq.weight");
+//
+// Nothing in the file is executed: the pickle is run by a machine that builds values and calls
+// nothing. Metadata is read with pread into private memory and proven once; the mapping serves
+// tensor bytes only. After open() nothing is parsed again: find() is a hash and a small copy, with
+// no allocation, no lock and no system call.
+//
+// Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
+// it is fine. For a longer life hold a std::shared_ptr<const Checkpoint>. All const members are
+// thread-safe. If another process truncates or overwrites the file, mapped bytes change or reading
+// them raises SIGBUS: replace checkpoints by rename, never in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/export.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+#include "weightmap/tensor_view.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap {
+
+// One step of the way from the root of the pickle to a tensor: a string key, or an integer (a list
+// or tuple index, or an integer key).
+class WEIGHTMAP_API PathPart {
+ public:
+  PathPart(std::string_view key) noexcept : text_(key) {}
+  PathPart(const char* key) noexcept : text_(key) {}
+  PathPart(const std::string& key) noexcept : text_(key) {}
+  PathPart(std::int64_t index) noexcept : index_(index), is_integer_(true) {}
+  PathPart(int index) noexcept : PathPart(static_cast<std::int64_t>(index)) {}
+
+  bool is_integer() const noexcept { return is_integer_; }
+  std::int64_t integer() const noexcept { return index_; }   // 0 for a key
+  std::string_view key() const noexcept { return text_; }    // empty for an integer
+
+  friend bool operator==(const PathPart& a, const PathPart& b) noexcept = default;
+
+ private:
+  std::string_view text_;
+  std::int64_t index_ = 0;
+  bool is_integer_ = false;
+};
+
+// What the checkpoint says about one tensor, beside its bytes. `name` is the path joined by dots.
+struct NamedTensor {
+  std::string_view name;
+  TensorView view;
+  std::string_view storage;       // key of the storage: "0" for data/0
+  std::int64_t storage_offset;    // of the first element in the storage, in elements
+  std::uint64_t file_offset;      // of the first element in the file, in bytes
+  std::string_view location;      // where it was when saved: "cpu", "cuda:0"
+  bool requires_grad;
+  bool is_parameter;              // saved as torch.nn.Parameter
+  std::size_t index;              // position in Checkpoint::tensors()
+};
+
+struct NamedStorage {
+  std::string_view key;
+  std::uint64_t payload_offset;   // absolute
+  std::uint64_t nbytes;           // of the record
+  std::uint32_t crc32;            // 0 with nbytes > 0: not computed by the writer
+};
+
+// What kind of file this is; the fields of `weightmap info`.
+struct CheckpointInfo {
+  std::string_view format;                        // "torch_zip"
+  std::uint64_t version = 0;                      // of the `version` record
+  std::optional<std::string> format_version;      // of `.format_version`; absent before torch 2.7
+  std::string_view byteorder;                     // "little" or "big"
+  bool byteorder_assumed = false;                 // the file does not say; options decided
+  std::uint64_t storage_alignment = 64;           // bytes
+  std::uint64_t tensors = 0;
+  std::uint64_t storages = 0;
+  std::uint64_t tensor_bytes = 0;                 // sum of nbytes over all tensors (views of one storage count each)
+  std::uint64_t file_bytes = 0;
+  std::uint64_t pickle_bytes = 0;
+  Sharing sharing = Sharing::shared;              // as mapped, after any fallback
+  bool sharing_fell_back = false;                 // the file system refused MAP_SHARED
+  bool writable = false;
+};
+
+class WEIGHTMAP_API Checkpoint {
+ public:
+  static Result<Checkpoint> open(const std::filesystem::path& path,
+                                 const OpenOptions& options = {});
+
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  // All tensors, in file order; the range computes each NamedTensor on the way.
+  class TensorRange;
+  TensorRange tensors() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void tensors() const&& = delete;  // would dangle
+
+  // The tensor of this name. nullopt if there is none, or if two tensors have this joined name
+  // ({"a.b": t, "a": {"b": u}}); get() tells the two apart.
+  std::optional<TensorView> find(std::string_view name) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void find(std::string_view) const&& = delete;
+  // The same with an error that says why not: for an ambiguous name, with both paths.
+  Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
+  void get(std::string_view) const&& = delete;
+  // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
+  std::optional<TensorView> find_path(std::span<const PathPart> path) const&
+      WEIGHTMAP_LIFETIMEBOUND;
+  std::optional<TensorView> find_path(std::initializer_list<PathPart> path) const&
+      WEIGHTMAP_LIFETIMEBOUND {
+    return find_path(std::span<const PathPart>(path.begin(), path.size()));
+  }
+  void find_path(std::span<const PathPart>) const&& = delete;
+  void find_path(std::initializer_list<PathPart>) const&& = delete;
+  // The path of tensors()[index].
+  std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
+  void path(std::size_t) const&& = delete;
+
+  // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
+  Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void root() const&& = delete;
+
+  std::size_t storage_count() const noexcept;
+  // Precondition: index < storage_count().
+  NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void storage(std::size_t) const&& = delete;
+
+  const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void info() const&& = delete;
+  const OpenStats& stats() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void stats() const&& = delete;
+
+  // The whole file as mapped.
+  std::span<const std::byte> mapping() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void mapping() const&& = delete;
+  // The bytes of `view`, a view of this checkpoint, for writing. Fails with invalid_argument unless
+  // it was opened writable; with Sharing::shared the writes reach the file.
+  Result<std::span<std::byte>> writable_bytes(const TensorView& view) &;
+  void writable_bytes(const TensorView&) && = delete;
+
+  // Compares every storage offset with the record's local header. One small read a record.
+  Result<void> verify_headers() const;
+  // Reads every storage with pread and compares its CRC-32; answers how many storages had none (CRC
+  // 0: the writer did not compute it). `progress` gets the bytes done and the bytes in all.
+  struct CrcReport {
+    std::uint64_t storages_checked = 0;
+    std::uint64_t storages_without_crc = 0;
+    std::uint64_t bytes = 0;
+    std::vector<Error> faults;  // one for each storage that differs, or could not be read
+  };
+  CrcReport verify_crc(
+      const std::function<void(std::uint64_t, std::uint64_t)>& progress = {}) const;
+
+ private:
+  struct State;
+  class Opener;
+  explicit Checkpoint(std::unique_ptr<State> state) noexcept;
+  NamedTensor tensor_at(std::size_t index) const noexcept;
+  std::unique_ptr<State> state_;
+};
+
+class Checkpoint::TensorRange {
+ public:
+  class Iterator {
+   public:
+    using value_type = NamedTensor;
+    using difference_type = std::ptrdiff_t;
+    NamedTensor operator*() const noexcept { return owner_->tensor_at(index_); }
+    Iterator& operator++() noexcept {
+      ++index_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const noexcept { return index_ == other.index_; }
+
+   private:
+    friend class TensorRange;
+    Iterator(const Checkpoint* owner, std::size_t index) noexcept : owner_(owner), index_(index) {}
+    const Checkpoint* owner_;
+    std::size_t index_;
+  };
+
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  // Precondition: index < size().
+  NamedTensor operator[](std::size_t index) const noexcept { return owner_->tensor_at(index); }
+  Iterator begin() const noexcept { return {owner_, 0}; }
+  Iterator end() const noexcept { return {owner_, size_}; }
+
+ private:
+  friend class Checkpoint;
+  TensorRange(const Checkpoint* owner, std::size_t size) noexcept : owner_(owner), size_(size) {}
+  const Checkpoint* owner_;
+  std::size_t size_;
+};
+
+}  // namespace weightmap

@@ -1,0 +1,45 @@
+// How failure is said: a code for the program, a sentence for the person, a place in the file.
+//
+// A bad file is a normal answer, so every function that can meet one returns a Result (result.hpp)
+// and none of them throws for it. Only std::bad_alloc passes through as an exception.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "weightmap/export.hpp"
+
+namespace weightmap {
+
+// Grouped by what the caller can do next, not by cause.
+enum class ErrorCode : std::uint8_t {
+  io,                // the operating system said no: missing, unreadable, disk error; try again or fix
+  not_a_checkpoint,  // the file is something else (the message names it where it can)
+  corrupt,           // the file contradicts itself or ends early; fetch it again
+  unsupported,       // a valid file that asks for something this version does not do
+  unsafe_pickle,     // the pickle asks for something that only running code could answer
+  limit_exceeded,    // a bound in OpenOptions::limits was reached; raise it if the file is trusted
+  invalid_argument,  // the call itself is wrong: no such tensor, wrong dtype, index out of range
+};
+
+// "io", "not_a_checkpoint", ...: the stable spelling used in JSON output.
+WEIGHTMAP_API std::string_view to_string(ErrorCode code) noexcept;
+
+struct Error {
+  static constexpr std::uint64_t no_offset = ~std::uint64_t{0};
+
+  ErrorCode code = ErrorCode::io;
+  // One sentence: which record or tensor, which field, what was expected, what was found. Text that
+  // came from the file is escaped and cut, so it is safe to print on a terminal or put in a log.
+  std::string message;
+  // First byte of the file that made us stop, or no_offset when no single byte is to blame.
+  std::uint64_t file_offset = no_offset;
+  // The path as the caller gave it, escaped; empty where no file was involved.
+  std::string file;
+};
+
+// "model.pt: message (at byte 4096)": the line that the command line tool prints.
+WEIGHTMAP_API std::string to_string(const Error& error);
+
+}  // namespace weightmap

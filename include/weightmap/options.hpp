@@ -1,0 +1,72 @@
+// What open() may be told. docs/options.md is the same as a table.
+//
+// Every field is optional: what a call leaves unset is taken from the environment variable named
+// beside it, and what that leaves unset from the built-in default. So a call overrides the
+// environment, field by field. The environment is read at each open (getenv: do not call setenv in
+// another thread meanwhile).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// MAP_SHARED or MAP_PRIVATE. With writable == false both are read-only and both share the page
+// cache between processes; they differ when writable: `shared` writes reach the file, `private_`
+// writes stay in this process (copy on write, page by page).
+enum class Sharing : std::uint8_t { shared, private_ };
+
+// What is proven before a view is handed out. Each level includes the one before.
+enum class Verify : std::uint8_t {
+  chain,    // every calculated offset against the central directory and its neighbours; no reads
+  headers,  // ... and against the record's local header, one small read a record
+  crc,      // ... and every stored byte against its CRC-32 (reads the whole file)
+};
+
+// Byte order assumed for a file that has no `byteorder` record (torch before 2.1).
+enum class ByteOrder : std::uint8_t { little, big, native };
+
+// Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
+struct Limits {
+  std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
+  std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
+  std::uint64_t record_bytes = std::uint64_t{1} << 28;     // a deflated record, inflated
+  std::uint64_t base_memory = std::uint64_t{64} << 20;     // value tree: base + 6 x data.pkl bytes
+  std::uint32_t depth = 1000;                              // nesting of containers
+  std::uint32_t tensors = 1u << 24;                        // entries of the catalog
+  std::uint32_t rank = 64;                                 // dimensions of one tensor
+};
+
+struct OpenOptions {
+  std::optional<Sharing> sharing;               // WEIGHTMAP_SHARING=shared|private; shared
+  std::optional<bool> writable;                 // WEIGHTMAP_WRITABLE=0|1; 0
+  std::optional<Verify> verify;                 // WEIGHTMAP_VERIFY=chain|headers|crc; chain
+  std::optional<ByteOrder> missing_byte_order;  // WEIGHTMAP_BYTEORDER=little|big|native; little
+  std::optional<bool> populate;    // WEIGHTMAP_POPULATE=0|1; 0: MAP_POPULATE, fault all pages now
+  std::optional<bool> no_reserve;  // WEIGHTMAP_NORESERVE=0|1; 0: MAP_NORESERVE, no swap accounting
+  std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: MAP_LOCKED, needs RLIMIT_MEMLOCK
+  std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
+  Limits limits;
+  // Called once at the end of an open with one line of facts, and once if the file system refused
+  // MAP_SHARED. The library itself never prints.
+  std::function<void(std::string_view)> log;
+};
+
+// The options an open without any would use: all fields set, environment applied. Fails with
+// invalid_argument if a variable holds something else than the words above. Change what you like
+// and pass it to each open.
+WEIGHTMAP_API Result<OpenOptions> default_open_options();
+
+// `options` with every unset field filled in as described at the top.
+WEIGHTMAP_API Result<OpenOptions> with_defaults(OpenOptions options);
+
+WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;        // "shared", "private"
+WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;          // "chain", ...
+WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;   // "little", ...
+
+}  // namespace weightmap

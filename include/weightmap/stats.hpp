@@ -1,0 +1,49 @@
+// What an open did, counted.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "weightmap/export.hpp"
+
+namespace weightmap {
+
+// How the payload offset of a storage was found; see docs/offsets.md.
+enum class OffsetStrategy : std::uint8_t {
+  none,        // the file has no storages
+  calculated,  // data/0's local header once, then a prefix sum proven by the central directory
+  directory,   // the directory's header offset and the padding rule, proven by the neighbour
+  headers,     // the record's own local header
+};
+// "none", "calculated", "directory", "headers".
+WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;
+
+struct OpenStats {
+  // The weakest strategy that any storage needed.
+  OffsetStrategy strategy = OffsetStrategy::none;
+  std::uint64_t storages_calculated = 0;
+  std::uint64_t storages_by_directory = 0;
+  std::uint64_t storages_by_header = 0;
+
+  // Local file headers read to find a payload. Reads made only to verify are counted below.
+  std::uint64_t local_headers_read = 0;
+  std::uint64_t local_headers_verified = 0;
+  // References to a storage whose offset was already in the cache (tied weights, views).
+  std::uint64_t cache_hits = 0;
+
+  // pread calls for metadata, and the bytes they brought; without those made to verify.
+  std::uint64_t reads = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t verify_reads = 0;
+  std::uint64_t verify_bytes_read = 0;
+
+  // Wall clock of the whole open and of its stages.
+  std::chrono::nanoseconds total{};
+  std::chrono::nanoseconds directory{};  // find and parse the central directory
+  std::chrono::nanoseconds pickle{};     // read and run data.pkl
+  std::chrono::nanoseconds catalog{};    // tensors, offsets, catalog and name index
+  std::chrono::nanoseconds mapping{};    // mmap and madvise
+};
+
+}  // namespace weightmap

@@ -1,0 +1,143 @@
+// A borrowed, read-only window onto one tensor inside a mapped checkpoint.
+//
+// Trivially copyable; owns nothing. Valid until the Checkpoint it came from is destroyed (moving the
+// Checkpoint is fine). All members are const and may be called from any thread. Reading the bytes
+// may fault pages in from disk; if another process truncates the file under the mapping, that read
+// raises SIGBUS, as with any mapping.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "weightmap/dtype.hpp"
+#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// Whether the elements of `dtype` may be read as the C++ type T. Beside the exact matches, unsigned
+// integers may read the raw bits of types that C++20 has no name for: std::uint8_t of bool (which
+// may hold bytes other than 0 and 1, so never as C++ bool), float8 and packed types; std::uint16_t
+// of float16 and bfloat16; std::uint32_t of complex32.
+template <class T>
+constexpr bool reads_as(DType dtype) noexcept;
+
+class WEIGHTMAP_API TensorView {
+ public:
+  // Slices carry their own shape, so there is a bound on the rank that can be sliced.
+  static constexpr std::size_t max_slice_rank = 8;
+
+  DType dtype() const noexcept { return dtype_; }
+  std::size_t rank() const noexcept { return rank_; }
+
+  // Elements along each dimension, outermost first. Empty for a scalar.
+  std::span<const std::int64_t> shape() const& noexcept WEIGHTMAP_LIFETIMEBOUND {
+    return {dims(), rank_};
+  }
+  // Distance between neighbours along each dimension, in elements, as stored in the checkpoint.
+  std::span<const std::int64_t> strides() const& noexcept WEIGHTMAP_LIFETIMEBOUND {
+    return {dims() + rank_, rank_};
+  }
+  void shape() const&& = delete;    // would dangle
+  void strides() const&& = delete;  // would dangle
+
+  // Product of the shape; 1 for a scalar, 0 if any dimension is empty.
+  std::uint64_t numel() const noexcept;
+  // numel() elements in bytes; what copy_to() needs. An expanded tensor (stride 0) reports more
+  // bytes here than it occupies in the file.
+  std::uint64_t nbytes() const noexcept { return numel() * element_size(dtype_); }
+
+  // The first element, or nullptr if the tensor is empty or is_foreign_byte_order().
+  const std::byte* data() const noexcept { return data_; }
+  // The bytes from the first to the last element that the strides reach: all of the tensor, and,
+  // if it is not contiguous, what lies between. Empty where data() is nullptr.
+  std::span<const std::byte> bytes() const noexcept { return {data_, data_ ? extent_ : 0}; }
+
+  // Row-major without gaps; dimensions of size 1 do not matter.
+  bool is_contiguous() const noexcept;
+  // The file's byte order is not this machine's. Then data() is nullptr and only copy_to(), which
+  // swaps, gives out elements.
+  bool is_foreign_byte_order() const noexcept { return (flags_ & foreign_order) != 0; }
+  // torch's lazy conjugate and negative bits: the stored values are the conjugate (the negative) of
+  // the tensor's. as() and copy_to() give stored values, so they refuse where one of these is set.
+  bool is_conjugate() const noexcept { return (flags_ & conjugate) != 0; }
+  bool is_negative() const noexcept { return (flags_ & negative) != 0; }
+
+  // The elements as a span of numel() T. Fails with invalid_argument if the dtype does not read as
+  // T, if the tensor is not contiguous, if the address is not aligned for T, or with unsupported if
+  // the byte order is foreign or a lazy bit is set.
+  template <class T>
+  Result<std::span<const T>> as() const;
+
+  // Elements [start, start + length) along `dim`. Shares the bytes. Fails with invalid_argument if
+  // out of range, or if rank() > max_slice_rank.
+  Result<TensorView> narrow(std::size_t dim, std::int64_t start, std::int64_t length) const;
+  // Element `index` along `dim`, which disappears from the shape. Shares the bytes.
+  Result<TensorView> select(std::size_t dim, std::int64_t index) const;
+
+  // Writes all elements row-major and in this machine's byte order to `out`, which must be exactly
+  // nbytes() long. The only way to read a file of foreign byte order.
+  Result<void> copy_to(std::span<std::byte> out) const;
+
+  // For those who build views: the catalog and tests. `shape_and_strides` points to 2 * rank values
+  // that outlive the view; `extent` is in bytes. `first` is the first element even when the byte
+  // order is foreign.
+  enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4 };
+  TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
+             const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
+
+ private:
+  const std::int64_t* dims() const noexcept { return borrowed_dims_ ? borrowed_dims_ : own_dims_; }
+  Result<void> check_readable_as(bool dtype_matches, std::size_t alignment,
+                                 std::string_view type) const;
+  Result<TensorView> sliceable(std::size_t dim) const;
+  void advance(std::int64_t elements) noexcept;
+
+  const std::byte* data_;          // nullptr if empty or foreign
+  const std::byte* first_;         // first element whatever the byte order; nullptr if empty
+  std::uint64_t extent_;           // bytes reached by the strides
+  const std::int64_t* borrowed_dims_;  // shape then strides, in the catalog; nullptr once sliced
+  DType dtype_;
+  std::uint8_t rank_;
+  std::uint8_t flags_;
+  std::int64_t own_dims_[2 * max_slice_rank];  // shape then strides of a slice
+};
+static_assert(std::is_trivially_copyable_v<TensorView>);
+
+template <class T>
+constexpr bool reads_as(DType dtype) noexcept {
+  using enum DType;
+  if constexpr (std::is_same_v<T, float>) return dtype == float32;
+  else if constexpr (std::is_same_v<T, double>) return dtype == float64;
+  else if constexpr (std::is_same_v<T, std::complex<float>>) return dtype == complex64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>) return dtype == complex128;
+  else if constexpr (std::is_same_v<T, std::int64_t>) return dtype == int64;
+  else if constexpr (std::is_same_v<T, std::int32_t>) return dtype == int32 || dtype == qint32;
+  else if constexpr (std::is_same_v<T, std::int16_t>) return dtype == int16;
+  else if constexpr (std::is_same_v<T, std::int8_t>) return dtype == int8 || dtype == qint8;
+  else if constexpr (std::is_same_v<T, std::uint64_t>) return dtype == uint64;
+  else if constexpr (std::is_same_v<T, std::uint32_t>) return dtype == uint32 || dtype == complex32;
+  else if constexpr (std::is_same_v<T, std::uint16_t>)
+    return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16;
+  else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>)
+    return element_size(dtype) == 1 && dtype != int8 && dtype != qint8;
+  else
+    static_assert(!sizeof(T), "no checkpoint dtype reads as this C++ type");
+}
+
+template <class T>
+Result<std::span<const T>> TensorView::as() const {
+  constexpr std::string_view kind = std::is_floating_point_v<T> ? "floating point"
+                                    : std::is_signed_v<T>       ? "signed integer"
+                                    : std::is_unsigned_v<T>     ? "unsigned integer"
+                                                                : "other";
+  if (Result<void> ok = check_readable_as(reads_as<T>(dtype_), alignof(T), kind); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return std::span<const T>(reinterpret_cast<const T*>(data_), numel());
+}
+
+}  // namespace weightmap

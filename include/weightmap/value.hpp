@@ -1,0 +1,153 @@
+// The value tree of a pickle: what the file says, as plain data. Nothing was called to make it.
+//
+// A Value is a small cursor into a tree that the Checkpoint owns; copy it freely, use it from any
+// thread, not after the Checkpoint is destroyed. Strings point into the tree. Values may be shared
+// (the same list reached by two paths) and a hostile file may contain cycles, so bound every walk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "weightmap/export.hpp"
+
+namespace weightmap {
+
+namespace pickle {
+class Tree;
+struct Cell {  // 16 bytes; see runtime/pickle/tree.hpp for what the fields mean per kind
+  std::uint8_t kind = 0;
+  std::uint8_t part = 0;
+  std::uint16_t depth = 0;
+  std::uint32_t count = 0;
+  std::uint64_t payload = 0;
+};
+}  // namespace pickle
+
+class WEIGHTMAP_API Value {
+ public:
+  enum class Kind : std::uint8_t {
+    none,
+    boolean,
+    integer,        // fits 64 bits
+    big_integer,    // does not
+    real,
+    string,         // UTF-8; lone surrogates are possible ("surrogatepass")
+    bytes,
+    tuple,
+    list,
+    dict,
+    set,
+    global,         // a name such as torch.float32 or collections.OrderedDict; never looked up
+    object,         // callable(*arguments) that was not called, with the items and the state that
+                    // the pickle wanted to give it: OrderedDict, tensors, instances of any class
+    persistent_id,  // a reference to something outside the pickle, here a storage
+  };
+
+  Kind kind() const noexcept;
+  bool is_none() const noexcept { return kind() == Kind::none; }
+
+  // nullopt if the value is of another kind.
+  std::optional<bool> boolean() const noexcept;
+  std::optional<std::int64_t> integer() const noexcept;
+  std::optional<double> real() const noexcept;
+  std::optional<std::string_view> string() const noexcept;
+  std::optional<std::span<const std::byte>> bytes() const noexcept;
+  // Little-endian two's complement, as in the pickle.
+  std::optional<std::span<const std::byte>> big_integer() const noexcept;
+
+  // tuple, list, set, object: number of elements. dict: 0.
+  std::size_t size() const noexcept;
+  // dict, object: number of key/value pairs (duplicates included). Others: 0.
+  std::size_t item_count() const noexcept;
+
+  // Walks elements (of tuple, list, set, object) or items (of dict, object) in file order.
+  // Constant time a step.
+  class Iterator;
+  class ItemIterator;
+  template <class I>
+  struct Range {
+    I first;
+    I last;
+    I begin() const noexcept { return first; }
+    I end() const noexcept { return last; }
+  };
+  Range<Iterator> elements() const noexcept;
+  Range<ItemIterator> items() const noexcept;
+
+  // Element `index`; constant time for a tuple. Precondition: index < size().
+  Value operator[](std::size_t index) const noexcept;
+  // The value of the last item with this string key; linear. nullopt if there is none.
+  std::optional<Value> find(std::string_view key) const noexcept;
+
+  // global: "torch._utils" and "_rebuild_tensor_v2". Others: empty.
+  std::string_view module() const noexcept;
+  std::string_view name() const noexcept;
+
+  // object: what would have been called, with what, and the state that BUILD would have set. For an
+  // object made by NEWOBJ the callable is the class. Others: none.
+  Value callable() const noexcept;
+  Value arguments() const noexcept;
+  std::optional<Value> state() const noexcept;
+  // object: made by NEWOBJ, not by REDUCE.
+  bool is_new_object() const noexcept;
+
+  // persistent_id: the id, for a storage the tuple ("storage", type, key, location, numel).
+  Value persistent_id() const noexcept;
+
+  // The same node: two values that are one object in the pickle (a list reached twice) are equal.
+  bool is_same_as(const Value& other) const noexcept {
+    return tree_ == other.tree_ && cell_.kind == other.cell_.kind &&
+           cell_.part == other.cell_.part && cell_.payload == other.cell_.payload;
+  }
+
+  // For the library: runtime/pickle builds values, runtime/torch takes them apart.
+  Value(const pickle::Tree* tree, pickle::Cell cell) noexcept : tree_(tree), cell_(cell) {}
+  const pickle::Cell& cell() const noexcept { return cell_; }
+  const pickle::Tree* tree() const noexcept { return tree_; }
+
+ private:
+  const pickle::Tree* tree_;
+  pickle::Cell cell_;
+};
+
+// "dict", "string", ...
+WEIGHTMAP_API std::string_view to_string(Value::Kind kind) noexcept;
+
+class WEIGHTMAP_API Value::Iterator {
+ public:
+  using value_type = Value;
+  using difference_type = std::ptrdiff_t;
+  Value operator*() const noexcept;
+  Iterator& operator++() noexcept;
+  bool operator==(const Iterator& other) const noexcept { return left_ == other.left_; }
+
+ private:
+  friend class Value;
+  const pickle::Tree* tree_ = nullptr;
+  pickle::Cell parent_;
+  const void* chunk_ = nullptr;
+  std::size_t at_ = 0;    // position within the chunk, or the index for a tuple
+  std::size_t left_ = 0;  // elements still to come
+};
+
+class WEIGHTMAP_API Value::ItemIterator {
+ public:
+  using value_type = std::pair<Value, Value>;
+  using difference_type = std::ptrdiff_t;
+  std::pair<Value, Value> operator*() const noexcept;
+  ItemIterator& operator++() noexcept;
+  bool operator==(const ItemIterator& other) const noexcept { return left_ == other.left_; }
+
+ private:
+  friend class Value;
+  const pickle::Tree* tree_ = nullptr;
+  const void* chunk_ = nullptr;
+  std::size_t at_ = 0;
+  std::size_t left_ = 0;
+};
+
+}  // namespace weightmap

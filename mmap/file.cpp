@@ -1,0 +1,111 @@
+#include "mmap/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "mmap/os_error.hpp"
+#include "runtime/bytes/checked.hpp"
+
+namespace weightmap::os {
+namespace {
+
+std::int64_t nanoseconds(const timespec& time) noexcept {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+FileIdentity identity_of(const struct stat& status) noexcept {
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          nanoseconds(status.st_mtim), nanoseconds(status.st_ctim)};
+}
+
+std::string kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO (named pipe)";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode)) return "a character device";
+  if (S_ISBLK(mode)) return "a block device";
+  return "not a regular file";
+}
+
+Result<void> check_is_content(const struct stat& status) {
+  if (!S_ISREG(status.st_mode))
+    return failure(ErrorCode::not_a_checkpoint,
+                   "is " + kind_of(status.st_mode) + ", expected a regular file");
+  if (status.st_size == 0) return failure(ErrorCode::not_a_checkpoint, "is empty");
+  return {};
+}
+
+int open_retrying(const char* path, int flags) noexcept {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path, flags);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// A directory cannot be opened for writing and a socket not at all; both deserve their own words.
+tl::unexpected<Error> open_failure(const char* path, int error_number) {
+  struct stat status {};
+  if (::stat(path, &status) == 0)
+    if (Result<void> ok = check_is_content(status); !ok && !S_ISREG(status.st_mode))
+      return tl::unexpected<Error>(ok.error());
+  return tl::unexpected<Error>(os_error("open the file", error_number));
+}
+
+}  // namespace
+
+Result<File> File::open(const std::filesystem::path& path, bool writable) {
+  if (path.native().find('\0') != std::string::npos)
+    return failure(ErrorCode::invalid_argument, "the path contains a zero byte");
+  const int access = writable ? O_RDWR : O_RDONLY;
+  UniqueFd descriptor(open_retrying(path.c_str(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (descriptor.get() < 0) return open_failure(path.c_str(), errno);
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at the file", errno));
+  if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
+  return File(std::move(descriptor), identity_of(status));
+}
+
+Result<FileIdentity> File::current_identity() const {
+  struct stat status {};
+  if (::fstat(descriptor_.get(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at the file", errno));
+  return identity_of(status);
+}
+
+Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
+  if (!bytes::contains(size(), offset, out.size()))
+    return bytes::leaves_source(*this, offset, out.size());
+  while (!out.empty()) {
+    const ssize_t count =
+        ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      return tl::unexpected<Error>(
+          os_error("read " + std::to_string(out.size()) + " bytes", errno, offset));
+    if (count == 0)
+      return failure(ErrorCode::io,
+                     "the file shrank while it was read: it had " + std::to_string(size()) +
+                         " bytes when opened and ends now at or before byte " +
+                         std::to_string(offset),
+                     offset);
+    out = out.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return {};
+}
+
+void File::advise_metadata() const noexcept {
+  ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_RANDOM);
+}
+
+void File::advise_mapping() const noexcept {
+  ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_NORMAL);
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,63 @@
+// An open regular file: its size and identity at the moment of opening, and reads with pread.
+//
+// Const members may be called from several threads at once.
+#pragma once
+
+#include <boost/interprocess/detail/os_file_functions.hpp>
+#include <cstdint>
+#include <filesystem>
+
+#include "mmap/unique_fd.hpp"
+#include "runtime/bytes/source.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+// The generation of a file's content: replaced, rewritten, grown or cut files differ in it.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) noexcept = default;
+};
+
+class File final : public bytes::Source {
+ public:
+  // Fails with io and the system's words if the file cannot be opened, with not_a_checkpoint if it
+  // is empty or no regular file (a FIFO is not waited for), with invalid_argument for a path that
+  // contains a zero byte. Close-on-exec.
+  static Result<File> open(const std::filesystem::path& path, bool writable);
+
+  // Of the moment of opening.
+  std::uint64_t size() const noexcept override { return identity_.size; }
+  const FileIdentity& identity() const noexcept { return identity_; }
+  // Of now.
+  Result<FileIdentity> current_identity() const;
+
+  // Continues after short counts and signals. Fails with io, saying so, if the file has shrunk.
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+
+  // Says what comes: a few small reads here and there, or faults through a mapping. One descriptor
+  // serves both, and its readahead state (8 MiB on many systems) would otherwise come with every
+  // small read. POSIX_FADV_NORMAL takes POSIX_FADV_RANDOM back.
+  void advise_metadata() const noexcept;
+  void advise_mapping() const noexcept;
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+  // Makes this a memory-mappable for boost::interprocess::mapped_region.
+  boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
+    return {descriptor_.get(), false};
+  }
+
+ private:
+  File(UniqueFd descriptor, const FileIdentity& identity) noexcept
+      : descriptor_(std::move(descriptor)), identity_(identity) {}
+
+  UniqueFd descriptor_;
+  FileIdentity identity_;
+};
+
+}  // namespace weightmap::os

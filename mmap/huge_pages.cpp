@@ -1,0 +1,54 @@
+#include "mmap/huge_pages.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <limits>
+#include <new>
+
+namespace weightmap::os {
+namespace {
+
+constexpr std::size_t page = HugePageResource::page;
+
+bool has_own_pages(std::size_t bytes, std::size_t alignment) noexcept {
+  return bytes >= HugePageResource::threshold && alignment <= page;
+}
+
+std::size_t whole_pages(std::size_t bytes) noexcept { return (bytes + page - 1) / page * page; }
+
+// mmap aligns to small pages only: ask for one huge page more and give back what sticks out.
+std::byte* map_aligned(std::size_t size) {
+  void* mapped = ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  auto* first = static_cast<std::byte*>(mapped);
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(first) % page;
+  const std::size_t before = misaligned == 0 ? 0 : page - misaligned;
+  if (before != 0) ::munmap(first, before);
+  ::munmap(first + before + size, page - before);
+  return first + before;
+}
+
+}  // namespace
+
+void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
+  if (!has_own_pages(bytes, alignment)) return ::operator new(bytes, std::align_val_t(alignment));
+  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
+  std::byte* address = map_aligned(whole_pages(bytes));
+  ::madvise(address, whole_pages(bytes), MADV_HUGEPAGE);
+  return address;
+}
+
+void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size_t alignment) {
+  if (has_own_pages(bytes, alignment))
+    ::munmap(address, whole_pages(bytes));
+  else
+    ::operator delete(address, bytes, std::align_val_t(alignment));
+}
+
+bool HugePageResource::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
+  return dynamic_cast<const HugePageResource*>(&other) != nullptr;
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,14 @@
+// The one place where an errno becomes an Error.
+#pragma once
+
+#include <string>
+
+#include "weightmap/error.hpp"
+
+namespace weightmap::os {
+
+// io: "cannot open the file: No such file or directory", for `action` "open the file".
+Error os_error(const std::string& action, int error_number,
+               std::uint64_t file_offset = Error::no_offset);
+
+}  // namespace weightmap::os

@@ -1,0 +1,27 @@
+#include "weightmap/error.hpp"
+
+namespace weightmap {
+
+std::string_view to_string(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::io: return "io";
+    case ErrorCode::not_a_checkpoint: return "not_a_checkpoint";
+    case ErrorCode::corrupt: return "corrupt";
+    case ErrorCode::unsupported: return "unsupported";
+    case ErrorCode::unsafe_pickle: return "unsafe_pickle";
+    case ErrorCode::limit_exceeded: return "limit_exceeded";
+    case ErrorCode::invalid_argument: return "invalid_argument";
+  }
+  return "unknown";
+}
+
+std::string to_string(const Error& error) {
+  std::string text;
+  if (!error.file.empty()) text += error.file + ": ";
+  text += error.message;
+  if (error.file_offset != Error::no_offset)
+    text += " (at byte " + std::to_string(error.file_offset) + ")";
+  return text;
+}
+
+}  // namespace weightmap

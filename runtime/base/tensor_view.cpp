@@ -1,0 +1,173 @@
+#include "weightmap/tensor_view.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace weightmap {
+namespace {
+
+void swap_bytes(std::byte* first, std::uint64_t count, std::size_t unit) noexcept {
+  for (std::uint64_t i = 0; i < count; i += unit) std::reverse(first + i, first + i + unit);
+}
+
+// Copies row-major what shape and strides describe. The innermost dimension is one loop; the outer
+// ones count like an odometer, so the depth of the call stack does not depend on the rank.
+void gather(const std::byte* first, std::span<const std::int64_t> shape,
+            std::span<const std::int64_t> strides, std::size_t size, std::byte* out) {
+  const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
+  const std::int64_t inner_count = shape.empty() ? 1 : shape[outer];
+  const std::int64_t inner_stride = shape.empty() ? 0 : strides[outer];
+  std::vector<std::int64_t> index(outer, 0);
+  std::int64_t start = 0;  // elements from `first`
+  while (true) {
+    for (std::int64_t i = 0; i < inner_count; ++i, out += size)
+      std::memcpy(out, first + (start + i * inner_stride) * static_cast<std::int64_t>(size), size);
+    std::size_t dim = outer;
+    while (dim > 0 && ++index[dim - 1] == shape[dim - 1]) {
+      start -= (shape[dim - 1] - 1) * strides[dim - 1];
+      index[dim - 1] = 0;
+      --dim;
+    }
+    if (dim == 0) return;
+    start += strides[dim - 1];
+  }
+}
+
+std::string number(std::uint64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+TensorView::TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
+                       const std::byte* first, std::uint64_t extent, unsigned flags) noexcept
+    : data_((flags & foreign_order) != 0 ? nullptr : first),
+      first_(first),
+      extent_(extent),
+      borrowed_dims_(shape_and_strides),
+      dtype_(dtype),
+      rank_(static_cast<std::uint8_t>(rank)),
+      flags_(static_cast<std::uint8_t>(flags)) {}
+
+std::uint64_t TensorView::numel() const noexcept {
+  std::uint64_t product = 1;
+  for (std::int64_t size : shape()) product *= static_cast<std::uint64_t>(size);
+  return product;
+}
+
+bool TensorView::is_contiguous() const noexcept {
+  const auto sizes = shape();
+  const auto steps = strides();
+  if (numel() == 0) return true;
+  std::int64_t expected = 1;
+  for (std::size_t dim = rank_; dim-- > 0;) {
+    if (sizes[dim] == 1) continue;
+    if (steps[dim] != expected) return false;
+    expected *= sizes[dim];
+  }
+  return true;
+}
+
+Result<void> TensorView::check_readable_as(bool dtype_matches, std::size_t alignment,
+                                           std::string_view type) const {
+  const auto refuse = [&](const std::string& why) {
+    return failure(ErrorCode::invalid_argument,
+                   "cannot read a " + std::string(to_string(dtype_)) + " tensor as " +
+                       std::string(type) + ": " + why);
+  };
+  if (!dtype_matches) return refuse("the element types differ");
+  if (is_foreign_byte_order())
+    return failure(ErrorCode::unsupported,
+                   "the tensor is in the other byte order; copy_to() converts it");
+  if (is_conjugate() || is_negative())
+    return failure(ErrorCode::unsupported,
+                   "the tensor is a lazy conjugate or negative view; its stored values are not its "
+                   "values");
+  if (!is_contiguous()) return refuse("it is not contiguous; copy_to() gathers it");
+  if (reinterpret_cast<std::uintptr_t>(data_) % alignment != 0)
+    return refuse("its address is not a multiple of " + number(alignment));
+  return {};
+}
+
+Result<TensorView> TensorView::sliceable(std::size_t dim) const {
+  if (dim >= rank_)
+    return failure(ErrorCode::invalid_argument, "dimension " + number(dim) +
+                                                    " does not exist in a tensor of rank " +
+                                                    number(rank_));
+  if (rank_ > max_slice_rank)
+    return failure(ErrorCode::invalid_argument, "a tensor of rank " + number(rank_) +
+                                                    " cannot be sliced; the highest rank is " +
+                                                    number(max_slice_rank));
+  TensorView view = *this;
+  std::copy_n(dims(), 2 * rank_, view.own_dims_);
+  view.borrowed_dims_ = nullptr;
+  return view;
+}
+
+// Strides are not negative and (size - 1) * stride summed fits the storage, which the catalog has
+// proven for the whole tensor; a part of it reaches less, so plain arithmetic is enough here.
+void TensorView::advance(std::int64_t elements) noexcept {
+  extent_ = 0;
+  if (numel() == 0) {
+    data_ = first_ = nullptr;
+    return;
+  }
+  std::int64_t last = 0;
+  for (std::size_t dim = 0; dim < rank_; ++dim) last += (shape()[dim] - 1) * strides()[dim];
+  const auto size = static_cast<std::int64_t>(element_size(dtype_));
+  extent_ = static_cast<std::uint64_t>((last + 1) * size);
+  first_ += elements * size;
+  data_ = is_foreign_byte_order() ? nullptr : first_;
+}
+
+Result<TensorView> TensorView::narrow(std::size_t dim, std::int64_t start,
+                                      std::int64_t length) const {
+  Result<TensorView> view = sliceable(dim);
+  if (!view) return view;
+  const std::int64_t size = shape()[dim];
+  if (start < 0 || length < 0 || start > size || length > size - start)
+    return failure(ErrorCode::invalid_argument,
+                   "elements [" + std::to_string(start) + ", " + std::to_string(start) + " + " +
+                       std::to_string(length) + ") leave dimension " + number(dim) + " of size " +
+                       std::to_string(size));
+  view->own_dims_[dim] = length;
+  view->advance(length == 0 ? 0 : start * strides()[dim]);
+  return view;
+}
+
+Result<TensorView> TensorView::select(std::size_t dim, std::int64_t index) const {
+  Result<TensorView> view = sliceable(dim);
+  if (!view) return view;
+  const std::int64_t size = shape()[dim];
+  if (index < 0 || index >= size)
+    return failure(ErrorCode::invalid_argument, "index " + std::to_string(index) +
+                                                    " leaves dimension " + number(dim) +
+                                                    " of size " + std::to_string(size));
+  const std::int64_t stride = strides()[dim];
+  std::int64_t* end = view->own_dims_ + 2 * rank_;
+  std::copy(view->own_dims_ + rank_ + dim + 1, end, view->own_dims_ + rank_ + dim);
+  std::copy(view->own_dims_ + dim + 1, end - 1, view->own_dims_ + dim);
+  --view->rank_;
+  view->advance(index * stride);
+  return view;
+}
+
+Result<void> TensorView::copy_to(std::span<std::byte> out) const {
+  if (is_conjugate() || is_negative())
+    return failure(ErrorCode::unsupported,
+                   "the tensor is a lazy conjugate or negative view; its stored values are not its "
+                   "values");
+  if (out.size() != nbytes())
+    return failure(ErrorCode::invalid_argument, "the buffer has " + number(out.size()) +
+                                                    " bytes, the tensor needs " + number(nbytes()));
+  if (out.empty()) return {};
+  if (is_contiguous())
+    std::memcpy(out.data(), first_, out.size());
+  else
+    gather(first_, shape(), strides(), element_size(dtype_), out.data());
+  if (is_foreign_byte_order()) swap_bytes(out.data(), out.size(), swap_unit(dtype_));
+  return {};
+}
+
+}  // namespace weightmap

@@ -1,0 +1,15 @@
+// Text from a file, made safe to print: control characters, quotes, backslashes and bytes that are
+// not UTF-8 become \xNN, and what is longer than `max_bytes` is cut with "...". No quotes added.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace weightmap::bytes {
+
+std::string escape(std::string_view text, std::size_t max_bytes = 200);
+// escape() within double quotes.
+std::string quote(std::string_view text, std::size_t max_bytes = 200);
+
+}  // namespace weightmap::bytes

@@ -1,0 +1,25 @@
+// One little-endian integer at a place that the caller has already checked.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+
+namespace weightmap::bytes {
+
+// Precondition: sizeof(T) bytes can be read at `from`, which need not be aligned.
+template <std::unsigned_integral T>
+T load_le(const std::byte* from) noexcept {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  if constexpr (std::endian::native == std::endian::big) {
+    T swapped = 0;
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      swapped = static_cast<T>(swapped | std::to_integer<T>(from[i]) << (8 * i));
+    return swapped;
+  }
+  return value;
+}
+
+}  // namespace weightmap::bytes

@@ -1,0 +1,35 @@
+// Where bytes come from: a file, or memory in tests and fuzzing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::bytes {
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::uint64_t size() const noexcept = 0;
+  // Fills `out` from `offset`. A range outside the source is corrupt; a failed read is io.
+  virtual Result<void> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+// Borrowed bytes, which must outlive it.
+class MemorySource final : public Source {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
+  std::uint64_t size() const noexcept override { return bytes_.size(); }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// The error for a range that does not lie within `source`.
+tl::unexpected<Error> leaves_source(const Source& source, std::uint64_t offset,
+                                    std::uint64_t length);
+
+}  // namespace weightmap::bytes

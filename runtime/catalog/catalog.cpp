@@ -1,0 +1,53 @@
+#include "runtime/catalog/catalog.hpp"
+
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace weightmap::catalog {
+
+Sections::Sections(const Header& header) noexcept {
+  entries = sizeof(Header);
+  storages = entries + header.tensors * sizeof(Entry);
+  dims = storages + header.storages * sizeof(StorageEntry);
+  slots = dims + header.dims * sizeof(std::int64_t);
+  locations = slots + header.slots * sizeof(std::uint64_t);
+  path_parts = locations + header.locations * sizeof(Text);
+  strings = path_parts + header.path_parts * sizeof(std::uint32_t);
+  end = strings + header.string_bytes;
+}
+
+std::uint64_t hash_name(std::string_view name) noexcept {
+  return XXH3_64bits(name.data(), name.size());
+}
+
+Catalog::Catalog(bytes::Buffer block) noexcept : block_(std::move(block)) {
+  const std::byte* base = block_.data();
+  const Sections at(header());
+  entries_ = {reinterpret_cast<const Entry*>(base + at.entries), header().tensors};
+  storages_ = {reinterpret_cast<const StorageEntry*>(base + at.storages), header().storages};
+  dims_ = reinterpret_cast<const std::int64_t*>(base + at.dims);
+  slots_ = reinterpret_cast<const std::uint64_t*>(base + at.slots);
+  locations_ = reinterpret_cast<const Text*>(base + at.locations);
+  path_parts_ = reinterpret_cast<const std::uint32_t*>(base + at.path_parts);
+  strings_ = reinterpret_cast<const char*>(base + at.strings);
+  slot_mask_ = header().slots - 1;
+}
+
+std::uint32_t Catalog::find(std::string_view wanted) const noexcept {
+  const std::uint64_t hash = hash_name(wanted);
+  const std::uint64_t fingerprint = hash >> 32;
+  for (std::uint64_t at = hash & slot_mask_;; at = (at + 1) & slot_mask_) {
+    const std::uint64_t slot = slots_[at];
+    if (slot == 0) return none;
+    if (slot >> 32 != fingerprint) continue;
+    const auto index = static_cast<std::uint32_t>(slot) - 1;
+    const Text& text = entries_[index].name;
+    if (text.length == wanted.size() &&
+        std::memcmp(strings_ + text.offset, wanted.data(), wanted.size()) == 0)
+      return index;
+  }
+}
+
+}  // namespace weightmap::catalog

@@ -1,0 +1,165 @@
+#include "runtime/checkpoint/opener.hpp"
+
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "runtime/checkpoint/open_archive.hpp"
+#include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/pickle/parse.hpp"
+#include "runtime/torch/make_catalog.hpp"
+#include "runtime/torch/read_tensors.hpp"
+#include "runtime/zip/record_bytes.hpp"
+#include "runtime/zip/storage_offsets.hpp"
+
+namespace weightmap {
+namespace {
+
+// Measures one stage after another.
+class Stopwatch {
+ public:
+  std::chrono::nanoseconds lap() noexcept {
+    const auto now = std::chrono::steady_clock::now();
+    return now - std::exchange(last_, now);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+template <class T>
+tl::unexpected<Error> error_of(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+}  // namespace
+
+Result<void> Checkpoint::Opener::run() {
+  Stopwatch total;
+  Stopwatch stage;
+  OpenStats& stats = state_.stats;
+  if (Result<void> ok = read_archive(); !ok) return ok;
+  stats.directory = stage.lap();
+  if (Result<void> ok = read_pickle(); !ok) return ok;
+  stats.pickle = stage.lap();
+  if (Result<void> ok = place_tensors(); !ok) return ok;
+  stats.catalog = stage.lap();
+  if (Result<void> ok = map(); !ok) return ok;
+  stats.mapping = stage.lap();
+  stats.total = total.lap();
+  summarize();
+  return *options_.verify == Verify::crc ? verify_crc() : Result<void>{};
+}
+
+Result<void> Checkpoint::Opener::read_archive() {
+  state_.file.advise_metadata();
+  Result<zip::Directory> directory = read_directory(state_.file, windows_, options_.limits);
+  if (!directory) return error_of(directory);
+  directory_ = std::move(*directory);
+  if (Result<void> ok = torch::check_is_checkpoint(directory_); !ok) return ok;
+  // One read for data.pkl, the small records behind it and the first storage's local header.
+  const zip::Record& pickle = *directory_.find(torch::pickle_record);
+  if (pickle.size > options_.limits.pickle_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   "data.pkl has " + std::to_string(pickle.size) + " bytes, the limit is " +
+                       std::to_string(options_.limits.pickle_bytes),
+                   pickle.header_offset);
+  if (const auto head = torch::head_of(directory_))
+    if (const auto read = windows_.bytes(head->offset, head->length); !read) return error_of(read);
+  Result<torch::ArchiveRecords> records =
+      torch::read_archive_records(directory_, windows_, *options_.missing_byte_order);
+  if (!records) return error_of(records);
+  records_ = std::move(*records);
+  return {};
+}
+
+Result<void> Checkpoint::Opener::read_pickle() {
+  const zip::Record& record = *directory_.find(torch::pickle_record);
+  Result<zip::RecordBytes> content =
+      zip::read_record(directory_, record, windows_, options_.limits.pickle_bytes);
+  if (!content) return error_of(content);
+  pickle_offset_ = content->file_offset;
+  const std::span<const std::byte> pickle = content->bytes;
+  bytes::Buffer memory = std::move(*content).release(windows_);
+  const pickle::ParseLimits limits{options_.limits.base_memory + 6 * pickle.size(),
+                                   options_.limits.depth};
+  Result<std::unique_ptr<pickle::Tree>> tree =
+      pickle::parse(std::move(memory), pickle, pickle_offset_, limits, state_.memory);
+  if (!tree) return error_of(tree);
+  state_.tree = std::move(*tree);
+  return {};
+}
+
+Result<void> Checkpoint::Opener::place_tensors() {
+  const Result<torch::TensorTable> table =
+      torch::read_tensors(*state_.tree, {pickle_offset_, options_.limits});
+  if (!table) return error_of(table);
+  zip::LocateOptions locate;
+  locate.folder = torch::storage_folder;
+  locate.alignment = records_.storage_alignment;
+  locate.verify_headers = *options_.verify >= Verify::headers;
+  const Result<std::vector<zip::StorageExtent>> extents =
+      zip::locate_storages(directory_, table->storages.storages(), locate, windows_, state_.file,
+                           state_.stats);
+  if (!extents) return error_of(extents);
+  state_.stats.cache_hits = table->storages.cache_hits();
+  constexpr bool native_is_big = std::endian::native == std::endian::big;
+  Result<catalog::Catalog> made = torch::make_catalog(
+      {*state_.tree, *table, *extents, records_.big_endian != native_is_big, pickle_offset_},
+      state_.memory);
+  if (!made) return error_of(made);
+  state_.catalog = std::move(*made);
+  return {};
+}
+
+Result<void> Checkpoint::Opener::map() {
+  state_.file.advise_mapping();
+  os::MapOptions how{};
+  how.sharing = *options_.sharing;
+  how.writable = *options_.writable;
+  how.populate = *options_.populate;
+  how.no_reserve = *options_.no_reserve;
+  how.locked = *options_.locked;
+  how.huge_pages = *options_.huge_pages;
+  Result<os::Mapping> mapping = os::Mapping::map(state_.file, how);
+  if (!mapping) return error_of(mapping);
+  state_.mapping = std::move(*mapping);
+  return {};
+}
+
+void Checkpoint::Opener::summarize() {
+  CheckpointInfo& info = state_.info;
+  info.format = "torch_zip";
+  info.version = records_.version;
+  info.format_version = records_.format_version;
+  info.byteorder = records_.big_endian ? "big" : "little";
+  info.byteorder_assumed = records_.byte_order_assumed;
+  info.storage_alignment = records_.storage_alignment;
+  info.tensors = state_.catalog.size();
+  info.tensor_bytes = state_.catalog.tensor_bytes();
+  info.storages = state_.catalog.storages().size();
+  info.file_bytes = state_.file.size();
+  info.pickle_bytes = state_.tree->pickle().size();
+  info.sharing = state_.mapping.sharing();
+  info.sharing_fell_back = state_.mapping.fell_back();
+  info.writable = *options_.writable;
+  state_.stats.reads = windows_.reads();
+  state_.stats.bytes_read = windows_.bytes_read();
+  if (!options_.log) return;
+  if (info.sharing_fell_back)
+    options_.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
+  options_.log("opened: " + std::to_string(info.tensors) + " tensors in " +
+               std::to_string(info.storages) + " storages, offsets " +
+               std::string(to_string(state_.stats.strategy)) + ", " +
+               std::to_string(state_.stats.reads) + " reads of " +
+               std::to_string(state_.stats.bytes_read) + " bytes, " +
+               std::to_string(state_.stats.total.count() / 1000) + " us");
+}
+
+Result<void> Checkpoint::Opener::verify_crc() const {
+  const Checkpoint::CrcReport report = verify_storage_crcs(state_.file, state_.catalog, {});
+  if (report.faults.empty()) return {};
+  return tl::unexpected<Error>(report.faults.front());
+}
+
+}  // namespace weightmap

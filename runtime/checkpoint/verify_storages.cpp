@@ -1,0 +1,128 @@
+#include "runtime/checkpoint/verify_storages.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/open_archive.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/local_header.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+
+std::string record_name(const catalog::Catalog& catalog, const catalog::StorageEntry& storage) {
+  return std::string(torch::storage_folder) + std::string(catalog.text(storage.key));
+}
+
+Result<void> verify_header(const os::File& file, const zip::Directory& directory,
+                           const std::string& name, std::uint64_t expected) {
+  const zip::Record* record = directory.find(name);
+  if (record == nullptr)
+    return failure(ErrorCode::corrupt,
+                   "record " + bytes::quote(name) + " has gone from the directory since the file "
+                   "was opened");
+  const Result<std::uint64_t> payload =
+      zip::read_local_header(file, *record, directory.limit_of(*record));
+  if (!payload) return tl::unexpected<Error>(payload.error());
+  if (*payload == expected) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(name) + " begins at byte " + std::to_string(*payload) +
+                     " by its local header, " + std::to_string(expected) + " was expected",
+                 record->header_offset);
+}
+
+// Reads and sums one storage; adds what it read to `report`.
+class StorageSummer {
+ public:
+  StorageSummer(const os::File& file, const catalog::Catalog& catalog,
+                const std::function<void(std::uint64_t, std::uint64_t)>& progress)
+      : file_(file), catalog_(catalog), progress_(progress), chunk_(chunk_bytes) {
+    for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
+  }
+
+  void check(const catalog::StorageEntry& storage, Checkpoint::CrcReport& report) {
+    if (storage.crc32 == 0 && storage.nbytes > 0) {
+      ++report.storages_without_crc;
+      advance(storage.nbytes, report);
+      return;
+    }
+    const Result<std::uint32_t> sum = crc_of(storage, report);
+    ++report.storages_checked;
+    if (!sum) {
+      report.faults.push_back(sum.error());
+    } else if (*sum != storage.crc32) {
+      report.faults.push_back(
+          {ErrorCode::corrupt,
+           "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
+               std::to_string(storage.nbytes) + " bytes has CRC-32 " + hex(*sum) +
+               ", the directory says " + hex(storage.crc32),
+           storage.payload_offset,
+           {}});
+    }
+  }
+
+ private:
+  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage,
+                               Checkpoint::CrcReport& report) {
+    std::uint32_t crc = 0;
+    for (std::uint64_t done = 0; done < storage.nbytes;) {
+      const std::span<std::byte> part(
+          chunk_.data(),
+          static_cast<std::size_t>(std::min<std::uint64_t>(chunk_.size(), storage.nbytes - done)));
+      if (Result<void> read = file_.read(storage.payload_offset + done, part); !read)
+        return tl::unexpected<Error>(read.error());
+      crc = zip::crc32(part, crc);
+      done += part.size();
+      advance(part.size(), report);
+    }
+    return crc;
+  }
+
+  void advance(std::uint64_t nbytes, Checkpoint::CrcReport& report) {
+    report.bytes += nbytes;
+    if (progress_) progress_(report.bytes, total_);
+  }
+
+  static std::string hex(std::uint32_t value) {
+    constexpr char digits[] = "0123456789abcdef";
+    std::string text = "0x";
+    for (int shift = 28; shift >= 0; shift -= 4) text += digits[value >> shift & 0xF];
+    return text;
+  }
+
+  const os::File& file_;
+  const catalog::Catalog& catalog_;
+  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  std::vector<std::byte> chunk_;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+
+Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog& catalog) {
+  bytes::Windows windows(file, *std::pmr::new_delete_resource());
+  const Result<zip::Directory> directory = read_directory(file, windows, Limits{});
+  if (!directory) return tl::unexpected<Error>(directory.error());
+  for (const catalog::StorageEntry& storage : catalog.storages())
+    if (Result<void> ok = verify_header(file, *directory, record_name(catalog, storage),
+                                        storage.payload_offset);
+        !ok)
+      return ok;
+  return {};
+}
+
+Checkpoint::CrcReport verify_storage_crcs(
+    const os::File& file, const catalog::Catalog& catalog,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  Checkpoint::CrcReport report;
+  StorageSummer summer(file, catalog, progress);
+  for (const catalog::StorageEntry& storage : catalog.storages()) summer.check(storage, report);
+  return report;
+}
+
+}  // namespace weightmap

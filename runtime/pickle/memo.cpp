@@ -1,0 +1,73 @@
+#include "runtime/pickle/memo.hpp"
+
+#include <algorithm>
+
+namespace weightmap::pickle {
+namespace {
+
+constexpr std::uint8_t unset = 0xFF;  // no Value::Kind
+
+}  // namespace
+
+Memo::Outcome Memo::put(std::uint32_t id, const Cell& cell) {
+  if (id < packed_end_) return Outcome::overlaps_packed;
+  const std::size_t page = id / page_cells;
+  if (page >= pages_.size()) {
+    const std::size_t grown = std::max(page + 1, pages_.size() * 2);
+    if (!arena_->charge((grown - pages_.size()) * sizeof(Cell*))) return Outcome::out_of_budget;
+    pages_.resize(grown, nullptr);
+  }
+  if (pages_[page] == nullptr) {
+    pages_[page] = arena_->allocate<Cell>(page_cells);
+    if (pages_[page] == nullptr) return Outcome::out_of_budget;
+    Cell empty;
+    empty.kind = unset;
+    std::fill_n(pages_[page], page_cells, empty);
+  }
+  pages_[page][id % page_cells] = cell;
+  next_id_ = std::max(next_id_, id + 1);
+  return Outcome::ok;
+}
+
+const Cell* Memo::get(std::uint32_t id, Cell& scratch) const noexcept {
+  const std::size_t page = id / page_cells;
+  if (page < pages_.size() && pages_[page] != nullptr) {
+    const Cell& cell = pages_[page][id % page_cells];
+    if (cell.kind != unset) return &cell;
+  }
+  // The last packed call that begins at or before `id`.
+  std::uint64_t first = 0;
+  std::uint64_t count = packed_count_;
+  while (count > 0) {
+    const std::uint64_t half = count / 2;
+    if (packed(first + half).memo_base <= id) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  if (first == 0) return nullptr;
+  const PackedCall& call = packed(first - 1);
+  if (id - call.memo_base >= packed_memo_count(call)) return nullptr;
+  scratch = packed_memo(call, id - call.memo_base);
+  return &scratch;
+}
+
+PackedCall* Memo::add_packed() {
+  const std::uint64_t segment = packed_count_ / segment_calls;
+  if (segment == segments_.size()) {
+    PackedCall* calls = arena_->allocate<PackedCall>(segment_calls);
+    if (calls == nullptr) return nullptr;
+    segments_.push_back(calls);
+  }
+  return &segments_[segment][packed_count_ % segment_calls];
+}
+
+void Memo::commit_packed(std::uint32_t count) noexcept {
+  packed_end_ = packed(packed_count_).memo_base + count;
+  next_id_ = packed_end_;
+  ++packed_count_;
+}
+
+}  // namespace weightmap::pickle

@@ -1,0 +1,54 @@
+// What PUT remembers and GET finds: memo id -> cell.
+//
+// Two kinds of entry. An ordinary PUT stores its cell in a paged table. A packed call stores nothing:
+// the call itself knows which consecutive ids its pieces have, and a GET finds it by binary search.
+// That works as long as ids ascend, which every pickler's do; see Memo::put.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/bytes/arena.hpp"
+#include "runtime/pickle/tree.hpp"
+
+namespace weightmap::pickle {
+
+class Memo {
+ public:
+  enum class Outcome : std::uint8_t { ok, out_of_budget, overlaps_packed };
+
+  explicit Memo(bytes::Arena& arena) noexcept : arena_(&arena) {}
+
+  // overlaps_packed: the id is not above those of a packed call, so the table and the calls might
+  // disagree about it. Nothing was stored; the caller starts over without packing.
+  Outcome put(std::uint32_t id, const Cell& cell);
+  // nullptr if there is no such id. `scratch` may hold the answer.
+  const Cell* get(std::uint32_t id, Cell& scratch) const noexcept;
+
+  // Every id so far is below this one.
+  std::uint32_t next_id() const noexcept { return next_id_; }
+
+  // Adds an uninitialised call at the end; nullptr if the budget is spent. It counts only once
+  // commit_packed() is called; until then the next call of add_packed() gives the same one.
+  PackedCall* add_packed();
+  // The call from add_packed() occupies `count` ids from its memo_base >= next_id().
+  void commit_packed(std::uint32_t count) noexcept;
+  std::uint64_t packed_count() const noexcept { return packed_count_; }
+
+ private:
+  static constexpr std::uint32_t page_cells = 256;
+  static constexpr std::uint64_t segment_calls = 1024;
+
+  const PackedCall& packed(std::uint64_t index) const noexcept {
+    return segments_[index / segment_calls][index % segment_calls];
+  }
+
+  bytes::Arena* arena_;
+  std::vector<Cell*> pages_;
+  std::vector<PackedCall*> segments_;
+  std::uint64_t packed_count_ = 0;
+  std::uint32_t next_id_ = 0;
+  std::uint32_t packed_end_ = 0;  // ids of packed calls are below this
+};
+
+}  // namespace weightmap::pickle

@@ -1,0 +1,36 @@
+// From pickle bytes to a value tree.
+//
+// Understands protocols 2 to 5 as far as they build data: every opcode that torch's restricted
+// unpickler knows, and the framing, memo and string opcodes of protocols 4 and 5. GLOBAL, REDUCE,
+// NEWOBJ, BUILD and persistent ids become nodes; nothing is looked up, imported or called. Opcodes
+// that only make sense by running code (INST, OBJ, EXT*, ...) are refused by name.
+//
+// Linear in the size of the pickle, in time and in memory (ParseLimits::budget_bytes); no recursion.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+
+#include "runtime/bytes/buffer.hpp"
+#include "runtime/pickle/tree.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::pickle {
+
+struct ParseLimits {
+  std::uint64_t budget_bytes;  // cells, stack and memo together
+  std::uint32_t depth;         // nesting of containers and calls
+};
+
+// Parses `pickle`, which lies in `pickle_memory` (the tree takes it over, since strings point into
+// it) and starts at `file_offset` of the file, for error messages. Below 4 GiB. What lies behind
+// STOP is ignored. `memory` must outlive the tree.
+//
+// Fails with corrupt (stream ends early, stack underflow, unknown memo id), unsafe_pickle (an opcode
+// or a target that only code could answer), unsupported (protocol), limit_exceeded.
+Result<std::unique_ptr<Tree>> parse(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
+                                    std::uint64_t file_offset, const ParseLimits& limits,
+                                    std::pmr::memory_resource& memory);
+
+}  // namespace weightmap::pickle

@@ -1,0 +1,188 @@
+// The value tree as it lies in memory: 16-byte cells in one arena.
+//
+// A Cell holds a small value itself and points to a large one. By Value::Kind:
+//
+//   none                     -
+//   boolean                  payload = 0 or 1
+//   integer, real            payload = the 64 bits
+//   string, bytes,           payload = position in the pickle, count = bytes; text is never copied
+//   big_integer
+//   tuple                    payload -> Cell[count]
+//   list, dict, set          payload -> Sequence (a dict holds key, value, key, value ...)
+//   global                   payload -> Global
+//   object                   payload -> Object
+//   persistent_id            payload -> Cell
+//
+// Cell::depth is the nesting below and including a tuple or persistent id; the others know their own.
+// A cell with part != whole_value is a piece of a PackedCall, which payload points to instead: see
+// there. Every cell is reachable from the root or garbage; the arena frees all of them at once, so
+// nothing recurses, however deep a file nests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bytes/arena.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::pickle {
+
+struct Chunk {
+  Chunk* next;
+  std::uint64_t count;  // cells behind this header
+  const Cell* cells() const noexcept { return reinterpret_cast<const Cell*>(this + 1); }
+  Cell* cells() noexcept { return reinterpret_cast<Cell*>(this + 1); }
+};
+
+// What APPENDS and SETITEMS add, one chunk a batch (a pickler sends 1000 at a time).
+struct Sequence {
+  Chunk* first = nullptr;
+  Chunk* last = nullptr;
+  std::uint64_t count = 0;  // cells in all chunks
+  std::uint32_t depth = 1;  // nesting below and including this container
+};
+
+struct Global {
+  std::string_view module;
+  std::string_view name;
+  std::uint32_t position;  // of the opcode in the pickle
+};
+
+struct Object {
+  Cell callable;
+  Cell arguments;
+  Cell state;           // kind none and has_state false until BUILD
+  bool has_state;
+  bool is_new_object;   // NEWOBJ
+  std::uint32_t position;
+  std::uint32_t depth;  // as in Sequence
+  Sequence elements;    // APPENDS
+  Sequence items;       // SETITEMS
+};
+
+// What the calls of one usual run have in common: everything that a pickler writes once and refers
+// to ever after.
+struct PackedHeader {
+  static constexpr std::uint32_t no_id = 0xFFFFFFFF;
+  struct Ids {  // memo ids, to recognise the next call by
+    std::uint32_t callable, tag, type, location, hooks_callable, extra;
+    bool operator==(const Ids&) const noexcept = default;
+  } ids;
+  Cell callable;        // a global: the rebuild function
+  Cell tag;             // "storage"
+  Cell type;            // a global: the storage type
+  Cell location;        // a string
+  Cell hooks_callable;  // a global: OrderedDict
+  Cell extra;           // v3's dtype; only if ids.extra != no_id
+};
+
+// One call in the form that nearly every tensor of a checkpoint has,
+//
+//   callable((tag, type, key, location, numel)-as-persistent-id, offset, sizes, strides,
+//            requires_grad, hooks_callable()[, extra])
+//
+// kept as its operands instead of as 25 cells. It is the same tree: Value takes the pieces (`Part`)
+// out on demand, and memo ids of pieces resolve to them. Recognised by shape alone; what the names
+// mean is the torch layer's business.
+struct PackedCall {
+  const PackedHeader* header;
+  const std::int64_t* dims;     // sizes, then strides
+  std::int64_t numel;
+  std::int64_t storage_offset;
+  std::uint32_t memo_base;      // first memo id of the run
+  std::uint32_t position;       // of the run in the pickle
+  std::uint32_t name_position;  // the string before the call, if has_name
+  std::uint32_t name_length;
+  std::uint32_t key_position;
+  std::uint16_t key_length;
+  std::uint8_t size_count;
+  std::uint8_t stride_count;
+  bool has_name;                // the run began with a memoized string (a dict key)
+  bool has_key_put;             // the key was written here, not fetched from the memo
+  bool requires_grad;
+
+  std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
+  std::span<const std::int64_t> strides() const noexcept {
+    return {dims + size_count, stride_count};
+  }
+};
+
+enum Part : std::uint8_t {
+  whole_value = 0,   // an ordinary cell
+  packed_object,     // kind object: the call itself
+  packed_arguments,  // kind tuple
+  packed_storage,    // kind persistent_id
+  packed_id,         // kind tuple: (tag, type, key, location, numel)
+  packed_sizes,      // kind tuple
+  packed_strides,    // kind tuple
+  packed_hooks,      // kind object: hooks_callable()
+};
+
+// Owns the pickle's bytes and everything parsed from them.
+class Tree {
+ public:
+  Tree(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
+       std::pmr::memory_resource& memory, std::size_t chunk_bytes, std::uint64_t budget_bytes)
+      : memory_(std::move(pickle_memory)),
+        pickle_(pickle),
+        arena_(memory, chunk_bytes, budget_bytes) {}
+
+  std::span<const std::byte> pickle() const noexcept { return pickle_; }
+  // Gives back the memory that the constructor took; nothing but destruction may follow.
+  bytes::Buffer release_pickle() && noexcept { return std::move(memory_); }
+  std::string_view text(std::uint64_t position, std::uint64_t length) const noexcept {
+    return {reinterpret_cast<const char*>(pickle_.data()) + position, length};
+  }
+  Cell root() const noexcept { return root_; }
+  // Every GLOBAL of the stream, used or not, in file order.
+  std::span<const Global* const> globals() const noexcept { return globals_; }
+  std::uint64_t packed_count() const noexcept { return packed_count_; }
+
+ private:
+  friend class Machine;
+  bytes::Buffer memory_;
+  std::span<const std::byte> pickle_;
+  bytes::Arena arena_;
+  Cell root_;
+  std::vector<const Global*> globals_;
+  std::uint64_t packed_count_ = 0;
+};
+
+// Cells made and taken apart; no checks.
+inline Cell make_cell(Value::Kind kind, std::uint64_t payload, std::uint32_t count = 0,
+                      Part part = whole_value) noexcept {
+  return {static_cast<std::uint8_t>(kind), part, 0, count, payload};
+}
+template <class T>
+Cell make_cell(Value::Kind kind, const T* target, std::uint32_t count = 0,
+               Part part = whole_value) noexcept {
+  return make_cell(kind, reinterpret_cast<std::uintptr_t>(target), count, part);
+}
+inline Cell make_integer(std::int64_t value) noexcept {
+  return make_cell(Value::Kind::integer, static_cast<std::uint64_t>(value));
+}
+inline Value::Kind kind_of(const Cell& cell) noexcept { return static_cast<Value::Kind>(cell.kind); }
+template <class T>
+T* target_of(const Cell& cell) noexcept {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(cell.payload));
+}
+// The packed call that the cell is, or nullptr.
+inline const PackedCall* packed_call(const Cell& cell) noexcept {
+  return cell.part == packed_object ? target_of<const PackedCall>(cell) : nullptr;
+}
+
+// The tuples (arguments) and (tag, type, key, location, numel) of a packed call.
+Cell packed_arguments_cell(const PackedCall& call) noexcept;
+Cell packed_id_cell(const PackedCall& call) noexcept;
+// Element `index` of a tuple cell that is a part of a packed call. Precondition: index < count.
+Cell packed_element(const Cell& tuple, std::size_t index) noexcept;
+// The cell that memo id `memo_base + offset` of a packed call stands for.
+Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept;
+// How many memo ids the call occupies.
+std::uint32_t packed_memo_count(const PackedCall& call) noexcept;
+
+}  // namespace weightmap::pickle

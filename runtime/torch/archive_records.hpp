@@ -1,0 +1,47 @@
+// The small records of a torch archive: what they are called and what they say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/bytes/windows.hpp"
+#include "runtime/zip/directory.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::torch {
+
+inline constexpr std::string_view pickle_record = "data.pkl";
+inline constexpr std::string_view storage_folder = "data/";
+
+struct ArchiveRecords {
+  std::uint64_t version;                      // `.data/version` or `version`
+  std::optional<std::string> format_version;  // `.format_version`
+  std::uint64_t storage_alignment;            // `.storage_alignment`, or 64
+  bool big_endian;                            // `byteorder`, or the option
+  bool byte_order_assumed;
+};
+
+// Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt if
+// it is missing or not a number.
+Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows);
+
+// Fails with corrupt for a record that says something that no writer writes.
+Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
+                                            bytes::Windows& windows, ByteOrder missing_byte_order);
+
+// Fails with unsupported for TorchScript archives, with not_a_checkpoint if there is no data.pkl.
+Result<void> check_is_checkpoint(const zip::Directory& directory);
+
+// From the local header of data.pkl to behind the local header of the first storage: in a file that
+// torch wrote this holds all that an open needs to read besides the tail, so one read gets it.
+// nullopt if the records lie in another order or have something large between them.
+struct Head {
+  std::uint64_t offset;
+  std::uint64_t length;
+};
+std::optional<Head> head_of(const zip::Directory& directory);
+
+}  // namespace weightmap::torch

@@ -1,0 +1,82 @@
+// From the value tree to tensors: which nodes are tensors, how they are called, which storage they
+// view. Unknown globals are opaque nodes that are looked into, so that a training checkpoint or a
+// whole pickled module still lists its tensors.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/pickle/tree.hpp"
+#include "runtime/torch/storage_table.hpp"
+#include "weightmap/dtype.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::torch {
+
+// One tensor as the pickle describes it. Sizes are not negative; that the view fits its storage is
+// proven when the catalog is made.
+struct TensorSpec {
+  enum Flag : std::uint8_t { requires_grad = 1, parameter = 2, conjugate = 4, negative = 8 };
+  static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
+  const std::int64_t* dims;      // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;   // elements
+  std::uint32_t storage;         // number in the StorageTable
+  std::uint32_t path;            // of the container: index into TensorTable::paths, or is_root
+  pickle::Cell key;              // under which the container holds it; see KeyText
+  std::uint32_t position;        // of the call in the pickle
+  std::uint16_t location;        // index into TensorTable::locations
+  DType dtype;
+  std::uint8_t rank;
+  std::uint8_t flags;
+};
+
+// A container on the way to tensors. paths[0] is the root, which has no key.
+struct PathNode {
+  std::uint32_t parent;
+  std::uint32_t depth;           // parts of the path up to and including this node
+  pickle::Cell key;
+  std::uint64_t prefix_bytes;    // of the joined name with a dot behind it; 0 for the root
+};
+
+struct TensorTable {
+  std::vector<TensorSpec> tensors;  // in file order
+  std::vector<PathNode> paths;
+  StorageTable storages;
+  std::vector<std::string_view> locations;
+  std::deque<std::vector<std::int64_t>> owned_dims;  // of tensors that were not packed
+  // Sums that a catalog needs before it begins.
+  std::uint64_t name_bytes = 0;
+  std::uint64_t dim_count = 0;
+  std::uint64_t path_parts = 0;
+};
+
+struct ReadLimits {
+  std::uint64_t file_offset;  // of the pickle, for error messages
+  Limits limits;
+};
+
+// Fails with unsafe_pickle if the pickle names a global that only attacks need, with corrupt if a
+// tensor's description contradicts itself, with limit_exceeded.
+Result<TensorTable> read_tensors(const pickle::Tree& tree, const ReadLimits& limits);
+
+// A key as it stands in a joined name: text, or an integer in decimal; other keys by their kind.
+class KeyText {
+ public:
+  KeyText(const pickle::Tree& tree, const pickle::Cell& key) noexcept;
+  std::string_view text() const noexcept {
+    return is_integer_ ? std::string_view{digits_, length_} : borrowed_;
+  }
+  bool is_integer() const noexcept { return is_integer_; }
+
+ private:
+  std::string_view borrowed_;
+  bool is_integer_;
+  char digits_[24];
+  std::size_t length_ = 0;
+};
+
+}  // namespace weightmap::torch

@@ -1,0 +1,66 @@
+#include "runtime/torch/storage_table.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::torch {
+namespace {
+
+// The value of a canonical decimal number ("0", "17", not "017") below 10^8.
+std::optional<std::uint32_t> decimal(std::string_view key) noexcept {
+  if (key.empty() || key.size() > 8 || (key.size() > 1 && key.front() == '0')) return std::nullopt;
+  std::uint32_t value = 0;
+  for (char digit : key) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    value = value * 10 + static_cast<std::uint32_t>(digit - '0');
+  }
+  return value;
+}
+
+}  // namespace
+
+std::uint32_t* StorageTable::slot_of(std::string_view key) {
+  const std::optional<std::uint32_t> number = decimal(key);
+  // A number far beyond the storages seen so far would buy memory with a few bytes of file.
+  if (number && *number <= 2 * storages_.size() + 64) {
+    if (*number >= by_number_.size())
+      by_number_.resize(std::max<std::size_t>(*number + 1, 2 * by_number_.size()), none);
+    if (by_number_[*number] != none || by_text_.empty()) return &by_number_[*number];
+    // The same key may have come while it still was far beyond.
+    const auto known = by_text_.find(key);
+    return known == by_text_.end() ? &by_number_[*number] : &known->second;
+  }
+  return &by_text_.try_emplace(key, none).first->second;
+}
+
+Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t numel,
+                                           std::uint32_t element_size, std::uint64_t file_offset) {
+  std::uint64_t nbytes;
+  if (numel < 0 || !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel),
+                                                      element_size, &nbytes))
+    return failure(ErrorCode::corrupt,
+                   "storage " + bytes::quote(key) + " has " + std::to_string(numel) +
+                       " elements of " + std::to_string(element_size) + " bytes",
+                   file_offset);
+  std::uint32_t* slot = slot_of(key);
+  if (*slot == none) {
+    *slot = static_cast<std::uint32_t>(storages_.size());
+    storages_.push_back({key, nbytes, element_size});
+    key_bytes_ += key.size();
+    return *slot;
+  }
+  ++cache_hits_;
+  const zip::StorageRequest& known = storages_[*slot];
+  if (known.nbytes == nbytes) return *slot;
+  return failure(ErrorCode::corrupt,
+                 "storage " + bytes::quote(key) + " has " + std::to_string(nbytes) +
+                     " bytes here and " + std::to_string(known.nbytes) + " bytes where it was first "
+                     "referred to",
+                 file_offset);
+}
+
+}  // namespace weightmap::torch

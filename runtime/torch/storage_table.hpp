@@ -1,0 +1,41 @@
+// The storages that a pickle refers to, each once, in the order of first reference.
+//
+// This is the offset cache by key: the first reference to a key makes an entry, whose offset is
+// worked out once; every further one (tied weights, views) is answered from here and counted.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/zip/storage_offsets.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::torch {
+
+class StorageTable {
+ public:
+  // The number of the storage `key` of `numel` elements of `element_size` bytes. Fails with corrupt
+  // if the key is known with another size, or if the size does not fit 64 bits. `key` is borrowed.
+  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel,
+                               std::uint32_t element_size, std::uint64_t file_offset);
+
+  // By number.
+  const std::vector<zip::StorageRequest>& storages() const noexcept { return storages_; }
+  std::uint64_t cache_hits() const noexcept { return cache_hits_; }
+  std::uint64_t key_bytes() const noexcept { return key_bytes_; }
+
+ private:
+  static constexpr std::uint32_t none = 0xFFFFFFFF;
+  // Keys are "0", "1", ... in what torch writes today: those index a vector. The rest is hashed.
+  std::uint32_t* slot_of(std::string_view key);
+
+  std::vector<zip::StorageRequest> storages_;
+  std::vector<std::uint32_t> by_number_;
+  std::unordered_map<std::string_view, std::uint32_t> by_text_;
+  std::uint64_t cache_hits_ = 0;
+  std::uint64_t key_bytes_ = 0;
+};
+
+}  // namespace weightmap::torch

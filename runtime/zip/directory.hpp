@@ -1,0 +1,56 @@
+// The central directory of a zip archive, read once, whole, and proven.
+//
+// Afterwards true of every record: its name is unique; it lies inside the file, before the
+// directory and overlaps no other record (header + 30 + name + stored bytes, in file order); its
+// method is stored or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity (two
+// end records that disagree, two records of one name, disagreeing counts) is refused, not resolved.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bytes/buffer.hpp"
+#include "runtime/bytes/windows.hpp"
+#include "runtime/zip/name_index.hpp"
+#include "runtime/zip/record.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::zip {
+
+class Directory {
+ public:
+  // Finds the end record and reads the directory through `windows`, which must outlive the result
+  // (names point into it). Fails with not_a_checkpoint if there is no end record at all, with
+  // corrupt or unsupported as the class comment says.
+  static Result<Directory> read(bytes::Windows& windows, std::uint64_t max_directory_bytes);
+
+  // In directory order. Torch writes directory and records in the same order.
+  std::span<const Record> records() const noexcept { return records_; }
+  // Top folder of the first record with its slash: "archive/". Empty if it has none.
+  std::string_view top_folder() const noexcept { return top_folder_; }
+  // Name without the top folder; the whole name for a record outside it.
+  std::string_view short_name(const Record& record) const noexcept;
+  // By name without the top folder, exact case. nullptr if there is none.
+  const Record* find(std::string_view short_name) const noexcept;
+  // Absolute offset of the first central directory entry: where records end.
+  std::uint64_t offset() const noexcept { return offset_; }
+  // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
+  std::uint64_t archive_start() const noexcept { return archive_start_; }
+  // End of the space a record may occupy: the next header in file order, or offset().
+  std::uint64_t limit_of(const Record& record) const noexcept;
+
+ private:
+  friend class DirectoryParser;
+
+  bytes::Buffer memory_;  // of records_
+  std::span<const Record> records_;
+  NameIndex names_;
+  std::vector<std::uint64_t> sorted_headers_;  // empty if the records are in file order
+  std::string_view top_folder_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t archive_start_ = 0;
+};
+
+}  // namespace weightmap::zip

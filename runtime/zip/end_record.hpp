@@ -1,0 +1,26 @@
+// The records at the very end of an archive, which say where its directory is.
+//
+// torch always writes three: the zip64 end record (56 bytes), its locator (20) and the classic end
+// record (22), so the last 98 bytes of a genuine file are known in advance. Other writers may leave
+// the first two out and may append a comment. Readers of the world pick different ones where there
+// are several or where they disagree; here that is refused.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/bytes/windows.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::zip {
+
+struct EndOfArchive {
+  std::uint64_t directory_offset;  // absolute
+  std::uint64_t directory_size;
+  std::uint64_t record_count;      // at most directory_size / 46
+  std::uint64_t archive_start;     // bytes before the archive
+};
+
+// Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.
+Result<EndOfArchive> find_end_of_archive(bytes::Windows& windows);
+
+}  // namespace weightmap::zip

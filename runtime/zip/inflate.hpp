@@ -1,0 +1,20 @@
+// Raw deflate, as zip stores it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::zip {
+
+// What `compressed_size` bytes can grow to at most: deflate spends at least one bit on 129 bytes.
+// Saturates. Tells a size that cannot be true before memory is asked for.
+std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept;
+
+// Fills `out` exactly. Fails with corrupt if the stream is damaged, gives fewer or more bytes, or
+// ends before `compressed` does. Never writes beyond `out`.
+Result<void> inflate(std::span<const std::byte> compressed, std::span<std::byte> out);
+
+}  // namespace weightmap::zip

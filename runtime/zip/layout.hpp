@@ -1,0 +1,51 @@
+// Where torch's writer puts things: the arithmetic of its zip layout, for readers and writers.
+//
+// A record is  local header (30) · name · [zip64 field] · "FB" field · payload · [data descriptor].
+// The FB field ("FB", u16 length, that many bytes) pads so that the payload starts at a multiple of
+// the alignment. The zip64 field and the longer descriptor appear when the size or the offset of the
+// header is >= 0xFFFFFFFF; an empty record has no descriptor. So the place of the payload follows
+// from the place of the header, the length of the name and the size, and the place of the next
+// header follows from that: nothing has to be read. Offsets count from the start of the archive.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace weightmap::zip {
+
+struct Layout {
+  static constexpr std::uint64_t default_alignment = 64;
+  static constexpr std::uint64_t zip64_threshold = 0xFFFFFFFF;
+
+  // Of payloads, in bytes. Not 0; need not be a power of two.
+  std::uint64_t alignment = default_alignment;
+
+  static constexpr bool needs_zip64(std::uint64_t size, std::uint64_t header_offset) noexcept {
+    return size >= zip64_threshold || header_offset >= zip64_threshold;
+  }
+  // Length of the zip64 field in the local header and in the directory: 0, 12, 20 or 28.
+  static constexpr std::uint64_t zip64_field_bytes(std::uint64_t size,
+                                                   std::uint64_t header_offset) noexcept {
+    if (!needs_zip64(size, header_offset)) return 0;
+    return 4u + (size >= zip64_threshold ? 16u : 0u) + (header_offset >= zip64_threshold ? 8u : 0u);
+  }
+  // Length of the data descriptor: 0, 16 or 24.
+  static constexpr std::uint64_t footer_bytes(std::uint64_t size,
+                                              std::uint64_t header_offset) noexcept {
+    if (size == 0) return 0;
+    return needs_zip64(size, header_offset) ? 24 : 16;
+  }
+
+  // nullopt where the sum does not fit 64 bits, or the alignment is 0.
+  std::optional<std::uint64_t> payload_offset(std::uint64_t header_offset,
+                                              std::uint64_t name_length,
+                                              std::uint64_t size) const noexcept;
+  // Where the next record's header begins. `stored_size` is what the payload occupies, `size` what
+  // it inflates to; the latter decides about zip64.
+  static std::optional<std::uint64_t> record_end(std::uint64_t header_offset,
+                                                 std::uint64_t payload_offset,
+                                                 std::uint64_t stored_size,
+                                                 std::uint64_t size) noexcept;
+};
+
+}  // namespace weightmap::zip

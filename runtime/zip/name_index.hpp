@@ -1,0 +1,46 @@
+// Proves that all names of a directory differ, and finds a record by name.
+//
+// Costs one comparison per record for files whose names are mostly sorted, which those of torch are:
+// data/0, data/1, ..., data/10 are ascending by (length, bytes), before torch 2.7 by bytes. The few
+// records outside that run are looked up in it by binary search. Any other order is sorted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/zip/record.hpp"
+
+namespace weightmap::zip {
+
+class NameIndex {
+ public:
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  enum class Order : std::uint8_t { by_length, by_bytes };
+
+  NameIndex() = default;
+  explicit NameIndex(std::span<const Record> records);
+
+  // Two records of one name, if there are such.
+  const std::optional<Pair>& duplicate() const noexcept { return duplicate_; }
+
+  // The record named `folder` + `rest`; nullptr if there is none. `records` must be what the index
+  // was made of.
+  const Record* find(std::span<const Record> records, std::string_view folder,
+                     std::string_view rest) const noexcept;
+
+ private:
+  void find_duplicate(std::span<const Record> records);
+
+  std::size_t run_begin_ = 0;  // the longest run of ascending names
+  std::size_t run_end_ = 0;
+  Order run_order_ = Order::by_length;
+  std::vector<std::uint32_t> others_;  // records outside the run, ascending by (length, bytes)
+  std::optional<Pair> duplicate_;
+};
+
+}  // namespace weightmap::zip

@@ -1,0 +1,39 @@
+// The content of one record, in memory: for data.pkl and the small records around it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "runtime/bytes/buffer.hpp"
+#include "runtime/bytes/windows.hpp"
+#include "runtime/zip/directory.hpp"
+#include "runtime/zip/layout.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::zip {
+
+struct RecordBytes {
+  // In a window, or inflated and owned by this object.
+  std::span<const std::byte> bytes;
+  // Absolute, of the payload in the file.
+  std::uint64_t file_offset = 0;
+  bytes::Buffer inflated;
+
+  // The memory that `bytes` lies in; takes it from `windows` if it is a window.
+  bytes::Buffer release(bytes::Windows& windows) && noexcept;
+};
+
+// Absolute offset of the record's payload by torch's padding rule, without reading: only if the
+// record then ends exactly where its neighbour begins. nullopt where the rule does not explain it.
+std::optional<std::uint64_t> payload_by_rule(const Directory& directory, const Record& record,
+                                             const Layout& layout) noexcept;
+
+// The record's content after inflating, compared with its CRC-32 unless that is 0, which means that
+// the writer did not compute it. Finds the payload by the rule, else by the local header. Reads
+// nothing that a window already holds. Fails with limit_exceeded if it is longer than `max_bytes`.
+Result<RecordBytes> read_record(const Directory& directory, const Record& record,
+                                bytes::Windows& windows, std::uint64_t max_bytes);
+
+}  // namespace weightmap::zip

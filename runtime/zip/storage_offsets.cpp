@@ -1,0 +1,203 @@
+#include "runtime/zip/storage_offsets.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "runtime/bytes/escape.hpp"
+#include "runtime/zip/layout.hpp"
+#include "runtime/zip/local_header.hpp"
+#include "runtime/zip/record_bytes.hpp"
+
+namespace weightmap::zip {
+namespace {
+
+class StorageLocator {
+ public:
+  StorageLocator(const Directory& directory, std::span<const StorageRequest> requests,
+                 const LocateOptions& options, bytes::Windows& windows, OpenStats& stats)
+      : directory_(directory),
+        records_(directory.records()),
+        requests_(requests),
+        prefix_(std::string(directory.top_folder()) + std::string(options.folder)),
+        layout_{options.alignment},
+        windows_(windows),
+        stats_(stats) {}
+
+  Result<void> run(std::vector<StorageExtent>& extents);
+
+ private:
+  bool is_named(const Record& record, std::string_view key) const noexcept;
+  Result<std::uint32_t> find(std::string_view key, std::size_t guess) const;
+  Result<void> check(const StorageRequest& request, const Record& record) const;
+  Result<bool> match(std::vector<StorageExtent>& extents) const;
+  Result<void> place_first(StorageExtent& extent);
+  Result<void> place(StorageExtent& extent);
+  Result<void> place_by_header(StorageExtent& extent);
+  void count(OffsetStrategy strategy) noexcept;
+
+  const Directory& directory_;
+  std::span<const Record> records_;
+  std::span<const StorageRequest> requests_;
+  std::string prefix_;  // of the storages' names: "archive/data/"
+  Layout layout_;
+  bytes::Windows& windows_;
+  OpenStats& stats_;
+  std::optional<std::uint64_t> next_header_;  // where the chain of proven records has come to
+};
+
+bool StorageLocator::is_named(const Record& record, std::string_view key) const noexcept {
+  return record.name_length == prefix_.size() + key.size() &&
+         std::memcmp(record.name + prefix_.size(), key.data(), key.size()) == 0 &&
+         std::memcmp(record.name, prefix_.data(), prefix_.size()) == 0;
+}
+
+// In the file of one torch.save the records lie in the order of the requests, so the guess is right.
+Result<std::uint32_t> StorageLocator::find(std::string_view key, std::size_t guess) const {
+  if (guess < records_.size() && is_named(records_[guess], key))
+    return static_cast<std::uint32_t>(guess);
+  const std::string name = prefix_ + std::string(key);
+  const Record* record =
+      directory_.find(std::string_view(name).substr(directory_.top_folder().size()));
+  if (record == nullptr)
+    return failure(ErrorCode::corrupt, "the pickle refers to record " + bytes::quote(name) +
+                                           ", which the archive does not have");
+  return static_cast<std::uint32_t>(record - records_.data());
+}
+
+Result<void> StorageLocator::check(const StorageRequest& request, const Record& record) const {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return failure(code, "record " + bytes::quote(record.full_name()) + " " + why,
+                   record.header_offset);
+  };
+  if (record.method != Method::stored)
+    return refuse(ErrorCode::unsupported,
+                  "is compressed, and a compressed storage cannot be mapped; save it again with "
+                  "torch.save");
+  if (record.full_name().back() == '/')
+    return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
+  if (record.size < request.nbytes || record.size - request.nbytes >= request.element_size)
+    return refuse(ErrorCode::corrupt, "has " + std::to_string(record.size) +
+                                          " bytes, the pickle says " +
+                                          std::to_string(request.nbytes));
+  return {};
+}
+
+// Finds and checks the record of each request. Answers whether they ascend in directory order.
+Result<bool> StorageLocator::match(std::vector<StorageExtent>& extents) const {
+  std::size_t guess = 0;
+  bool ascending = true;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const Result<std::uint32_t> found = find(requests_[i].key, guess);
+    if (!found) return tl::unexpected<Error>(found.error());
+    const Record& record = records_[*found];
+    if (Result<void> ok = check(requests_[i], record); !ok)
+      return tl::unexpected<Error>(ok.error());
+    ascending = ascending && *found >= guess;
+    guess = *found + std::size_t{1};
+    extents.push_back({0, record.size, record.crc32, *found});
+  }
+  return ascending;
+}
+
+void StorageLocator::count(OffsetStrategy strategy) noexcept {
+  stats_.strategy = std::max(stats_.strategy, strategy);
+  if (strategy == OffsetStrategy::calculated) ++stats_.storages_calculated;
+  if (strategy == OffsetStrategy::directory) ++stats_.storages_by_directory;
+  if (strategy == OffsetStrategy::headers) ++stats_.storages_by_header;
+}
+
+Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
+  const Record& record = records_[extent.record];
+  ++stats_.local_headers_read;
+  const Result<std::uint64_t> payload =
+      read_local_header(windows_, record, directory_.limit_of(record));
+  if (!payload) return tl::unexpected<Error>(payload.error());
+  extent.payload_offset = *payload;
+  return {};
+}
+
+// The start of the chain is read, never calculated; it holds if the neighbour confirms it.
+Result<void> StorageLocator::place_first(StorageExtent& extent) {
+  if (Result<void> ok = place_by_header(extent); !ok) return ok;
+  const Record& record = records_[extent.record];
+  const bool proven = payload_by_rule(directory_, record, layout_) == extent.payload_offset;
+  if (proven) next_header_ = directory_.limit_of(record);
+  count(proven ? OffsetStrategy::calculated : OffsetStrategy::headers);
+  return {};
+}
+
+Result<void> StorageLocator::place(StorageExtent& extent) {
+  const Record& record = records_[extent.record];
+  const auto payload = payload_by_rule(directory_, record, layout_);
+  if (!payload) {
+    next_header_.reset();
+    count(OffsetStrategy::headers);
+    return place_by_header(extent);
+  }
+  const bool linked = next_header_ == record.header_offset;
+  count(linked ? OffsetStrategy::calculated : OffsetStrategy::directory);
+  extent.payload_offset = *payload;
+  next_header_ = directory_.limit_of(record);
+  return {};
+}
+
+Result<void> StorageLocator::run(std::vector<StorageExtent>& extents) {
+  extents.reserve(requests_.size());
+  const Result<bool> ascending = match(extents);
+  if (!ascending) return tl::unexpected<Error>(ascending.error());
+  std::vector<std::uint32_t> order;
+  if (!*ascending) {
+    order.resize(extents.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return extents[a].record < extents[b].record;
+    });
+  }
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    StorageExtent& extent = extents[order.empty() ? i : order[i]];
+    if (Result<void> ok = i == 0 ? place_first(extent) : place(extent); !ok) return ok;
+  }
+  return {};
+}
+
+Result<void> verify(const Directory& directory, std::span<const StorageExtent> extents,
+                    const bytes::Source& source, OpenStats& stats) {
+  for (const StorageExtent& extent : extents) {
+    const Record& record = directory.records()[extent.record];
+    ++stats.local_headers_verified;
+    ++stats.verify_reads;
+    stats.verify_bytes_read += local_header_length(record);
+    const Result<std::uint64_t> payload =
+        read_local_header(source, record, directory.limit_of(record));
+    if (!payload) return tl::unexpected<Error>(payload.error());
+    if (*payload == extent.payload_offset) continue;
+    return failure(ErrorCode::corrupt,
+                   "record " + bytes::quote(record.full_name()) + " was calculated to begin at " +
+                       std::to_string(extent.payload_offset) + ", its local header says " +
+                       std::to_string(*payload),
+                   record.header_offset);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<StorageExtent>> locate_storages(const Directory& directory,
+                                                   std::span<const StorageRequest> requests,
+                                                   const LocateOptions& options,
+                                                   bytes::Windows& windows,
+                                                   const bytes::Source& verify_source,
+                                                   OpenStats& stats) {
+  std::vector<StorageExtent> extents;
+  StorageLocator locator(directory, requests, options, windows, stats);
+  if (Result<void> ok = locator.run(extents); !ok) return tl::unexpected<Error>(ok.error());
+  if (options.verify_headers)
+    if (Result<void> ok = verify(directory, extents, verify_source, stats); !ok)
+      return tl::unexpected<Error>(ok.error());
+  return extents;
+}
+
+}  // namespace weightmap::zip

@@ -1,0 +1,55 @@
+// Where the bytes of each storage are: torch's layout arithmetic, proven by the central directory.
+//
+// docs/offsets.md tells the whole story. In short, for a file that torch wrote the local header of
+// data/0 is read once and every other payload offset is a prefix sum; each link of that chain is
+// compared with the directory, without reading anything. Where a link breaks, the record is placed
+// by the directory's header offset and the padding rule, proven by its neighbour; where that fails
+// too, its own local header is read. Never a guess.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bytes/windows.hpp"
+#include "runtime/zip/directory.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap::zip {
+
+// What the pickle says about one storage. Its record must be `nbytes` long, or longer by fewer than
+// `element_size` bytes (a typed storage over a buffer that is not a multiple of its element).
+struct StorageRequest {
+  std::string_view key;  // borrowed; the record is <archive>/<folder><key>
+  std::uint64_t nbytes;
+  std::uint32_t element_size;
+};
+
+struct StorageExtent {
+  std::uint64_t payload_offset;  // absolute
+  std::uint64_t nbytes;          // of the record
+  std::uint32_t crc32;
+  std::uint32_t record;          // index into Directory::records()
+};
+
+struct LocateOptions {
+  std::string_view folder = "data/";
+  std::uint64_t alignment = 64;   // content of .storage_alignment, or 64
+  bool verify_headers = false;    // compare every offset with the record's local header
+};
+
+// The extents of `requests`, in their order, which is any order; keys are unique. Adds what it did
+// to `stats` (strategy, storages_*, local_headers_*; reads made only to verify through
+// verify_reads/verify_bytes_read, which it makes on `verify_source` and not through `windows`).
+// Fails with corrupt, naming the record, if a record is missing, has another size than the pickle
+// says, is a folder, or differs from its local header; with unsupported if it is deflated.
+Result<std::vector<StorageExtent>> locate_storages(const Directory& directory,
+                                                   std::span<const StorageRequest> requests,
+                                                   const LocateOptions& options,
+                                                   bytes::Windows& windows,
+                                                   const bytes::Source& verify_source,
+                                                   OpenStats& stats);
+
+}  // namespace weightmap::zip

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Checks every #include line against the layer table of docs/architecture.md.
+
+    include_layers_test.py ROOT
+
+The table below is that table. A module may include itself and the modules named beside it; anything
+in angle brackets that is not the C++ standard library must be allowed here by name.
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+LIBRARY = {
+    "base": (),
+    "bytes": ("base",),
+    "mmap": ("base", "bytes"),
+    "zip": ("base", "bytes"),
+    "pickle": ("base", "bytes"),
+    "catalog": ("base", "bytes"),
+    "torch": ("base", "bytes", "zip", "pickle", "catalog"),
+    "checkpoint": ("base", "bytes", "mmap", "zip", "pickle", "catalog", "torch"),
+}
+# People's side: public headers and their own folder only.
+EDGES = ("tools", "examples", "bench")
+PUBLIC_CHECKPOINT = ("archive.hpp", "checkpoint.hpp")
+
+OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|fnmatch)\.h"
+ALLOWED = (
+    (r"tl/expected\.hpp", ("public",)),
+    (r"boost/.*", ("mmap",)),
+    (OPERATING_SYSTEM, ("mmap", "tools", "bench")),
+    (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
+    (r"xxhash\.h", ("zip", "catalog")),
+    (r"(spdlog|nlohmann|CLI)/.*", EDGES),
+    (r"benchmark/benchmark\.h", ("bench",)),
+)
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def module_of(path):
+    """The module a file belongs to by its path from the root; None for what has no layer."""
+    parts = path.split("/")
+    if parts[0] == "include":
+        return "checkpoint" if parts[-1] in PUBLIC_CHECKPOINT else "base"
+    if parts[0] == "runtime" and len(parts) > 2:
+        return parts[1]
+    return parts[0] if parts[0] in ("mmap", *EDGES) else None
+
+
+def module_of_include(target):
+    return module_of("include/" + target if target.startswith("weightmap/") else target)
+
+
+def project_fault(path, target):
+    module = module_of(path)
+    if path.startswith("include/"):
+        return None if target.startswith("weightmap/") else "a public header includes a private one"
+    if module in EDGES:
+        inside = target.startswith(("weightmap/", module + "/"))
+        return None if inside else f"{module} may include public headers only"
+    wanted = module_of_include(target)
+    if wanted is None:
+        return "an include is rooted at the project"
+    if wanted != module and wanted not in LIBRARY[module]:
+        return f"{module} may not know {wanted}"
+    return None
+
+
+def system_fault(path, target):
+    if re.fullmatch(r"[a-z_0-9]+", target):
+        return None  # the C++ standard library
+    places = {module_of(path)} | ({"public"} if path.startswith("include/") else set())
+    for pattern, allowed in ALLOWED:
+        if re.fullmatch(pattern, target):
+            return None if places & set(allowed) else f"only {' and '.join(allowed)} may include it"
+    return "no module may include it"
+
+
+def faults(path, text):
+    module = module_of(path)
+    if module is not None and module not in LIBRARY and module not in EDGES:
+        yield f"{path}: the folder is not in the layer table"
+        return
+    for match in INCLUDE.finditer(text):
+        bracket, target = match.groups()
+        fault = (system_fault if bracket == "<" else project_fault)(path, target)
+        if fault:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: {target}: {fault}"
+
+
+class Rules(unittest.TestCase):
+    """Each rule is seen to bite."""
+
+    def refuses(self, path, line):
+        self.assertEqual(len(list(faults(path, line))), 1, f"{path}: {line}")
+
+    def accepts(self, path, line):
+        self.assertEqual(list(faults(path, line)), [])
+
+    def test_siblings_do_not_know_one_another(self):
+        self.refuses("runtime/zip/a.cpp", '#include "runtime/pickle/tree.hpp"')
+        self.refuses("runtime/pickle/a.cpp", '#include "mmap/file.hpp"')
+        self.refuses("mmap/file.cpp", '#include "runtime/zip/directory.hpp"')
+
+    def test_no_arrow_turns_back(self):
+        self.refuses("runtime/bytes/a.hpp", '  #  include "runtime/zip/directory.hpp"')
+        self.refuses("runtime/torch/a.cpp", '#include "weightmap/checkpoint.hpp"')
+        self.accepts("runtime/checkpoint/a.cpp", '#include "mmap/file.hpp"')
+
+    def test_public_headers_include_public_headers(self):
+        self.refuses("include/weightmap/a.hpp", '#include "runtime/bytes/checked.hpp"')
+        self.accepts("include/weightmap/a.hpp", "#include <tl/expected.hpp>\n#include <span>")
+
+    def test_the_operating_system_is_behind_mmap(self):
+        self.refuses("runtime/zip/a.cpp", "#include <sys/mman.h>")
+        self.refuses("runtime/checkpoint/a.cpp", "#include <boost/config.hpp>")
+        self.accepts("mmap/file.cpp", "#include <fcntl.h>\n#include <boost/config.hpp>")
+
+    def test_edges_see_public_headers_only(self):
+        self.refuses("tools/weightmap/main.cpp", '#include "runtime/zip/directory.hpp"')
+        self.refuses("runtime/zip/a.cpp", "#include <spdlog/spdlog.h>")
+        self.accepts("tools/weightmap/main.cpp", "#include <CLI/CLI.hpp>")
+
+    def test_unknown_libraries_and_folders_are_refused(self):
+        self.refuses("runtime/zip/a.cpp", "#include <zlib.h>")
+        self.refuses("runtime/zip/a.cpp", '#include "directory.hpp"')
+        self.refuses("runtime/newcomer/a.cpp", "#include <vector>")
+
+
+def main(root):
+    sources = [
+        path
+        for folder in ("include", "runtime", "mmap", *EDGES)
+        for pattern in ("*.hpp", "*.cpp")
+        for path in sorted((root / folder).rglob(pattern))
+    ]
+    if not sources:
+        sys.exit(f"no sources under {root}")
+    found = [
+        fault
+        for path in sources
+        for fault in faults(path.relative_to(root).as_posix(), path.read_text())
+    ]
+    print("\n".join(found) or f"{len(sources)} files keep to the layers")
+    rules = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(Rules))
+    sys.exit(1 if found or not rules.wasSuccessful() else 0)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]).resolve())

@@ -1,0 +1,59 @@
+# Builds the consumer as KIND and runs it on CHECKPOINT.
+#
+#   cmake -D KIND=static|shared -D FINDS=package|pkgconfig|subdirectory -D SOURCE=<the project>
+#         -D BUILD=<a build of the project, installed for static> -D WORK=<scratch folder>
+#         -D CXX=<compiler> -D GENERATOR=<generator> -D LAUNCHER=<compiler launcher or nothing>
+#         -D CHECKPOINT=<file> -D EXPECT=<what it prints> -P run.cmake
+#
+# FINDS=prepare only makes the install tree that `package` and `pkgconfig` use.
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${CXX}
+    -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -D CMAKE_BUILD_TYPE=Debug
+    -D CMAKE_CXX_FLAGS_DEBUG=-O0)
+set(prefix ${WORK}/${KIND}/prefix)
+
+if(FINDS STREQUAL "prepare")
+  file(REMOVE_RECURSE ${prefix})
+  if(KIND STREQUAL "shared")
+    set(BUILD ${WORK}/shared/build)
+    run(${configure} -S ${SOURCE} -B ${BUILD} -D BUILD_SHARED_LIBS=ON -D WEIGHTMAP_BUILD_TOOLS=OFF
+        -D WEIGHTMAP_BUILD_TESTS=OFF -D WEIGHTMAP_BUILD_BENCHMARKS=OFF
+        -D WEIGHTMAP_BUILD_EXAMPLES=OFF)
+    run(${CMAKE_COMMAND} --build ${BUILD} --target weightmap)
+  endif()
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+  return()
+endif()
+
+set(consumer ${WORK}/${KIND}/${FINDS})
+file(REMOVE_RECURSE ${consumer}/CMakeCache.txt)
+if(FINDS STREQUAL "pkgconfig")
+  file(GLOB_RECURSE pc ${prefix}/*/weightmap.pc)
+  cmake_path(GET pc PARENT_PATH pc_folder)
+  set(ENV{PKG_CONFIG_PATH} ${pc_folder})
+endif()
+run(${configure} -S ${CMAKE_CURRENT_LIST_DIR} -B ${consumer} -D CONSUMER_FINDS=${FINDS}
+    -D CONSUMER_LINKS=${KIND} -D SOURCE=${SOURCE} -D CMAKE_PREFIX_PATH=${prefix})
+run(${CMAKE_COMMAND} --build ${consumer})
+
+file(GLOB_RECURSE library ${prefix}/*/libweightmap.so)
+if(library)
+  cmake_path(GET library PARENT_PATH library_folder)
+  set(ENV{LD_LIBRARY_PATH} ${library_folder})
+endif()
+run(${consumer}/consumer ${CHECKPOINT})
+string(STRIP "${output}" output)
+if(NOT output STREQUAL EXPECT)
+  message(FATAL_ERROR "printed \"${output}\", expected \"${EXPECT}\"")
+endif()
+message("${KIND} by ${FINDS}: ${output}")

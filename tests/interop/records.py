@@ -1,0 +1,44 @@
+"""Checkpoints laid out record by record, where torch.save gives no choice."""
+
+import io
+import pickle
+
+import torch
+from describe import Storages, storage_bytes
+
+
+def write_by_hand(
+    path, value, key_of=None, order=None, storage_data=None, location="cpu", head=(), byteorder=None
+):
+    """Lays out a checkpoint with torch's own record writer where torch.save gives no choice.
+
+    `key_of(number)` names the storages, `order(keys)` tells the order of their records,
+    `storage_data(tensor)` their bytes; `head` are (name, bytes) records behind data.pkl.
+    """
+    numbering = Storages()
+    key_of = key_of or str
+    storages = {}
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing):
+            if not isinstance(thing, torch.storage.TypedStorage):
+                return None
+            tensor = torch.empty(0, dtype=thing.dtype).set_(thing)
+            key = key_of(int(numbering.key(tensor)))
+            storages[key] = tensor
+            kind = getattr(torch, thing.pickle_storage_type())
+            return ("storage", kind, key, location, thing.size())
+
+    stream = io.BytesIO()
+    Pickler(stream, protocol=2).dump(value)
+    writer = torch._C.PyTorchFileWriter(str(path))
+    writer.write_record("data.pkl", stream.getvalue(), len(stream.getvalue()))
+    if byteorder:
+        writer.write_record("byteorder", byteorder, len(byteorder))
+    for name, data in head:
+        writer.write_record(name, data, len(data))
+    for key in (order or list)(list(storages)):
+        data = (storage_data or (lambda tensor: storage_bytes(tensor).tobytes()))(storages[key])
+        writer.write_record("data/" + key, data, len(data))
+    writer.write_end_of_file()
+    return lambda tensor: key_of(int(numbering.key(tensor)))

@@ -1,0 +1,203 @@
+#include "weightmap/tensor_view.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+using namespace weightmap;
+
+namespace {
+
+// 24 consecutive int32, seen as a tensor.
+struct Numbers {
+  Numbers() { std::iota(values.begin(), values.end(), 0); }
+  TensorView view(std::vector<std::int64_t> shape_and_strides, unsigned flags = 0,
+                  DType dtype = DType::int32) {
+    dims = std::move(shape_and_strides);
+    return {dtype, dims.size() / 2, dims.data(), reinterpret_cast<const std::byte*>(values.data()),
+            sizeof values, flags};
+  }
+  std::array<std::int32_t, 24> values;
+  std::vector<std::int64_t> dims;
+};
+
+std::vector<std::int32_t> elements(const TensorView& view) {
+  std::vector<std::int32_t> out(view.numel());
+  REQUIRE(view.copy_to(std::as_writable_bytes(std::span(out))).has_value());
+  return out;
+}
+
+std::vector<std::int64_t> list(std::span<const std::int64_t> dims) {
+  return {dims.begin(), dims.end()};
+}
+
+}  // namespace
+
+TEST_CASE("reads a contiguous tensor in place") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  CHECK(view.rank() == 2);
+  CHECK(view.numel() == 24);
+  CHECK(view.nbytes() == 96);
+  CHECK(view.is_contiguous());
+  const auto span = view.as<std::int32_t>();
+  REQUIRE(span.has_value());
+  CHECK(span->data() == numbers.values.data());
+  CHECK(span->size() == 24);
+}
+
+TEST_CASE("ignores the stride of dimensions of size one") {
+  Numbers numbers;
+  CHECK(numbers.view({1, 24, 7, 1}).is_contiguous());
+  CHECK(numbers.view({24, 1, 1, 99}).is_contiguous());
+  CHECK(!numbers.view({4, 6, 1, 4}).is_contiguous());
+}
+
+TEST_CASE("counts a scalar as one element and an empty tensor as none") {
+  Numbers numbers;
+  CHECK(numbers.view({}).numel() == 1);
+  CHECK(elements(numbers.view({})) == std::vector{0});
+  CHECK(numbers.view({3, 0, 1, 1}).numel() == 0);
+  CHECK(numbers.view({3, 0, 1, 1}).is_contiguous());
+}
+
+TEST_CASE("gathers transposed, strided and expanded tensors row-major") {
+  Numbers numbers;
+  CHECK(elements(numbers.view({3, 2, 1, 3})) == std::vector{0, 3, 1, 4, 2, 5});
+  CHECK(elements(numbers.view({3, 8})) == std::vector{0, 8, 16});
+  CHECK(elements(numbers.view({2, 3, 0, 1})) == std::vector{0, 1, 2, 0, 1, 2});
+  CHECK(elements(numbers.view({2, 2, 3, 12, 1, 4})) ==
+        std::vector{0, 4, 8, 1, 5, 9, 12, 16, 20, 13, 17, 21});
+}
+
+TEST_CASE("narrows without copying") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  const TensorView rows = view.narrow(0, 1, 2).value();
+  CHECK(list(rows.shape()) == std::vector<std::int64_t>{2, 6});
+  CHECK(rows.data() == view.data() + 24);
+  CHECK(rows.is_contiguous());
+  CHECK(rows.bytes().size() == 48);
+  const TensorView tile = rows.narrow(1, 2, 3).value();
+  CHECK(elements(tile) == std::vector{8, 9, 10, 14, 15, 16});
+  CHECK(tile.bytes().size() == (6 + 2 + 1) * 4);
+  CHECK(list(tile.strides()) == std::vector<std::int64_t>{6, 1});
+}
+
+TEST_CASE("keeps a slice valid when the view it came from is gone") {
+  Numbers numbers;
+  const auto slice = [&] {
+    const TensorView whole = numbers.view({4, 6, 6, 1});
+    return whole.narrow(0, 3, 1).value();
+  }();
+  numbers.dims.assign(4, -1);
+  CHECK(elements(slice) == std::vector{18, 19, 20, 21, 22, 23});
+}
+
+TEST_CASE("selects a row and an element") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  CHECK(elements(view.select(0, 2).value()) == std::vector{12, 13, 14, 15, 16, 17});
+  CHECK(elements(view.select(1, 5).value()) == std::vector{5, 11, 17, 23});
+  const TensorView one = view.select(0, 1).value().select(0, 2).value();
+  CHECK(one.rank() == 0);
+  CHECK(elements(one) == std::vector{8});
+}
+
+TEST_CASE("narrows to nothing") {
+  Numbers numbers;
+  const TensorView none = numbers.view({4, 6, 6, 1}).narrow(0, 4, 0).value();
+  CHECK(none.numel() == 0);
+  CHECK(none.data() == nullptr);
+  CHECK(none.bytes().empty());
+}
+
+TEST_CASE("refuses slices out of range") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  for (const auto& bad : {view.narrow(2, 0, 1), view.narrow(0, -1, 1), view.narrow(0, 0, 5),
+                          view.narrow(0, 4, 1), view.narrow(0, 1, -1),
+                          view.narrow(0, 2, std::numeric_limits<std::int64_t>::max()),
+                          view.select(0, 4), view.select(0, -1), view.select(2, 0)}) {
+    REQUIRE(!bad.has_value());
+    CHECK(bad.error().code == ErrorCode::invalid_argument);
+  }
+}
+
+TEST_CASE("refuses to slice more dimensions than a view can carry") {
+  Numbers numbers;
+  const TensorView view = numbers.view(std::vector<std::int64_t>(18, 1));
+  const auto slice = view.narrow(0, 0, 1);
+  REQUIRE(!slice.has_value());
+  CHECK(slice.error().message.find("rank 9") != std::string::npos);
+}
+
+TEST_CASE("refuses as() of another type, of gaps, of odd addresses") {
+  Numbers numbers;
+  CHECK(!numbers.view({24, 1}).as<float>());
+  CHECK(!numbers.view({24, 1}).as<std::uint32_t>());
+  CHECK(!numbers.view({12, 2}).as<std::int32_t>());
+  const std::int64_t dims[] = {2, 1};
+  const TensorView odd(DType::int32, 1, dims, reinterpret_cast<std::byte*>(&numbers) + 1, 8, 0);
+  CHECK(odd.as<std::int32_t>().error().message.find("multiple of 4") != std::string::npos);
+}
+
+TEST_CASE("never reads a bool as C++ bool, but as bytes") {
+  CHECK(reads_as<std::uint8_t>(DType::boolean));
+  CHECK(reads_as<std::uint16_t>(DType::bfloat16));
+  CHECK(!reads_as<std::uint16_t>(DType::int16));
+  CHECK(!reads_as<std::uint8_t>(DType::int8));
+}
+
+TEST_CASE("hands out foreign byte order only through copy_to, swapped") {
+  Numbers numbers;
+  const TensorView view = numbers.view({2, 1}, TensorView::foreign_order);
+  CHECK(view.data() == nullptr);
+  CHECK(view.bytes().empty());
+  CHECK(view.as<std::int32_t>().error().code == ErrorCode::unsupported);
+  CHECK(elements(view) == std::vector{0, 0x01000000});
+  CHECK(elements(view.select(0, 1).value()) == std::vector{0x01000000});
+  CHECK(view.select(0, 1).value().data() == nullptr);
+}
+
+TEST_CASE("swaps complex numbers by their halves") {
+  Numbers numbers;
+  const TensorView view = numbers.view({1, 1}, TensorView::foreign_order, DType::complex64);
+  std::array<std::uint8_t, 8> out{};
+  REQUIRE(view.narrow(0, 0, 1).value().copy_to(std::as_writable_bytes(std::span(out))));
+  CHECK(out == std::array<std::uint8_t, 8>{0, 0, 0, 0, 0, 0, 0, 1});
+}
+
+TEST_CASE("refuses to give stored values where a lazy bit is set") {
+  Numbers numbers;
+  for (unsigned flag : {TensorView::conjugate, TensorView::negative}) {
+    const TensorView view = numbers.view({2, 1}, flag);
+    std::array<std::byte, 8> out{};
+    CHECK(view.copy_to(out).error().code == ErrorCode::unsupported);
+    CHECK(view.as<std::int32_t>().error().code == ErrorCode::unsupported);
+  }
+}
+
+TEST_CASE("refuses copy_to into a buffer of another size") {
+  Numbers numbers;
+  std::array<std::byte, 7> out{};
+  CHECK(numbers.view({2, 1}).copy_to(out).error().code == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("names every dtype and finds it again") {
+  for (std::size_t i = 0; i < dtype_count; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    CHECK(dtype_from_string(to_string(dtype)) == dtype);
+  }
+  CHECK(to_string(DType::boolean) == "bool");
+  CHECK(to_string(DType::float8_e4m3fn) == "float8_e4m3fn");
+  CHECK(to_string(DType::int7) == "int7");
+  CHECK(!dtype_from_string("float"));
+  CHECK(element_size(DType::complex128) == 16);
+  CHECK(element_size(DType::complex32) == 4);
+  CHECK(element_size(DType::bits16) == 2);
+  CHECK(swap_unit(DType::complex128) == 8);
+}

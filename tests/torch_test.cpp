@@ -1,0 +1,516 @@
+// From pickles to tensors and to the catalog: what torch writes, and what it never would.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/pickle/parse.hpp"
+#include "runtime/torch/make_catalog.hpp"
+#include "runtime/torch/names.hpp"
+#include "runtime/torch/read_tensors.hpp"
+#include "weightmap/tensor_view.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+using catalog::Catalog;
+using catalog::Entry;
+
+namespace {
+
+constexpr std::uint64_t file_offset = 64;
+
+std::string unicode(const std::string& text) {
+  std::string length(4, '\0');
+  const auto bytes = static_cast<std::uint32_t>(text.size());
+  std::memcpy(length.data(), &bytes, 4);
+  return "X" + length + text;
+}
+std::string integer(std::int64_t value) {
+  std::string digits(8, '\0');
+  std::memcpy(digits.data(), &value, 8);
+  return "\x8a\x08" + digits;
+}
+std::string tuple(const std::vector<std::int64_t>& values) {
+  std::string text = "(";
+  for (std::int64_t value : values) text += integer(value);
+  return text + "t";
+}
+std::string global(const std::string& module, const std::string& name) {
+  return "c" + module + "\n" + name + "\n";
+}
+const std::string no_hooks = "ccollections\nOrderedDict\n)R";
+
+struct Tensor {
+  std::string function = global("torch._utils", "_rebuild_tensor_v2");
+  std::string storage_type = global("torch", "FloatStorage");
+  std::string key = unicode("0");
+  std::string numel = integer(16);
+  std::string offset = integer(0);
+  std::string sizes = tuple({4, 4});
+  std::string strides = tuple({4, 1});
+  std::string requires_grad = "\x89";
+  std::string hooks = no_hooks;
+  std::string extra = "";
+
+  std::string storage() const {
+    return "(" + unicode("storage") + storage_type + key + unicode("cpu") + numel + "tQ";
+  }
+  std::string arguments() const {
+    return "(" + storage() + offset + sizes + strides + requires_grad + hooks + extra + "t";
+  }
+  std::string text() const { return function + arguments() + "R"; }
+};
+
+std::string dict(const std::vector<std::pair<std::string, std::string>>& items) {
+  std::string text = "}(";
+  for (const auto& [key, value] : items) text += key + value;
+  return text + "u";
+}
+std::string named(const std::string& tensor) { return dict({{unicode("w"), tensor}}) + "."; }
+
+struct Read {
+  std::unique_ptr<pickle::Tree> tree;
+  torch::TensorTable table;
+};
+
+Result<Read> read(const std::string& text, const Limits& limits = {}) {
+  std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
+  bytes::Buffer copy(text.size(), memory);
+  std::memcpy(copy.data(), text.data(), text.size());
+  const std::span<const std::byte> view = copy.span();
+  auto tree = pickle::parse(std::move(copy), view, file_offset, {std::uint64_t{64} << 20, 1000},
+                            memory);
+  REQUIRE_MESSAGE(tree.has_value(), (tree ? "" : tree.error().message));
+  auto table = torch::read_tensors(**tree, {file_offset, limits});
+  if (!table) return tl::unexpected<Error>(table.error());
+  return Read{std::move(*tree), std::move(*table)};
+}
+
+// Every storage is `storage_bytes` long and lies at offset 4096 * (number + 1).
+Result<Catalog> catalog_of(const std::string& text, std::uint64_t storage_bytes = 64,
+                           bool foreign = false) {
+  const Result<Read> made = read(text);
+  if (!made) return tl::unexpected<Error>(made.error());
+  std::vector<zip::StorageExtent> extents;
+  for (std::size_t i = 0; i < made->table.storages.storages().size(); ++i)
+    extents.push_back({4096 * (i + 1), storage_bytes, 0, 0});
+  return torch::make_catalog({*made->tree, made->table, extents, foreign, file_offset},
+                             *std::pmr::new_delete_resource());
+}
+
+Error refused(const std::string& text) {
+  const Result<Catalog> made = catalog_of(text);
+  REQUIRE(!made.has_value());
+  return made.error();
+}
+
+std::string name_list(const Catalog& catalog) {
+  std::string text;
+  for (const Entry& entry : catalog.entries()) text += std::string(catalog.name(entry)) + " ";
+  return text;
+}
+
+bool mentions(const Error& error, std::string_view text) {
+  return error.message.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("reads a tensor of version 2") {
+  Tensor tensor;
+  tensor.offset = integer(3);
+  tensor.sizes = tuple({2, 3});
+  tensor.strides = tuple({3, 1});
+  tensor.requires_grad = "\x88";
+  const Catalog made = catalog_of(named(tensor.text())).value();
+  REQUIRE(made.size() == 1);
+  const Entry& entry = made[0];
+  CHECK(made.name(entry) == "w");
+  CHECK(entry.dtype == DType::float32);
+  CHECK(entry.rank == 2);
+  CHECK(made.dims(entry)[0] == 2);
+  CHECK(made.dims(entry)[1] == 3);
+  CHECK(made.dims(entry)[2] == 3);
+  CHECK(made.dims(entry)[3] == 1);
+  CHECK(entry.storage_offset == 3);
+  CHECK(entry.file_offset == 4096 + 12);
+  CHECK(entry.extent == 24);
+  CHECK(entry.flags == Entry::requires_grad);
+  CHECK(made.location(entry) == "cpu");
+}
+
+TEST_CASE("reads a tensor of version 1") {
+  Tensor tensor;
+  const std::string text = global("torch._utils", "_rebuild_tensor") + "(" + tensor.storage() +
+                           tensor.offset + tensor.sizes + tensor.strides + "tR";
+  CHECK(catalog_of(named(text))->size() == 1);
+}
+
+TEST_CASE("takes the dtype of version 3 from its last argument") {
+  Tensor tensor;
+  tensor.function = global("torch._utils", "_rebuild_tensor_v3");
+  tensor.storage_type = global("torch.storage", "UntypedStorage");
+  tensor.numel = integer(64);
+  tensor.extra = global("torch", "uint32");
+  const Catalog made = catalog_of(named(tensor.text())).value();
+  CHECK(made[0].dtype == DType::uint32);
+  CHECK(made[0].extent == 64);
+}
+
+TEST_CASE("knows every storage type") {
+  for (const auto& [name, dtype] :
+       {std::pair{"DoubleStorage", DType::float64}, {"FloatStorage", DType::float32},
+        {"HalfStorage", DType::float16}, {"BFloat16Storage", DType::bfloat16},
+        {"LongStorage", DType::int64}, {"IntStorage", DType::int32}, {"ShortStorage", DType::int16},
+        {"CharStorage", DType::int8}, {"ByteStorage", DType::uint8},
+        {"BoolStorage", DType::boolean}, {"ComplexDoubleStorage", DType::complex128},
+        {"ComplexFloatStorage", DType::complex64}, {"QInt8Storage", DType::qint8},
+        {"QUInt8Storage", DType::quint8}, {"QInt32Storage", DType::qint32},
+        {"QUInt4x2Storage", DType::quint4x2}, {"QUInt2x4Storage", DType::quint2x4}}) {
+    CHECK(torch::storage_type("torch", name)->dtype == dtype);
+    CHECK(torch::storage_type("torch.cuda", name)->dtype == dtype);
+  }
+  CHECK(torch::storage_type("torch.storage", "UntypedStorage")->untyped);
+  CHECK(!torch::storage_type("torch", "Floatstorage"));
+  CHECK(!torch::storage_type("Torch", "FloatStorage"));
+  CHECK(!torch::storage_type("torch", "UntypedStorage"));
+}
+
+TEST_CASE("joins names over dicts, lists and integer keys, in file order") {
+  const Tensor tensor;
+  const std::string text =
+      dict({{unicode("model"), dict({{unicode("a.b"), tensor.text()}})},
+            {unicode("list"), "](" + tensor.text() + "N" + tensor.text() + "e"},
+            {unicode("state"), dict({{"K\x07", dict({{unicode("step"), tensor.text()}})}})}}) +
+      ".";
+  const Catalog made = catalog_of(text).value();
+  CHECK(name_list(made) == "model.a.b list.0 list.2 state.7.step ");
+  std::string path;
+  made.visit_path(made[3], [&](const Catalog::PathText& part) {
+    path += std::string(part.text) + (part.is_integer ? "#" : "|");
+  });
+  CHECK(path == "state|7#step|");
+  CHECK(made.path_length(made[0]) == 2);
+}
+
+TEST_CASE("reads a checkpoint that is one tensor") {
+  const Catalog made = catalog_of(Tensor{}.text() + ".").value();
+  REQUIRE(made.size() == 1);
+  CHECK(made.name(made[0]).empty());
+  CHECK(made.path_length(made[0]) == 0);
+}
+
+TEST_CASE("looks into unknown objects, their arguments, items and state") {
+  const Tensor tensor;
+  const std::string text = global("my.code", "Net") + ")\x81" +
+                           dict({{unicode("_parameters"), dict({{unicode("w"), tensor.text()}})}}) +
+                           "b.";
+  CHECK(name_list(*catalog_of(text)) == "_parameters.w ");
+  CHECK(name_list(*catalog_of(global("a", "b") + "N" + tensor.text() + "\x86R.")) == "1 ");
+}
+
+TEST_CASE("reads parameters through their wrapper") {
+  const Tensor tensor;
+  const std::string text =
+      global("torch._utils", "_rebuild_parameter") + tensor.text() + "\x88" + no_hooks + "\x87R";
+  const Catalog made = catalog_of(named(text)).value();
+  CHECK((made[0].flags & Entry::parameter) != 0);
+  CHECK((made[0].flags & Entry::requires_grad) != 0);
+}
+
+TEST_CASE("reads tensors with attributes through _rebuild_from_type_v2, and their attributes") {
+  const Tensor tensor;
+  const std::string text = global("torch._tensor", "_rebuild_from_type_v2") + "(" + tensor.function +
+                           global("torch", "Tensor") + tensor.arguments() +
+                           dict({{unicode("scale"), tensor.text()}}) + "tR";
+  CHECK(name_list(*catalog_of(named(text))) == "w w.3.scale ");
+}
+
+TEST_CASE("keeps the lazy conjugate and negative bits") {
+  Tensor tensor;
+  tensor.storage_type = global("torch", "ComplexFloatStorage");
+  tensor.numel = integer(8);
+  tensor.sizes = tuple({2, 4});
+  tensor.extra = dict({{unicode("conj"), "\x88"}, {unicode("neg"), "\x89"}});
+  CHECK(catalog_of(named(tensor.text())).value()[0].flags == TensorView::conjugate);
+}
+
+TEST_CASE("counts references to a known storage as cache hits") {
+  const Tensor tensor;
+  const Read made = read(dict({{unicode("a"), tensor.text()}, {unicode("b"), tensor.text()}}) + ".")
+                        .value();
+  CHECK(made.table.storages.storages().size() == 1);
+  CHECK(made.table.storages.cache_hits() == 1);
+}
+
+TEST_CASE("numbers storages by first reference, whatever their keys") {
+  std::vector<std::pair<std::string, std::string>> items;
+  for (const char* key : {"7", "140301", "0", "x/y", "140301", "007", "7"}) {
+    Tensor tensor;
+    tensor.key = unicode(key);
+    items.emplace_back(unicode(std::string("t") + std::to_string(items.size())), tensor.text());
+  }
+  const Read made = read(dict(items) + ".").value();
+  std::string keys;
+  for (const auto& storage : made.table.storages.storages())
+    keys += std::string(storage.key) + " ";
+  CHECK(keys == "7 140301 0 x/y 007 ");
+  CHECK(made.table.storages.cache_hits() == 2);
+}
+
+TEST_CASE("marks multi-byte tensors of the other byte order") {
+  Tensor bytes;
+  bytes.storage_type = global("torch", "ByteStorage");
+  const auto flags = [](const Tensor& tensor) {
+    return catalog_of(named(tensor.text()), 64, true).value()[0].flags;
+  };
+  CHECK(flags(Tensor{}) == TensorView::foreign_order);
+  CHECK(flags(bytes) == 0);
+}
+
+TEST_CASE("accepts a view that ends with its storage and refuses one element more") {
+  Tensor tensor;
+  tensor.offset = integer(12);
+  tensor.sizes = tuple({4});
+  tensor.strides = tuple({1});
+  CHECK(catalog_of(named(tensor.text())).has_value());
+  tensor.offset = integer(13);
+  const Error error = refused(named(tensor.text()));
+  CHECK(error.code == ErrorCode::corrupt);
+  CHECK(mentions(error,
+                 "tensor \"w\" reaches beyond its storage \"0\" of 64 bytes: storage offset 13, "
+                 "shape [4], strides [1]"));
+}
+
+TEST_CASE("refuses a row beyond the storage") {
+  Tensor tensor;
+  tensor.sizes = tuple({5, 4});
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  tensor.sizes = tuple({4, 4});
+  tensor.strides = tuple({5, 1});
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses numbers that wrap") {
+  constexpr std::int64_t big = std::int64_t{1} << 62;
+  const auto with = [](const std::vector<std::int64_t>& sizes,
+                       const std::vector<std::int64_t>& strides, std::int64_t offset) {
+    Tensor tensor;
+    tensor.sizes = tuple(sizes);
+    tensor.strides = tuple(strides);
+    tensor.offset = integer(offset);
+    return refused(named(tensor.text())).code;
+  };
+  constexpr std::int64_t half = std::int64_t{1} << 32;
+  CHECK(with({half, half}, {0, 0}, 0) == ErrorCode::corrupt);
+  CHECK(with({big}, {0}, 0) == ErrorCode::corrupt);
+  CHECK(with({2}, {big}, 0) == ErrorCode::corrupt);
+  CHECK(with({3, 3}, {big, big}, 0) == ErrorCode::corrupt);
+  CHECK(with({1}, {1}, big) == ErrorCode::corrupt);
+  CHECK(with({1}, {1}, std::numeric_limits<std::int64_t>::max()) == ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses negative sizes, strides and offsets") {
+  Tensor sizes;
+  sizes.sizes = tuple({-1, 4});
+  CHECK(mentions(refused(named(sizes.text())), "size -1"));
+  sizes.sizes = tuple({-4, -4});
+  CHECK(refused(named(sizes.text())).code == ErrorCode::corrupt);
+  Tensor strides;
+  strides.strides = tuple({4, -1});
+  CHECK(mentions(refused(named(strides.text())), "stride -1 in dimension 1"));
+  Tensor offset;
+  offset.offset = integer(-1);
+  CHECK(refused(named(offset.text())).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("opens an expanded tensor within its storage") {
+  Tensor tensor;
+  tensor.sizes = tuple({1 << 20, 4});
+  tensor.strides = tuple({0, 1});
+  const Catalog made = catalog_of(named(tensor.text())).value();
+  CHECK(made[0].extent == 16);
+  CHECK(made.tensor_bytes() == (std::uint64_t{16} << 20));
+}
+
+TEST_CASE("opens an empty tensor wherever it begins") {
+  Tensor tensor;
+  tensor.sizes = tuple({0, std::int64_t{1} << 62});
+  tensor.offset = integer(std::int64_t{1} << 40);
+  const Catalog made = catalog_of(named(tensor.text())).value();
+  CHECK(made[0].extent == 0);
+}
+
+TEST_CASE("refuses sizes and strides of different length or of other types") {
+  Tensor tensor;
+  tensor.strides = tuple({1});
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  tensor.strides = "K\x04N\x86";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  tensor.strides = "]";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses more dimensions than the limit") {
+  Tensor tensor;
+  tensor.sizes = tuple(std::vector<std::int64_t>(65, 1));
+  tensor.strides = tensor.sizes;
+  CHECK(refused(named(tensor.text())).code == ErrorCode::limit_exceeded);
+  tensor.sizes = tuple(std::vector<std::int64_t>(21, 1));
+  tensor.strides = tensor.sizes;
+  CHECK(catalog_of(named(tensor.text())).value()[0].rank == 21);
+}
+
+TEST_CASE("refuses storage sizes that are negative, wrap or are no integer") {
+  for (const std::string& numel :
+       {integer(-1), integer(std::numeric_limits<std::int64_t>::max()),
+        integer((std::int64_t{1} << 62) + 3), "N"s, "G" + std::string(8, '\0'),
+        "\x8a\x09\0\0\0\0\0\0\0\0\x01"s}) {
+    Tensor tensor;
+    tensor.numel = numel;
+    CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  }
+}
+
+TEST_CASE("refuses one key with two sizes and accepts it twice with one") {
+  Tensor other;
+  other.numel = integer(17);
+  const Error error =
+      refused(dict({{unicode("a"), Tensor{}.text()}, {unicode("b"), other.text()}}) + ".");
+  CHECK(error.code == ErrorCode::corrupt);
+  CHECK(mentions(error, "storage \"0\" has 68 bytes here and 64 bytes"));
+}
+
+TEST_CASE("refuses storage references of any other form") {
+  for (const std::string& storage :
+       {"N"s, "K\x05Q"s, "(tQ"s, "(" + unicode("storage") + "tQ",
+        "(" + unicode("module") + global("torch", "FloatStorage") + unicode("0") + unicode("cpu") +
+            integer(1) + "tQ"}) {
+    const Tensor tensor;
+    const std::string text = tensor.function + "(" + storage + tensor.offset + tensor.sizes +
+                             tensor.strides + tensor.requires_grad + tensor.hooks + "tR";
+    CHECK(refused(named(text)).code == ErrorCode::corrupt);
+  }
+}
+
+TEST_CASE("refuses a storage of an unknown class, naming it") {
+  Tensor tensor;
+  tensor.storage_type = global("torch", "EvilStorage");
+  const Error error = refused(named(tensor.text()));
+  CHECK(error.code == ErrorCode::unsupported);
+  CHECK(mentions(error, "torch.EvilStorage"));
+  tensor.storage_type = unicode("FloatStorage");
+  CHECK(refused(named(tensor.text())).code == ErrorCode::unsupported);
+}
+
+TEST_CASE("refuses version 3 with an unknown dtype, a function or none") {
+  Tensor tensor;
+  tensor.function = global("torch._utils", "_rebuild_tensor_v3");
+  tensor.storage_type = global("torch.storage", "UntypedStorage");
+  for (const std::string& dtype :
+       {global("torch", "float33"), global("torch", "add"), global("numpy", "float32"), "K\x01"s,
+        ""s}) {
+    tensor.extra = dtype;
+    CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  }
+}
+
+TEST_CASE("refuses version 3 whose dtype needs more bytes than the storage has") {
+  Tensor tensor;
+  tensor.function = global("torch._utils", "_rebuild_tensor_v3");
+  tensor.storage_type = global("torch.storage", "UntypedStorage");
+  tensor.extra = global("torch", "complex128");
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses backward hooks that hold anything") {
+  Tensor tensor;
+  tensor.hooks = no_hooks + "(" + unicode("hook") + global("my", "function") + "u";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::unsafe_pickle);
+  tensor.hooks = global("my", "Hooks") + ")R";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("refuses BUILD and SETITEMS on a tensor") {
+  const Tensor tensor;
+  const std::string state = dict({{unicode("__class__"), "N"}});
+  CHECK(refused(named(tensor.text() + state + "b")).code == ErrorCode::unsafe_pickle);
+  CHECK(refused(named(tensor.text() + "(" + unicode("a") + "Nu")).code == ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("refuses rebuild functions with too few or too many arguments") {
+  for (const char* name : {"_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
+                           "_rebuild_parameter_with_state", "_rebuild_qtensor",
+                           "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_tensor"}) {
+    CHECK(refused(named(global("torch._utils", name) + ")R")).code == ErrorCode::corrupt);
+    CHECK(refused(named(global("torch._utils", name) + "(NNNNNNNNNtR")).code ==
+          ErrorCode::corrupt);
+  }
+  CHECK(refused(named(global("torch._tensor", "_rebuild_from_type_v2") + ")R")).code ==
+        ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses dangerous globals wherever they stand, and says which") {
+  for (const auto& [module, name] :
+       {std::pair{"os", "system"}, {"posix", "system"}, {"nt", "system"}, {"sys", "exit"},
+        {"subprocess", "Popen"}, {"builtins", "eval"}, {"builtins", "exec"},
+        {"__builtin__", "eval"}, {"builtins", "getattr"}, {"runpy", "_run_code"}, {"pip", "main"},
+        {"torch.hub", "load"}, {"torch", "load"}, {"torch.jit", "load"},
+        {"torch.utils.bottleneck.__main__", "run_prof"}, {"torch.utils.collect_env", "run"},
+        {"torch._inductor.codecache", "compile_file"},
+        {"torch._dynamo.guards", "GuardBuilder.get"}, {"operator", "methodcaller"}}) {
+    const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
+    CHECK(called.code == ErrorCode::unsafe_pickle);
+    CHECK(mentions(called, std::string(module) + "." + name));
+    CHECK(refused(named(global(module, name))).code == ErrorCode::unsafe_pickle);
+  }
+  CHECK(refused("\x80\x04]q\x01\x8c\x02os\x8c\x06system\x93\x86.").code ==
+        ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("keeps names that only look like torch's opaque") {
+  for (const auto& [module, name] :
+       {std::pair{"torch._utils", "_rebuild_tensor_v2.__globals__"},
+        {"torch._Utils", "_rebuild_tensor_v2"}, {"torch._utils", "_rebuild_tensor_V2"},
+        {"torch.utils", "_rebuild_tensor_v2"}}) {
+    Tensor tensor;
+    tensor.function = global(module, name);
+    CHECK(catalog_of(named(tensor.text()))->size() == 0);
+  }
+}
+
+TEST_CASE("lists what is shared twice and stops at a list that holds itself") {
+  const Tensor tensor;
+  CHECK(name_list(*catalog_of(dict({{unicode("a"), "](" + tensor.text() + "eq\x01"},
+                                    {unicode("b"), "h\x01"}}) +
+                              ".")) == "a.0 b.0 ");
+  CHECK(name_list(*catalog_of("]q\x01(h\x01" + tensor.text() + "e.")) == "1 ");
+}
+
+TEST_CASE("gives up on sixty doublings in bounded time") {
+  std::string lists = "]q"s + '\0';
+  for (int i = 0; i < 60; ++i) {
+    const std::string id(1, static_cast<char>(i));
+    const std::string next(1, static_cast<char>(i + 1));
+    lists += "](h" + id + "h" + id + "eq" + next;
+  }
+  // What lies below the last list is garbage on the stack: wrap all of it into a tuple.
+  CHECK(refused("(" + lists + "t.").code == ErrorCode::limit_exceeded);
+}
+
+TEST_CASE("refuses more tensors than the limit") {
+  Limits limits;
+  limits.tensors = 1;
+  const std::string two =
+      dict({{unicode("a"), Tensor{}.text()}, {unicode("b"), Tensor{}.text()}}) + ".";
+  CHECK(read(two, limits).error().code == ErrorCode::limit_exceeded);
+}
+
+TEST_CASE("cuts and escapes names from the file in messages") {
+  Tensor tensor;
+  tensor.offset = integer(100);
+  const Error error = refused(dict({{unicode("\x1b[31m" + std::string(70000, 'x')), tensor.text()}}) + ".");
+  CHECK(error.message.find('\x1b') == std::string::npos);
+  CHECK(error.message.size() < 600);
+}

@@ -1,0 +1,25 @@
+// Words in nested brackets, broken into lines, in the way of numpy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weightmap::cli {
+
+// Elements at each end of a shortened dimension.
+inline constexpr std::int64_t edge_items = 3;
+// Arrays of more elements than this are shortened.
+inline constexpr std::uint64_t summary_threshold = 1000;
+
+// The indices that are shown of a dimension of `size`: all of them, or the first and last three.
+std::vector<std::int64_t> shown_indices(std::int64_t size, bool shortened);
+
+// `words` holds one word for each element shown, row-major. `shape` has at least one dimension and
+// no empty one.
+std::string array_text(std::span<const std::int64_t> shape, bool shortened,
+                       const std::vector<std::string>& words);
+
+}  // namespace weightmap::cli

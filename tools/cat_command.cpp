@@ -1,0 +1,220 @@
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tools/array_text.hpp"
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/npy.hpp"
+#include "tools/number_format.hpp"
+#include "tools/output_file.hpp"
+#include "tools/pieces.hpp"
+#include "tools/slice.hpp"
+#include "tools/tensor_lookup.hpp"
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+// A shortened tensor still shows up to 6 elements a dimension, so the rank alone can ask for more
+// than anybody reads.
+constexpr std::size_t most_printed = 100000;
+constexpr std::size_t most_json_values = 1000000;
+
+struct CatOptions : CommonOptions {
+  std::string tensor;
+  std::string slice;
+  std::string output;
+  bool raw = false;
+  std::vector<SliceItem> slice_items;
+};
+
+void check_usage(CatOptions& options) {
+  if (!options.slice.empty()) {
+    auto items = parse_slice(options.slice);
+    if (!items)
+      throw CLI::ValidationError("--slice",
+                                 "must be indices and start:stop ranges, as in \"0:10,3\"");
+    options.slice_items = std::move(*items);
+  }
+  const bool to_stdout = options.output.empty() || options.output == "-";
+  if (!options.raw && !options.output.empty() && !options.output.ends_with(".npy"))
+    throw CLI::ValidationError("-o", "FILE must end in .npy, or --raw be given");
+  if (options.raw && to_stdout && options.json)
+    throw CLI::ValidationError("--json", "cannot share standard output with --raw; add -o FILE");
+  if (options.raw && to_stdout && isatty(STDOUT_FILENO) == 1)
+    throw CLI::ValidationError("--raw", "does not write to a terminal; add -o FILE or a pipe");
+}
+
+Result<Elements> copy_elements(const TensorView& view) {
+  Elements elements{view.dtype(), std::vector<std::byte>(view.nbytes())};
+  if (Result<void> ok = view.copy_to(elements.bytes); !ok) return tl::unexpected<Error>(ok.error());
+  return elements;
+}
+
+// Appends the elements that a shortened print shows. At most max_slice_rank deep.
+Result<void> append_shown(const TensorView& view, std::vector<std::byte>& bytes) {
+  if (view.rank() == 0) {
+    const std::size_t end = bytes.size();
+    bytes.resize(end + view.nbytes());
+    return view.copy_to(std::span(bytes).subspan(end));
+  }
+  for (std::int64_t index : shown_indices(view.shape()[0], true)) {
+    const Result<TensorView> part = view.select(0, index);
+    if (!part) return tl::unexpected<Error>(part.error());
+    if (Result<void> ok = append_shown(*part, bytes); !ok) return ok;
+  }
+  return {};
+}
+
+Result<void> check_printable(const TensorView& view) {
+  std::uint64_t shown = 1;
+  for (std::int64_t size : view.shape())
+    if (shown <= most_printed) shown *= shown_indices(size, true).size();
+  if (shown <= most_printed && view.rank() <= TensorView::max_slice_rank) return {};
+  return failure(ErrorCode::unsupported,
+                 "a tensor of shape " + dims(view.shape()) +
+                     " is too much to print; choose a part with --slice, or write it with --raw or "
+                     "-o FILE.npy");
+}
+
+Result<Elements> shown_elements(const TensorView& view, bool shortened) {
+  if (!shortened) return copy_elements(view);
+  if (Result<void> ok = check_printable(view); !ok) return tl::unexpected<Error>(ok.error());
+  Elements elements{view.dtype(), {}};
+  if (Result<void> ok = append_shown(view, elements.bytes); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return elements;
+}
+
+std::string values_text(const TensorView& view, const Elements& elements, bool shortened) {
+  if (view.numel() == 0) return "[]";
+  if (view.rank() == 0) return scalar_word(elements);
+  return array_text(view.shape(), shortened, words_of(elements));
+}
+
+Result<void> print_values(Output& out, const FoundTensor& tensor) {
+  const TensorView& view = tensor.view;
+  const bool shortened = view.numel() > summary_threshold;
+  const Result<Elements> elements = shown_elements(view, shortened);
+  if (!elements) return tl::unexpected<Error>(elements.error());
+  out.write(printable(tensor.name) + ": " + std::string(to_string(view.dtype())) + " " +
+            dims(view.shape()) + "\n" + values_text(view, *elements, shortened) + "\n");
+  return {};
+}
+
+Result<void> print_json_values(Output& out, const CatOptions& options, const FoundTensor& tensor) {
+  const TensorView& view = tensor.view;
+  if (view.numel() > most_json_values)
+    return failure(ErrorCode::unsupported, "a tensor of shape " + dims(view.shape()) +
+                                               " is too much for --json; choose a part with "
+                                               "--slice, or write it with --raw or -o FILE.npy");
+  const Result<Elements> elements = copy_elements(view);
+  if (!elements) return tl::unexpected<Error>(elements.error());
+  std::string head = to_text({{"file", options.file},
+                              {"name", tensor.name},
+                              {"dtype", to_string(view.dtype())},
+                              {"shape", view.shape()}});
+  head.pop_back();
+  out.write(head + ",\"values\":[");
+  for (std::size_t i = 0; i < elements->size() && !out.failed(); ++i)
+    out.write((i > 0 ? "," : "") + json_word(*elements, i));
+  out.write("]}\n");
+  return {};
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Result<void> write_to_stdout(Output& out, const TensorView& view, const std::string& header) {
+  out.write(header);
+  return for_each_piece(view, [&](std::span<const std::byte> piece) {
+    out.write(piece);
+    return !out.failed();
+  });
+}
+
+Result<void> write_to_file(const CatOptions& options, const TensorView& view,
+                           const std::string& header) {
+  Result<OutputFile> file = OutputFile::create(options.output, options.file);
+  if (!file) return tl::unexpected<Error>(file.error());
+  Result<void> written = file->write(bytes_of(header));
+  const Result<void> read = for_each_piece(view, [&](std::span<const std::byte> piece) {
+    if (written) written = file->write(piece);
+    return written.has_value();
+  });
+  if (!read) return read;
+  return written ? file->commit() : written;
+}
+
+Result<void> write_elements(Output& out, const CatOptions& options, const TensorView& view) {
+  std::string header;
+  if (!options.raw) {
+    const Result<std::string> npy = npy_header(view);
+    if (!npy) return tl::unexpected<Error>(npy.error());
+    header = *npy;
+  }
+  const bool to_stdout = options.output.empty() || options.output == "-";
+  return to_stdout ? write_to_stdout(out, view, header) : write_to_file(options, view, header);
+}
+
+Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
+  if (options.raw || !options.output.empty()) return write_elements(out, options, tensor.view);
+  if (options.json) return print_json_values(out, options, tensor);
+  return print_values(out, tensor);
+}
+
+Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& checkpoint) {
+  Result<FoundTensor> tensor = look_up(checkpoint, options.tensor);
+  if (!tensor) return tl::unexpected<Error>(tensor.error());
+  if (!options.slice_items.empty()) {
+    const Result<TensorView> part = apply_slice(tensor->view, options.slice_items);
+    if (!part) return tl::unexpected<Error>(part.error());
+    tensor->view = *part;
+    tensor->name += "[" + options.slice + "]";
+  }
+  return show(out, options, *tensor);
+}
+
+Result<int> run_cat(Output& out, const CatOptions& options) {
+  const Result<Checkpoint> checkpoint = open_checkpoint(options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (Result<void> ok = cat(out, options, *checkpoint); !ok)
+    return tl::unexpected<Error>(about(options, ok.error()));
+  return exit_good;
+}
+
+}  // namespace
+
+void add_cat(CLI::App& app, Run& run) {
+  auto options = std::make_shared<CatOptions>();
+  CLI::App& command = *app.add_subcommand("cat", "Print one tensor, or write its elements");
+  add_common_options(command, *options);
+  command.add_option("TENSOR", options->tensor, "Its name, or its path as a JSON array")
+      ->required()
+      ->type_name("");
+  command.add_option("--slice", options->slice, "Only a part, as in Python: 0:10,3")
+      ->type_name("ITEMS");
+  command.add_flag("--raw", options->raw, "Write the elements' bytes, row-major, native order");
+  command
+      .add_option("-o,--output", options->output, "Write to FILE.npy, or with --raw to any FILE")
+      ->type_name("FILE");
+  add_verify_option(command, *options);
+  command.footer(
+      "Long tensors are shortened like numpy shortens them; --json, --raw and -o write all.\n"
+      "Examples:\n"
+      "  weightmap cat model.pt layers.0.attn.wq.weight\n"
+      "  weightmap cat model.pt tok_embeddings.weight --slice 0:2,:8\n"
+      "  weightmap cat model.pt norm.weight -o norm.npy\n"
+      "  weightmap cat model.pt norm.weight --raw | sha256sum");
+  command.callback([options, &run] {
+    check_usage(*options);
+    run = [options](Output& out) { return run_cat(out, *options); };
+  });
+}
+
+}  // namespace weightmap::cli

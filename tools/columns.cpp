@@ -1,0 +1,45 @@
+#include "tools/columns.hpp"
+
+#include <algorithm>
+
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+using Widths = std::vector<std::size_t>;
+
+void widen(Widths& widths, const std::vector<std::string>& cells) {
+  for (std::size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], width(cells[i]));
+}
+
+// Two spaces between columns, none at the end of the line.
+std::string line(const std::vector<Column>& columns, const Widths& widths,
+                 const std::vector<std::string>& cells) {
+  std::string out;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string gap(widths[i] - width(cells[i]), ' ');
+    const bool last = i + 1 == cells.size();
+    if (i > 0) out += "  ";
+    if (columns[i].align == Column::right)
+      out += gap + cells[i];
+    else
+      out += cells[i] + (last ? "" : gap);
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
+void print_columns(Output& out, const std::vector<Column>& columns, std::size_t rows,
+                   const std::function<std::vector<std::string>(std::size_t)>& row) {
+  std::vector<std::string> titles;
+  for (const Column& column : columns) titles.push_back(column.title);
+  Widths widths(columns.size(), 0);
+  widen(widths, titles);
+  for (std::size_t i = 0; i < rows; ++i) widen(widths, row(i));
+  out.write(line(columns, widths, titles));
+  for (std::size_t i = 0; i < rows && !out.failed(); ++i) out.write(line(columns, widths, row(i)));
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,23 @@
+// Aligned columns for people.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/output.hpp"
+
+namespace weightmap::cli {
+
+struct Column {
+  std::string title;
+  enum Align { left, right } align = left;
+};
+
+// Prints the titles and `rows` rows. `row` is called twice for each index, first to measure, so
+// that a hundred thousand rows need no memory.
+void print_columns(Output& out, const std::vector<Column>& columns, std::size_t rows,
+                   const std::function<std::vector<std::string>(std::size_t)>& row);
+
+}  // namespace weightmap::cli

@@ -1,0 +1,73 @@
+#include "tools/command.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+std::function<void(std::string_view)> stderr_log() {
+  auto logger = std::make_shared<spdlog::logger>("weightmap",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_st>());
+  logger->set_pattern("[%H:%M:%S.%e] %n: %v");
+  return [logger](std::string_view line) {
+    logger->info(spdlog::string_view_t(line.data(), line.size()));
+  };
+}
+
+// An option that takes one of a few words, and refuses others with the list of them.
+template <class T>
+void add_choice(CLI::App& command, const std::string& name, std::optional<T>& field,
+                const std::map<std::string, T>& words, const std::string& help) {
+  std::string list;
+  for (const auto& word : words) list += (list.empty() ? "" : "|") + word.first;
+  const auto set = [&field, words, list, name](const std::string& text) {
+    const auto found = words.find(text);
+    if (found == words.end())
+      throw CLI::ValidationError(name, "must be " + list + ", not \"" + printable(text) + "\"");
+    field = found->second;
+  };
+  command.add_option_function<std::string>(name, set, help)->type_name(list);
+}
+
+}  // namespace
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("FILE", options.file, "The checkpoint")->required()->type_name("");
+  command.add_flag("--json", options.json, "One JSON document on standard output");
+  add_choice<Sharing>(command, "--sharing", options.sharing,
+                      {{"private", Sharing::private_}, {"shared", Sharing::shared}},
+                      "How to map the file");
+  command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
+  command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
+}
+
+void add_verify_option(CLI::App& command, CommonOptions& options) {
+  add_choice<Verify>(command, "--verify", options.verify,
+                     {{"chain", Verify::chain}, {"crc", Verify::crc}, {"headers", Verify::headers}},
+                     "What to prove before anything is shown");
+}
+
+Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
+  OpenOptions open;
+  open.sharing = options.sharing;
+  open.verify = options.verify;
+  if (options.no_huge_pages) open.huge_pages = false;
+  if (options.verbose) open.log = stderr_log();
+  Result<Checkpoint> checkpoint = Checkpoint::open(options.file, open);
+  if (!checkpoint) return tl::unexpected<Error>(about(options, checkpoint.error()));
+  return checkpoint;
+}
+
+Error about(const CommonOptions& options, Error error) {
+  if (error.file.empty()) error.file = printable(options.file);
+  return error;
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,46 @@
+// What every command is made of: an entry in the command line, options that all of them have, and
+// a function to run once the command line has been understood.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tools/output.hpp"
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap::cli {
+
+// Exit codes: good; a file or the work failed; wrong usage.
+inline constexpr int exit_good = 0;
+inline constexpr int exit_failed = 1;
+inline constexpr int exit_usage = 2;
+
+// Answers the exit code, or an error that main() reports.
+using Run = std::function<Result<int>(Output&)>;
+
+struct CommonOptions {
+  std::string file;
+  bool json = false;
+  bool verbose = false;
+  bool no_huge_pages = false;
+  std::optional<Verify> verify;
+  std::optional<Sharing> sharing;
+};
+
+void add_common_options(CLI::App& command, CommonOptions& options);
+void add_verify_option(CLI::App& command, CommonOptions& options);
+
+Result<Checkpoint> open_checkpoint(const CommonOptions& options);
+
+// `error`, with the file's name where the library did not know it.
+Error about(const CommonOptions& options, Error error);
+
+// Each adds one subcommand to `app`; when that is the one that was chosen, parsing sets `run`.
+void add_ls(CLI::App& app, Run& run);
+void add_info(CLI::App& app, Run& run);
+void add_cat(CLI::App& app, Run& run);
+void add_verify(CLI::App& app, Run& run);
+
+}  // namespace weightmap::cli

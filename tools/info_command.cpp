@@ -1,0 +1,100 @@
+#include <chrono>
+#include <memory>
+
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+std::int64_t microseconds(const OpenStats& stats) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
+}
+
+Json describe_info(const std::string& file, const CheckpointInfo& info, const OpenStats& stats) {
+  return {{"file", file},
+          {"format", info.format},
+          {"version", info.version},
+          {"format_version", info.format_version ? Json(*info.format_version) : Json(nullptr)},
+          {"byteorder", info.byteorder},
+          {"storage_alignment", info.storage_alignment},
+          {"tensors", info.tensors},
+          {"storages", info.storages},
+          {"tensor_bytes", info.tensor_bytes},
+          {"file_bytes", info.file_bytes},
+          {"offsets",
+           {{"strategy", to_string(stats.strategy)},
+            {"local_headers_read", stats.local_headers_read},
+            {"cache_hits", stats.cache_hits}}},
+          {"mapping", {{"sharing", to_string(info.sharing)}, {"writable", info.writable}}},
+          {"open",
+           {{"reads", stats.reads},
+            {"bytes_read", stats.bytes_read},
+            {"microseconds", microseconds(stats)}}}};
+}
+
+class Block {
+ public:
+  explicit Block(Output& out) : out_(out) {}
+  void line(const std::string& label, const std::string& text) {
+    out_.write(label + std::string(12 - label.size(), ' ') + text + "\n");
+  }
+
+ private:
+  Output& out_;
+};
+
+std::string offsets_text(const OpenStats& stats) {
+  return std::string(to_string(stats.strategy)) + " (" +
+         count(stats.local_headers_read, "local header") + " read, " +
+         count(stats.cache_hits, "cache hit") + ")";
+}
+
+void print_block(Output& out, const std::string& file, const CheckpointInfo& info,
+                 const OpenStats& stats) {
+  Block block(out);
+  block.line("file", printable(file) + ", " + human_bytes(info.file_bytes));
+  block.line("format", std::string(info.format) + ", version " + std::to_string(info.version) +
+                           ", format version " +
+                           (info.format_version ? printable(*info.format_version) : "not stated"));
+  block.line("byte order", std::string(info.byteorder) +
+                               (info.byteorder_assumed ? " (assumed: the file does not say)" : ""));
+  block.line("alignment", count(info.storage_alignment, "byte"));
+  block.line("tensors", std::to_string(info.tensors) + ", " + human_bytes(info.tensor_bytes));
+  block.line("storages", std::to_string(info.storages));
+  block.line("offsets", offsets_text(stats));
+  block.line("mapping",
+             std::string(to_string(info.sharing)) +
+                 (info.sharing_fell_back ? " (the file system refuses shared mappings)" : "") +
+                 (info.writable ? ", writable" : ", read-only"));
+  block.line("open", count(stats.reads, "read") + " of " + human_bytes(stats.bytes_read) + " in " +
+                         std::to_string(microseconds(stats)) + " us");
+}
+
+Result<int> run_info(Output& out, const CommonOptions& options) {
+  Result<Checkpoint> checkpoint = open_checkpoint(options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (options.json)
+    out.write(to_text(describe_info(options.file, checkpoint->info(), checkpoint->stats())) + "\n");
+  else
+    print_block(out, options.file, checkpoint->info(), checkpoint->stats());
+  return exit_good;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Run& run) {
+  auto options = std::make_shared<CommonOptions>();
+  CLI::App& command = *app.add_subcommand("info", "Describe the file and what opening it took");
+  add_common_options(command, *options);
+  add_verify_option(command, *options);
+  command.footer(
+      "Examples:\n"
+      "  weightmap info model.pt\n"
+      "  weightmap info --json model.pt | jq .offsets.strategy");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_info(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

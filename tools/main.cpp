@@ -1,0 +1,84 @@
+// weightmap: look into PyTorch checkpoints from the command line.
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+void report(Output& out, const Error& error, bool json) {
+  std::fprintf(stderr, "weightmap: %s\n", to_string(error).c_str());
+  if (json) out.write(to_text({{"error", describe(error)}}) + "\n");
+}
+
+bool asks_for_json(int argc, char** argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
+    if (std::string_view(argv[i]) == "--json") return true;
+  return false;
+}
+
+int refuse_usage(Output& out, const CLI::ParseError& error, bool json) {
+  std::string message = error.what();
+  while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
+  report(out,
+         {ErrorCode::invalid_argument, message + " (see weightmap --help)", Error::no_offset, {}},
+         json);
+  return exit_usage;
+}
+
+int run_safely(const Run& run, Output& out, bool json) {
+  try {
+    const Result<int> code = run(out);
+    if (code) return *code;
+    report(out, code.error(), json);
+  } catch (const std::bad_alloc&) {
+    report(out, {ErrorCode::io, "not enough memory", Error::no_offset, {}}, json);
+  }
+  return exit_failed;
+}
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Looks into PyTorch checkpoints without running them or loading them.", "weightmap");
+  app.set_version_flag("--version", "weightmap " WEIGHTMAP_VERSION);
+  app.require_subcommand(1);
+  app.footer("weightmap COMMAND --help tells more about each command.");
+  Run run;
+  add_ls(app, run);
+  add_info(app, run);
+  add_cat(app, run);
+  add_verify(app, run);
+
+  Output out;
+  const bool json = asks_for_json(argc, argv);
+  int code = exit_good;
+  try {
+    app.parse(argc, argv);
+    code = run_safely(run, out, json);
+  } catch (const CLI::ParseError& error) {
+    // Help and version arrive as "errors" of exit code 0.
+    if (error.get_exit_code() != 0)
+      code = refuse_usage(out, error, json);
+    else
+      app.exit(error);
+  }
+  if (Result<void> written = out.finish(); !written) {
+    report(out, written.error(), false);
+    return exit_failed;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace weightmap::cli
+
+int main(int argc, char** argv) {
+  // A reader that leaves (| head) then shows as EPIPE, which Output takes for the end of the work.
+  std::signal(SIGPIPE, SIG_IGN);
+  return weightmap::cli::run_command_line(argc, argv);
+}

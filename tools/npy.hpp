@@ -1,0 +1,14 @@
+// The .npy format, version 1.0: magic, header length, a Python dict as text, the elements.
+#pragma once
+
+#include <string>
+
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::cli {
+
+// Everything before the elements, for row-major elements in this machine's byte order. Fails with
+// unsupported if numpy has no name for the type.
+Result<std::string> npy_header(const TensorView& view);
+
+}  // namespace weightmap::cli

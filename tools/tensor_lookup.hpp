@@ -1,0 +1,24 @@
+// From what a person typed to a tensor, or to what they may have meant.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap::cli {
+
+struct FoundTensor {
+  std::string name;  // as asked for
+  TensorView view;
+};
+
+// `name` is a tensor's name, or a path as JSON ('["optimizer", "state", 0, "exp_avg"]'), which also
+// reaches tensors that share a name. Failing that, the error lists up to three near names.
+Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name);
+
+// Insertions, deletions and replacements of bytes that turn `a` into `b`; `limit` + 1 if more than
+// `limit` are needed.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
+
+}  // namespace weightmap::cli
