@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <new>
@@ -32,23 +33,40 @@ std::byte* map_aligned(std::size_t size) {
 
 }  // namespace
 
+// Pages that were touched once; the tail of a block that never was moves along and costs nothing.
+void HugePageResource::move_spare_pages_into(Block block) noexcept {
+  while (block.size != 0 && !spare_.empty()) {
+    Block& spare = spare_.back();
+    const std::size_t size = std::min(spare.size, block.size);
+    // MREMAP_FIXED replaces what is mapped at the destination.
+    void* moved = ::mremap(spare.address, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, block.address);
+    if (moved == MAP_FAILED) return;  // the fresh pages that are there serve as well
+    block = {block.address + size, block.size - size};
+    spare = {spare.address + size, spare.size - size};
+    if (spare.size == 0) spare_.pop_back();
+  }
+}
+
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   if (!has_own_pages(bytes, alignment)) return ::operator new(bytes, std::align_val_t(alignment));
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
-  std::byte* address = map_aligned(whole_pages(bytes));
-  ::madvise(address, whole_pages(bytes), MADV_HUGEPAGE);
+  const std::size_t size = whole_pages(bytes);
+  std::byte* address = map_aligned(size);
+  move_spare_pages_into({address, size});
+  ::madvise(address, size, MADV_HUGEPAGE);
   return address;
 }
 
 void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size_t alignment) {
   if (has_own_pages(bytes, alignment))
-    ::munmap(address, whole_pages(bytes));
+    spare_.push_back({static_cast<std::byte*>(address), whole_pages(bytes)});
   else
     ::operator delete(address, bytes, std::align_val_t(alignment));
 }
 
-bool HugePageResource::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
-  return dynamic_cast<const HugePageResource*>(&other) != nullptr;
+void HugePageResource::trim() noexcept {
+  for (const Block& block : spare_) ::munmap(block.address, block.size);
+  spare_.clear();
 }
 
 }  // namespace weightmap::os

@@ -82,7 +82,7 @@ Result<Read> read(const std::string& text, const Limits& limits = {}) {
   auto tree = pickle::parse(std::move(copy), view, file_offset, {std::uint64_t{64} << 20, 1000},
                             memory);
   REQUIRE_MESSAGE(tree.has_value(), (tree ? "" : tree.error().message));
-  auto table = torch::read_tensors(**tree, {file_offset, limits});
+  auto table = torch::read_tensors(**tree, {file_offset, limits}, memory);
   if (!table) return tl::unexpected<Error>(table.error());
   return Read{std::move(*tree), std::move(*table)};
 }

@@ -9,8 +9,13 @@ namespace {
 
 using Widths = std::vector<std::size_t>;
 
+// A longer cell shifts its own line instead of moving every other line's columns off the screen.
+constexpr std::size_t widest = 80;
+
 void widen(Widths& widths, const std::vector<std::string>& cells) {
-  for (std::size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], width(cells[i]));
+  for (std::size_t i = 0; i < widths.size(); ++i)
+    if (const std::size_t cell = width(cells[i]); cell <= widest)
+      widths[i] = std::max(widths[i], cell);
 }
 
 // Two spaces between columns, none at the end of the line.
@@ -18,7 +23,7 @@ std::string line(const std::vector<Column>& columns, const Widths& widths,
                  const std::vector<std::string>& cells) {
   std::string out;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string gap(widths[i] - width(cells[i]), ' ');
+    const std::string gap(widths[i] - std::min(widths[i], width(cells[i])), ' ');
     const bool last = i + 1 == cells.size();
     if (i > 0) out += "  ";
     if (columns[i].align == Column::right)

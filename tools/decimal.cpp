@@ -67,18 +67,21 @@ Decimal fixed(double value, int places) {
 }
 
 std::string plain(const Decimal& decimal) {
-  const std::string& digits = decimal.digits;
   const int exponent = decimal.exponent;
+  std::string text = decimal.digits;
   if (exponent < -4 || exponent >= 16) {
+    if (text.size() > 1) text.insert(1, 1, '.');
     std::array<char, 16> power{};
     std::snprintf(power.data(), power.size(), "e%+03d", exponent);
-    return digits.substr(0, 1) + (digits.size() > 1 ? "." + digits.substr(1) : "") + power.data();
+    return text += power.data();
   }
-  if (exponent < 0)
-    return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0) {
+    text.insert(0, static_cast<std::size_t>(-exponent), '0');
+    return text.insert(1, 1, '.');
+  }
   const auto whole = static_cast<std::size_t>(exponent) + 1;
-  if (digits.size() <= whole) return digits + std::string(whole - digits.size(), '0') + ".0";
-  return digits.substr(0, whole) + "." + digits.substr(whole);
+  if (text.size() <= whole) text.append(whole + 1 - text.size(), '0');
+  return text.insert(whole, 1, '.');
 }
 
 }  // namespace weightmap::cli

@@ -37,6 +37,14 @@ bool moves_the_cursor(char32_t c) noexcept {
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
+// East Asian scripts and pictographs, which take two cells of a terminal.
+bool is_wide(char32_t c) noexcept {
+  return (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
+         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0xFF00 && c <= 0xFF60) || (c >= 0x1F300 && c <= 0x1FAFF) ||
+         (c >= 0x20000 && c <= 0x3FFFD);
+}
+
 void append_hex(std::string& out, std::string_view bytes) {
   for (char c : bytes) {
     std::array<char, 5> hex{};
@@ -48,7 +56,8 @@ void append_hex(std::string& out, std::string_view bytes) {
 }  // namespace
 
 std::string printable(std::string_view text) {
-  if (text.empty()) return "\"\"";
+  // Quotes where the eye would not find the name.
+  const bool quoted = text.empty() || text.front() == ' ' || text.back() == ' ';
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -62,13 +71,17 @@ std::string printable(std::string_view text) {
       out += text.substr(0, length);
     text.remove_prefix(length);
   }
-  return out;
+  return quoted ? "\"" + out + "\"" : out;
 }
 
 std::size_t width(std::string_view text) noexcept {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+  std::size_t cells = 0;
+  while (!text.empty()) {
+    const CodePoint c = front(text);
+    cells += is_wide(c.value) ? 2 : 1;
+    text.remove_prefix(std::max<std::size_t>(c.bytes, 1));
+  }
+  return cells;
 }
 
 std::string human_bytes(std::uint64_t bytes) {

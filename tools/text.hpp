@@ -10,10 +10,11 @@
 namespace weightmap::cli {
 
 // `text` with everything that could move the cursor, change the direction of writing or is not
-// UTF-8 written as \xNN, and a backslash as two; other characters stay. "" for an empty text.
+// UTF-8 written as \xNN, and a backslash as two; other characters stay. In quotes if it is empty or
+// begins or ends with a blank.
 std::string printable(std::string_view text);
 
-// Characters (code points) of a UTF-8 text.
+// Cells that a UTF-8 text takes on a terminal.
 std::size_t width(std::string_view text) noexcept;
 
 // "512 B", "1.5 KiB", "12.0 MiB".

@@ -42,6 +42,7 @@ Result<std::span<const std::byte>> Windows::bytes(std::uint64_t offset, std::uin
 Result<std::span<const std::byte>> Windows::extend_back(std::uint64_t offset,
                                                         std::uint64_t length) {
   if (!contains(source_->size(), offset, length)) return leaves_source(*source_, offset, length);
+  if (find(offset, length) != nullptr) return bytes(offset, length);
   const std::uint64_t end = offset + length;
   const auto known = std::find_if(windows_.begin(), windows_.end(), [&](const Window& window) {
     return window.offset > offset && window.offset + window.bytes.size() == end;

@@ -77,13 +77,17 @@ void CatalogBuilder::add_entry(const Entry& entry, std::uint64_t nbytes) noexcep
   // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
   std::uint64_t& sum = header_.tensor_bytes;
   if (!bytes::checked_add(sum, nbytes, &sum)) sum = ~std::uint64_t{0};
+  if (entries_used_ - indexed_ == pending_max) index_oldest();
+  const std::uint64_t hash = hash_name({strings_ + entry.name.offset, entry.name.length});
+  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
   entries_[entries_used_] = entry;
-  index(entries_used_++);
+  pending_[entries_used_ % pending_max] = {hash, entries_used_};
+  ++entries_used_;
 }
 
-void CatalogBuilder::index(std::uint32_t entry) noexcept {
+void CatalogBuilder::index_oldest() noexcept {
+  const auto [hash, entry] = pending_[indexed_++ % pending_max];
   const Text& text = entries_[entry].name;
-  const std::uint64_t hash = hash_name({strings_ + text.offset, text.length});
   const std::uint64_t mask = header_.slots - 1;
   std::uint64_t at = hash & mask;
   for (; slots_[at] != 0; at = (at + 1) & mask) {
@@ -99,6 +103,9 @@ void CatalogBuilder::index(std::uint32_t entry) noexcept {
 }
 
 Catalog CatalogBuilder::finish() && noexcept {
+  while (indexed_ < entries_used_) index_oldest();
+  header_.dims = dims_used_;
+  header_.block_bytes = Sections(header_).end;
   std::memcpy(block_.data(), &header_, sizeof header_);
   return Catalog(std::move(block_));
 }

@@ -11,7 +11,8 @@
 
 namespace weightmap::catalog {
 
-// How much of everything there will be. string_bytes: names, storage keys and locations together.
+// How much of everything there will be; of dims it may be less, which leaves the end of the block
+// unused. string_bytes: names, storage keys and locations together.
 struct Counts {
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
@@ -48,7 +49,15 @@ class CatalogBuilder {
   T* section(std::uint64_t offset) noexcept {
     return reinterpret_cast<T*>(block_.data() + offset);
   }
-  void index(std::uint32_t entry) noexcept;
+  // Inserts the pending entry that has waited longest.
+  void index_oldest() noexcept;
+
+  // Entries wait here while the cache line of their slot is on its way.
+  struct Pending {
+    std::uint64_t hash;
+    std::uint32_t entry;
+  };
+  static constexpr std::uint32_t pending_max = 16;
 
   Header header_;
   Sections at_;
@@ -56,6 +65,8 @@ class CatalogBuilder {
   Entry* entries_;
   std::uint64_t* slots_;
   char* strings_;
+  Pending pending_[pending_max];
+  std::uint32_t indexed_ = 0;  // entries that are in the index
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;
   std::uint32_t dims_used_ = 0;

@@ -10,12 +10,13 @@ namespace weightmap::catalog {
 Sections::Sections(const Header& header) noexcept {
   entries = sizeof(Header);
   storages = entries + header.tensors * sizeof(Entry);
-  dims = storages + header.storages * sizeof(StorageEntry);
-  slots = dims + header.dims * sizeof(std::int64_t);
+  slots = storages + header.storages * sizeof(StorageEntry);
   locations = slots + header.slots * sizeof(std::uint64_t);
   path_parts = locations + header.locations * sizeof(Text);
   strings = path_parts + header.path_parts * sizeof(std::uint32_t);
-  end = strings + header.string_bytes;
+  constexpr std::uint64_t alignment = alignof(std::int64_t);
+  dims = (strings + header.string_bytes + alignment - 1) / alignment * alignment;
+  end = dims + header.dims * sizeof(std::int64_t);
 }
 
 std::uint64_t hash_name(std::string_view name) noexcept {

@@ -3,8 +3,8 @@
 // One contiguous block without a single pointer in it, so that the same bytes work on the heap, in
 // shared memory and in a file:
 //
-//   Header | Entry[tensors] | StorageEntry[storages] | dims i64[] | slots u64[] | Text[locations]
-//   | path parts u32[] | strings
+//   Header | Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations]
+//   | path parts u32[] | strings | dims i64[]
 //
 // The index is a flat table with linear probing at a load of at most one half. A slot holds the upper
 // half of the name's XXH3 hash and the entry's number plus one; 0 is empty.
@@ -84,7 +84,7 @@ struct Header {
 
 // Where each section begins, from the counts in a header.
 struct Sections {
-  std::uint64_t entries, storages, dims, path_parts, locations, slots, strings, end;
+  std::uint64_t entries, storages, slots, locations, path_parts, strings, dims, end;
   explicit Sections(const Header& header) noexcept;
 };
 
@@ -138,7 +138,9 @@ class Catalog {
     }
   }
 
-  std::span<const std::byte> block() const noexcept { return block_.span(); }
+  std::span<const std::byte> block() const noexcept {
+    return block_.span().first(header().block_bytes);
+  }
 
  private:
   const Header& header() const noexcept {

@@ -46,6 +46,7 @@ Result<void> Checkpoint::Opener::run() {
   stats.catalog = stage.lap();
   if (Result<void> ok = map(); !ok) return ok;
   stats.mapping = stage.lap();
+  state_.memory.trim();
   stats.total = total.lap();
   summarize();
   return *options_.verify == Verify::crc ? verify_crc() : Result<void>{};
@@ -53,7 +54,7 @@ Result<void> Checkpoint::Opener::run() {
 
 Result<void> Checkpoint::Opener::read_archive() {
   state_.file.advise_metadata();
-  Result<zip::Directory> directory = read_directory(state_.file, windows_, options_.limits);
+  Result<zip::Directory> directory = read_directory(state_.file, *windows_, options_.limits);
   if (!directory) return error_of(directory);
   directory_ = std::move(*directory);
   if (Result<void> ok = torch::check_is_checkpoint(directory_); !ok) return ok;
@@ -65,9 +66,9 @@ Result<void> Checkpoint::Opener::read_archive() {
                        std::to_string(options_.limits.pickle_bytes),
                    pickle.header_offset);
   if (const auto head = torch::head_of(directory_))
-    if (const auto read = windows_.bytes(head->offset, head->length); !read) return error_of(read);
+    if (const auto read = windows_->bytes(head->offset, head->length); !read) return error_of(read);
   Result<torch::ArchiveRecords> records =
-      torch::read_archive_records(directory_, windows_, *options_.missing_byte_order);
+      torch::read_archive_records(directory_, *windows_, *options_.missing_byte_order);
   if (!records) return error_of(records);
   records_ = std::move(*records);
   return {};
@@ -76,11 +77,11 @@ Result<void> Checkpoint::Opener::read_archive() {
 Result<void> Checkpoint::Opener::read_pickle() {
   const zip::Record& record = *directory_.find(torch::pickle_record);
   Result<zip::RecordBytes> content =
-      zip::read_record(directory_, record, windows_, options_.limits.pickle_bytes);
+      zip::read_record(directory_, record, *windows_, options_.limits.pickle_bytes);
   if (!content) return error_of(content);
   pickle_offset_ = content->file_offset;
   const std::span<const std::byte> pickle = content->bytes;
-  bytes::Buffer memory = std::move(*content).release(windows_);
+  bytes::Buffer memory = std::move(*content).release(*windows_);
   const pickle::ParseLimits limits{options_.limits.base_memory + 6 * pickle.size(),
                                    options_.limits.depth};
   Result<std::unique_ptr<pickle::Tree>> tree =
@@ -91,17 +92,21 @@ Result<void> Checkpoint::Opener::read_pickle() {
 }
 
 Result<void> Checkpoint::Opener::place_tensors() {
+  // One block for all tables that live only until the catalog is made; about 128 bytes a tensor.
+  std::pmr::monotonic_buffer_resource tables(4096 + state_.tree->packed_count() * 128,
+                                             &state_.memory);
   const Result<torch::TensorTable> table =
-      torch::read_tensors(*state_.tree, {pickle_offset_, options_.limits});
+      torch::read_tensors(*state_.tree, {pickle_offset_, options_.limits}, tables);
   if (!table) return error_of(table);
   zip::LocateOptions locate;
   locate.folder = torch::storage_folder;
   locate.alignment = records_.storage_alignment;
   locate.verify_headers = *options_.verify >= Verify::headers;
-  const Result<std::vector<zip::StorageExtent>> extents =
-      zip::locate_storages(directory_, table->storages.storages(), locate, windows_, state_.file,
-                           state_.stats);
+  const Result<std::pmr::vector<zip::StorageExtent>> extents =
+      zip::locate_storages(directory_, table->storages.storages(), locate, *windows_, state_.file,
+                           state_.stats, tables);
   if (!extents) return error_of(extents);
+  release_metadata();
   state_.stats.cache_hits = table->storages.cache_hits();
   constexpr bool native_is_big = std::endian::native == std::endian::big;
   Result<catalog::Catalog> made = torch::make_catalog(
@@ -110,6 +115,14 @@ Result<void> Checkpoint::Opener::place_tensors() {
   if (!made) return error_of(made);
   state_.catalog = std::move(*made);
   return {};
+}
+
+// The catalog is made from the pages that the directory lay in.
+void Checkpoint::Opener::release_metadata() {
+  state_.stats.reads = windows_->reads();
+  state_.stats.bytes_read = windows_->bytes_read();
+  directory_ = zip::Directory();
+  windows_.reset();
 }
 
 Result<void> Checkpoint::Opener::map() {
@@ -143,8 +156,6 @@ void Checkpoint::Opener::summarize() {
   info.sharing = state_.mapping.sharing();
   info.sharing_fell_back = state_.mapping.fell_back();
   info.writable = *options_.writable;
-  state_.stats.reads = windows_.reads();
-  state_.stats.bytes_read = windows_.bytes_read();
   if (!options_.log) return;
   if (info.sharing_fell_back)
     options_.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");

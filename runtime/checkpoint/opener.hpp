@@ -1,6 +1,8 @@
 // The stages of an open, each of which fills a part of the state.
 #pragma once
 
+#include <optional>
+
 #include "runtime/bytes/windows.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/torch/archive_records.hpp"
@@ -11,7 +13,7 @@ namespace weightmap {
 class Checkpoint::Opener {
  public:
   Opener(State& state, const OpenOptions& options)
-      : state_(state), options_(options), windows_(state.file, state.memory) {}
+      : state_(state), options_(options), windows_(std::in_place, state.file, state.memory) {}
 
   Result<void> run();
 
@@ -19,13 +21,14 @@ class Checkpoint::Opener {
   Result<void> read_archive();
   Result<void> read_pickle();
   Result<void> place_tensors();
+  void release_metadata();
   Result<void> map();
   Result<void> verify_crc() const;
   void summarize();
 
   State& state_;
   const OpenOptions& options_;
-  bytes::Windows windows_;
+  std::optional<bytes::Windows> windows_;  // until release_metadata()
   zip::Directory directory_;
   torch::ArchiveRecords records_{};
   std::uint64_t pickle_offset_ = 0;

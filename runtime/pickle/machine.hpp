@@ -5,6 +5,7 @@
 // any difference it leaves everything as it was and the general handlers go on.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -91,6 +92,9 @@ class Machine {
   static constexpr std::uint32_t no_name = 0xFFFFFFFF;
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
+  // A copy of `dims` in the arena, the same one for equal dims that came recently: the layers of a
+  // model repeat their shapes.
+  const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count);
   const PackedHeader* header_for(const PackedHeader::Ids& ids);
   PackedHeader* make_header(const PackedHeader::Ids& ids);
 
@@ -116,6 +120,11 @@ class Machine {
   Memo memo_;
   std::vector<PackedHeader*> headers_;
   const PackedHeader* last_header_ = nullptr;
+  struct KeptDims {
+    const std::int64_t* dims = nullptr;
+    std::size_t count = 0;
+  };
+  std::array<KeptDims, 64> kept_dims_;
   bool stopped_ = false;
   bool must_repack_ = false;
   Error error_;

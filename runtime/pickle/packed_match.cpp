@@ -199,10 +199,8 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
 
   call->header = last_header_ && last_header_->ids == ids ? last_header_ : header_for(ids);
   const std::size_t dim_count = std::size_t{call->size_count} + call->stride_count;
-  auto* kept = arena_.allocate<std::int64_t>(dim_count);
-  if (call->header == nullptr || kept == nullptr) return false;
-  std::copy_n(dims, dim_count, kept);
-  call->dims = kept;
+  call->dims = keep_dims(dims, dim_count);
+  if (call->header == nullptr || call->dims == nullptr) return false;
   last_header_ = call->header;
 
   if (stack_.size() - stack_size_ < 2 && !grow_stack()) return false;
@@ -212,6 +210,20 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   memo_.commit_packed(scan.next_id - call->memo_base);
   at_ = scan.at;
   return true;
+}
+
+const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t count) {
+  std::uint64_t hash = count;
+  for (std::size_t i = 0; i < count; ++i)
+    hash = (hash ^ static_cast<std::uint64_t>(dims[i])) * 0x9E3779B97F4A7C15;
+  KeptDims& kept = kept_dims_[hash >> 58];
+  if (kept.dims != nullptr && kept.count == count && std::equal(dims, dims + count, kept.dims))
+    return kept.dims;
+  auto* copy = arena_.allocate<std::int64_t>(count);
+  if (copy == nullptr) return nullptr;
+  std::copy_n(dims, count, copy);
+  kept = {copy, count};
+  return copy;
 }
 
 const PackedHeader* Machine::header_for(const PackedHeader::Ids& ids) {

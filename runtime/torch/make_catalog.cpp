@@ -1,6 +1,7 @@
 #include "runtime/torch/make_catalog.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <vector>
@@ -91,7 +92,7 @@ class CatalogMaker {
     entry.rank = spec.rank;
     entry.flags = flags_of(spec);
     add_name(spec, entry);
-    entry.dims = builder_.add_dims({spec.dims, std::size_t{2} * spec.rank});
+    entry.dims = dims_of(spec);
     builder_.add_entry(entry, size.nbytes);
     return {};
   }
@@ -139,6 +140,14 @@ class CatalogMaker {
     entry.path = {builder_.path_position(), parent.depth + 1};
     for (std::uint32_t part : prefix_parts_) builder_.add_path_part(part >> 1, (part & 1) != 0);
     builder_.add_path_part(static_cast<std::uint32_t>(text.size()), key.is_integer());
+  }
+
+  // Tensors of one shape often share the dims of their specs; then they share those of the catalog.
+  std::uint32_t dims_of(const TensorSpec& spec) {
+    KnownDims& known = known_dims_[reinterpret_cast<std::uintptr_t>(spec.dims) / 16 % 64];
+    if (known.dims != spec.dims || known.rank != spec.rank)
+      known = {spec.dims, spec.rank, builder_.add_dims({spec.dims, std::size_t{2} * spec.rank})};
+    return known.index;
   }
 
   // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors share
@@ -190,6 +199,12 @@ class CatalogMaker {
   std::string prefix_;
   std::vector<std::uint32_t> prefix_parts_;  // as Path describes them
   std::vector<std::uint32_t> chain_;
+  struct KnownDims {
+    const std::int64_t* dims = nullptr;
+    std::uint8_t rank = 0;
+    std::uint32_t index = 0;
+  };
+  std::array<KnownDims, 64> known_dims_;
 };
 
 }  // namespace

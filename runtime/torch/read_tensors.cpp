@@ -92,11 +92,12 @@ struct TensorCall {
 
 class Reader {
  public:
-  Reader(const Tree& tree, const ReadLimits& limits)
+  Reader(const Tree& tree, const ReadLimits& limits, std::pmr::memory_resource& memory)
       : tree_(tree),
         file_offset_(limits.file_offset),
         limits_(limits.limits),
-        visits_left_((std::uint64_t{1} << 20) + 16 * tree.pickle().size()) {}
+        visits_left_((std::uint64_t{1} << 20) + 16 * tree.pickle().size()),
+        table_(memory, tree.packed_count() + 64) {}
 
   Result<TensorTable> run();
 
@@ -141,7 +142,6 @@ class Reader {
 
 Result<TensorTable> Reader::run() {
   if (Status ok = refuse_dangerous_globals(); !ok) return tl::unexpected<Error>(ok.error());
-  table_.tensors.reserve(tree_.packed_count());
   table_.paths.push_back({0, 0, {}, 0});
   if (Status ok = visit(value(tree_.root()), TensorSpec::is_root, std::nullopt); !ok)
     return tl::unexpected<Error>(ok.error());
@@ -579,8 +579,9 @@ KeyText::KeyText(const Tree& tree, const Cell& key) noexcept
                                                           : kind_as_key(pickle::kind_of(key));
 }
 
-Result<TensorTable> read_tensors(const Tree& tree, const ReadLimits& limits) {
-  return Reader(tree, limits).run();
+Result<TensorTable> read_tensors(const Tree& tree, const ReadLimits& limits,
+                                 std::pmr::memory_resource& memory) {
+  return Reader(tree, limits, memory).run();
 }
 
 }  // namespace weightmap::torch

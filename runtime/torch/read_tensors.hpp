@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,13 @@ struct PathNode {
 };
 
 struct TensorTable {
-  std::vector<TensorSpec> tensors;  // in file order
+  // Room for `expected` tensors; more may come. `memory` must outlive the table.
+  TensorTable(std::pmr::memory_resource& memory, std::size_t expected)
+      : tensors(&memory), storages(memory, expected) {
+    tensors.reserve(expected);
+  }
+
+  std::pmr::vector<TensorSpec> tensors;  // in file order
   std::vector<PathNode> paths;
   StorageTable storages;
   std::vector<std::string_view> locations;
@@ -61,7 +68,9 @@ struct ReadLimits {
 
 // Fails with unsafe_pickle if the pickle names a global that only attacks need, with corrupt if a
 // tensor's description contradicts itself, with limit_exceeded.
-Result<TensorTable> read_tensors(const pickle::Tree& tree, const ReadLimits& limits);
+// `memory` must outlive the result.
+Result<TensorTable> read_tensors(const pickle::Tree& tree, const ReadLimits& limits,
+                                 std::pmr::memory_resource& memory);
 
 // A key as it stands in a joined name: text, or an integer in decimal; other keys by their kind.
 class KeyText {

@@ -4,7 +4,10 @@
 // worked out once; every further one (tied weights, views) is answered from here and counted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory_resource>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -16,13 +19,20 @@ namespace weightmap::torch {
 
 class StorageTable {
  public:
+  // `memory` must outlive the table. `expected` storages are provided for.
+  StorageTable(std::pmr::memory_resource& memory, std::size_t expected)
+      : storages_(&memory), by_number_(&memory) {
+    storages_.reserve(expected);
+    by_number_.reserve(expected);
+  }
+
   // The number of the storage `key` of `numel` elements of `element_size` bytes. Fails with corrupt
   // if the key is known with another size, or if the size does not fit 64 bits. `key` is borrowed.
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel,
                                std::uint32_t element_size, std::uint64_t file_offset);
 
   // By number.
-  const std::vector<zip::StorageRequest>& storages() const noexcept { return storages_; }
+  std::span<const zip::StorageRequest> storages() const noexcept { return storages_; }
   std::uint64_t cache_hits() const noexcept { return cache_hits_; }
   std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
@@ -31,8 +41,8 @@ class StorageTable {
   // Keys are "0", "1", ... in what torch writes today: those index a vector. The rest is hashed.
   std::uint32_t* slot_of(std::string_view key);
 
-  std::vector<zip::StorageRequest> storages_;
-  std::vector<std::uint32_t> by_number_;
+  std::pmr::vector<zip::StorageRequest> storages_;
+  std::pmr::vector<std::uint32_t> by_number_;
   std::unordered_map<std::string_view, std::uint32_t> by_text_;
   std::uint64_t cache_hits_ = 0;
   std::uint64_t key_bytes_ = 0;

@@ -161,6 +161,10 @@ const Record* Directory::find(std::string_view name) const noexcept {
   return names_.find(records_, top_folder_, name);
 }
 
+const Record* Directory::find_full(std::string_view full_name) const noexcept {
+  return names_.find(records_, full_name, {});
+}
+
 std::uint64_t Directory::limit_of(const Record& record) const noexcept {
   if (sorted_headers_.empty()) {
     const auto next = static_cast<std::size_t>(&record - records_.data()) + 1;

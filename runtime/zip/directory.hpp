@@ -34,6 +34,8 @@ class Directory {
   std::string_view short_name(const Record& record) const noexcept;
   // By name without the top folder, exact case. nullptr if there is none.
   const Record* find(std::string_view short_name) const noexcept;
+  // By the whole name.
+  const Record* find_full(std::string_view full_name) const noexcept;
   // Absolute offset of the first central directory entry: where records end.
   std::uint64_t offset() const noexcept { return offset_; }
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.

@@ -26,13 +26,13 @@ class StorageLocator {
         windows_(windows),
         stats_(stats) {}
 
-  Result<void> run(std::vector<StorageExtent>& extents);
+  Result<void> run(std::pmr::vector<StorageExtent>& extents);
 
  private:
   bool is_named(const Record& record, std::string_view key) const noexcept;
   Result<std::uint32_t> find(std::string_view key, std::size_t guess) const;
   Result<void> check(const StorageRequest& request, const Record& record) const;
-  Result<bool> match(std::vector<StorageExtent>& extents) const;
+  Result<bool> match(std::pmr::vector<StorageExtent>& extents) const;
   Result<void> place_first(StorageExtent& extent);
   Result<void> place(StorageExtent& extent);
   Result<void> place_by_header(StorageExtent& extent);
@@ -86,7 +86,7 @@ Result<void> StorageLocator::check(const StorageRequest& request, const Record& 
 }
 
 // Finds and checks the record of each request. Answers whether they ascend in directory order.
-Result<bool> StorageLocator::match(std::vector<StorageExtent>& extents) const {
+Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) const {
   std::size_t guess = 0;
   bool ascending = true;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -144,7 +144,7 @@ Result<void> StorageLocator::place(StorageExtent& extent) {
   return {};
 }
 
-Result<void> StorageLocator::run(std::vector<StorageExtent>& extents) {
+Result<void> StorageLocator::run(std::pmr::vector<StorageExtent>& extents) {
   extents.reserve(requests_.size());
   const Result<bool> ascending = match(extents);
   if (!ascending) return tl::unexpected<Error>(ascending.error());
@@ -185,13 +185,14 @@ Result<void> verify(const Directory& directory, std::span<const StorageExtent> e
 
 }  // namespace
 
-Result<std::vector<StorageExtent>> locate_storages(const Directory& directory,
+Result<std::pmr::vector<StorageExtent>> locate_storages(const Directory& directory,
                                                    std::span<const StorageRequest> requests,
                                                    const LocateOptions& options,
                                                    bytes::Windows& windows,
                                                    const bytes::Source& verify_source,
-                                                   OpenStats& stats) {
-  std::vector<StorageExtent> extents;
+                                                   OpenStats& stats,
+                                                   std::pmr::memory_resource& memory) {
+  std::pmr::vector<StorageExtent> extents(&memory);
   StorageLocator locator(directory, requests, options, windows, stats);
   if (Result<void> ok = locator.run(extents); !ok) return tl::unexpected<Error>(ok.error());
   if (options.verify_headers)

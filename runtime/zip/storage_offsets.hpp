@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -44,12 +45,14 @@ struct LocateOptions {
 // to `stats` (strategy, storages_*, local_headers_*; reads made only to verify through
 // verify_reads/verify_bytes_read, which it makes on `verify_source` and not through `windows`).
 // Fails with corrupt, naming the record, if a record is missing, has another size than the pickle
-// says, is a folder, or differs from its local header; with unsupported if it is deflated.
-Result<std::vector<StorageExtent>> locate_storages(const Directory& directory,
+// says, is a folder, or differs from its local header; with unsupported if it is deflated. `memory`
+// holds the result and must outlive it.
+Result<std::pmr::vector<StorageExtent>> locate_storages(const Directory& directory,
                                                    std::span<const StorageRequest> requests,
                                                    const LocateOptions& options,
                                                    bytes::Windows& windows,
                                                    const bytes::Source& verify_source,
-                                                   OpenStats& stats);
+                                                   OpenStats& stats,
+                                                   std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::zip

@@ -296,8 +296,8 @@ def attributes(fixtures):
     tensor = numbers(4)
     tensor.note = "calibrated"
     tensor.limits = [0.5, numbers(2, start=7)]
-    # State that is a dict adds no part of its own to a path.
-    tensors = [(("w",), tensor), (("w", "limits", 1), tensor.limits[1])]
+    # The state is argument 3 of _rebuild_from_type_v2.
+    tensors = [(("w",), tensor), (("w", 3, "limits", 1), tensor.limits[1])]
     fixtures.save("attributes.pt", {"w": tensor}, "python attributes on a tensor", tensors)
 
 
@@ -493,8 +493,9 @@ def strangers(fixtures):
     stranger("compressed.pt.gz", compressed, "a checkpoint compressed by gzip")
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     tensors = struct.pack("<Q", len(header)) + header + numpy.arange(2, dtype="<f4").tobytes()
-    stranger("model.safetensors", tensors, "a safetensors file")
-    stranger("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 0) + bytes(40), "a GGUF header")
+    stranger("model.safetensors", tensors, "a safetensors file", "unsupported")
+    gguf = b"GGUF" + struct.pack("<IQQ", 3, 0, 0) + bytes(40)
+    stranger("model.gguf", gguf, "a GGUF header", "unsupported")
     stranger("archive.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(24), "a 7z header")
     path = fixtures.folder / "strangers/archive.tar"
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:

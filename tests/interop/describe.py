@@ -70,6 +70,9 @@ def describe(tensors, reader, key_of=None):
     for path, tensor in tensors:
         key = key_of(tensor)
         size = tensor.element_size()
+        start = tensor.storage_offset() * size
+        if tensor.numel() == 0 and start > tensor.untyped_storage().nbytes():
+            start = 0  # no element is there, and torch's slices of nothing may begin behind the end
         entries.append(
             {
                 "name": ".".join(str(part) for part in path),
@@ -79,8 +82,7 @@ def describe(tensors, reader, key_of=None):
                 "strides": list(tensor.stride()),
                 "storage": key,
                 "storage_offset": tensor.storage_offset(),
-                "file_offset": reader.get_record_offset("data/" + key)
-                + tensor.storage_offset() * size,
+                "file_offset": reader.get_record_offset("data/" + key) + start,
                 "nbytes": tensor.numel() * size,
                 "contiguous": tensor.is_contiguous(),
                 "requires_grad": tensor.requires_grad,

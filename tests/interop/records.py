@@ -26,8 +26,8 @@ def write_by_hand(
             tensor = torch.empty(0, dtype=thing.dtype).set_(thing)
             key = key_of(int(numbering.key(tensor)))
             storages[key] = tensor
-            kind = getattr(torch, thing.pickle_storage_type())
-            return ("storage", kind, key, location, thing.size())
+            kind = getattr(torch, thing._pickle_storage_type())
+            return ("storage", kind, key, location, thing._size())
 
     stream = io.BytesIO()
     Pickler(stream, protocol=2).dump(value)
