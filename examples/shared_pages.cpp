@@ -39,19 +39,18 @@ Usage usage_of(const void* address) {
   return usage;
 }
 
-// Reads one byte of each page, so that each is mapped.
-unsigned touch(std::span<const std::byte> bytes) {
+// Reads one byte of each page, so that each is mapped. Answers the last byte of their sum.
+char touch(std::span<const std::byte> bytes) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < bytes.size(); i += 4096) sum += std::to_integer<unsigned>(bytes[i]);
-  return sum;
+  return static_cast<char>(sum);
 }
 
 // Opens and reads the file, says so on `ready`, and keeps it open until `done` is closed.
 int second_process(const char* path, int ready, int done) {
   const auto checkpoint = weightmap::Checkpoint::open(path);
   if (!checkpoint) return 1;
-  const unsigned sum = touch(checkpoint->mapping());
-  char byte = static_cast<char>(sum);
+  char byte = touch(checkpoint->mapping());
   if (write(ready, &byte, 1) != 1) return 1;
   return read(done, &byte, 1) == 0 ? 0 : 1;
 }
@@ -62,9 +61,9 @@ int first_process(const char* path, int ready) {
     std::cerr << to_string(checkpoint.error()) << '\n';
     return 1;
   }
-  touch(checkpoint->mapping());
-  char byte = 0;
-  if (read(ready, &byte, 1) != 1) return 1;
+  const char sum = touch(checkpoint->mapping());
+  char other_sum = 0;
+  if (read(ready, &other_sum, 1) != 1 || other_sum != sum) return 1;
   const Usage usage = usage_of(checkpoint->mapping().data());
   std::cout << "each process maps " << usage.rss_kib << " KiB (Rss); its share of them is "
             << usage.pss_kib << " KiB (Pss)\n";

@@ -32,15 +32,20 @@ Decimal shortest_of(T value) {
 Decimal shortest(float value) { return shortest_of(value); }
 Decimal shortest(double value) { return shortest_of(value); }
 
-Decimal shortest(double value, double below, double above) {
+Decimal shortest(double value, double below, double above, bool even) {
   if (value == 0) return {};
   const double low = value - (value - below) / 2;
   const double high = value + (above - value) / 2;
   std::array<char, 64> text{};
   for (int places = 0; places < 17; ++places) {
-    std::snprintf(text.data(), text.size(), "%.*e", places, value);
-    const double read_back = std::strtod(text.data(), nullptr);
-    if (read_back > low && read_back < high) break;
+    // Above a power of two the interval is wider than below, so what rounds down may lie outside
+    // where something of the same length above lies inside.
+    for (double candidate : {value, high}) {
+      std::snprintf(text.data(), text.size(), "%.*e", places, candidate);
+      const double read_back = std::strtod(text.data(), nullptr);
+      const bool on_edge = read_back == low || read_back == high;
+      if ((read_back > low && read_back < high) || (even && on_edge)) return parse(text.data());
+    }
   }
   return parse(text.data());
 }
@@ -66,14 +71,14 @@ Decimal fixed(double value, int places) {
   return {digits.substr(first), exponent};
 }
 
-std::string plain(const Decimal& decimal) {
+std::string plain(const Decimal& decimal, bool power) {
   const int exponent = decimal.exponent;
   std::string text = decimal.digits;
-  if (exponent < -4 || exponent >= 16) {
+  if (power) {
     if (text.size() > 1) text.insert(1, 1, '.');
-    std::array<char, 16> power{};
-    std::snprintf(power.data(), power.size(), "e%+03d", exponent);
-    return text += power.data();
+    std::array<char, 16> suffix{};
+    std::snprintf(suffix.data(), suffix.size(), "e%+03d", exponent);
+    return text += suffix.data();
   }
   if (exponent < 0) {
     text.insert(0, static_cast<std::size_t>(-exponent), '0');

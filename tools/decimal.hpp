@@ -14,14 +14,15 @@ struct Decimal {
 // The fewest digits that name |value| among all values of its type.
 Decimal shortest(float value);
 Decimal shortest(double value);
-// The same for a type given by the neighbours of `value`; all three finite and not negative.
-Decimal shortest(double value, double below, double above);
+// The same for a type given by the neighbours of `value`; all three finite and not negative. A
+// number half way between two values names the one that is `even`.
+Decimal shortest(double value, double below, double above, bool even);
 
 // |value| rounded to this many digits after the point, or after the first digit.
 Decimal fixed(double value, int places);
 Decimal scientific(double value, int places);
 
-// "0.1", "3.0", "1e-05": what Python prints for a float of these digits. No sign.
-std::string plain(const Decimal& decimal);
+// "0.1", "3.0", or with a power of ten "1e-01", "3e+00". No sign.
+std::string plain(const Decimal& decimal, bool power);
 
 }  // namespace weightmap::cli

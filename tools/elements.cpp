@@ -24,7 +24,7 @@ Real load_small(const SmallFloat& format, std::uint32_t bits) {
   double above = format.decode(magnitude + 1);
   // Above the largest number there is none; its half of the interval is as wide as the other.
   if (!std::isfinite(above)) above = size + (size - below);
-  return {value, shortest(size, below, above)};
+  return {value, shortest(size, below, above, magnitude % 2 == 0)};
 }
 
 template <class T>

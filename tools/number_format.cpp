@@ -19,6 +19,15 @@ double in_type(DType dtype, double value) {
   return small_float(dtype)->round(value);
 }
 
+// From here on a column is written with powers of ten: the digits before the point would not mean
+// anything in this type.
+double array_limit(DType dtype) {
+  return dtype == DType::float64 ? 1e8 : dtype == DType::float32 ? 1e6 : 1e3;
+}
+
+// The same for a number that stands alone.
+double scalar_limit(DType dtype) { return dtype == DType::float64 ? 1e16 : array_limit(dtype); }
+
 // A number cut at its point and at its 'e'.
 struct Parts {
   std::string whole;  // with the sign
@@ -47,7 +56,7 @@ class RealColumn {
 
   std::string word(const Real& real) const {
     if (!std::isfinite(real.value)) return padded(special_word(real.value));
-    const Parts parts = split(real);
+    const Parts parts = powers_ ? split_at_power(real, places_) : split_at_point(real);
     std::string out =
         std::string(left_ - parts.whole.size(), ' ') + parts.whole + "." + parts.places;
     if (!powers_) return out + std::string(places_ - parts.places.size(), ' ');
@@ -67,19 +76,21 @@ class RealColumn {
       smallest = smallest == 0 ? size : std::min(smallest, size);
     }
     if (largest == 0) return false;
-    return largest >= in_type(dtype, 1e8) || smallest < in_type(dtype, 1e-4) ||
+    return largest >= array_limit(dtype) || smallest < in_type(dtype, 1e-4) ||
            in_type(dtype, largest / smallest) > 1000;
   }
 
   std::string sign(double value) const { return std::signbit(value) ? "-" : show_plus_ ? "+" : ""; }
 
   Parts split(const Real& real) const {
-    return powers_ ? split_at_power(real) : split_at_point(real);
+    return powers_ ? split_at_power(real, 0) : split_at_point(real);
   }
 
-  Parts split_at_power(const Real& real) const {
+  // With at least `places` digits after the first: those past the shortest are exact, not zeros.
+  Parts split_at_power(const Real& real, std::size_t places) const {
     Decimal d = real.digits;
     if (d.digits.size() > max_places + 1) d = scientific(real.value, max_places);
+    if (d.digits.size() < places + 1) d = scientific(real.value, static_cast<int>(places));
     std::array<char, 16> power{};
     std::snprintf(power.data(), power.size(), "%02d", std::abs(d.exponent));
     return {sign(real.value) + d.digits.substr(0, 1), d.digits.substr(1), power.data(),
@@ -177,28 +188,37 @@ std::vector<std::string> boolean_words(const Elements& elements) {
   return words;
 }
 
-std::string plain_word(const Real& real, bool show_plus) {
+bool needs_power(double value, double limit) {
+  const double size = std::abs(value);
+  return size != 0 && (size < 1e-4 || size >= limit);
+}
+
+std::string plain_word(const Real& real, double limit, bool show_plus) {
   const std::string plus = show_plus ? "+" : "";
   if (std::isnan(real.value)) return plus + "nan";
   const std::string sign = std::signbit(real.value) ? "-" : plus;
-  return sign + (std::isinf(real.value) ? "inf" : plain(real.digits));
+  if (std::isinf(real.value)) return sign + "inf";
+  return sign + plain(real.digits, needs_power(real.value, limit));
 }
 
 std::string json_number(const Real& real) {
-  const std::string word = plain_word(real, false);
+  const std::string word = plain_word(real, 1e16, false);
   return std::isfinite(real.value) ? word : "\"" + word + "\"";
 }
 
 // Python prints (1+2j) and 2j for what has no real part and no sign there, whole numbers bare.
 std::string complex_scalar(const Elements& elements) {
+  const double limit = scalar_limit(real_type(elements.dtype));
   const auto bare = [](std::string word) {
     if (word.ends_with(".0")) word.resize(word.size() - 2);
     return word;
   };
   const Real real = elements.half(0, false);
   const Real imaginary = elements.half(0, true);
-  if (real.value == 0 && !std::signbit(real.value)) return bare(plain_word(imaginary, false)) + "j";
-  return "(" + bare(plain_word(real, false)) + bare(plain_word(imaginary, true)) + "j)";
+  if (real.value == 0 && !std::signbit(real.value))
+    return bare(plain_word(imaginary, limit, false)) + "j";
+  return "(" + bare(plain_word(real, limit, false)) + bare(plain_word(imaginary, limit, true)) +
+         "j)";
 }
 
 }  // namespace
@@ -222,7 +242,7 @@ std::string scalar_word(const Elements& elements) {
     case ElementKind::boolean:
       return elements.boolean(0) ? "True" : "False";
     case ElementKind::real:
-      return plain_word(elements.real(0), false);
+      return plain_word(elements.real(0), scalar_limit(elements.dtype), false);
     case ElementKind::complex:
       return complex_scalar(elements);
     case ElementKind::integer:

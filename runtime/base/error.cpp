@@ -1,5 +1,9 @@
 #include "weightmap/error.hpp"
 
+#include <utility>
+
+#include "weightmap/result.hpp"
+
 namespace weightmap {
 
 std::string_view to_string(ErrorCode code) noexcept {
@@ -22,6 +26,10 @@ std::string to_string(const Error& error) {
   if (error.file_offset != Error::no_offset)
     text += " (at byte " + std::to_string(error.file_offset) + ")";
   return text;
+}
+
+tl::unexpected<Error> failure(ErrorCode code, std::string message, std::uint64_t file_offset) {
+  return tl::unexpected<Error>(Error{code, std::move(message), file_offset, {}});
 }
 
 }  // namespace weightmap

@@ -8,8 +8,8 @@
 
 namespace weightmap::bytes {
 
-std::string escape(std::string_view text, std::size_t max_bytes = 200);
+[[gnu::cold]] std::string escape(std::string_view text, std::size_t max_bytes = 200);
 // escape() within double quotes.
-std::string quote(std::string_view text, std::size_t max_bytes = 200);
+[[gnu::cold]] std::string quote(std::string_view text, std::size_t max_bytes = 200);
 
 }  // namespace weightmap::bytes

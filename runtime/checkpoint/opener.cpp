@@ -92,8 +92,8 @@ Result<void> Checkpoint::Opener::read_pickle() {
 }
 
 Result<void> Checkpoint::Opener::place_tensors() {
-  // One block for all tables that live only until the catalog is made; about 128 bytes a tensor.
-  std::pmr::monotonic_buffer_resource tables(4096 + state_.tree->packed_count() * 128,
+  // One block for all tables that live only until the catalog is made: 124 bytes a tensor.
+  std::pmr::monotonic_buffer_resource tables(4096 + state_.tree->packed_count() * 130,
                                              &state_.memory);
   const Result<torch::TensorTable> table =
       torch::read_tensors(*state_.tree, {pickle_offset_, options_.limits}, tables);

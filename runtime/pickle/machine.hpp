@@ -36,9 +36,9 @@ class Machine {
   // Handlers return false after fail(); run() then stops.
   bool step(std::uint8_t opcode);
   bool step_protocol_4(std::uint8_t opcode);
-  bool refuse(std::uint8_t opcode);
-  bool fail(ErrorCode code, std::string message);
-  bool fail_budget();
+  [[gnu::cold]] bool refuse(std::uint8_t opcode);
+  [[gnu::cold]] bool fail(ErrorCode code, std::string message);
+  [[gnu::cold]] bool fail_budget();
   bool stop();
 
   // Operands. Each returns false (after fail) if the stream ends first.

@@ -36,7 +36,7 @@ class Memo {
   std::uint64_t packed_count() const noexcept { return packed_count_; }
 
  private:
-  static constexpr std::uint32_t page_cells = 256;
+  static constexpr std::uint32_t page_cells = 64;
   static constexpr std::uint64_t segment_calls = 1024;
 
   const PackedCall& packed(std::uint64_t index) const noexcept {

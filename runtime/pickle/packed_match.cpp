@@ -219,7 +219,8 @@ const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t cou
   KeptDims& kept = kept_dims_[hash >> 58];
   if (kept.dims != nullptr && kept.count == count && std::equal(dims, dims + count, kept.dims))
     return kept.dims;
-  auto* copy = arena_.allocate<std::int64_t>(count);
+  // At least one, so that no two shapes have the same address.
+  auto* copy = arena_.allocate<std::int64_t>(std::max<std::size_t>(count, 1));
   if (copy == nullptr) return nullptr;
   std::copy_n(dims, count, copy);
   kept = {copy, count};

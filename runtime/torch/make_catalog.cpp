@@ -168,7 +168,7 @@ class CatalogMaker {
     });
   }
 
-  tl::unexpected<Error> out_of_bounds(const TensorSpec& spec) {
+  [[gnu::cold]] tl::unexpected<Error> out_of_bounds(const TensorSpec& spec) {
     enter(spec.path == TensorSpec::is_root ? 0 : spec.path);
     const std::string_view key = table_.storages.storages()[spec.storage].key;
     std::string name = prefix_;
@@ -182,7 +182,7 @@ class CatalogMaker {
                    input_.pickle_offset + spec.position);
   }
 
-  static std::string dims_text(const TensorSpec& spec) {
+  [[gnu::cold]] static std::string dims_text(const TensorSpec& spec) {
     std::string text = "shape [";
     for (std::size_t i = 0; i < std::size_t{2} * spec.rank; ++i) {
       if (i == spec.rank) text += "], strides [";

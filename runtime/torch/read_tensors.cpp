@@ -16,7 +16,7 @@ using pickle::PackedCall;
 using pickle::PackedHeader;
 using pickle::Tree;
 
-std::string qualified(const Value& global) {
+[[gnu::cold]] std::string qualified(const Value& global) {
   return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
 }
 
@@ -27,6 +27,14 @@ struct HeaderMeaning {
   DType dtype;
   std::uint32_t storage_element_size;
   std::uint16_t location;
+};
+
+// What a container holds, and under which key. A state that is a dict adds no part to the path of
+// what it holds, so it comes without a key.
+struct Child {
+  Cell key;
+  Cell value;
+  bool has_key = false;
 };
 
 // A container that is being walked: its arguments, elements, items and state, in this order.
@@ -43,30 +51,28 @@ class Frame {
   const Value& value() const noexcept { return value_; }
   std::uint32_t path() const noexcept { return path_; }
 
-  // The next child and its key; false at the end. A state that is a dict adds no part to the path
-  // of what it holds, so `key` is nullopt for it.
-  bool next(std::optional<Cell>& key, Value& child) {
-    if (next_of(arguments_, key, child) || next_of(elements_, key, child)) return true;
-    if (items_.first != items_.last) {
-      const auto [item_key, item] = *items_.first;
-      ++items_.first;
-      key = item_key.cell();
-      child = item;
-      return true;
-    }
-    if (!state_left_) return false;
-    state_left_ = false;
-    key.reset();
-    child = *value_.state();
+  // The next child; false at the end.
+  bool next(Child& child) {
+    if (next_of(arguments_, child) || next_of(elements_, child)) return true;
+    if (items_.first == items_.last) return next_state(child);
+    const auto [key, value] = *items_.first;
+    ++items_.first;
+    child = {key.cell(), value.cell(), true};
     return true;
   }
 
  private:
-  bool next_of(Value::Range<Value::Iterator>& range, std::optional<Cell>& key, Value& child) {
+  bool next_of(Value::Range<Value::Iterator>& range, Child& child) {
     if (range.first == range.last) return false;
-    child = *range.first;
+    child = {pickle::make_integer(index_++), (*range.first).cell(), true};
     ++range.first;
-    key = pickle::make_integer(index_++);
+    return true;
+  }
+
+  bool next_state(Child& child) {
+    if (!state_left_) return false;
+    state_left_ = false;
+    child = {{}, value_.state()->cell(), false};
     return true;
   }
 
@@ -90,6 +96,11 @@ struct TensorCall {
   std::vector<std::pair<std::int64_t, Value>> attachments;  // argument number, value to walk too
 };
 
+// The first tensors of a pickle and those in its last kilobyte are never packed.
+std::size_t expected_tensors(const Tree& tree) noexcept {
+  return tree.packed_count() + tree.packed_count() / 64 + 16;
+}
+
 class Reader {
  public:
   Reader(const Tree& tree, const ReadLimits& limits, std::pmr::memory_resource& memory)
@@ -97,36 +108,47 @@ class Reader {
         file_offset_(limits.file_offset),
         limits_(limits.limits),
         visits_left_((std::uint64_t{1} << 20) + 16 * tree.pickle().size()),
-        table_(memory, tree.packed_count() + 64) {}
+        table_(memory, expected_tensors(tree)) {}
 
   Result<TensorTable> run();
 
  private:
   using Status = Result<void>;
 
-  Status refuse_dangerous_globals() const;
-  Status visit(const Value& value, std::uint32_t path, const std::optional<Cell>& key);
-  Status visit_object(const Value& value, std::uint32_t path, const std::optional<Cell>& key);
-  Status visit_packed(const PackedCall& call, std::uint32_t path, const std::optional<Cell>& key);
-  Status enter(const Value& value, std::uint32_t path, const std::optional<Cell>& key);
-  std::uint32_t child_path(std::uint32_t parent, const std::optional<Cell>& key);
+  // The walk. These answer false after setting error_, which is cheaper to return 100,000 times than
+  // a Result.
+  bool walk();
+  bool visit(const Child& child, std::uint32_t path);
+  bool visit_object(const Child& child, std::uint32_t path);
+  bool visit_packed(const PackedCall& call, const Child& child, std::uint32_t path);
+  bool enter(const Child& child, std::uint32_t path);
+  bool add(TensorSpec& spec, const Child& child, std::uint32_t path);
+  std::uint32_t child_path(const Child& child, std::uint32_t parent);
+  [[gnu::cold]] bool fail(Error error) {
+    error_ = std::move(error);
+    return false;
+  }
+  [[gnu::cold]] bool fail(ErrorCode code, std::string message, std::uint32_t position = 0) {
+    return fail(Error{code, std::move(message), file_offset_ + position, {}});
+  }
 
+  Status refuse_dangerous_globals() const;
   // False if the object is not a tensor that is known by its rebuild function.
   Result<bool> unwrap(const Value& object, TensorCall& call) const;
   Result<bool> unwrap_once(TensorCall& call) const;
   Result<TensorSpec> decode(const TensorCall& call);
   Result<TensorSpec> decode_packed(const PackedCall& call, const HeaderMeaning& meaning);
   Result<const HeaderMeaning*> meaning_of(const PackedCall& call);
+  Result<HeaderMeaning> interpret(const PackedCall& call);
   Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,
                       std::optional<StorageType>& type);
   Status read_dims(const Value& sizes, const Value& strides, std::uint32_t position,
                    TensorSpec& spec);
   Status read_flags(const TensorCall& call, TensorSpec& spec) const;
-  Status check_dims(const TensorSpec& spec) const;
+  bool check_dims(const TensorSpec& spec);
   Result<std::uint16_t> location_number(std::string_view location);
-  Status add(TensorSpec spec, std::uint32_t path, const std::optional<Cell>& key);
 
-  tl::unexpected<Error> corrupt(std::uint32_t position, std::string message) const {
+  [[gnu::cold]] tl::unexpected<Error> corrupt(std::uint32_t position, std::string message) const {
     return failure(ErrorCode::corrupt, std::move(message), file_offset_ + position);
   }
   Value value(const Cell& cell) const noexcept { return {&tree_, cell}; }
@@ -137,25 +159,29 @@ class Reader {
   std::uint64_t visits_left_;
   TensorTable table_;
   std::vector<Frame> frames_;
-  std::vector<HeaderMeaning> meanings_;
+  std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
+  const HeaderMeaning* last_meaning_ = nullptr;
+  const std::int64_t* last_dims_ = nullptr;  // whose values were checked
+  Error error_;
 };
 
 Result<TensorTable> Reader::run() {
   if (Status ok = refuse_dangerous_globals(); !ok) return tl::unexpected<Error>(ok.error());
   table_.paths.push_back({0, 0, {}, 0});
-  if (Status ok = visit(value(tree_.root()), TensorSpec::is_root, std::nullopt); !ok)
-    return tl::unexpected<Error>(ok.error());
-  std::optional<Cell> key;
-  Value child = value({});
-  while (!frames_.empty()) {
-    if (!frames_.back().next(key, child)) {
-      frames_.pop_back();
-      continue;
-    }
-    if (Status ok = visit(child, frames_.back().path(), key); !ok)
-      return tl::unexpected<Error>(ok.error());
-  }
+  if (!walk()) return tl::unexpected<Error>(std::move(error_));
   return std::move(table_);
+}
+
+bool Reader::walk() {
+  Child child{{}, tree_.root(), false};
+  if (!visit(child, TensorSpec::is_root)) return false;
+  while (!frames_.empty()) {
+    if (!frames_.back().next(child))
+      frames_.pop_back();
+    else if (!visit(child, frames_.back().path()))
+      return false;
+  }
+  return true;
 }
 
 Result<void> Reader::refuse_dangerous_globals() const {
@@ -170,76 +196,72 @@ Result<void> Reader::refuse_dangerous_globals() const {
   return {};
 }
 
-Result<void> Reader::visit(const Value& child, std::uint32_t path, const std::optional<Cell>& key) {
+bool Reader::visit(const Child& child, std::uint32_t path) {
   if (visits_left_-- == 0)
-    return failure(ErrorCode::limit_exceeded,
-                   "the pickle refers to its own containers more often than is reasonable for its "
-                   "size",
-                   file_offset_);
-  switch (child.kind()) {
+    return fail(ErrorCode::limit_exceeded,
+                "the pickle refers to its own containers more often than is reasonable for its "
+                "size");
+  switch (pickle::kind_of(child.value)) {
     case Value::Kind::object:
-      return visit_object(child, path, key);
+      return visit_object(child, path);
     case Value::Kind::tuple:
     case Value::Kind::list:
     case Value::Kind::dict:
     case Value::Kind::set:
-      return enter(child, path, key);
+      return enter(child, path);
     default:
-      return {};
+      return true;
   }
 }
 
-Result<void> Reader::visit_object(const Value& object, std::uint32_t path,
-                                  const std::optional<Cell>& key) {
-  if (const PackedCall* packed = pickle::packed_call(object.cell()))
-    return visit_packed(*packed, path, key);
-  if (object.cell().part != pickle::whole_value) return {};  // hooks reached by themselves
+bool Reader::visit_object(const Child& child, std::uint32_t path) {
+  if (const PackedCall* packed = pickle::packed_call(child.value))
+    return visit_packed(*packed, child, path);
+  if (child.value.part != pickle::whole_value) return true;  // hooks reached by themselves
   TensorCall call;
-  const Result<bool> is_tensor = unwrap(object, call);
-  if (!is_tensor) return tl::unexpected<Error>(is_tensor.error());
-  if (!*is_tensor) return enter(object, path, key);
+  const Result<bool> is_tensor = unwrap(value(child.value), call);
+  if (!is_tensor) return fail(is_tensor.error());
+  if (!*is_tensor) return enter(child, path);
   Result<TensorSpec> spec = decode(call);
-  if (!spec) return tl::unexpected<Error>(spec.error());
-  if (Status ok = add(*spec, path, key); !ok) return ok;
-  if (call.attachments.empty()) return {};
-  const std::uint32_t node = child_path(path, key);
+  if (!spec) return fail(spec.error());
+  if (!add(*spec, child, path)) return false;
+  if (call.attachments.empty()) return true;
+  const std::uint32_t node = child_path(child, path);
   for (const auto& [number, attached] : call.attachments)
-    if (Status ok = visit(attached, node, pickle::make_integer(number)); !ok) return ok;
-  return {};
+    if (!visit({pickle::make_integer(number), attached.cell(), true}, node)) return false;
+  return true;
 }
 
-Result<void> Reader::visit_packed(const PackedCall& call, std::uint32_t path,
-                                  const std::optional<Cell>& key) {
+bool Reader::visit_packed(const PackedCall& call, const Child& child, std::uint32_t path) {
   const Result<const HeaderMeaning*> meaning = meaning_of(call);
-  if (!meaning) return tl::unexpected<Error>(meaning.error());
-  if (!(*meaning)->is_tensor) return {};  // nothing inside such a call can be a tensor
+  if (!meaning) return fail(meaning.error());
+  if (!(*meaning)->is_tensor) return true;  // nothing inside such a call can be a tensor
   Result<TensorSpec> spec = decode_packed(call, **meaning);
-  if (!spec) return tl::unexpected<Error>(spec.error());
-  return add(*spec, path, key);
+  if (!spec) return fail(spec.error());
+  return add(*spec, child, path);
 }
 
-Result<void> Reader::enter(const Value& container, std::uint32_t path,
-                           const std::optional<Cell>& key) {
+bool Reader::enter(const Child& child, std::uint32_t path) {
+  const Value container = value(child.value);
   const bool can_hold_itself = container.kind() != Value::Kind::tuple;
   if (can_hold_itself)
     for (const Frame& open : frames_)
-      if (open.value().is_same_as(container)) return {};  // a cycle; its tensors are listed above
+      if (open.value().is_same_as(container)) return true;  // a cycle; its tensors are listed above
   if (frames_.size() > std::size_t{4} * limits_.depth)
-    return failure(ErrorCode::limit_exceeded,
-                   "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers",
-                   file_offset_);
-  frames_.emplace_back(container, child_path(path, key));
-  return {};
+    return fail(ErrorCode::limit_exceeded, "the pickle nests deeper than " +
+                                               std::to_string(limits_.depth) + " containers");
+  frames_.emplace_back(container, child_path(child, path));
+  return true;
 }
 
 // The state of an object is walked under the object's own path: a module's tensors are called by the
 // attributes that hold them.
-std::uint32_t Reader::child_path(std::uint32_t parent, const std::optional<Cell>& key) {
+std::uint32_t Reader::child_path(const Child& child, std::uint32_t parent) {
   if (parent == TensorSpec::is_root) return 0;
-  if (!key) return parent;
+  if (!child.has_key) return parent;
   const PathNode& above = table_.paths[parent];
-  const KeyText text(tree_, *key);
-  table_.paths.push_back({parent, above.depth + 1, *key, above.prefix_bytes + text.text().size() + 1});
+  const std::size_t length = KeyText(tree_, child.key).text().size();
+  table_.paths.push_back({parent, above.depth + 1, child.key, above.prefix_bytes + length + 1});
   return static_cast<std::uint32_t>(table_.paths.size() - 1);
 }
 
@@ -350,6 +372,11 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
 }
 
 Result<TensorSpec> Reader::decode_packed(const PackedCall& call, const HeaderMeaning& meaning) {
+  if (call.size_count != call.stride_count || call.storage_offset < 0)
+    return corrupt(call.position, "a tensor has " + std::to_string(call.size_count) +
+                                      " sizes, " + std::to_string(call.stride_count) +
+                                      " strides and storage offset " +
+                                      std::to_string(call.storage_offset));
   TensorSpec spec;
   spec.dims = call.dims;
   spec.storage_offset = call.storage_offset;
@@ -358,56 +385,60 @@ Result<TensorSpec> Reader::decode_packed(const PackedCall& call, const HeaderMea
   spec.dtype = meaning.dtype;
   spec.rank = call.size_count;
   spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
-  if (call.size_count != call.stride_count || call.storage_offset < 0)
-    return corrupt(call.position, "a tensor has " + std::to_string(call.size_count) +
-                                      " sizes, " + std::to_string(call.stride_count) +
-                                      " strides and storage offset " +
-                                      std::to_string(call.storage_offset));
-  Result<std::uint32_t> storage =
-      table_.storages.intern(tree_.text(call.key_position, call.key_length), call.numel,
-                             meaning.storage_element_size, file_offset_ + call.position);
+  const std::string_view key = tree_.text(call.key_position, call.key_length);
+  if (const auto next =
+          table_.storages.intern_next(key, call.numel, meaning.storage_element_size)) {
+    spec.storage = *next;
+    return spec;
+  }
+  const Result<std::uint32_t> storage = table_.storages.intern(
+      key, call.numel, meaning.storage_element_size, file_offset_ + call.position);
   if (!storage) return tl::unexpected<Error>(storage.error());
   spec.storage = *storage;
   return spec;
 }
 
 Result<const HeaderMeaning*> Reader::meaning_of(const PackedCall& call) {
+  if (last_meaning_ != nullptr && last_meaning_->header == call.header) return last_meaning_;
   for (const HeaderMeaning& known : meanings_)
-    if (known.header == call.header) return &known;
+    if (known.header == call.header) return last_meaning_ = &known;
+  const Result<HeaderMeaning> meaning = interpret(call);
+  if (!meaning) return tl::unexpected<Error>(meaning.error());
+  meanings_.push_back(*meaning);
+  return last_meaning_ = &meanings_.back();
+}
+
+Result<HeaderMeaning> Reader::interpret(const PackedCall& call) {
   const PackedHeader& header = *call.header;
   const Value callable = value(header.callable);
-  const Value type = value(header.type);
   const Rebuild function = rebuild_function(callable.module(), callable.name());
-  const bool has_extra = header.ids.extra != PackedHeader::no_id;
   HeaderMeaning meaning{&header, false, DType::uint8, 1, 0};
   meaning.is_tensor = function == Rebuild::tensor_v2 || function == Rebuild::tensor_v3;
-  if (meaning.is_tensor) {
-    const std::optional<StorageType> storage = storage_type(type.module(), type.name());
-    if (value(header.tag).string() != "storage" || !storage)
-      return failure(ErrorCode::unsupported,
-                     "a tensor lies in a storage of unknown type " + qualified(type),
-                     file_offset_ + call.position);
-    const Value hooks = value(header.hooks_callable);
-    if (!is_ordered_dict(hooks.module(), hooks.name()))
-      return failure(ErrorCode::unsafe_pickle,
-                     "a tensor's backward hooks name " + qualified(hooks),
-                     file_offset_ + call.position);
-    std::optional<DType> dtype = storage->dtype;
-    if (function == Rebuild::tensor_v3) {
-      const Value extra = value(header.extra);
-      dtype = dtype_global(extra.module(), extra.name());
-    }
-    if (!dtype || has_extra != (function == Rebuild::tensor_v3))
-      return corrupt(call.position, "a tensor is rebuilt with an unknown dtype");
-    meaning.dtype = *dtype;
-    meaning.storage_element_size = static_cast<std::uint32_t>(element_size(storage->dtype));
-    const Result<std::uint16_t> location = location_number(*value(header.location).string());
-    if (!location) return tl::unexpected<Error>(location.error());
-    meaning.location = *location;
+  if (!meaning.is_tensor) return meaning;
+  const Value type = value(header.type);
+  const std::optional<StorageType> storage = storage_type(type.module(), type.name());
+  if (value(header.tag).string() != "storage" || !storage)
+    return failure(ErrorCode::unsupported,
+                   "a tensor lies in a storage of unknown type " + qualified(type),
+                   file_offset_ + call.position);
+  const Value hooks = value(header.hooks_callable);
+  if (!is_ordered_dict(hooks.module(), hooks.name()))
+    return failure(ErrorCode::unsafe_pickle, "a tensor's backward hooks name " + qualified(hooks),
+                   file_offset_ + call.position);
+  const bool has_extra = header.ids.extra != PackedHeader::no_id;
+  std::optional<DType> dtype = storage->dtype;
+  if (function == Rebuild::tensor_v3) {
+    const Value extra = value(header.extra);
+    dtype = dtype_global(extra.module(), extra.name());
   }
-  // References into the vector are handed out only until the next call.
-  meanings_.push_back(meaning);
-  return &meanings_.back();
+  if (!dtype || has_extra != (function == Rebuild::tensor_v3))
+    return corrupt(call.position, "a tensor is rebuilt with an unknown dtype");
+  const Result<std::uint16_t> location = location_number(*value(header.location).string());
+  if (!location) return tl::unexpected<Error>(location.error());
+  meaning.dtype = *dtype;
+  meaning.storage_element_size = static_cast<std::uint32_t>(element_size(storage->dtype));
+  meaning.location = *location;
+  return meaning;
 }
 
 Result<void> Reader::read_storage(const Value& reference, std::uint32_t position, TensorSpec& spec,
@@ -509,14 +540,17 @@ Result<void> Reader::read_flags(const TensorCall& call, TensorSpec& spec) const 
   return {};
 }
 
-Result<void> Reader::check_dims(const TensorSpec& spec) const {
+bool Reader::check_dims(const TensorSpec& spec) {
+  if (spec.dims == last_dims_) return true;  // shared by the tensors of one shape
   for (std::size_t i = 0; i < std::size_t{2} * spec.rank; ++i)
     if (spec.dims[i] < 0)
-      return corrupt(spec.position, std::string("a tensor has ") +
-                                        (i < spec.rank ? "size " : "stride ") +
-                                        std::to_string(spec.dims[i]) + " in dimension " +
-                                        std::to_string(i % spec.rank));
-  return {};
+      return fail(ErrorCode::corrupt,
+                  std::string("a tensor has ") + (i < spec.rank ? "size " : "stride ") +
+                      std::to_string(spec.dims[i]) + " in dimension " +
+                      std::to_string(i % spec.rank),
+                  spec.position);
+  last_dims_ = spec.dims;
+  return true;
 }
 
 Result<std::uint16_t> Reader::location_number(std::string_view location) {
@@ -530,29 +564,30 @@ Result<std::uint16_t> Reader::location_number(std::string_view location) {
   return static_cast<std::uint16_t>(table_.locations.size() - 1);
 }
 
-Result<void> Reader::add(TensorSpec spec, std::uint32_t path, const std::optional<Cell>& key) {
-  if (Status ok = check_dims(spec); !ok) return ok;
+bool Reader::add(TensorSpec& spec, const Child& child, std::uint32_t path) {
+  if (!check_dims(spec)) return false;
   if (table_.tensors.size() == limits_.tensors)
-    return failure(ErrorCode::limit_exceeded,
-                   "the pickle has more than " + std::to_string(limits_.tensors) + " tensors",
-                   file_offset_ + spec.position);
+    return fail(ErrorCode::limit_exceeded,
+                "the pickle has more than " + std::to_string(limits_.tensors) + " tensors",
+                spec.position);
   spec.path = path;
+  // A tensor that is the state of an object has no key of its own: the empty one.
+  spec.key = child.has_key ? child.key : pickle::make_cell(Value::Kind::string, std::uint64_t{0});
   if (path != TensorSpec::is_root) {
-    // A tensor that is the state of an object has no key of its own: the empty one.
-    static constexpr Cell no_key = {static_cast<std::uint8_t>(Value::Kind::string), 0, 0, 0, 0};
-    spec.key = key.value_or(no_key);
     const PathNode& parent = table_.paths[path];
-    const KeyText text(tree_, spec.key);
-    table_.name_bytes += parent.prefix_bytes + text.text().size();
-    if (parent.depth > 0 || text.is_integer()) table_.path_parts += parent.depth + 1;
+    const bool is_text = pickle::kind_of(spec.key) == Value::Kind::string;
+    table_.name_bytes += parent.prefix_bytes + (is_text ? spec.key.count
+                                                        : KeyText(tree_, spec.key).text().size());
+    if (parent.depth > 0 || pickle::kind_of(spec.key) == Value::Kind::integer)
+      table_.path_parts += parent.depth + 1;
   }
   if (table_.name_bytes > limits_.base_memory + 6 * tree_.pickle().size())
-    return failure(ErrorCode::limit_exceeded, "the names of the tensors are longer in all than " +
-                                                  std::to_string(limits_.base_memory) +
-                                                  " bytes and six times the pickle");
+    return fail(ErrorCode::limit_exceeded, "the names of the tensors are longer in all than " +
+                                               std::to_string(limits_.base_memory) +
+                                               " bytes and six times the pickle");
   table_.dim_count += std::uint64_t{2} * spec.rank;
   table_.tensors.push_back(spec);
-  return {};
+  return true;
 }
 
 std::string_view kind_as_key(Value::Kind kind) noexcept {

@@ -51,6 +51,7 @@ Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t nu
     *slot = static_cast<std::uint32_t>(storages_.size());
     storages_.push_back({key, nbytes, element_size});
     key_bytes_ += key.size();
+    next_key_.increment();
     return *slot;
   }
   ++cache_hits_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -31,19 +32,53 @@ class StorageTable {
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel,
                                std::uint32_t element_size, std::uint64_t file_offset);
 
+  // The same for the usual case, that `key` is the number of storages so far: what torch calls the
+  // next storage it meets. nullopt in any other case; then intern() answers.
+  std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel,
+                                           std::uint32_t element_size) {
+    if (key != next_key_.text() || numel < 0 || numel > max_numel ||
+        by_number_.size() != storages_.size())
+      return std::nullopt;
+    const auto number = static_cast<std::uint32_t>(storages_.size());
+    storages_.push_back({key, static_cast<std::uint64_t>(numel) * element_size, element_size});
+    by_number_.push_back(number);
+    key_bytes_ += key.size();
+    next_key_.increment();
+    return number;
+  }
+
   // By number.
   std::span<const zip::StorageRequest> storages() const noexcept { return storages_; }
   std::uint64_t cache_hits() const noexcept { return cache_hits_; }
   std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
  private:
+  // storages_.size() in decimal, kept as text so that comparing a key costs no conversion.
+  class Counter {
+   public:
+    std::string_view text() const noexcept { return {digits_ + first_, capacity - first_}; }
+    void increment() noexcept {
+      std::size_t at = capacity;
+      while (at > first_ && digits_[at - 1] == '9') digits_[--at] = '0';
+      if (at == first_) digits_[--first_] = '1';
+      else ++digits_[at - 1];
+    }
+
+   private:
+    static constexpr std::size_t capacity = 12;
+    char digits_[capacity] = {'0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0'};
+    std::size_t first_ = capacity - 1;
+  };
+
   static constexpr std::uint32_t none = 0xFFFFFFFF;
+  static constexpr std::int64_t max_numel = std::int64_t{1} << 58;  // x 16 bytes fits 63 bits
   // Keys are "0", "1", ... in what torch writes today: those index a vector. The rest is hashed.
   std::uint32_t* slot_of(std::string_view key);
 
   std::pmr::vector<zip::StorageRequest> storages_;
   std::pmr::vector<std::uint32_t> by_number_;
   std::unordered_map<std::string_view, std::uint32_t> by_text_;
+  Counter next_key_;
   std::uint64_t cache_hits_ = 0;
   std::uint64_t key_bytes_ = 0;
 };

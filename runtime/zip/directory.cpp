@@ -165,11 +165,7 @@ const Record* Directory::find_full(std::string_view full_name) const noexcept {
   return names_.find(records_, full_name, {});
 }
 
-std::uint64_t Directory::limit_of(const Record& record) const noexcept {
-  if (sorted_headers_.empty()) {
-    const auto next = static_cast<std::size_t>(&record - records_.data()) + 1;
-    return next < records_.size() ? records_[next].header_offset : offset_;
-  }
+std::uint64_t Directory::next_sorted_header(const Record& record) const noexcept {
   const auto next =
       std::upper_bound(sorted_headers_.begin(), sorted_headers_.end(), record.header_offset);
   return next == sorted_headers_.end() ? offset_ : *next;

@@ -41,10 +41,15 @@ class Directory {
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
   std::uint64_t archive_start() const noexcept { return archive_start_; }
   // End of the space a record may occupy: the next header in file order, or offset().
-  std::uint64_t limit_of(const Record& record) const noexcept;
+  std::uint64_t limit_of(const Record& record) const noexcept {
+    if (!sorted_headers_.empty()) return next_sorted_header(record);
+    const Record* const next = &record + 1;
+    return next == records_.data() + records_.size() ? offset_ : next->header_offset;
+  }
 
  private:
   friend class DirectoryParser;
+  std::uint64_t next_sorted_header(const Record& record) const noexcept;
 
   bytes::Buffer memory_;  // of records_
   std::span<const Record> records_;

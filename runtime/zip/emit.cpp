@@ -7,7 +7,6 @@
 namespace weightmap::zip {
 namespace {
 
-constexpr std::uint64_t padding_field_bytes = 4;
 constexpr std::uint64_t deflated_version = 20;
 constexpr std::uint64_t end64_made_by = 0x031E;
 constexpr std::uint64_t end64_version = 45;
@@ -45,14 +44,14 @@ void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const Emitte
   const std::uint64_t payload =
       layout.payload_offset(record.header_offset, record.name.size(), record.size).value();
   const std::uint64_t padding = payload - record.header_offset - local_header_bytes -
-                                record.name.size() - zip64 - padding_field_bytes;
+                                record.name.size() - zip64 - Layout::padding_field_bytes;
   sink.u32(local_header_signature);
   sink.u16(version_of(record));
   sink.u16(flags_of(record));
   sink.u16(static_cast<std::uint64_t>(record.method));
   sink.fill(4 + 4 + 4 + 4, '\0');  // time and date, CRC, both sizes: the descriptor has them
   sink.u16(record.name.size());
-  sink.u16(zip64 + padding_field_bytes + padding);
+  sink.u16(zip64 + Layout::padding_field_bytes + padding);
   sink.text(record.name);
   emit_zip64_field(sink, record, 0);
   sink.text("FB");

@@ -11,11 +11,15 @@
 #include <cstdint>
 #include <optional>
 
+#include "runtime/bytes/checked.hpp"
+#include "runtime/zip/signatures.hpp"
+
 namespace weightmap::zip {
 
 struct Layout {
   static constexpr std::uint64_t default_alignment = 64;
   static constexpr std::uint64_t zip64_threshold = 0xFFFFFFFF;
+  static constexpr std::uint64_t padding_field_bytes = 4;  // "FB" and its length, before the padding
 
   // Of payloads, in bytes. Not 0; need not be a power of two.
   std::uint64_t alignment = default_alignment;
@@ -37,15 +41,37 @@ struct Layout {
   }
 
   // nullopt where the sum does not fit 64 bits, or the alignment is 0.
-  std::optional<std::uint64_t> payload_offset(std::uint64_t header_offset,
-                                              std::uint64_t name_length,
-                                              std::uint64_t size) const noexcept;
+  constexpr std::optional<std::uint64_t> payload_offset(std::uint64_t header_offset,
+                                                        std::uint64_t name_length,
+                                                        std::uint64_t size) const noexcept {
+    if (alignment == 0) return std::nullopt;
+    std::uint64_t start = local_header_bytes + padding_field_bytes + name_length;
+    start += zip64_field_bytes(size, header_offset);
+    if (!bytes::checked_add(start, header_offset, &start)) return std::nullopt;
+    const std::uint64_t beyond = over_alignment(start);
+    if (!bytes::checked_add(start, beyond == 0 ? 0 : alignment - beyond, &start))
+      return std::nullopt;
+    return start;
+  }
+
   // Where the next record's header begins. `stored_size` is what the payload occupies, `size` what
   // it inflates to; the latter decides about zip64.
-  static std::optional<std::uint64_t> record_end(std::uint64_t header_offset,
-                                                 std::uint64_t payload_offset,
-                                                 std::uint64_t stored_size,
-                                                 std::uint64_t size) noexcept;
+  static constexpr std::optional<std::uint64_t> record_end(std::uint64_t header_offset,
+                                                           std::uint64_t payload_offset,
+                                                           std::uint64_t stored_size,
+                                                           std::uint64_t size) noexcept {
+    std::uint64_t end = 0;
+    if (!bytes::checked_add(payload_offset, stored_size, &end) ||
+        !bytes::checked_add(end, footer_bytes(size, header_offset), &end))
+      return std::nullopt;
+    return end;
+  }
+
+ private:
+  // A division costs as much as all the rest, and the alignment is nearly always a power of two.
+  constexpr std::uint64_t over_alignment(std::uint64_t offset) const noexcept {
+    return (alignment & (alignment - 1)) == 0 ? offset & (alignment - 1) : offset % alignment;
+  }
 };
 
 }  // namespace weightmap::zip

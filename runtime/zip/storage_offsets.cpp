@@ -30,8 +30,7 @@ class StorageLocator {
 
  private:
   bool is_named(const Record& record, std::string_view key) const noexcept;
-  Result<std::uint32_t> find(std::string_view key, std::size_t guess) const;
-  Result<void> check(const StorageRequest& request, const Record& record) const;
+  Result<std::uint32_t> find(std::string_view key) const;
   Result<bool> match(std::pmr::vector<StorageExtent>& extents) const;
   Result<void> place_first(StorageExtent& extent);
   Result<void> place(StorageExtent& extent);
@@ -54,10 +53,7 @@ bool StorageLocator::is_named(const Record& record, std::string_view key) const 
          std::memcmp(record.name, prefix_.data(), prefix_.size()) == 0;
 }
 
-// In the file of one torch.save the records lie in the order of the requests, so the guess is right.
-Result<std::uint32_t> StorageLocator::find(std::string_view key, std::size_t guess) const {
-  if (guess < records_.size() && is_named(records_[guess], key))
-    return static_cast<std::uint32_t>(guess);
+Result<std::uint32_t> StorageLocator::find(std::string_view key) const {
   const std::string name = prefix_ + std::string(key);
   const Record* record =
       directory_.find(std::string_view(name).substr(directory_.top_folder().size()));
@@ -67,7 +63,13 @@ Result<std::uint32_t> StorageLocator::find(std::string_view key, std::size_t gue
   return static_cast<std::uint32_t>(record - records_.data());
 }
 
-Result<void> StorageLocator::check(const StorageRequest& request, const Record& record) const {
+bool fits(const StorageRequest& request, const Record& record) noexcept {
+  return record.method == Method::stored && record.size >= request.nbytes &&
+         record.size - request.nbytes < request.element_size && record.full_name().back() != '/';
+}
+
+// Why the record does not fit.
+tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     return failure(code, "record " + bytes::quote(record.full_name()) + " " + why,
                    record.header_offset);
@@ -78,26 +80,28 @@ Result<void> StorageLocator::check(const StorageRequest& request, const Record& 
                   "torch.save");
   if (record.full_name().back() == '/')
     return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
-  if (record.size < request.nbytes || record.size - request.nbytes >= request.element_size)
-    return refuse(ErrorCode::corrupt, "has " + std::to_string(record.size) +
-                                          " bytes, the pickle says " +
-                                          std::to_string(request.nbytes));
-  return {};
+  return refuse(ErrorCode::corrupt, "has " + std::to_string(record.size) +
+                                        " bytes, the pickle says " +
+                                        std::to_string(request.nbytes));
 }
 
-// Finds and checks the record of each request. Answers whether they ascend in directory order.
+// Finds and checks the record of each request. Answers whether they ascend in directory order. In
+// the file of one torch.save each request's record follows that of the request before.
 Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) const {
-  std::size_t guess = 0;
+  std::size_t index = 0;
   bool ascending = true;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    const Result<std::uint32_t> found = find(requests_[i].key, guess);
-    if (!found) return tl::unexpected<Error>(found.error());
-    const Record& record = records_[*found];
-    if (Result<void> ok = check(requests_[i], record); !ok)
-      return tl::unexpected<Error>(ok.error());
-    ascending = ascending && *found >= guess;
-    guess = *found + std::size_t{1};
-    extents.push_back({0, record.size, record.crc32, *found});
+  for (const StorageRequest& request : requests_) {
+    const std::size_t expected = index;
+    if (index >= records_.size() || !is_named(records_[index], request.key)) {
+      const Result<std::uint32_t> found = find(request.key);
+      if (!found) return tl::unexpected<Error>(found.error());
+      index = *found;
+    }
+    const Record& record = records_[index];
+    if (!fits(request, record)) return misfit(request, record);
+    ascending = ascending && index >= expected;
+    extents.push_back({0, record.size, record.crc32, static_cast<std::uint32_t>(index)});
+    ++index;
   }
   return ascending;
 }

@@ -467,6 +467,7 @@ def torchscript(fixtures):
         torch.jit.save(module, fixtures.folder / "torchscript.pt")
     fixtures.files["torchscript.pt"] = {
         "how": "torch.jit.save of a traced module",
+        "error": "unsupported",
         "torchscript": {
             "linear.weight": element_bytes(module.linear.weight).hex(),
             "linear.bias": element_bytes(module.linear.bias).hex(),
