@@ -1,5 +1,5 @@
-// Memory for large parse buffers, from 2 MiB pages where the system has them, used again where it can
-// be.
+// Memory for large parse buffers, from 2 MiB pages where the system has them, used again where it
+// can be.
 //
 // What a parse costs is mostly the first touch of fresh pages: about 1.3 us for each 4 KiB, a sixth
 // of that per byte in 2 MiB pages, and many times more on a virtual machine that has given its free
@@ -40,9 +40,10 @@ class HugePageResource final : public std::pmr::memory_resource {
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
     return this == &other;
   }
-  void move_spare_pages_into(Block block) noexcept;
+  void move_spare_pages_into(Block block);
 
-  std::vector<Block> spare_;
+  std::vector<Block> spare_;  // with room for the live ones, so that freeing never allocates
+  std::size_t live_ = 0;      // large blocks that are in use
 };
 
 }  // namespace weightmap::os

@@ -54,10 +54,10 @@ Result<void> check_unchanged(const File& file) {
   const Result<FileIdentity> now = file.current_identity();
   if (!now) return tl::unexpected<Error>(now.error());
   if (*now == file.identity()) return {};
-  return failure(ErrorCode::io,
-                 "the file changed while it was opened: it had " + std::to_string(file.size()) +
-                     " bytes and has now " + std::to_string(now->size) +
-                     ", or was written to; replace checkpoints by rename");
+  return failure(ErrorCode::io, "the file changed while it was opened: it had " +
+                                    std::to_string(file.size()) + " bytes and has now " +
+                                    std::to_string(now->size) +
+                                    ", or was written to; replace checkpoints by rename");
 }
 
 // Populating comes after the advice, since pages that are there already stay small; and not by

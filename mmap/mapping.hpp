@@ -1,7 +1,7 @@
 // A whole file in memory, mapped once.
 //
-// Reading the bytes may fault; if the file is cut short afterwards it raises SIGBUS. Unmapped by the
-// destructor.
+// Reading the bytes may fault; if the file is cut short afterwards it raises SIGBUS. Unmapped by
+// the destructor.
 #pragma once
 
 #include <boost/interprocess/mapped_region.hpp>
@@ -46,8 +46,8 @@ class Mapping {
 
   // What the mapping is, which may be private_ where shared was asked for.
   Sharing sharing() const noexcept { return sharing_; }
-  // The file system refused MAP_SHARED (some network and FUSE file systems do), and since nothing is
-  // written, MAP_PRIVATE serves as well.
+  // The file system refused MAP_SHARED (some network and FUSE file systems do), and since nothing
+  // is written, MAP_PRIVATE serves as well.
   bool fell_back() const noexcept { return fell_back_; }
   bool writable() const noexcept { return writable_; }
 

@@ -6,7 +6,8 @@ namespace weightmap::os {
 
 Error os_error(const std::string& action, int error_number, std::uint64_t file_offset) {
   return {ErrorCode::io,
-          "cannot " + action + ": " + std::generic_category().message(error_number), file_offset,
+          "cannot " + action + ": " + std::generic_category().message(error_number),
+          file_offset,
           {}};
 }
 

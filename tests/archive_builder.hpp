@@ -59,8 +59,7 @@ class ArchiveBuilder {
 
   ArchiveBuilder& add(std::string_view name, std::string_view content) {
     const Bytes payload = to_bytes(content);
-    return add_stored_as(name, payload, payload.size(), zip::Method::stored,
-                         zip::crc32(payload));
+    return add_stored_as(name, payload, payload.size(), zip::Method::stored, zip::crc32(payload));
   }
   // `payload` is what stands in the file, `size` and `crc` are of the inflated content.
   ArchiveBuilder& add_stored_as(std::string_view name, std::span<const std::byte> payload,
@@ -77,7 +76,7 @@ class ArchiveBuilder {
   // As other tools write it: no padding, no descriptor, sizes in the local header.
   ArchiveBuilder& add_plain(std::string_view name, std::string_view content) {
     const Bytes payload = to_bytes(content);
-    Place place{std::string(name), bytes_.size(), 0, payload.size(), payload.size(),
+    Place place{std::string(name),   bytes_.size(),      0, payload.size(), payload.size(),
                 zip::crc32(payload), zip::Method::stored};
     bytes::ByteSink sink(bytes_);
     sink.u32(0x04034b50);

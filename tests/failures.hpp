@@ -8,14 +8,14 @@
 #include "weightmap/result.hpp"
 
 // The result is an error of this code whose message contains this text.
-#define CHECK_FAILS(result, expected_code, text)                                          \
-  do {                                                                                    \
-    const auto& checked = (result);                                                       \
-    REQUIRE_FALSE(checked.has_value());                                                   \
-    CHECK_MESSAGE(checked.error().code == (expected_code),                                \
-                  std::string(to_string(checked.error().code)));                          \
-    CHECK_MESSAGE(checked.error().message.find(text) != std::string::npos,                \
-                  checked.error().message);                                               \
+#define CHECK_FAILS(result, expected_code, text)                           \
+  do {                                                                     \
+    const auto& checked = (result);                                        \
+    REQUIRE_FALSE(checked.has_value());                                    \
+    CHECK_MESSAGE(checked.error().code == (expected_code),                 \
+                  std::string(to_string(checked.error().code)));           \
+    CHECK_MESSAGE(checked.error().message.find(text) != std::string::npos, \
+                  checked.error().message);                                \
   } while (false)
 
 // The result has a value; its error is shown if not.

@@ -7,8 +7,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <boost/interprocess/exceptions.hpp>
 #include <array>
+#include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -360,8 +360,8 @@ TEST_CASE_FIXTURE(FileFixture, "names the limit when the address space is used u
 
 TEST_CASE("large buffers start on a huge page and can be written to their end") {
   HugePageResource memory;
-  for (std::size_t size : {HugePageResource::threshold, HugePageResource::threshold + 1,
-                           std::size_t{9'999'999}}) {
+  for (std::size_t size :
+       {HugePageResource::threshold, HugePageResource::threshold + 1, std::size_t{9'999'999}}) {
     auto* buffer = static_cast<std::byte*>(memory.allocate(size, 64));
     CHECK(reinterpret_cast<std::uintptr_t>(buffer) % HugePageResource::page == 0);
     buffer[0] = buffer[size - 1] = std::byte{1};
@@ -378,7 +378,8 @@ TEST_CASE("small buffers are aligned as asked") {
   }
 }
 
-TEST_CASE("pages of a freed large buffer serve the next one, and go back to the system at the end") {
+TEST_CASE(
+    "pages of a freed large buffer serve the next one, and go back to the system at the end") {
   std::byte* last = nullptr;
   unsigned char resident = 0;
   {

@@ -37,8 +37,7 @@ struct Opened {
 
 std::vector<std::string> short_names(const Directory& directory) {
   std::vector<std::string> names;
-  for (const Record& record : directory.records())
-    names.emplace_back(directory.short_name(record));
+  for (const Record& record : directory.records()) names.emplace_back(directory.short_name(record));
   return names;
 }
 
@@ -86,7 +85,8 @@ TEST_CASE_FIXTURE(TorchFile, "finds records by name without the top folder, exac
   CHECK(directory.find_full("archive/data/1") == directory.find("data/1"));
 }
 
-TEST_CASE_FIXTURE(TorchFile, "a record's space ends at the next header, the last one's at the directory") {
+TEST_CASE_FIXTURE(TorchFile,
+                  "a record's space ends at the next header, the last one's at the directory") {
   const Opened opened(file);
   REQUIRE_OK(opened.directory);
   const auto records = opened.directory->records();
@@ -355,8 +355,7 @@ void set_directory(ArchiveBuilder& builder, std::uint64_t offset, std::uint64_t 
   patch(builder.bytes(), builder.end64_offset() + 40, size, 8);
   patch(builder.bytes(), builder.end64_offset() + 48, offset, 8);
   patch(builder.bytes(), builder.end_offset() + 12, std::min<std::uint64_t>(size, 0xFFFFFFFF), 4);
-  patch(builder.bytes(), builder.end_offset() + 16, std::min<std::uint64_t>(offset, 0xFFFFFFFF),
-        4);
+  patch(builder.bytes(), builder.end_offset() + 16, std::min<std::uint64_t>(offset, 0xFFFFFFFF), 4);
 }
 
 TEST_CASE_FIXTURE(TorchFile, "refuses a directory size of 0") {
@@ -484,8 +483,9 @@ TEST_CASE_FIXTURE(TorchFile, "refuses other compression methods by name") {
   const struct {
     std::uint64_t method;
     const char* name;
-  } methods[] = {{1, "shrunk"},  {6, "imploded"},   {9, "deflate64"}, {12, "bzip2"}, {14, "LZMA"},
-                 {93, "Zstandard"}, {95, "xz"}, {98, "PPMd"}, {99, "AES"}, {264, "unknown"}};
+  } methods[] = {{1, "shrunk"}, {6, "imploded"},   {9, "deflate64"}, {12, "bzip2"},
+                 {14, "LZMA"},  {93, "Zstandard"}, {95, "xz"},       {98, "PPMd"},
+                 {99, "AES"},   {264, "unknown"}};
   for (const auto& [method, name] : methods) {
     Bytes other = file;
     patch(other, entry(data0) + 10, method, 2);
@@ -540,8 +540,8 @@ TEST_CASE("refuses an empty name") {
 }
 
 TEST_CASE_FIXTURE(TorchFile, "refuses a record that overlaps its neighbour") {
-  const std::uint64_t room =
-      builder.place(data1).header - builder.place(data0).header - 30 - builder.place(data0).name.size();
+  const std::uint64_t room = builder.place(data1).header - builder.place(data0).header - 30 -
+                             builder.place(data0).name.size();
   for (const std::uint64_t size : {room + 1, std::uint64_t{256} << 20}) {
     Bytes other = file;
     patch(other, entry(data0) + 20, size, 4);
@@ -600,8 +600,8 @@ Bytes with_extra(std::string_view extra, bool refer = true) {
 }
 
 TEST_CASE("accepts the zip64 field behind other extra fields") {
-  const Opened opened(with_extra(
-      raw("XY\x02\0..\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0")));
+  const Opened opened(
+      with_extra(raw("XY\x02\0..\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0")));
   REQUIRE_OK(opened.directory);
   CHECK(opened.directory->records()[0].size == 5);
 }
@@ -627,7 +627,8 @@ TEST_CASE("refuses two zip64 fields") {
 
 TEST_CASE("refuses zip64 sizes near 2^64") {
   CHECK_REFUSES(
-      with_extra(raw("\x01\0\x10\0\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF")),
+      with_extra(
+          raw("\x01\0\x10\0\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF")),
       ErrorCode::corrupt, "runs into the directory");
 }
 
@@ -647,7 +648,8 @@ TEST_CASE("refuses a zip64 header offset that wraps behind bytes before the arch
   CHECK_REFUSES(file, ErrorCode::corrupt, "header offset beyond the file");
 }
 
-TEST_CASE_FIXTURE(TorchFile, "refuses an entry whose name, extra or comment runs out of the directory") {
+TEST_CASE_FIXTURE(TorchFile,
+                  "refuses an entry whose name, extra or comment runs out of the directory") {
   for (std::size_t field : {28u, 30u, 32u}) {
     Bytes other = file;
     patch(other, entry(7) + field, 0xFFFF, 2);

@@ -70,8 +70,8 @@ TEST_CASE("a longer zip64 field moves the payload across the threshold") {
 
 TEST_CASE("the layout answers nothing where sums wrap") {
   CHECK_FALSE(Layout{64}.payload_offset(most - 20, 10, 1).has_value());
-  CHECK_FALSE(Layout{std::uint64_t{1} << 63}.payload_offset(std::uint64_t{1} << 63, 1, 1)
-                  .has_value());
+  CHECK_FALSE(
+      Layout{std::uint64_t{1} << 63}.payload_offset(std::uint64_t{1} << 63, 1, 1).has_value());
   CHECK_FALSE(Layout::record_end(0, 64, most - 63, most - 63).has_value());
   CHECK_FALSE(Layout::record_end(0, most - 20, 15, limit32).has_value());
 }
@@ -94,20 +94,23 @@ TEST_CASE("emits the local header that torch writes") {
 
 TEST_CASE("emits the local header of an empty record without the descriptor flag") {
   const Bytes header = local_header(Layout{1}, {"a/x", 0, 0, 0, 0});
-  CHECK(header == to_bytes(raw("PK\x03\x04\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x04\0"
-                               "a/xFB\0\0")));
+  CHECK(header ==
+        to_bytes(raw("PK\x03\x04\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x04\0"
+                     "a/xFB\0\0")));
 }
 
 TEST_CASE("emits an offset-only zip64 field, which is not standard but what torch writes") {
   const Bytes header = local_header(Layout{1}, {"a/x", limit32, 4, 4, 0});
-  CHECK(header == to_bytes(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x10\0"
-                               "a/x\x01\0\x08\0\xFF\xFF\xFF\xFF\0\0\0\0FB\0\0")));
+  CHECK(header ==
+        to_bytes(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x10\0"
+                     "a/x\x01\0\x08\0\xFF\xFF\xFF\xFF\0\0\0\0FB\0\0")));
 }
 
 TEST_CASE("emits a zip64 field whose stored size is 0 in the local header") {
   const Bytes header = local_header(Layout{1}, {"a/x", 0, limit32, limit32, 0});
-  CHECK(header == to_bytes(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x18\0"
-                               "a/x\x01\0\x10\0\xFF\xFF\xFF\xFF\0\0\0\0\0\0\0\0\0\0\0\0FB\0\0")));
+  CHECK(header ==
+        to_bytes(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0\x18\0"
+                     "a/x\x01\0\x10\0\xFF\xFF\xFF\xFF\0\0\0\0\0\0\0\0\0\0\0\0FB\0\0")));
 }
 
 Bytes descriptor(const EmittedRecord& record) {
@@ -137,20 +140,22 @@ TEST_CASE("emits a central entry whose large values stand in the zip64 field") {
   Bytes out;
   bytes::ByteSink sink(out);
   emit_central_entry(sink, {"a/x", limit32 + 1, limit32, limit32, 1});
-  CHECK(out == to_bytes(raw("PK\x01\x02\0\0\0\0\x08\x08\0\0\0\0\0\0\x01\0\0\0\xFF\xFF\xFF\xFF\xFF"
-                            "\xFF\xFF\xFF\x03\0\x1C\0\0\0\0\0\0\0\0\0\0\0\xFF\xFF\xFF\xFF"
-                            "a/x\x01\0\x18\0\xFF\xFF\xFF\xFF\0\0\0\0\xFF\xFF\xFF\xFF\0\0\0\0\0\0\0\0"
-                            "\x01\0\0\0")));
+  CHECK(out ==
+        to_bytes(raw("PK\x01\x02\0\0\0\0\x08\x08\0\0\0\0\0\0\x01\0\0\0\xFF\xFF\xFF\xFF\xFF"
+                     "\xFF\xFF\xFF\x03\0\x1C\0\0\0\0\0\0\0\0\0\0\0\xFF\xFF\xFF\xFF"
+                     "a/x\x01\0\x18\0\xFF\xFF\xFF\xFF\0\0\0\0\xFF\xFF\xFF\xFF\0\0\0\0\0\0\0\0"
+                     "\x01\0\0\0")));
 }
 
 TEST_CASE("emits three end records of 98 bytes") {
   Bytes out;
   bytes::ByteSink sink(out);
   emit_end(sink, 0x1000, 0x200, 5);
-  CHECK(out == to_bytes(raw("PK\x06\x06\x2C\0\0\0\0\0\0\0\x1E\x03\x2D\0\0\0\0\0\0\0\0\0"
-                            "\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x10\0\0\0\0\0\0"
-                            "PK\x06\x07\0\0\0\0\0\x12\0\0\0\0\0\0\x01\0\0\0"
-                            "PK\x05\x06\0\0\0\0\x05\0\x05\0\0\x02\0\0\0\x10\0\0\0\0")));
+  CHECK(out ==
+        to_bytes(raw("PK\x06\x06\x2C\0\0\0\0\0\0\0\x1E\x03\x2D\0\0\0\0\0\0\0\0\0"
+                     "\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x10\0\0\0\0\0\0"
+                     "PK\x06\x07\0\0\0\0\0\x12\0\0\0\0\0\0\x01\0\0\0"
+                     "PK\x05\x06\0\0\0\0\x05\0\x05\0\0\x02\0\0\0\x10\0\0\0\0")));
   CHECK(out.size() == 98);
 }
 
@@ -180,9 +185,7 @@ TEST_CASE("inflates to the declared size") {
   CHECK(out == to_bytes(inflated));
 }
 
-TEST_CASE("inflates an empty record") {
-  REQUIRE_OK(inflate(to_bytes(raw("\x03\0")), {}));
-}
+TEST_CASE("inflates an empty record") { REQUIRE_OK(inflate(to_bytes(raw("\x03\0")), {})); }
 
 TEST_CASE("refuses a stream that inflates to more than declared") {
   Bytes out(inflated.size() - 1);

@@ -144,9 +144,8 @@ TEST_CASE("calculates a file whose storages are in bytewise order, as before tor
   const auto storages = some_storages(25);
   std::vector<std::size_t> order(storages.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [](std::size_t a, std::size_t b) {
-    return std::to_string(a) < std::to_string(b);
-  });
+  std::sort(order.begin(), order.end(),
+            [](std::size_t a, std::size_t b) { return std::to_string(a) < std::to_string(b); });
   ArchiveBuilder builder;
   builder.add("archive/data.pkl", "pickle");
   for (std::size_t i : order) builder.add("archive/data/" + std::to_string(i), storages[i]);
@@ -329,7 +328,8 @@ TEST_CASE("reads one header where a hole breaks the chain, and only there") {
   const auto extents = located.request_first(4).locate();
   REQUIRE_OK(extents);
   for (std::size_t i = 0; i < 4; ++i)
-    CHECK(located.content((*extents)[i]) == std::vector<std::string>{"one", "two", "three", "four"}[i]);
+    CHECK(located.content((*extents)[i]) ==
+          std::vector<std::string>{"one", "two", "three", "four"}[i]);
   CHECK(located.stats.storages_calculated == 2);
   CHECK(located.stats.storages_by_header == 1);
   CHECK(located.stats.storages_by_directory == 1);
@@ -376,9 +376,10 @@ TEST_CASE("locates an empty storage that does have a descriptor") {
 
 TEST_CASE("a forged local header inside the weights is never looked at") {
   std::string forged(500, 'w');
-  forged.replace(64, 30 + 14,
-                 std::string(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0E\0\0\0")) +
-                     "archive/data/1");
+  forged.replace(
+      64, 30 + 14,
+      std::string(raw("PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0E\0\0\0")) +
+          "archive/data/1");
   Located located(torch_archive({forged, "honest"}).finish());
   const auto extents = located.request_first(2).locate();
   REQUIRE_OK(extents);

@@ -26,15 +26,15 @@ constexpr std::size_t most_json_values = 1000000;
 
 struct CatOptions : CommonOptions {
   std::string tensor;
-  std::string slice;
+  std::optional<std::string> slice;
   std::string output;
   bool raw = false;
   std::vector<SliceItem> slice_items;
 };
 
 void check_usage(CatOptions& options) {
-  if (!options.slice.empty()) {
-    auto items = parse_slice(options.slice);
+  if (options.slice) {
+    auto items = parse_slice(*options.slice);
     if (!items)
       throw CLI::ValidationError("--slice",
                                  "must be indices and start:stop ranges, as in \"0:10,3\"");
@@ -175,7 +175,7 @@ Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& check
     const Result<TensorView> part = apply_slice(tensor->view, options.slice_items);
     if (!part) return tl::unexpected<Error>(part.error());
     tensor->view = *part;
-    tensor->name += "[" + options.slice + "]";
+    tensor->name += "[" + *options.slice + "]";
   }
   return show(out, options, *tensor);
 }

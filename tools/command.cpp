@@ -3,9 +3,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <map>
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "tools/text.hpp"
 
@@ -24,11 +25,12 @@ std::function<void(std::string_view)> stderr_log() {
 // An option that takes one of a few words, and refuses others with the list of them.
 template <class T>
 void add_choice(CLI::App& command, const std::string& name, std::optional<T>& field,
-                const std::map<std::string, T>& words, const std::string& help) {
+                const std::vector<std::pair<std::string, T>>& words, const std::string& help) {
   std::string list;
   for (const auto& word : words) list += (list.empty() ? "" : "|") + word.first;
   const auto set = [&field, words, list, name](const std::string& text) {
-    const auto found = words.find(text);
+    const auto found = std::find_if(words.begin(), words.end(),
+                                    [&](const auto& word) { return word.first == text; });
     if (found == words.end())
       throw CLI::ValidationError(name, "must be " + list + ", not \"" + printable(text) + "\"");
     field = found->second;
@@ -42,7 +44,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("FILE", options.file, "The checkpoint")->required()->type_name("");
   command.add_flag("--json", options.json, "One JSON document on standard output");
   add_choice<Sharing>(command, "--sharing", options.sharing,
-                      {{"private", Sharing::private_}, {"shared", Sharing::shared}},
+                      {{"shared", Sharing::shared}, {"private", Sharing::private_}},
                       "How to map the file");
   command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
@@ -50,7 +52,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
 
 void add_verify_option(CLI::App& command, CommonOptions& options) {
   add_choice<Verify>(command, "--verify", options.verify,
-                     {{"chain", Verify::chain}, {"crc", Verify::crc}, {"headers", Verify::headers}},
+                     {{"chain", Verify::chain}, {"headers", Verify::headers}, {"crc", Verify::crc}},
                      "What to prove before anything is shown");
 }
 

@@ -35,14 +35,15 @@ std::optional<std::vector<PathPart>> parse_path(const std::string& text, Json& j
   return path;
 }
 
-// How far `name` is from what was asked for; 0 for nothing in common. A name that contains the
-// question counts as a few slips of the finger.
-std::size_t distance_of(std::string_view wanted, std::string_view name) {
-  const std::size_t limit = std::clamp<std::size_t>(wanted.size() / 3, 2, 16);
+// How far `name` is from what was asked for; nullopt for nothing in common. A name that contains
+// the question counts as a few slips of the finger.
+std::optional<std::size_t> distance_of(std::string_view wanted, std::string_view name) {
+  constexpr std::size_t slips = 3;
+  const std::size_t limit = std::clamp<std::size_t>(wanted.size() / 3, 1, 16);
   const std::size_t distance = edit_distance(wanted, name, limit);
-  if (distance <= 3) return distance;
-  if (!wanted.empty() && name.find(wanted) != std::string_view::npos) return 3;
-  return distance <= limit ? distance : 0;
+  const bool contained = wanted.size() > 1 && name.find(wanted) != std::string_view::npos;
+  if (contained) return std::min(distance, slips);
+  return distance <= limit ? std::optional(distance) : std::nullopt;
 }
 
 std::vector<std::string_view> nearest_names(const Checkpoint& checkpoint, std::string_view wanted) {
@@ -52,8 +53,8 @@ std::vector<std::string_view> nearest_names(const Checkpoint& checkpoint, std::s
   for (std::size_t i = 0; i < std::min(tensors.size(), most_names); ++i) {
     const std::string_view name = tensors[i].name;
     if (name.size() > longest_name) continue;
-    if (const std::size_t distance = distance_of(wanted, name); distance > 0)
-      near.emplace_back(distance, name);
+    if (const std::optional<std::size_t> distance = distance_of(wanted, name))
+      near.emplace_back(*distance, name);
   }
   std::stable_sort(near.begin(), near.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -89,7 +90,7 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
       return FoundTensor{name, *view};
   Error error = tensor.error();
   if (is_ambiguous(checkpoint, name))
-    error.message += "; give the one you mean as a JSON array";
+    error.message += " (TENSOR may be one of these paths)";
   else
     error = {ErrorCode::invalid_argument,
              "has no tensor named " + printable(name) + hint(checkpoint, name),

@@ -48,7 +48,7 @@ bool is_wide(char32_t c) noexcept {
 void append_hex(std::string& out, std::string_view bytes) {
   for (char c : bytes) {
     std::array<char, 5> hex{};
-    std::snprintf(hex.data(), hex.size(), "\\x%02x", static_cast<unsigned char>(c));
+    std::snprintf(hex.data(), hex.size(), "\\x%02X", static_cast<unsigned char>(c));
     out += hex.data();
   }
 }

@@ -35,8 +35,7 @@ bool is_scalar(std::uint32_t code, std::size_t length) {
 
 Character first_character(std::string_view text) {
   const std::uint8_t lead = byte_at(text, 0);
-  if (lead < 0x80)
-    return {1, lead >= 0x20 && lead != 0x7F && lead != '"' && lead != '\\'};
+  if (lead < 0x80) return {1, lead >= 0x20 && lead != 0x7F && lead != '"' && lead != '\\'};
   const std::size_t length = sequence_length(lead);
   if (length == 1 || length > text.size()) return {1, false};
   std::uint32_t code = lead & (0x7Fu >> length);

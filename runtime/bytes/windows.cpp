@@ -11,8 +11,7 @@ namespace weightmap::bytes {
 
 const Windows::Window* Windows::find(std::uint64_t offset, std::uint64_t length) const noexcept {
   for (const Window& window : windows_)
-    if (offset >= window.offset &&
-        contains(window.bytes.size(), offset - window.offset, length))
+    if (offset >= window.offset && contains(window.bytes.size(), offset - window.offset, length))
       return &window;
   return nullptr;
 }

@@ -1,8 +1,8 @@
 // Private copies of a few parts of a Source, so that parsers neither fault nor see the file change
 // between check and use, and so that neighbouring small records cost one read together.
 //
-// Not thread-safe; made for one open. Spans stay valid until the Windows is destroyed, or as long as
-// the buffer lives that take() handed to somebody else.
+// Not thread-safe; made for one open. Spans stay valid until the Windows is destroyed, or as long
+// as the buffer lives that take() handed to somebody else.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class Windows {
   // is read.
   Result<std::span<const std::byte>> extend_back(std::uint64_t offset, std::uint64_t length);
 
-  // Fills `out` from `offset`: from a window that holds all of it, else by one read that is not kept.
-  // For many small reads of scattered places.
+  // Fills `out` from `offset`: from a window that holds all of it, else by one read that is not
+  // kept. For many small reads of scattered places.
   Result<void> copy(std::uint64_t offset, std::span<std::byte> out);
 
   // Gives up the ownership of the window that holds `part` (a span that this object gave out). It

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <memory_resource>
 #include <utility>
 
 #include "mmap/file.hpp"
@@ -136,24 +137,23 @@ Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Recor
                    what + ", the limit is " + std::to_string(limits.record_bytes),
                    record.header_offset);
   if (deflated && record.size > zip::max_inflated_size(record.stored_size))
-    return failure(ErrorCode::corrupt,
-                   what + ", which " + std::to_string(record.stored_size) +
-                       " compressed bytes cannot become",
-                   record.header_offset);
+    return failure(
+        ErrorCode::corrupt,
+        what + ", which " + std::to_string(record.stored_size) + " compressed bytes cannot become",
+        record.header_offset);
   std::vector<std::byte> content(record.size);
   if (Result<void> ok = read(record, content, 1); !ok) return tl::unexpected<Error>(ok.error());
   return content;
 }
 
-Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record,
-                                                 std::size_t chunk_bytes,
+Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
                                                  const Chunk& chunk) const {
   const Result<std::uint64_t> offset = payload(record);
   if (!offset) return tl::unexpected<Error>(offset.error());
   std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, record.size));
   for (std::uint64_t at = 0; at < record.size; at += buffer.size()) {
-    const std::span<std::byte> piece(
-        buffer.data(), std::min<std::uint64_t>(buffer.size(), record.size - at));
+    const std::span<std::byte> piece(buffer.data(),
+                                     std::min<std::uint64_t>(buffer.size(), record.size - at));
     if (Result<void> ok = file.read(*offset + at, piece); !ok) return ok;
     if (!chunk(piece)) return {};
   }
@@ -185,15 +185,17 @@ Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
   if (found == record.crc32) return true;
   return failure(ErrorCode::corrupt,
                  "record " + bytes::quote(record.full_name()) + " has CRC-32 " +
-                     std::to_string(found) + ", the directory says " +
-                     std::to_string(record.crc32),
+                     std::to_string(found) + ", the directory says " + std::to_string(record.crc32),
                  record.header_offset);
 }
 
 ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) const noexcept {
-  return {directory.short_name(record), record.header_offset,
-          record.stored_size,           record.size,
-          record.crc32,                 record.method == zip::Method::deflated};
+  return {directory.short_name(record),
+          record.header_offset,
+          record.stored_size,
+          record.size,
+          record.crc32,
+          record.method == zip::Method::deflated};
 }
 
 Result<ArchiveReader> ArchiveReader::open(const std::filesystem::path& path,
@@ -291,7 +293,7 @@ Result<bool> ArchiveReader::verify_crc(std::string_view name) const {
 }
 
 Result<std::uint64_t> ArchiveReader::version() const {
-  bytes::Windows windows(state_->file, state_->memory);
+  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
   return state_->about(torch::read_version(state_->directory, windows));
 }
 
@@ -299,19 +301,19 @@ Result<std::optional<std::string>> ArchiveReader::serialization_id() const {
   const zip::Record* record = state_->directory.find(".data/serialization_id");
   if (record == nullptr) return std::optional<std::string>{};
   constexpr std::uint64_t digits = 40;
-  bytes::Windows windows(state_->file, state_->memory);
+  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
   const Result<zip::RecordBytes> content =
       zip::read_record(state_->directory, *record, windows, state_->limits.record_bytes);
   if (!content) return about_file(content.error(), state_->path);
   std::string id(reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size());
   if (id.size() == digits && id.find_first_not_of("0123456789") == std::string::npos)
     return std::optional<std::string>(std::move(id));
-  return about_file({ErrorCode::corrupt,
-                     "record .data/serialization_id holds " + bytes::quote(id, 60) +
-                         ", expected 40 digits",
-                     content->file_offset,
-                     {}},
-                    state_->path);
+  return about_file(
+      {ErrorCode::corrupt,
+       "record .data/serialization_id holds " + bytes::quote(id, 60) + ", expected 40 digits",
+       content->file_offset,
+       {}},
+      state_->path);
 }
 
 }  // namespace weightmap

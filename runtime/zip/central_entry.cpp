@@ -28,21 +28,31 @@ constexpr std::size_t header_offset_at = 42;
 
 std::string_view method_name(std::uint16_t method) {
   switch (method) {
-    case 1: return "shrunk";
-    case 6: return "imploded";
-    case 9: return "deflate64";
-    case 12: return "bzip2";
-    case 14: return "LZMA";
-    case 93: return "Zstandard";
-    case 95: return "xz";
-    case 98: return "PPMd";
-    case 99: return "AES-encrypted";
-    default: return "unknown";
+    case 1:
+      return "shrunk";
+    case 6:
+      return "imploded";
+    case 9:
+      return "deflate64";
+    case 12:
+      return "bzip2";
+    case 14:
+      return "LZMA";
+    case 93:
+      return "Zstandard";
+    case 95:
+      return "xz";
+    case 98:
+      return "PPMd";
+    case 99:
+      return "AES-encrypted";
+    default:
+      return "unknown";
   }
 }
 
-[[gnu::cold]] tl::unexpected<Error> refuse(ErrorCode code, const Record& record, const std::string& why,
-                             const EntryPlace& place) {
+[[gnu::cold]] tl::unexpected<Error> refuse(ErrorCode code, const Record& record,
+                                           const std::string& why, const EntryPlace& place) {
   return failure(code, "record " + bytes::quote(record.full_name()) + " " + why, place.offset);
 }
 
@@ -66,8 +76,7 @@ Result<void> check_kind(const std::byte* entry, const Record& record, const Entr
 
 // The zip64 field among the extra fields; empty if there is none.
 Result<std::span<const std::byte>> find_zip64_field(std::span<const std::byte> extra,
-                                                    const Record& record,
-                                                    const EntryPlace& place) {
+                                                    const Record& record, const EntryPlace& place) {
   std::span<const std::byte> found;
   while (extra.size() >= 4) {
     const auto id = load_le<std::uint16_t>(extra.data());
@@ -145,8 +154,7 @@ Result<void> check(const std::byte* entry, Record& record, std::span<const std::
 
 Result<std::size_t> parse_entry(std::span<const std::byte> rest, const EntryPlace& place,
                                 Record& record) {
-  if (rest.size() < central_entry_bytes ||
-      load_le<std::uint32_t>(rest.data()) != central_signature)
+  if (rest.size() < central_entry_bytes || load_le<std::uint32_t>(rest.data()) != central_signature)
     return failure(ErrorCode::corrupt, "the directory holds no entry where one is expected",
                    place.offset);
   const std::byte* const entry = rest.data();

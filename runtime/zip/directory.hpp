@@ -2,8 +2,9 @@
 //
 // Afterwards true of every record: its name is unique; it lies inside the file, before the
 // directory and overlaps no other record (header + 30 + name + stored bytes, in file order); its
-// method is stored or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity (two
-// end records that disagree, two records of one name, disagreeing counts) is refused, not resolved.
+// method is stored or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity
+// (two end records that disagree, two records of one name, disagreeing counts) is refused, not
+// resolved.
 #pragma once
 
 #include <cstdint>

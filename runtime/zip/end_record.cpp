@@ -69,15 +69,15 @@ Result<std::uint64_t> find_end_record(bytes::Windows& windows) {
   }
   const std::uint64_t start = size - tail->size();
   if (search.ambiguous)
-    return corrupt("the archive has two end records, the other at byte " +
-                       text(start + *search.other),
-                   start + *search.found);
+    return corrupt(
+        "the archive has two end records, the other at byte " + text(start + *search.other),
+        start + *search.found);
   if (search.found) return start + *search.found;
   if (search.other)
-    return corrupt("the archive ends before the file does: " +
-                       text(tail->size() - *search.other - end_bytes) +
-                       " bytes follow its end record, which announces another number",
-                   start + *search.other);
+    return corrupt(
+        "the archive ends before the file does: " + text(tail->size() - *search.other - end_bytes) +
+            " bytes follow its end record, which announces another number",
+        start + *search.other);
   return failure(ErrorCode::not_a_checkpoint,
                  "is no zip archive: no end record in the last " + text(tail->size()) + " bytes");
 }
@@ -141,9 +141,9 @@ Result<EndFields> read_end64(bytes::Windows& windows, std::uint64_t at) {
     return corrupt("a zip64 locator, but no zip64 end record directly before it", at);
   constexpr std::uint64_t own_size = end64_bytes - 12;  // counted from behind this field
   if (const std::uint64_t size = cursor.u64(); size != own_size)
-    return corrupt("the zip64 end record says it is " + text(size) + " bytes long, expected " +
-                       text(own_size),
-                   at);
+    return corrupt(
+        "the zip64 end record says it is " + text(size) + " bytes long, expected " + text(own_size),
+        at);
   cursor.skip(4);  // versions
   EndFields end{};
   end.disk = cursor.u32();
@@ -160,13 +160,12 @@ Result<void> check_agree(const EndFields& end, const EndFields& end64, std::uint
   const struct {
     const char* field;
     std::uint64_t classic, wide, refers;
-  } fields[] = {
-      {"disk number", end.disk, end64.disk, in_zip64_16},
-      {"directory disk", end.directory_disk, end64.directory_disk, in_zip64_16},
-      {"record count on this disk", end.count_here, end64.count_here, in_zip64_16},
-      {"record count", end.count, end64.count, in_zip64_16},
-      {"directory size", end.directory_size, end64.directory_size, in_zip64_32},
-      {"directory offset", end.directory_offset, end64.directory_offset, in_zip64_32}};
+  } fields[] = {{"disk number", end.disk, end64.disk, in_zip64_16},
+                {"directory disk", end.directory_disk, end64.directory_disk, in_zip64_16},
+                {"record count on this disk", end.count_here, end64.count_here, in_zip64_16},
+                {"record count", end.count, end64.count, in_zip64_16},
+                {"directory size", end.directory_size, end64.directory_size, in_zip64_32},
+                {"directory offset", end.directory_offset, end64.directory_offset, in_zip64_32}};
   for (const auto& f : fields)
     if (f.classic != f.wide && f.classic != f.refers)
       return corrupt(std::string("the end records disagree about the ") + f.field + ": " +

@@ -16,8 +16,8 @@ namespace weightmap::zip {
 struct EndOfArchive {
   std::uint64_t directory_offset;  // absolute
   std::uint64_t directory_size;
-  std::uint64_t record_count;      // at most directory_size / 46
-  std::uint64_t archive_start;     // bytes before the archive
+  std::uint64_t record_count;   // at most directory_size / 46
+  std::uint64_t archive_start;  // bytes before the archive
 };
 
 // Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.

@@ -2,10 +2,11 @@
 //
 // A record is  local header (30) · name · [zip64 field] · "FB" field · payload · [data descriptor].
 // The FB field ("FB", u16 length, that many bytes) pads so that the payload starts at a multiple of
-// the alignment. The zip64 field and the longer descriptor appear when the size or the offset of the
-// header is >= 0xFFFFFFFF; an empty record has no descriptor. So the place of the payload follows
-// from the place of the header, the length of the name and the size, and the place of the next
-// header follows from that: nothing has to be read. Offsets count from the start of the archive.
+// the alignment. The zip64 field and the longer descriptor appear when the size or the offset of
+// the header is >= 0xFFFFFFFF; an empty record has no descriptor. So the place of the payload
+// follows from the place of the header, the length of the name and the size, and the place of the
+// next header follows from that: nothing has to be read. Offsets count from the start of the
+// archive.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace weightmap::zip {
 struct Layout {
   static constexpr std::uint64_t default_alignment = 64;
   static constexpr std::uint64_t zip64_threshold = 0xFFFFFFFF;
-  static constexpr std::uint64_t padding_field_bytes = 4;  // "FB" and its length, before the padding
+  static constexpr std::uint64_t padding_field_bytes =
+      4;  // "FB" and its length, before the padding
 
   // Of payloads, in bytes. Not 0; need not be a power of two.
   std::uint64_t alignment = default_alignment;

@@ -1,7 +1,7 @@
 // A record's local file header: the 30 bytes and the name in front of its payload.
 //
-// It repeats what the directory says. Where the two differ, readers of the world differ in what they
-// see, so that is refused.
+// It repeats what the directory says. Where the two differ, readers of the world differ in what
+// they see, so that is refused.
 #pragma once
 
 #include <cstddef>

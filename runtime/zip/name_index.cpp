@@ -67,8 +67,8 @@ NameIndex::NameIndex(std::span<const Record> records) {
 }
 
 void NameIndex::find_duplicate(std::span<const Record> records) {
-  const auto same = std::adjacent_find(
-      others_.begin(), others_.end(), [&](std::uint32_t a, std::uint32_t b) {
+  const auto same =
+      std::adjacent_find(others_.begin(), others_.end(), [&](std::uint32_t a, std::uint32_t b) {
         return records[a].full_name() == records[b].full_name();
       });
   if (same != others_.end()) {

@@ -1,8 +1,8 @@
 // Proves that all names of a directory differ, and finds a record by name.
 //
-// Costs one comparison per record for files whose names are mostly sorted, which those of torch are:
-// data/0, data/1, ..., data/10 are ascending by (length, bytes), before torch 2.7 by bytes. The few
-// records outside that run are looked up in it by binary search. Any other order is sorted.
+// Costs one comparison per record for files whose names are mostly sorted, which those of torch
+// are: data/0, data/1, ..., data/10 are ascending by (length, bytes), before torch 2.7 by bytes.
+// The few records outside that run are looked up in it by binary search. Any other order is sorted.
 #pragma once
 
 #include <cstddef>

@@ -12,11 +12,11 @@ struct Record {
   std::uint64_t header_offset;  // absolute, prefix bytes of the file included
   std::uint64_t stored_size;
   std::uint64_t size;
-  const char* name;             // with the archive's top folder; not terminated
+  const char* name;  // with the archive's top folder; not terminated
   std::uint32_t crc32;
   std::uint16_t name_length;
   Method method;
-  bool has_descriptor;          // sizes and CRC stand behind the payload, not in the local header
+  bool has_descriptor;  // sizes and CRC stand behind the payload, not in the local header
 
   std::string_view full_name() const noexcept { return {name, name_length}; }
 };

@@ -127,7 +127,15 @@ Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
 Result<void> StorageLocator::place_first(StorageExtent& extent) {
   if (Result<void> ok = place_by_header(extent); !ok) return ok;
   const Record& record = records_[extent.record];
-  const bool proven = payload_by_rule(directory_, record, layout_) == extent.payload_offset;
+  const auto by_rule = payload_by_rule(directory_, record, layout_);
+  const bool proven = by_rule == extent.payload_offset;
+  // The rule explains the record to the byte, so a header that says otherwise is damaged.
+  if (by_rule && !proven)
+    return failure(ErrorCode::corrupt,
+                   "record " + bytes::quote(record.full_name()) + " begins at byte " +
+                       std::to_string(extent.payload_offset) + " by its local header, but at " +
+                       std::to_string(*by_rule) + " by the record behind it",
+                   record.header_offset);
   if (proven) next_header_ = directory_.limit_of(record);
   count(proven ? OffsetStrategy::calculated : OffsetStrategy::headers);
   return {};
@@ -189,13 +197,10 @@ Result<void> verify(const Directory& directory, std::span<const StorageExtent> e
 
 }  // namespace
 
-Result<std::pmr::vector<StorageExtent>> locate_storages(const Directory& directory,
-                                                   std::span<const StorageRequest> requests,
-                                                   const LocateOptions& options,
-                                                   bytes::Windows& windows,
-                                                   const bytes::Source& verify_source,
-                                                   OpenStats& stats,
-                                                   std::pmr::memory_resource& memory) {
+Result<std::pmr::vector<StorageExtent>> locate_storages(
+    const Directory& directory, std::span<const StorageRequest> requests,
+    const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
+    OpenStats& stats, std::pmr::memory_resource& memory) {
   std::pmr::vector<StorageExtent> extents(&memory);
   StorageLocator locator(directory, requests, options, windows, stats);
   if (Result<void> ok = locator.run(extents); !ok) return tl::unexpected<Error>(ok.error());

@@ -32,13 +32,13 @@ struct StorageExtent {
   std::uint64_t payload_offset;  // absolute
   std::uint64_t nbytes;          // of the record
   std::uint32_t crc32;
-  std::uint32_t record;          // index into Directory::records()
+  std::uint32_t record;  // index into Directory::records()
 };
 
 struct LocateOptions {
   std::string_view folder = "data/";
-  std::uint64_t alignment = 64;   // content of .storage_alignment, or 64
-  bool verify_headers = false;    // compare every offset with the record's local header
+  std::uint64_t alignment = 64;  // content of .storage_alignment, or 64
+  bool verify_headers = false;   // compare every offset with the record's local header
 };
 
 // The extents of `requests`, in their order, which is any order; keys are unique. Adds what it did
@@ -47,12 +47,9 @@ struct LocateOptions {
 // Fails with corrupt, naming the record, if a record is missing, has another size than the pickle
 // says, is a folder, or differs from its local header; with unsupported if it is deflated. `memory`
 // holds the result and must outlive it.
-Result<std::pmr::vector<StorageExtent>> locate_storages(const Directory& directory,
-                                                   std::span<const StorageRequest> requests,
-                                                   const LocateOptions& options,
-                                                   bytes::Windows& windows,
-                                                   const bytes::Source& verify_source,
-                                                   OpenStats& stats,
-                                                   std::pmr::memory_resource& memory);
+Result<std::pmr::vector<StorageExtent>> locate_storages(
+    const Directory& directory, std::span<const StorageRequest> requests,
+    const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
+    OpenStats& stats, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::zip

@@ -1,7 +1,6 @@
+#include <cstdio>
 #include <weightmap/archive.hpp>
 #include <weightmap/checkpoint.hpp>
-
-#include <cstdio>
 
 int main(int argc, char** argv) {
   const auto checkpoint = weightmap::Checkpoint::open(argc > 1 ? argv[1] : "model.pt");

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Runs the examples on a fixture, and holds the README's first example to be examples/quickstart.cpp.
+
+    examples_test.py ROOT FOLDER_WITH_THE_EXAMPLES
+"""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(sys.argv[1])
+FOLDER = pathlib.Path(sys.argv[2])
+FIXTURE = ROOT / "tests" / "data" / "state_dict.pt"
+
+
+def run(example, *arguments):
+    command = [FOLDER / example, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+class Examples(unittest.TestCase):
+    def test_quickstart_lists_and_sums(self):
+        done = run("quickstart", FIXTURE, "embedding.weight")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(
+            done.stdout,
+            "embedding.weight float32\n"
+            "layers.0.weight bfloat16\n"
+            "layers.0.bias float16\n"
+            "layers.1.weight float64\n"
+            "layers.1.mask bool\n"
+            "steps int64\n"
+            "position_ids int32\n"
+            "embedding.weight sums to 276\n",
+        )
+        self.assertEqual(done.returncode, 0)
+
+    def test_quickstart_says_why_a_type_does_not_fit(self):
+        done = run("quickstart", FIXTURE, "steps")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("int64", done.stderr)
+
+    def test_the_readme_shows_quickstart_as_it_is(self):
+        readme = (ROOT / "README.md").read_text()
+        block = readme.split("```cpp\n", 1)[1].split("```", 1)[0]
+        self.assertEqual(block, (ROOT / "examples" / "quickstart.cpp").read_text())
+
+    def test_print_slice_prints_rows(self):
+        done = run("print_slice", FIXTURE, "embedding.weight", 1, 2)
+        self.assertEqual((done.stdout, done.stderr), ("4 5 6 7\n8 9 10 11\n", ""))
+
+    def test_print_slice_refuses_rows_that_do_not_exist(self):
+        done = run("print_slice", FIXTURE, "embedding.weight", 5, 2)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("of size 6", done.stderr)
+
+    def test_two_processes_share_the_pages(self):
+        done = run("shared_pages", FIXTURE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^each process maps \d+ KiB \(Rss\); .* \d+ KiB \(Pss\)\n$")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

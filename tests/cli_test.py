@@ -1,0 +1,627 @@
+#!/usr/bin/env python3
+"""What the command line tool prints, writes and exits with.
+
+    cli_test.py ROOT WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, TOOL, MAKER = (pathlib.Path(argument) for argument in sys.argv[1:4])
+DATA = ROOT / "tests" / "data"
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+
+
+def run(*arguments, **options):
+    """Runs the tool in the folder of the fixtures, so that messages hold no machine's paths."""
+    options = {"cwd": DATA, "env": ENVIRONMENT, "capture_output": True, **options}
+    return subprocess.run([TOOL, *map(str, arguments)], **options)
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def prints(self, text, *arguments):
+        done = run(*arguments)
+        self.assertEqual((done.stdout.decode(), done.stderr.decode(), done.returncode), (text, "", 0))
+
+    def fails(self, message, *arguments, code=1, stdout=""):
+        done = run(*arguments)
+        self.assertEqual((done.stdout.decode(), done.stderr.decode()), (stdout, f"weightmap: {message}\n"))
+        self.assertEqual(done.returncode, code)
+
+    def document(self, *arguments, code=0):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+    def make(self, *arguments):
+        path = self.folder / "made.pt"
+        subprocess.run([MAKER, path, *map(str, arguments)], check=True)
+        return path
+
+
+class Ls(Case):
+    def test_prints_aligned_columns_and_a_summary(self):
+        self.prints(
+            "NAME              DTYPE     SHAPE    SIZE\n"
+            "embedding.weight  float32   [6, 4]   96 B\n"
+            "layers.0.weight   bfloat16  [4, 4]   32 B\n"
+            "layers.0.bias     float16   [4]       8 B\n"
+            "layers.1.weight   float64   [4, 4]  128 B\n"
+            "layers.1.mask     bool      [2, 2]    4 B\n"
+            "steps             int64     []        8 B\n"
+            "position_ids      int32     [1, 6]   24 B\n"
+            "7 tensors, 7 storages, 300 B\n",
+            "ls", "state_dict.pt",
+        )
+
+    def test_prints_only_what_matches_a_pattern(self):
+        self.prints(
+            "NAME             DTYPE    SHAPE    SIZE\n"
+            "layers.1.weight  float64  [4, 4]  128 B\n"
+            "layers.1.mask    bool     [2, 2]    4 B\n"
+            "2 of 7 tensors, 132 B\n",
+            "ls", "state_dict.pt", "layers.1*",
+        )
+        self.prints("0 of 7 tensors, 0 B\n", "ls", "state_dict.pt", "nothing*")
+
+    def test_adds_strides_and_offsets_in_the_long_form(self):
+        self.prints(
+            "NAME             DTYPE    SHAPE   SIZE  STRIDES  STORAGE  OFFSET  FILE OFFSET\n"
+            "expanded         float32  [3, 6]  72 B  [0, 1]         0       0         1408\n"
+            "scalar_expanded  float32  [2, 2]  16 B  [0, 0]         0       0         1408\n"
+            "2 of 12 tensors, 88 B\n",
+            "ls", "--long", "views.pt", "*expanded",
+        )
+
+    def test_counts_one_thing_in_the_singular_and_none_in_the_plural(self):
+        self.prints(
+            "NAME  DTYPE    SHAPE  SIZE\nw     float32  [3]    12 B\n1 tensor, 1 storage, 12 B\n",
+            "ls", "renamed.tar.pt",
+        )
+        self.prints("0 tensors, 0 storages, 0 B\n", "ls", "no_tensors.pt")
+
+    def test_escapes_names_for_the_terminal_and_quotes_blank_ones(self):
+        text = run("ls", "names.pt").stdout.decode()
+        self.assertIn('with "quotes" \\\\ and \\x0A newline  ', text)
+        self.assertIn('\n""  ', text)
+        self.assertIn("\ngröße  ", text)
+        self.assertFalse(any(ord(c) < 32 and c != "\n" for c in text))
+
+    def test_aligns_wide_characters_and_lets_a_very_long_name_stand_out(self):
+        lines = run("ls", "names.pt").stdout.decode().splitlines()
+        cells = {line: line.index("float32") for line in lines if "float32" in line}
+        wide = next(line for line in cells if line.startswith("权重"))
+        long = next(line for line in cells if line.startswith("nnn"))
+        plain = next(line for line in cells if line.startswith("größe"))
+        self.assertEqual(cells[wide], cells[plain] - 2)  # two cells each
+        self.assertGreater(cells[long], 200)
+        self.assertLess(cells[plain], 90)
+
+    def test_json_has_the_stable_fields_in_order(self):
+        document = self.document("ls", "--json", "views.pt")
+        self.assertEqual(list(document), ["file", "tensors"])
+        self.assertEqual(document["file"], "views.pt")
+        transposed = next(t for t in document["tensors"] if t["name"] == "transposed")
+        self.assertEqual(
+            list(transposed.items()),
+            [
+                ("name", "transposed"), ("path", ["transposed"]), ("dtype", "float32"),
+                ("shape", [6, 4]), ("strides", [1, 6]), ("storage", "0"), ("storage_offset", 0),
+                ("file_offset", 1408), ("nbytes", 96), ("contiguous", False),
+                ("requires_grad", False), ("location", "cpu"),
+            ],
+        )
+
+    def test_json_paths_tell_integers_from_strings(self):
+        paths = [t["path"] for t in self.document("ls", "--json", "int_keys.pt")["tensors"]]
+        self.assertEqual(paths, [[0], ["0"], [-5], [1099511627776, 7]])
+
+    def test_json_keeps_names_as_they_are(self):
+        names = [t["name"] for t in self.document("ls", "--json", "names.pt")["tensors"]]
+        self.assertIn('with "quotes" \\ and \n newline', names)
+
+    def test_json_is_a_document_without_tensors_too(self):
+        self.prints('{"file":"no_tensors.pt","tensors":[\n]}\n', "ls", "--json", "no_tensors.pt")
+
+    def test_a_reader_that_leaves_is_no_fault(self):
+        many = self.make("--count", 20000, "--shape", "4")
+        command = f"set -o pipefail; '{TOOL}' ls '{many}' | head -n 1"
+        done = subprocess.run(["bash", "-c", command], capture_output=True)
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(done.stdout.startswith(b"NAME "))
+        self.assertEqual(done.stderr, b"")
+
+    def test_a_full_disk_is_a_fault(self):
+        with open("/dev/full", "wb") as full:
+            done = run("ls", "state_dict.pt", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(
+            done.stderr, b"weightmap: cannot write to standard output: No space left on device\n"
+        )
+
+    def test_logs_only_when_asked(self):
+        done = run("ls", "-v", "state_dict.pt")
+        self.assertEqual(done.stdout, run("ls", "state_dict.pt").stdout)
+        self.assertRegex(done.stderr.decode(), r"^\[\d\d:\d\d:\d\d\.\d{3}\] weightmap: .*7 tensors")
+
+
+class Info(Case):
+    def test_prints_a_block(self):
+        lines = run("info", "state_dict.pt").stdout.decode().splitlines()
+        self.assertEqual(
+            lines[:-1],
+            [
+                "file        state_dict.pt, 3.5 KiB",
+                "format      torch_zip, version 3, format version 1",
+                "byte order  little",
+                "alignment   64 bytes",
+                "tensors     7, 300 B",
+                "storages    7",
+                "offsets     calculated (1 local header read, 0 cache hits)",
+                "mapping     shared, read-only",
+            ],
+        )
+        self.assertRegex(lines[-1], r"^open        \d+ reads? of [\d.]+ KiB in \d+ us$")
+
+    def test_json_has_the_stable_fields_in_order(self):
+        info = self.document("info", "--json", "state_dict.pt")
+        took = info.pop("open")
+        self.assertEqual(list(took), ["reads", "bytes_read", "microseconds"])
+        self.assertGreater(took["reads"], 0)
+        self.assertEqual(
+            list(info.items()),
+            [
+                ("file", "state_dict.pt"), ("format", "torch_zip"), ("version", 3),
+                ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
+                ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
+                ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
+                ("mapping", {"sharing": "shared", "writable": False}),
+            ],
+        )
+
+    def test_says_what_the_file_does_not_say(self):
+        text = run("info", "no_byteorder.pt").stdout.decode()
+        self.assertIn("\nbyte order  little (assumed: the file does not say)\n", text)
+        old = run("info", "old_order.pt").stdout.decode()
+        self.assertIn("\nformat      torch_zip, version 3, format version not stated\n", old)
+        self.assertIsNone(self.document("info", "--json", "old_order.pt")["format_version"])
+
+    def test_options_override_the_environment(self):
+        environment = {**ENVIRONMENT, "WEIGHTMAP_SHARING": "private"}
+        by_variable = run("info", "state_dict.pt", env=environment).stdout
+        self.assertIn(b"\nmapping     private, read-only\n", by_variable)
+        by_option = run("info", "--sharing", "shared", "state_dict.pt", env=environment).stdout
+        self.assertIn(b"\nmapping     shared, read-only\n", by_option)
+
+    def test_refuses_an_environment_variable_that_it_does_not_understand(self):
+        done = run("info", "state_dict.pt", env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "all"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"WEIGHTMAP_VERIFY must be chain or headers or crc", done.stderr)
+
+
+class Cat(Case):
+    def test_prints_like_numpy(self):
+        self.prints(
+            "transposed: float32 [6, 4]\n"
+            "[[ 0.  6. 12. 18.]\n [ 1.  7. 13. 19.]\n [ 2.  8. 14. 20.]\n"
+            " [ 3.  9. 15. 21.]\n [ 4. 10. 16. 22.]\n [ 5. 11. 17. 23.]]\n",
+            "cat", "views.pt", "transposed",
+        )
+        self.prints(
+            "permuted: int16 [4, 2, 3]\n"
+            "[[[ 0  4  8]\n  [12 16 20]]\n\n [[ 1  5  9]\n  [13 17 21]]\n\n"
+            " [[ 2  6 10]\n  [14 18 22]]\n\n [[ 3  7 11]\n  [15 19 23]]]\n",
+            "cat", "views.pt", "permuted",
+        )
+
+    def test_prints_scalars_booleans_and_empty_tensors(self):
+        self.prints("steps: int64 []\n12345678901\n", "cat", "state_dict.pt", "steps")
+        self.prints("scalar: float32 []\n2.5\n", "cat", "scalars_and_empty.pt", "scalar")
+        self.prints(
+            "layers.1.mask: bool [2, 2]\n[[ True False]\n [False  True]]\n",
+            "cat", "state_dict.pt", "layers.1.mask",
+        )
+        self.prints(
+            "empty_rows: float32 [0, 5]\n[]\n", "cat", "scalars_and_empty.pt", "empty_rows"
+        )
+
+    def test_prints_what_expands_without_bytes_of_its_own(self):
+        self.prints(
+            "scalar_expanded: float32 [2, 2]\n[[0. 0.]\n [0. 0.]]\n",
+            "cat", "views.pt", "scalar_expanded",
+        )
+
+    def test_prints_types_that_numpy_does_not_know(self):
+        for dtype in ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"):
+            self.prints(f"{dtype}: {dtype} [5]\n[1. 2. 3. 4. 5.]\n", "cat", "dtypes.pt", dtype)
+        self.prints(
+            "float8_e8m0fnu: float8_e8m0fnu [6]\n"
+            "[6.e-39 1.e-38 1.e+00 2.e+00 2.e+38    nan]\n",
+            "cat", "dtypes.pt", "float8_e8m0fnu",
+        )
+        self.prints(
+            "complex32: complex32 [5]\n[1.+0.j 2.+0.j 3.+0.j 4.+0.j 5.+0.j]\n",
+            "cat", "dtypes.pt", "complex32",
+        )
+
+    def test_prints_packed_and_quantized_types_as_stored(self):
+        self.prints(
+            "float4_e2m1fn_x2: float4_e2m1fn_x2 [6]\n[  0   1 127 128 254 255]\n",
+            "cat", "dtypes.pt", "float4_e2m1fn_x2",
+        )
+        self.prints("bits16: bits16 [3]\n[  256 32895 65534]\n", "cat", "dtypes.pt", "bits16")
+        self.prints(
+            "qint8: qint8 [3, 4]\n[[ 3  5  7  9]\n [11 13 15 17]\n [19 21 23 25]]\n",
+            "cat", "quantized.pt", "qint8",
+        )
+
+    def test_swaps_the_other_byte_order(self):
+        self.prints("int64: int64 [2]\n[0 1]\n", "cat", "big_endian.pt", "int64")
+        self.prints("complex64: complex64 [2]\n[1.+2.j 3.-4.j]\n", "cat", "big_endian.pt", "complex64")
+        self.prints(
+            "transposed: int32 [3, 2]\n[[0 3]\n [1 4]\n [2 5]]\n", "cat", "big_endian.pt", "transposed"
+        )
+
+    def test_shortens_more_than_a_thousand_elements(self):
+        path = self.make("--count", 1, "--shape", "40x30", "--dtype", "uint8")
+        values = run("cat", path, "tensor.0", "--raw").stdout
+        rows = [values[30 * i : 30 * i + 30] for i in range(40)]
+        lines = [
+            " ".join([*(f"{v:3}" for v in row[:3]), "...", *(f"{v:3}" for v in row[-3:])])
+            for row in rows[:3] + rows[-3:]
+        ]
+        expected = (
+            f"tensor.0: uint8 [40, 30]\n[[{lines[0]}]\n [{lines[1]}]\n [{lines[2]}]\n ...\n"
+            f" [{lines[3]}]\n [{lines[4]}]\n [{lines[5]}]]\n"
+        )
+        self.prints(expected, "cat", path, "tensor.0")
+
+    def test_breaks_long_lines_at_75_columns(self):
+        path = self.make("--count", 1, "--shape", "1000", "--dtype", "uint8")
+        lines = run("cat", path, "tensor.0").stdout.decode().splitlines()[1:]
+        self.assertEqual({len(line) for line in lines[:-1]}, {72})  # 18 numbers of 3 digits
+        self.assertEqual(sum(len(line.strip("[] ").split()) for line in lines), 1000)
+
+    def test_takes_slices(self):
+        weight = ("cat", "state_dict.pt", "embedding.weight")
+        self.prints("embedding.weight[0:2,-1]: float32 [2]\n[3. 7.]\n", *weight, "--slice", "0:2,-1")
+        self.prints("embedding.weight[-1]: float32 [4]\n[20. 21. 22. 23.]\n", *weight, "--slice=-1")
+        self.prints("embedding.weight[2,1]: float32 []\n9.0\n", *weight, "--slice", "2,1")
+        self.prints("embedding.weight[9:]: float32 [0, 4]\n[]\n", *weight, "--slice", "9:")
+        self.prints(
+            "embedding.weight[:,3]: float32 [6]\n[ 3.  7. 11. 15. 19. 23.]\n", *weight, "--slice", ":,3"
+        )
+
+    def test_refuses_slices_outside_the_tensor(self):
+        weight = ("cat", "state_dict.pt", "embedding.weight")
+        self.fails("state_dict.pt: --slice: index 6 is outside a dimension of 6", *weight, "--slice", "6")
+        self.fails(
+            "state_dict.pt: --slice has 3 items, the tensor 2 dimensions", *weight, "--slice", "0,0,0"
+        )
+
+    def test_json_holds_all_values(self):
+        self.prints(
+            '{"file":"state_dict.pt","name":"layers.1.mask","dtype":"bool","shape":[2,2],'
+            '"values":[true,false,false,true]}\n',
+            "cat", "--json", "state_dict.pt", "layers.1.mask",
+        )
+        self.assertEqual(
+            self.document("cat", "--json", "big_endian.pt", "complex64")["values"],
+            [[1.0, 2.0], [3.0, -4.0]],
+        )
+        special = self.document("cat", "--json", "dtypes.pt", "float8_e8m0fnu")["values"]
+        self.assertEqual(special[2:], [1.0, 2.0, 2e38, "nan"])
+
+    def test_writes_raw_elements_row_major(self):
+        raw = run("cat", "views.pt", "transposed", "--raw")
+        column_major = [6 * j + i for i in range(6) for j in range(4)]
+        self.assertEqual(raw.stdout, struct.pack("=24f", *column_major))
+        swapped = run("cat", "big_endian.pt", "int64", "--raw")
+        self.assertEqual(swapped.stdout, struct.pack("=2q", 0, 1))
+        path = self.folder / "bits"
+        self.prints("", "cat", "state_dict.pt", "layers.0.weight", "--raw", "-o", path)
+        self.assertEqual(path.read_bytes()[:8], struct.pack("<4H", 0, 0x3F80, 0x4000, 0x4040))
+
+    def test_writes_npy(self):
+        path = self.folder / "a.npy"
+        self.prints("", "cat", "views.pt", "permuted", "-o", path)
+        content = path.read_bytes()
+        header = "{'descr': '<i2', 'fortran_order': False, 'shape': (4, 2, 3), }"
+        self.assertEqual(content[:10], b"\x93NUMPY\x01\x00\x76\x00")
+        self.assertEqual(content[10:128].decode(), header.ljust(117) + "\n")
+        self.assertEqual(struct.unpack("<24h", content[128:])[:6], (0, 4, 8, 12, 16, 20))
+
+    def test_npy_shapes_are_python_tuples(self):
+        for tensor, descr, shape in (("steps", "<i8", "()"), ("layers.0.bias", "<f2", "(4,)")):
+            path = self.folder / "a.npy"
+            self.prints("", "cat", "state_dict.pt", tensor, "-o", path)
+            header = path.read_bytes()[10:128].decode()
+            self.assertEqual(
+                header.rstrip(), f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+            )
+
+    def test_refuses_npy_of_types_that_numpy_does_not_know(self):
+        path = self.folder / "a.npy"
+        for dtype in ("bfloat16", "float8_e4m3fn", "complex32", "bits8", "float4_e2m1fn_x2"):
+            self.fails(
+                f"dtypes.pt: numpy has no type for {dtype}; --raw writes the elements as they are",
+                "cat", "dtypes.pt", dtype, "-o", path,
+            )
+            self.assertFalse(path.exists())
+
+    def test_replaces_a_file_only_by_a_whole_one(self):
+        path = self.write("a.npy", b"before")
+        self.assertEqual(run("cat", "conjugate.pt", "conjugate", "-o", path).returncode, 1)
+        self.assertEqual(path.read_bytes(), b"before")
+        self.assertEqual(os.listdir(self.folder), ["a.npy"])
+        self.prints("", "cat", "state_dict.pt", "steps", "-o", path)
+        self.assertTrue(path.read_bytes().startswith(b"\x93NUMPY"))
+        self.assertEqual(os.listdir(self.folder), ["a.npy"])
+
+    def test_never_replaces_the_checkpoint_it_reads(self):
+        content = (DATA / "state_dict.pt").read_bytes()
+        path = self.write("model.pt", content)
+        link = self.folder / "link"
+        link.symlink_to(path)
+        for output in (path, link):
+            self.fails(
+                f"{output}: would replace the checkpoint that is being read",
+                "cat", path, "steps", "--raw", "-o", output,
+            )
+        self.assertEqual(path.read_bytes(), content)
+
+    def test_writes_devices_in_place(self):
+        self.prints("", "cat", "state_dict.pt", "steps", "--raw", "-o", "/dev/null")
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
+
+    def test_says_where_it_could_not_write(self):
+        self.fails(
+            "/nowhere/a.npy: cannot be written: No such file or directory",
+            "cat", "state_dict.pt", "steps", "-o", "/nowhere/a.npy",
+        )
+
+    def test_refuses_values_that_are_not_the_tensors(self):
+        done = run("cat", "conjugate.pt", "conjugate")
+        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        self.assertIn(b"lazy conjugate", done.stderr)
+
+    def test_suggests_near_names(self):
+        self.fails(
+            "state_dict.pt: has no tensor named step; did you mean steps?",
+            "cat", "state_dict.pt", "step",
+        )
+        self.fails(
+            "state_dict.pt: has no tensor named layers.0.wieght; did you mean layers.0.weight, "
+            "layers.1.weight or layers.0.bias?",
+            "cat", "state_dict.pt", "layers.0.wieght",
+        )
+        self.fails(
+            "state_dict.pt: has no tensor named zzzz; weightmap ls lists them",
+            "cat", "state_dict.pt", "zzzz",
+        )
+
+    def test_escapes_what_was_typed(self):
+        self.fails(
+            "state_dict.pt: has no tensor named \\x1B[2Jzz; weightmap ls lists them",
+            "cat", "state_dict.pt", "\x1b[2Jzz",
+        )
+
+    def test_paths_tell_tensors_of_one_name_apart(self):
+        done = run("cat", "colliding_names.pt", "a.b")
+        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        self.assertIn(b'["a", "b"]', done.stderr)
+        self.assertIn(b"TENSOR may be one of these paths", done.stderr)
+        self.prints('["a","b"]: float32 [2]\n[0. 1.]\n', "cat", "colliding_names.pt", '["a","b"]')
+        self.prints('["a.b"]: float32 [1]\n[0.]\n', "cat", "colliding_names.pt", '["a.b"]')
+        self.prints("[0]: float32 [1]\n[0.]\n", "cat", "int_keys.pt", "[0]")
+
+    def test_finds_the_tensor_that_is_the_root(self):
+        self.prints('"": float32 [2, 3]\n[[0. 1. 2.]\n [3. 4. 5.]]\n', "cat", "tensor_root.pt", "")
+
+
+class Verify(Case):
+    def test_says_what_was_checked(self):
+        self.prints(
+            "OK 7 storages, every offset against its local header; bytes not read (--crc reads them)\n",
+            "verify", "state_dict.pt",
+        )
+        self.prints(
+            "OK 7 storages, every offset against its local header; CRC of 7 storages, 300 B\n",
+            "verify", "--crc", "state_dict.pt",
+        )
+
+    def test_counts_storages_without_crc(self):
+        text = run("verify", "--crc", "no_crc.pt").stdout.decode()
+        self.assertTrue(text.startswith("OK 12 storages, "))
+        self.assertTrue(text.endswith("; 12 storages had no CRC\n"), text)
+
+    def damaged(self, offset):
+        content = bytearray((DATA / "state_dict.pt").read_bytes())
+        content[offset] ^= 0xFF
+        return self.write("damaged.pt", content)
+
+    def test_prints_a_line_for_each_storage_that_differs(self):
+        path = self.damaged(1344 + 5)  # in data/0
+        self.assertEqual(run("verify", path).returncode, 0)
+        done = run("verify", "--crc", path)
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual((len(lines), done.returncode, done.stderr), (2, 1, b""))
+        self.assertTrue(lines[0].startswith("FAULT ") and "data/0" in lines[0], lines[0])
+        self.assertEqual(lines[1], "FAILED with 1 fault")
+
+    def test_prints_a_fault_for_a_file_that_cannot_be_opened(self):
+        done = run("verify", "strangers/truncated.pt")
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual((len(lines), done.returncode, done.stderr), (2, 1, b""))
+        self.assertTrue(lines[0].startswith("FAULT ") and lines[0].endswith("(at byte 3959)"), lines[0])
+
+    def test_a_missing_file_is_an_error(self):
+        self.fails(
+            "nowhere.pt: cannot open the file: No such file or directory", "verify", "nowhere.pt"
+        )
+
+    def test_json_has_the_stable_fields(self):
+        good = self.document("verify", "--json", "state_dict.pt")
+        self.assertEqual(
+            good,
+            {"file": "state_dict.pt", "ok": True, "storages": 7, "headers_checked": True,
+             "crc": None, "faults": []},
+        )
+        bad = self.document("verify", "--json", "--crc", self.damaged(1344), code=1)
+        self.assertFalse(bad["ok"])
+        self.assertEqual(
+            bad["crc"], {"storages_checked": 7, "storages_without_crc": 0, "bytes": 300}
+        )
+        self.assertEqual([list(f) for f in bad["faults"]], [["code", "message", "file_offset"]])
+        self.assertEqual(bad["faults"][0]["code"], "corrupt")
+
+
+class Failure(Case):
+    def test_strangers_are_named(self):
+        for name, word in (
+            ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
+            ("legacy.pt", "legacy"), ("model.safetensors", "safetensors"), ("model.gguf", "GGUF"),
+            ("truncated.pt", "cut short"), ("compressed.pt.gz", "gzip"),
+        ):
+            done = run("ls", f"strangers/{name}")
+            text = done.stderr.decode()
+            self.assertEqual((done.returncode, done.stdout, text.count("\n")), (1, b"", 1))
+            self.assertTrue(text.startswith(f"weightmap: strangers/{name}: ") and word in text, text)
+
+    def test_directories_and_pipes_are_refused_at_once(self):
+        self.fails(".: is a directory, expected a regular file", "ls", ".")
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        self.fails(f"{pipe}: is a FIFO (named pipe), expected a regular file", "info", pipe)
+
+    def test_json_errors_are_documents(self):
+        expected = {
+            "error": {
+                "code": "io",
+                "message": "cannot open the file: No such file or directory",
+                "file_offset": None,
+            }
+        }
+        for command in (("ls",), ("info",), ("verify",), ("cat", "nowhere.pt", "w")):
+            arguments = command if len(command) > 1 else (*command, "nowhere.pt")
+            self.assertEqual(self.document(*arguments, "--json", code=1), expected)
+        truncated = self.document("ls", "--json", "strangers/truncated.pt", code=1)["error"]
+        self.assertEqual((truncated["code"], truncated["file_offset"]), ("corrupt", 3959))
+
+    def test_file_names_are_escaped(self):
+        done = run("ls", "a\x1b]0;b")
+        self.assertNotIn(b"\x1b", done.stderr)
+        self.assertTrue(done.stderr.startswith(b"weightmap: a\\x1B]0;b: "), done.stderr)
+
+
+class Usage(Case):
+    def refuses(self, message, *arguments):
+        self.fails(f"{message} (see weightmap --help)", *arguments, code=2)
+
+    def test_names_what_is_missing(self):
+        self.refuses("A subcommand is required")
+        self.refuses("FILE is required", "ls")
+        self.refuses("TENSOR is required", "cat", "state_dict.pt")
+
+    def test_refuses_what_it_does_not_know(self):
+        self.assertEqual(run("frobnicate").returncode, 2)
+        self.refuses("The following argument was not expected: --bogus", "ls", "--bogus", "x.pt")
+        self.refuses('--verify: must be chain|headers|crc, not "all"', "ls", "--verify", "all", "x.pt")
+        self.refuses('--sharing: must be shared|private, not "both"', "info", "--sharing", "both", "x.pt")
+
+    def test_refuses_an_output_without_a_format(self):
+        self.refuses(
+            "-o: FILE must end in .npy, or --raw be given", "cat", "state_dict.pt", "steps", "-o", "x"
+        )
+
+    def test_refuses_slices_that_it_cannot_read(self):
+        for text in ("x", "1:2:3", "1,,2", " 1", ""):
+            self.refuses(
+                '--slice: must be indices and start:stop ranges, as in "0:10,3"',
+                "cat", "state_dict.pt", "steps", "--slice", text,
+            )
+
+    def test_refuses_json_and_raw_bytes_on_one_output(self):
+        done = run("cat", "state_dict.pt", "steps", "--raw", "--json")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(json.loads(done.stdout)["error"]["code"], "invalid_argument")
+
+    def test_refuses_raw_bytes_on_a_terminal(self):
+        ours, terminal = pty.openpty()
+        try:
+            done = run(
+                "cat", "state_dict.pt", "steps", "--raw",
+                stdout=terminal, stderr=subprocess.PIPE, capture_output=False,
+            )
+        finally:
+            os.close(terminal)
+            os.close(ours)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(
+            done.stderr,
+            b"weightmap: --raw: does not write to a terminal; add -o FILE or a pipe "
+            b"(see weightmap --help)\n",
+        )
+
+    def test_help_and_version_are_no_faults(self):
+        version = run("--version")
+        self.assertRegex(version.stdout.decode(), r"^weightmap \d+\.\d+\.\d+\n$")
+        for command in ((), ("ls",), ("info",), ("cat",), ("verify",)):
+            done = run(*command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            self.assertIn(b"weightmap " + b" ".join(map(str.encode, command)), done.stdout)
+        self.assertIn(b"Examples:", run("cat", "--help").stdout)
+
+
+class MakeCheckpoint(Case):
+    def test_is_shaped_like_a_language_model(self):
+        path = self.make("--layers", 2, "--hidden", 64, "--vocab", 100, "--dtype", "bfloat16")
+        tensors = self.document("ls", "--json", path)["tensors"]
+        self.assertEqual(len(tensors), 1 + 2 * 9 + 2)
+        shapes = {t["name"]: t["shape"] for t in tensors}
+        self.assertEqual(shapes["model.embed_tokens.weight"], [100, 64])
+        self.assertEqual(shapes["model.layers.1.mlp.down_proj.weight"], [64, 256])
+        self.assertEqual({t["dtype"] for t in tensors}, {"bfloat16"})
+        self.assertEqual(run("verify", "--crc", path).returncode, 0)
+
+    def test_equal_arguments_give_equal_bytes_and_storages_differ(self):
+        path = self.make("--count", 3, "--shape", "8x8")
+        first = path.read_bytes()
+        self.assertEqual(self.make("--count", 3, "--shape", "8x8").read_bytes(), first)
+        contents = {run("cat", path, f"tensor.{i}", "--raw").stdout for i in range(3)}
+        self.assertEqual(len(contents), 3)
+
+    def test_offsets_are_calculated_from_one_header(self):
+        path = self.make("--count", 1500, "--shape", "4x4")
+        offsets = self.document("info", "--json", path)["offsets"]
+        self.assertEqual((offsets["strategy"], offsets["local_headers_read"]), ("calculated", 1))
+        self.assertEqual(run("verify", "--crc", path).returncode, 0)
+
+    def test_refuses_wrong_arguments(self):
+        for arguments in (("--dtype", "float8_e5m2"), ("--count", "1", "--shape", "4xx4"), ("--layers", "-1")):
+            done = subprocess.run([MAKER, self.folder / "x", *arguments], capture_output=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertFalse((self.folder / "x").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
