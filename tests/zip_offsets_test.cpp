@@ -435,6 +435,16 @@ TEST_CASE("refuses a first storage whose local header is not there") {
               "no local header of record \"archive/data/0\"");
 }
 
+TEST_CASE("refuses a first storage whose local header contradicts the record behind it") {
+  ArchiveBuilder builder = torch_archive({"one", "two"});
+  builder.finish();
+  const auto& place = builder.place(data0);
+  patch(builder.bytes(), place.header + 28, place.payload - place.header - 30 - 14 + 5, 2);
+  Located located(builder.bytes());
+  CHECK_FAILS(located.request_first(2).locate(), ErrorCode::corrupt,
+              "\"archive/data/0\" begins at byte " + std::to_string(place.payload + 5));
+}
+
 TEST_CASE("verification reads every local header once") {
   Located located(torch_archive({"one", "two", "three"}).finish());
   located.options.verify_headers = true;
@@ -581,7 +591,8 @@ TEST_CASE_FIXTURE(RecordFixture, "reads plain, empty, inflated and unchecked rec
 
 TEST_CASE_FIXTURE(RecordFixture, "gives up the memory that the content lies in") {
   auto stored = read("data.pkl").value();
-  CHECK(std::move(stored).release(*windows).size() == builder.bytes().size());
+  const bytes::Buffer window = std::move(stored).release(*windows);
+  CHECK(window.size() == builder.bytes().size());
   auto text = read("text").value();
   const std::byte* const begin = text.bytes.data();
   CHECK(std::move(text).release(*windows).data() == begin);

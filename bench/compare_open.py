@@ -1,0 +1,159 @@
+"""Compares opening a checkpoint with torch.load(mmap=True), in fresh processes, side by side.
+
+    compare_open.py --build build/release --files DIR --torch-python PY [--rounds 7] [--write FILE]
+
+Every round runs each contender once on each file, so that whatever else the machine does meets all
+of them; medians over the rounds. Prints the tables as Markdown; --write puts them between the
+markers in FILE (docs/performance.md).
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COUNTS = (10, 1000, 10000, 100000)
+TORCH_VARIANTS = (("nogc", "read"), ("nogc", "calculate"), ("gc", "read"), ("gc", "calculate"))
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def run_json(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+class Samples:
+    """Measurements of one contender on one file."""
+
+    def __init__(self):
+        self.runs = []
+
+    def median(self, field="open_us"):
+        return statistics.median(run[field] for run in self.runs)
+
+    def low(self, field="open_us"):
+        return min(run[field] for run in self.runs)
+
+
+def measure_opens(arguments):
+    opener = os.path.join(arguments.build, "bench", "open_once")
+    torch_script = os.path.join(HERE, "torch_open_once.py")
+    samples = {}
+    for round_number in range(arguments.rounds):
+        for count in COUNTS:
+            path = os.path.join(arguments.files, f"tensors_{count}.pt")
+            contenders = [("weightmap", [opener, path])]
+            contenders += [(variant, [arguments.torch_python, torch_script, path, *variant])
+                           for variant in TORCH_VARIANTS]
+            for name, command in contenders:
+                run = run_json(command)
+                assert run["tensors"] == count, (name, run)
+                samples.setdefault((name, count), Samples()).runs.append(run)
+        print(f"round {round_number + 1} of {arguments.rounds}", file=sys.stderr)
+    return samples
+
+
+def measure_cold(arguments):
+    opener = os.path.join(arguments.build, "bench", "open_once")
+    path = os.path.join(arguments.files, "storages_8192.pt")
+    cold = Samples()
+    for _ in range(arguments.rounds):
+        cold.runs.append(run_json([opener, path, "--evict"]))
+    return path, cold
+
+
+def duration(microseconds):
+    if microseconds < 1000:
+        return f"{microseconds:.0f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1000:.1f} ms"
+    return f"{microseconds / 1e6:.2f} s"
+
+
+def open_table(samples):
+    rows = ["| tensors | weightmap | a tensor | torch, gc off | ratio | torch, gc off, calculated "
+            "offsets | ratio | torch, gc on | ratio |",
+            "|---|---|---|---|---|---|---|---|---|"]
+    for count in COUNTS:
+        ours = samples["weightmap", count].median()
+        cells = [f"{count:,}", f"**{duration(ours)}**", f"{ours * 1000 / count:.0f} ns"]
+        for variant in (("nogc", "read"), ("nogc", "calculate"), ("gc", "read")):
+            theirs = samples[variant, count].median()
+            cells += [duration(theirs), f"{theirs / ours:.0f} x"]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def stage_table(samples):
+    rows = ["| tensors | directory | pickle | catalog and name index | mapping | whole (lowest) | "
+            "reads | bytes read | local headers | memory touched |",
+            "|---|---|---|---|---|---|---|---|---|---|"]
+    for count in COUNTS:
+        ours = samples["weightmap", count]
+        cells = [f"{count:,}"]
+        cells += [duration(ours.median(field)) for field in
+                  ("directory_us", "pickle_us", "catalog_us", "mapping_us")]
+        run = ours.runs[0]
+        touched = ours.median("peak_kib") - ours.median("peak_kib_before")
+        cells += [duration(ours.low()), str(run["reads"]), f"{run['bytes_read']:,}",
+                  str(run["local_headers_read"]), f"{touched / 1024:.1f} MiB"]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def cold_lines(path, cold):
+    run = cold.runs[0]
+    left = max(run["cached_pages_before"] for run in cold.runs)
+    return [f"Cold: a file of {os.path.getsize(path) / 1e9:.2f} GB with {run['tensors']:,} storages, "
+            f"evicted from the page cache before each of {len(cold.runs)} opens (at most {left} of "
+            f"its pages stayed): median {duration(cold.median())}, "
+            f"{cold.median('disk_bytes') / 1e6:.2f} MB read from disk, {run['reads']} reads, "
+            f"{run['local_headers_read']} local header."]
+
+
+def machine_line(samples):
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
+                     "unknown processor")
+    with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="utf-8") as setting:
+        huge = setting.read().split("[")[1].split("]")[0]
+    torch_version = samples[("gc", "read"), 10].runs[0]["torch"]
+    return (f"Measured on {datetime.date.today().isoformat()}: {model}, {os.cpu_count()} cores, "
+            f"Linux {platform.release().split('-')[0]}, transparent huge pages `{huge}`, "
+            f"torch {torch_version}, Python {platform.python_version()}. Medians of "
+            f"{len(samples['weightmap', 10].runs)} interleaved rounds, each sample a fresh process, "
+            "page cache warm unless said otherwise.")
+
+
+def write_between_markers(path, lines):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + tail)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--files", required=True)
+    parser.add_argument("--torch-python", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", action="append", default=[])
+    arguments = parser.parse_args()
+    samples = measure_opens(arguments)
+    path, cold = measure_cold(arguments)
+    lines = [machine_line(samples), "", *open_table(samples), "", *stage_table(samples), "",
+             *cold_lines(path, cold)]
+    print("\n".join(lines))
+    for target in arguments.write:
+        write_between_markers(target, lines)
+
+
+if __name__ == "__main__":
+    main()
