@@ -524,6 +524,14 @@ TEST_CASE("refuses a name that comes again inside and outside the sorted run") {
   CHECK_REFUSES(builder.finish(), ErrorCode::corrupt, "two records are named \"a/data/57\"");
 }
 
+TEST_CASE("refuses a name that comes twice outside the sorted run") {
+  ArchiveBuilder builder;
+  builder.add("a/x", "one").add("a/a", "");
+  for (int i = 0; i < 100; ++i) builder.add("a/data/" + std::to_string(i), "w");
+  builder.add("a/x", "two");
+  CHECK_REFUSES(builder.finish(), ErrorCode::corrupt, "two records are named \"a/x\"");
+}
+
 TEST_CASE("refuses a name that comes again in a file without order") {
   ArchiveBuilder builder;
   for (int i = 0; i < 300; ++i) builder.add("a/" + std::to_string(i * 7919 % 299), "w");
@@ -579,6 +587,11 @@ TEST_CASE_FIXTURE(TorchFile, "refuses sizes of 0xFFFFFFFF without a zip64 field"
   patch(file, entry(data0) + 20, 0xFFFFFFFF, 4);
   patch(file, entry(data0) + 24, 0xFFFFFFFF, 4);
   CHECK_REFUSES(file, ErrorCode::corrupt, "zip64 field of 0 bytes, expected 16");
+}
+
+TEST_CASE_FIXTURE(TorchFile, "refuses a header offset of 0xFFFFFFFF without a zip64 field") {
+  patch(file, entry(data0) + 42, 0xFFFFFFFF, 4);
+  CHECK_REFUSES(file, ErrorCode::corrupt, "zip64 field of 0 bytes, expected 8");
 }
 
 // An archive of one record whose entry has these extra fields and refers to them for its sizes.

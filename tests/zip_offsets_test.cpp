@@ -374,6 +374,21 @@ TEST_CASE("locates an empty storage that does have a descriptor") {
   CHECK(located.stats.storages_by_header == 1);
 }
 
+TEST_CASE("does not take a record without the descriptor flag for one that torch wrote") {
+  ArchiveBuilder builder = torch_archive({"one", "two", "three"});
+  builder.finish();
+  const auto& place = builder.place(data0 + 1);
+  for (const std::uint64_t flags : {place.header + 6, std::uint64_t{place.entry} + 8})
+    patch(builder.bytes(), flags, 0x0800, 2);
+  patch(builder.bytes(), place.header + 18, place.size, 4);
+  patch(builder.bytes(), place.header + 22, place.size, 4);
+  Located located(builder.bytes());
+  const auto extents = located.request_first(3).locate();
+  REQUIRE_OK(extents);
+  CHECK(located.content((*extents)[1]) == "two");
+  CHECK(located.stats.storages_by_header == 1);
+}
+
 TEST_CASE("a forged local header inside the weights is never looked at") {
   std::string forged(500, 'w');
   forged.replace(

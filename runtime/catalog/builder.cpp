@@ -37,20 +37,6 @@ CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& 
   std::fill_n(slots_, header_.slots, 0);
 }
 
-Text CatalogBuilder::add_text(std::uint32_t length, char*& text) noexcept {
-  const Text added{strings_used_, length};
-  text = strings_ + strings_used_;
-  strings_used_ += length;
-  return added;
-}
-
-Text CatalogBuilder::add_text(std::string_view text) noexcept {
-  char* to;
-  const Text added = add_text(static_cast<std::uint32_t>(text.size()), to);
-  std::copy(text.begin(), text.end(), to);
-  return added;
-}
-
 void CatalogBuilder::add_location(std::string_view location) noexcept {
   section<Text>(at_.locations)[locations_used_++] = add_text(location);
 }

@@ -1,6 +1,7 @@
 // Fills a catalog block whose size is known exactly before the first entry is written.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
@@ -29,8 +30,18 @@ class CatalogBuilder {
   CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory);
 
   // Room for one name; the caller writes the text.
-  Text add_text(std::uint32_t length, char*& text) noexcept;
-  Text add_text(std::string_view text) noexcept;
+  Text add_text(std::uint32_t length, char*& text) noexcept {
+    const Text added{strings_used_, length};
+    text = strings_ + strings_used_;
+    strings_used_ += length;
+    return added;
+  }
+  Text add_text(std::string_view text) noexcept {
+    char* to;
+    const Text added = add_text(static_cast<std::uint32_t>(text.size()), to);
+    std::copy(text.begin(), text.end(), to);
+    return added;
+  }
   void add_location(std::string_view location) noexcept;
   void add_storage(std::string_view key, std::uint64_t payload_offset, std::uint64_t nbytes,
                    std::uint32_t crc32) noexcept;

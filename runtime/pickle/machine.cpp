@@ -297,7 +297,7 @@ bool Machine::nest(const Cell* children, std::uint32_t count, std::uint32_t& dep
 }
 
 bool Machine::push_tuple(Cell* first, std::uint32_t count) {
-  std::uint32_t depth;
+  std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
   Cell* cells = arena_.allocate<Cell>(count);
   if (cells == nullptr) return fail_budget();
@@ -308,23 +308,23 @@ bool Machine::push_tuple(Cell* first, std::uint32_t count) {
 }
 
 bool Machine::tuple_of(std::uint32_t count) {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(count, first)) return false;
   stack_size_ -= count;
   return push_tuple(first, count);
 }
 
 bool Machine::tuple_to_mark() {
-  Cell* first;
-  std::uint32_t count;
+  Cell* first = nullptr;
+  std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
   if (count == 0) return push(make_cell(tuple, std::uint64_t{0}));
   return push_tuple(first, count);
 }
 
 bool Machine::frozenset() {
-  Cell* first;
-  std::uint32_t count;
+  Cell* first = nullptr;
+  std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
   auto* sequence = arena_.allocate<Sequence>();
   if (sequence == nullptr) return fail_budget();
@@ -339,7 +339,7 @@ bool Machine::global() {
 }
 
 bool Machine::stack_global() {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(2, first)) return false;
   if (kind_of(first[0]) != string || kind_of(first[1]) != string)
     return fail(ErrorCode::unsafe_pickle, "opcode STACK_GLOBAL names a " + describe(first[0]) +
@@ -359,7 +359,7 @@ bool Machine::push_global(std::string_view module, std::string_view name) {
 }
 
 bool Machine::make_object(bool is_new_object) {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(2, first)) return false;
   if (kind_of(first[0]) != Value::Kind::global)
     return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls a " +
@@ -367,7 +367,7 @@ bool Machine::make_object(bool is_new_object) {
   if (kind_of(first[1]) != tuple)
     return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has a " +
                                         describe(first[1]) + " for arguments, expected a tuple");
-  std::uint32_t depth;
+  std::uint32_t depth = 0;
   if (!nest(first, 2, depth)) return false;
   auto* made = arena_.allocate<Object>();
   if (made == nullptr) return fail_budget();
@@ -378,8 +378,8 @@ bool Machine::make_object(bool is_new_object) {
 }
 
 bool Machine::persistent_id() {
-  Cell* first;
-  std::uint32_t depth;
+  Cell* first = nullptr;
+  std::uint32_t depth = 0;
   if (!top(1, first) || !nest(first, 1, depth)) return false;
   Cell* id = arena_.allocate<Cell>();
   if (id == nullptr) return fail_budget();
@@ -391,8 +391,8 @@ bool Machine::persistent_id() {
 }
 
 bool Machine::build() {
-  Cell* first;
-  std::uint32_t depth;
+  Cell* first = nullptr;
+  std::uint32_t depth = 0;
   if (!top(2, first) || is_packed(first[0]) || !nest(first + 1, 1, depth)) return false;
   if (kind_of(first[0]) != object)
     return fail(ErrorCode::unsafe_pickle,
@@ -408,22 +408,22 @@ bool Machine::build() {
 }
 
 bool Machine::append_top() {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(2, first) || !extend(first[0], list, &Object::elements, first + 1, 1)) return false;
   --stack_size_;
   return true;
 }
 
 bool Machine::set_top() {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(3, first) || !extend(first[0], dict, &Object::items, first + 1, 2)) return false;
   stack_size_ -= 2;
   return true;
 }
 
 bool Machine::extend_to_mark(Value::Kind plain, Sequence Object::*of_object) {
-  Cell* first;
-  std::uint32_t count;
+  Cell* first = nullptr;
+  std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
   if (stack_size_ == floor())
     return fail(ErrorCode::corrupt,
@@ -452,7 +452,7 @@ bool Machine::extend(Cell& container, Value::Kind plain, Sequence Object::*of_ob
 
 bool Machine::extend(Sequence& sequence, const Cell* first, std::uint32_t count) {
   if (count == 0) return true;
-  std::uint32_t depth;
+  std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
   static_assert(sizeof(Chunk) == sizeof(Cell));
   Cell* memory = arena_.allocate<Cell>(std::size_t{count} + 1);
@@ -474,7 +474,7 @@ bool Machine::is_packed(const Cell& cell) {
 }
 
 bool Machine::put(std::uint64_t id) {
-  Cell* first;
+  Cell* first = nullptr;
   if (!top(1, first)) return false;
   // A pickler counts its memo from zero, and each entry costs it at least two bytes.
   if (id >= tree_.pickle().size())

@@ -95,6 +95,7 @@ class Machine {
   // A copy of `dims` in the arena, the same one for equal dims that came recently: the layers of a
   // model repeat their shapes.
   const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count);
+  const std::int64_t* keep_other_dims(const std::int64_t* dims, std::size_t count);
   const PackedHeader* header_for(const PackedHeader::Ids& ids);
   PackedHeader* make_header(const PackedHeader::Ids& ids);
 
@@ -125,6 +126,7 @@ class Machine {
     std::size_t count = 0;
   };
   std::array<KeptDims, 64> kept_dims_;
+  KeptDims last_dims_;
   bool stopped_ = false;
   bool must_repack_ = false;
   Error error_;

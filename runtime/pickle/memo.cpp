@@ -54,20 +54,11 @@ const Cell* Memo::get(std::uint32_t id, Cell& scratch) const noexcept {
   return &scratch;
 }
 
-PackedCall* Memo::add_packed() {
-  const std::uint64_t segment = packed_count_ / segment_calls;
-  if (segment == segments_.size()) {
-    PackedCall* calls = arena_->allocate<PackedCall>(segment_calls);
-    if (calls == nullptr) return nullptr;
-    segments_.push_back(calls);
-  }
-  return &segments_[segment][packed_count_ % segment_calls];
-}
-
-void Memo::commit_packed(std::uint32_t count) noexcept {
-  packed_end_ = packed(packed_count_).memo_base + count;
-  next_id_ = packed_end_;
-  ++packed_count_;
+bool Memo::grow_packed() {
+  packed_next_ = arena_->allocate<PackedCall>(segment_calls);
+  packed_stop_ = packed_next_ == nullptr ? nullptr : packed_next_ + segment_calls;
+  if (packed_next_ != nullptr) segments_.push_back(packed_next_);
+  return packed_next_ != nullptr;
 }
 
 }  // namespace weightmap::pickle

@@ -30,15 +30,23 @@ class Memo {
 
   // Adds an uninitialised call at the end; nullptr if the budget is spent. It counts only once
   // commit_packed() is called; until then the next call of add_packed() gives the same one.
-  PackedCall* add_packed();
+  PackedCall* add_packed() {
+    return packed_next_ != packed_stop_ || grow_packed() ? packed_next_ : nullptr;
+  }
   // The call from add_packed() occupies `count` ids from its memo_base >= next_id().
-  void commit_packed(std::uint32_t count) noexcept;
+  void commit_packed(std::uint32_t count) noexcept {
+    packed_end_ = packed_next_->memo_base + count;
+    next_id_ = packed_end_;
+    ++packed_next_;
+    ++packed_count_;
+  }
   std::uint64_t packed_count() const noexcept { return packed_count_; }
 
  private:
   static constexpr std::uint32_t page_cells = 64;
   static constexpr std::uint64_t segment_calls = 1024;
 
+  bool grow_packed();
   const PackedCall& packed(std::uint64_t index) const noexcept {
     return segments_[index / segment_calls][index % segment_calls];
   }
@@ -46,6 +54,8 @@ class Memo {
   bytes::Arena* arena_;
   std::vector<Cell*> pages_;
   std::vector<PackedCall*> segments_;
+  PackedCall* packed_next_ = nullptr;  // in the last segment, which ends at packed_stop_
+  PackedCall* packed_stop_ = nullptr;
   std::uint64_t packed_count_ = 0;
   std::uint32_t next_id_ = 0;
   std::uint32_t packed_end_ = 0;  // ids of packed calls are below this

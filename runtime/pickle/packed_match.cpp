@@ -59,17 +59,17 @@ struct Scanner {
     return load<std::uint32_t>(at - 4);
   }
 
+  // Picklers write the short form below 256 and the long one from there on.
   void put() noexcept {
-    std::uint32_t id;
-    if (*at == op_LONG_BINPUT) {
-      id = load<std::uint32_t>(at + 1);
-      at += 5;
-    } else {
-      ok &= *at == op_BINPUT;
-      id = at[1];
+    const std::uint64_t id = next_id++;
+    if (id < 256) {
+      ok &= at[0] == op_BINPUT && at[1] == id;
       at += 2;
+    } else {
+      constexpr std::uint64_t five_bytes = 0xFFFFFFFFFF;
+      ok &= (load<std::uint64_t>(at) & five_bytes) == (id << 8 | op_LONG_BINPUT);
+      at += 5;
     }
-    ok &= id == next_id++;
   }
 
   std::int64_t integer() noexcept {
@@ -105,7 +105,16 @@ struct Scanner {
     if (accept(op_EMPTY_TUPLE)) return 0;
     const bool marked = accept(op_MARK);
     std::uint8_t count = 0;
-    while (ok && count < max_dims && is_integer(*at)) dims[count++] = integer();
+    while (count < max_dims) {
+      if (*at == op_BININT1) {  // nearly always
+        dims[count++] = at[1];
+        at += 2;
+      } else if (ok && is_integer(*at)) {
+        dims[count++] = integer();
+      } else {
+        break;
+      }
+    }
     if (marked)
       expect(op_TUPLE);
     else
@@ -118,6 +127,15 @@ struct Scanner {
     return opcode == op_BININT1 || opcode == op_BININT2 || opcode == op_BININT || opcode == op_LONG1;
   }
 };
+
+// The first eight bytes of a run with these ids, if they all have the short form; else bytes with
+// which no run begins.
+std::uint64_t prefix_of(const PackedHeader::Ids& ids) noexcept {
+  if (ids.callable > 255 || ids.tag > 255 || ids.type > 255) return 0;
+  const Byte bytes[8] = {op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
+                         op_BINGET, static_cast<Byte>(ids.tag),      op_BINGET, static_cast<Byte>(ids.type)};
+  return Scanner::load<std::uint64_t>(bytes);
+}
 
 }  // namespace
 
@@ -152,10 +170,17 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     scan.put();
   }
   PackedHeader::Ids ids;
-  ids.callable = scan.get();
-  scan.at += 2;  // the two marks
-  ids.tag = scan.get();
-  ids.type = scan.get();
+  const bool begins_like_last =
+      last_header_ != nullptr && Scanner::load<std::uint64_t>(scan.at) == last_header_->prefix;
+  if (begins_like_last) {
+    ids = last_header_->ids;
+    scan.at += sizeof last_header_->prefix;
+  } else {
+    ids.callable = scan.get();
+    scan.at += 2;  // the two marks
+    ids.tag = scan.get();
+    ids.type = scan.get();
+  }
   call->has_key_put = *scan.at == op_BINUNICODE;
   if (call->has_key_put) {
     const auto length = Scanner::load<std::uint32_t>(scan.at + 1);
@@ -213,6 +238,14 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
 }
 
 const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t count) {
+  if (last_dims_.count == count && last_dims_.dims != nullptr &&
+      std::equal(dims, dims + count, last_dims_.dims))
+    return last_dims_.dims;
+  last_dims_ = {keep_other_dims(dims, count), count};
+  return last_dims_.dims;
+}
+
+const std::int64_t* Machine::keep_other_dims(const std::int64_t* dims, std::size_t count) {
   std::uint64_t hash = count;
   for (std::size_t i = 0; i < count; ++i)
     hash = (hash ^ static_cast<std::uint64_t>(dims[i])) * 0x9E3779B97F4A7C15;
@@ -242,7 +275,7 @@ PackedHeader* Machine::make_header(const PackedHeader::Ids& ids) {
     cell = *found;
     return true;
   };
-  PackedHeader header{ids, {}, {}, {}, {}, {}, {}};
+  PackedHeader header{ids, prefix_of(ids), {}, {}, {}, {}, {}, {}};
   constexpr Value::Kind named = Value::Kind::global;
   if (!lookup(ids.callable, named, header.callable) || !lookup(ids.tag, string, header.tag) ||
       !lookup(ids.type, named, header.type) || !lookup(ids.location, string, header.location) ||

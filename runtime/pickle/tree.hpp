@@ -46,6 +46,27 @@ struct Sequence {
   std::uint32_t depth = 1;  // nesting below and including this container
 };
 
+// Walks the cells of a sequence.
+class CellCursor {
+ public:
+  CellCursor() = default;
+  explicit CellCursor(const Sequence& sequence) noexcept : chunk_(sequence.first) {}
+  // The next cell, or nullptr at the end.
+  const Cell* next() noexcept {
+    if (chunk_ == nullptr) return nullptr;
+    const Cell* cell = chunk_->cells() + at_;
+    if (++at_ == chunk_->count) {
+      chunk_ = chunk_->next;
+      at_ = 0;
+    }
+    return cell;
+  }
+
+ private:
+  const Chunk* chunk_ = nullptr;
+  std::uint64_t at_ = 0;
+};
+
 struct Global {
   std::string_view module;
   std::string_view name;
@@ -72,6 +93,7 @@ struct PackedHeader {
     std::uint32_t callable, tag, type, location, hooks_callable, extra;
     bool operator==(const Ids&) const noexcept = default;
   } ids;
+  std::uint64_t prefix;  // the first eight bytes of the run, or 0 if they vary
   Cell callable;        // a global: the rebuild function
   Cell tag;             // "storage"
   Cell type;            // a global: the storage type
@@ -180,6 +202,11 @@ Cell packed_arguments_cell(const PackedCall& call) noexcept;
 Cell packed_id_cell(const PackedCall& call) noexcept;
 // Element `index` of a tuple cell that is a part of a packed call. Precondition: index < count.
 Cell packed_element(const Cell& tuple, std::size_t index) noexcept;
+// Element `index` of any tuple cell. Precondition: index < count.
+inline Cell tuple_element(const Cell& tuple, std::size_t index) noexcept {
+  return tuple.part == whole_value ? target_of<const Cell>(tuple)[index]
+                                   : packed_element(tuple, index);
+}
 // The cell that memo id `memo_base + offset` of a packed call stands for.
 Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept;
 // How many memo ids the call occupies.

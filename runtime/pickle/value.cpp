@@ -11,10 +11,10 @@ namespace {
 using pickle::Cell;
 using pickle::Chunk;
 using pickle::Object;
-using pickle::packed_element;
 using pickle::PackedCall;
 using pickle::Sequence;
 using pickle::target_of;
+using pickle::tuple_element;
 using enum Value::Kind;
 
 constexpr Cell none_cell{};
@@ -39,10 +39,6 @@ const Sequence* items_of(const Cell& cell) noexcept {
   if (pickle::kind_of(cell) == dict) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
   return as_object ? &as_object->items : nullptr;
-}
-
-Cell tuple_element(const Cell& cell, std::size_t index) noexcept {
-  return is_packed(cell) ? packed_element(cell, index) : target_of<const Cell>(cell)[index];
 }
 
 const Cell& cell_at(const void* chunk, std::size_t at) noexcept {

@@ -59,7 +59,7 @@ class CatalogMaker {
     add_storages();
     for (std::string_view location : table_.locations) builder_.add_location(location);
     for (const TensorSpec& spec : table_.tensors)
-      if (Result<void> ok = add(spec); !ok) return tl::unexpected<Error>(ok.error());
+      if (!add(spec)) return out_of_bounds(spec);
     return std::move(builder_).finish();
   }
 
@@ -81,20 +81,21 @@ class CatalogMaker {
     }
   }
 
-  Result<void> add(const TensorSpec& spec) {
+  // False if the view leaves its storage.
+  bool add(const TensorSpec& spec) {
+    const Shape* shape = shape_of(spec);
     Entry entry{};
-    Size size;
-    if (!measure(spec, size) || !place(spec, size, entry)) return out_of_bounds(spec);
+    if (shape == nullptr || !place(spec, shape->size, entry)) return false;
     entry.storage_offset = spec.storage_offset;
     entry.storage = spec.storage;
     entry.location = spec.location;
     entry.dtype = spec.dtype;
     entry.rank = spec.rank;
     entry.flags = flags_of(spec);
+    entry.dims = shape->dims;
     add_name(spec, entry);
-    entry.dims = dims_of(spec);
-    builder_.add_entry(entry, size.nbytes);
-    return {};
+    builder_.add_entry(entry, shape->size.nbytes);
+    return true;
   }
 
   // Sets file_offset and extent; false if the view leaves its storage.
@@ -126,7 +127,7 @@ class CatalogMaker {
       entry.path = {0, 0};
       return;
     }
-    enter(spec.path);
+    if (spec.path != prefix_path_) enter(spec.path);
     const KeyText key(input_.tree, spec.key);
     const std::string_view text = key.text();
     char* to;
@@ -142,18 +143,31 @@ class CatalogMaker {
     builder_.add_path_part(static_cast<std::uint32_t>(text.size()), key.is_integer());
   }
 
+  // What the tensors with the same sizes, strides and dtype have in common.
+  struct Shape {
+    const std::int64_t* from = nullptr;
+    DType dtype = DType::uint8;
+    std::uint8_t rank = 0;
+    std::uint32_t dims = 0;  // in the catalog
+    Size size;
+  };
+
   // Tensors of one shape often share the dims of their specs; then they share those of the catalog.
-  std::uint32_t dims_of(const TensorSpec& spec) {
-    KnownDims& known = known_dims_[reinterpret_cast<std::uintptr_t>(spec.dims) / 16 % 64];
-    if (known.dims != spec.dims || known.rank != spec.rank)
-      known = {spec.dims, spec.rank, builder_.add_dims({spec.dims, std::size_t{2} * spec.rank})};
-    return known.index;
+  // nullptr if the numbers do not fit 63 bits.
+  const Shape* shape_of(const TensorSpec& spec) {
+    Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(spec.dims) / 16 % shapes_.size()];
+    if (known.from == spec.dims && known.dtype == spec.dtype && known.rank == spec.rank)
+      return &known;
+    Shape shape{spec.dims, spec.dtype, spec.rank, 0, {}};
+    if (!measure(spec, shape.size)) return nullptr;
+    shape.dims = builder_.add_dims({spec.dims, std::size_t{2} * spec.rank});
+    known = shape;
+    return &known;
   }
 
   // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors share
   // it, so it is kept.
   void enter(std::uint32_t path) {
-    if (path == prefix_path_) return;
     prefix_path_ = path;
     prefix_.clear();
     prefix_parts_.clear();
@@ -199,12 +213,7 @@ class CatalogMaker {
   std::string prefix_;
   std::vector<std::uint32_t> prefix_parts_;  // as Path describes them
   std::vector<std::uint32_t> chain_;
-  struct KnownDims {
-    const std::int64_t* dims = nullptr;
-    std::uint8_t rank = 0;
-    std::uint32_t index = 0;
-  };
-  std::array<KnownDims, 64> known_dims_;
+  std::array<Shape, 64> shapes_;
 };
 
 }  // namespace

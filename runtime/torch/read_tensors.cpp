@@ -41,34 +41,49 @@ struct Child {
 class Frame {
  public:
   Frame(const Value& value, std::uint32_t path)
-      : value_(value),
-        path_(path),
-        arguments_(value.arguments().elements()),
-        elements_(value.elements()),
-        items_(value.items()),
-        state_left_(value.state().has_value()) {}
+      : value_(value), path_(path), state_left_(value.state().has_value()) {
+    const Cell& cell = value.cell();
+    switch (value.kind()) {
+      case Value::Kind::tuple:
+        tuple_ = cell;
+        break;
+      case Value::Kind::list:
+      case Value::Kind::set:
+        elements_ = pickle::CellCursor(*pickle::target_of<const pickle::Sequence>(cell));
+        break;
+      case Value::Kind::dict:
+        items_ = pickle::CellCursor(*pickle::target_of<const pickle::Sequence>(cell));
+        break;
+      default: {
+        const auto& object = *pickle::target_of<const pickle::Object>(cell);
+        tuple_ = object.arguments;
+        elements_ = pickle::CellCursor(object.elements);
+        items_ = pickle::CellCursor(object.items);
+      }
+    }
+  }
 
   const Value& value() const noexcept { return value_; }
   std::uint32_t path() const noexcept { return path_; }
 
   // The next child; false at the end.
   bool next(Child& child) {
-    if (next_of(arguments_, child) || next_of(elements_, child)) return true;
-    if (items_.first == items_.last) return next_state(child);
-    const auto [key, value] = *items_.first;
-    ++items_.first;
-    child = {key.cell(), value.cell(), true};
+    if (tuple_at_ < tuple_.count) return next_of_tuple(child);
+    if (const Cell* element = elements_.next()) {
+      child = {pickle::make_integer(index_++), *element, true};
+      return true;
+    }
+    const Cell* key = items_.next();
+    if (key == nullptr) return next_state(child);
+    child = {*key, *items_.next(), true};
     return true;
   }
 
  private:
-  bool next_of(Value::Range<Value::Iterator>& range, Child& child) {
-    if (range.first == range.last) return false;
-    child = {pickle::make_integer(index_++), (*range.first).cell(), true};
-    ++range.first;
+  bool next_of_tuple(Child& child) {
+    child = {pickle::make_integer(index_++), pickle::tuple_element(tuple_, tuple_at_++), true};
     return true;
   }
-
   bool next_state(Child& child) {
     if (!state_left_) return false;
     state_left_ = false;
@@ -78,11 +93,12 @@ class Frame {
 
   Value value_;
   std::uint32_t path_;
-  std::int64_t index_ = 0;
-  Value::Range<Value::Iterator> arguments_;
-  Value::Range<Value::Iterator> elements_;
-  Value::Range<Value::ItemIterator> items_;
   bool state_left_;
+  Cell tuple_;  // no tuple: count 0
+  std::uint32_t tuple_at_ = 0;
+  std::int64_t index_ = 0;
+  pickle::CellCursor elements_;
+  pickle::CellCursor items_;
 };
 
 // The call at the bottom of wrappers such as _rebuild_parameter, and what the wrappers said.
@@ -137,7 +153,7 @@ class Reader {
   Result<bool> unwrap(const Value& object, TensorCall& call) const;
   Result<bool> unwrap_once(TensorCall& call) const;
   Result<TensorSpec> decode(const TensorCall& call);
-  Result<TensorSpec> decode_packed(const PackedCall& call, const HeaderMeaning& meaning);
+  bool decode_packed(const PackedCall& call, const HeaderMeaning& meaning, TensorSpec& spec);
   Result<const HeaderMeaning*> meaning_of(const PackedCall& call);
   Result<HeaderMeaning> interpret(const PackedCall& call);
   Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,
@@ -233,12 +249,14 @@ bool Reader::visit_object(const Child& child, std::uint32_t path) {
 }
 
 bool Reader::visit_packed(const PackedCall& call, const Child& child, std::uint32_t path) {
-  const Result<const HeaderMeaning*> meaning = meaning_of(call);
-  if (!meaning) return fail(meaning.error());
-  if (!(*meaning)->is_tensor) return true;  // nothing inside such a call can be a tensor
-  Result<TensorSpec> spec = decode_packed(call, **meaning);
-  if (!spec) return fail(spec.error());
-  return add(*spec, child, path);
+  if (last_meaning_ == nullptr || last_meaning_->header != call.header) {
+    const Result<const HeaderMeaning*> meaning = meaning_of(call);
+    if (!meaning) return fail(meaning.error());
+    last_meaning_ = *meaning;
+  }
+  if (!last_meaning_->is_tensor) return true;  // nothing inside such a call can be a tensor
+  TensorSpec spec;
+  return decode_packed(call, *last_meaning_, spec) && add(spec, child, path);
 }
 
 bool Reader::enter(const Child& child, std::uint32_t path) {
@@ -345,8 +363,9 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
     if (!meaning) return tl::unexpected<Error>(meaning.error());
     if (!(*meaning)->is_tensor)
       return corrupt(call.packed->position, "a parameter wraps something that is not a tensor");
-    Result<TensorSpec> spec = decode_packed(*call.packed, **meaning);
-    if (spec) apply_wrappers(*spec);
+    TensorSpec spec;
+    if (!decode_packed(*call.packed, **meaning, spec)) return tl::unexpected<Error>(error_);
+    apply_wrappers(spec);
     return spec;
   }
   const std::size_t least = call.function == Rebuild::tensor ? 4 : 6;
@@ -371,13 +390,14 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
   return spec;
 }
 
-Result<TensorSpec> Reader::decode_packed(const PackedCall& call, const HeaderMeaning& meaning) {
+bool Reader::decode_packed(const PackedCall& call, const HeaderMeaning& meaning,
+                           TensorSpec& spec) {
   if (call.size_count != call.stride_count || call.storage_offset < 0)
-    return corrupt(call.position, "a tensor has " + std::to_string(call.size_count) +
-                                      " sizes, " + std::to_string(call.stride_count) +
-                                      " strides and storage offset " +
-                                      std::to_string(call.storage_offset));
-  TensorSpec spec;
+    return fail(ErrorCode::corrupt,
+                "a tensor has " + std::to_string(call.size_count) + " sizes, " +
+                    std::to_string(call.stride_count) + " strides and storage offset " +
+                    std::to_string(call.storage_offset),
+                call.position);
   spec.dims = call.dims;
   spec.storage_offset = call.storage_offset;
   spec.position = call.position;
@@ -389,23 +409,22 @@ Result<TensorSpec> Reader::decode_packed(const PackedCall& call, const HeaderMea
   if (const auto next =
           table_.storages.intern_next(key, call.numel, meaning.storage_element_size)) {
     spec.storage = *next;
-    return spec;
+    return true;
   }
   const Result<std::uint32_t> storage = table_.storages.intern(
       key, call.numel, meaning.storage_element_size, file_offset_ + call.position);
-  if (!storage) return tl::unexpected<Error>(storage.error());
+  if (!storage) return fail(storage.error());
   spec.storage = *storage;
-  return spec;
+  return true;
 }
 
 Result<const HeaderMeaning*> Reader::meaning_of(const PackedCall& call) {
-  if (last_meaning_ != nullptr && last_meaning_->header == call.header) return last_meaning_;
   for (const HeaderMeaning& known : meanings_)
-    if (known.header == call.header) return last_meaning_ = &known;
+    if (known.header == call.header) return &known;
   const Result<HeaderMeaning> meaning = interpret(call);
   if (!meaning) return tl::unexpected<Error>(meaning.error());
   meanings_.push_back(*meaning);
-  return last_meaning_ = &meanings_.back();
+  return &meanings_.back();
 }
 
 Result<HeaderMeaning> Reader::interpret(const PackedCall& call) {
@@ -602,16 +621,14 @@ std::string_view kind_as_key(Value::Kind kind) noexcept {
 
 }  // namespace
 
-KeyText::KeyText(const Tree& tree, const Cell& key) noexcept
-    : is_integer_(pickle::kind_of(key) == Value::Kind::integer) {
-  if (is_integer_) {
-    const auto number = static_cast<std::int64_t>(key.payload);
-    length_ = static_cast<std::size_t>(
-        std::to_chars(digits_, digits_ + sizeof digits_, number).ptr - digits_);
+void KeyText::spell(const Cell& key) noexcept {
+  if (!is_integer_) {
+    borrowed_ = kind_as_key(pickle::kind_of(key));
     return;
   }
-  borrowed_ = pickle::kind_of(key) == Value::Kind::string ? tree.text(key.payload, key.count)
-                                                          : kind_as_key(pickle::kind_of(key));
+  const auto number = static_cast<std::int64_t>(key.payload);
+  length_ = static_cast<std::size_t>(
+      std::to_chars(digits_, digits_ + sizeof digits_, number).ptr - digits_);
 }
 
 Result<TensorTable> read_tensors(const Tree& tree, const ReadLimits& limits,

@@ -75,13 +75,21 @@ Result<TensorTable> read_tensors(const pickle::Tree& tree, const ReadLimits& lim
 // A key as it stands in a joined name: text, or an integer in decimal; other keys by their kind.
 class KeyText {
  public:
-  KeyText(const pickle::Tree& tree, const pickle::Cell& key) noexcept;
+  KeyText(const pickle::Tree& tree, const pickle::Cell& key) noexcept
+      : is_integer_(pickle::kind_of(key) == Value::Kind::integer) {
+    if (pickle::kind_of(key) == Value::Kind::string)
+      borrowed_ = tree.text(key.payload, key.count);
+    else
+      spell(key);
+  }
   std::string_view text() const noexcept {
     return is_integer_ ? std::string_view{digits_, length_} : borrowed_;
   }
   bool is_integer() const noexcept { return is_integer_; }
 
  private:
+  void spell(const pickle::Cell& key) noexcept;
+
   std::string_view borrowed_;
   bool is_integer_;
   char digits_[24];

@@ -36,7 +36,7 @@ class StorageTable {
   // next storage it meets. nullopt in any other case; then intern() answers.
   std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel,
                                            std::uint32_t element_size) {
-    if (key != next_key_.text() || numel < 0 || numel > max_numel ||
+    if (!next_key_.is(key) || numel < 0 || numel > max_numel ||
         by_number_.size() != storages_.size())
       return std::nullopt;
     const auto number = static_cast<std::uint32_t>(storages_.size());
@@ -56,7 +56,13 @@ class StorageTable {
   // storages_.size() in decimal, kept as text so that comparing a key costs no conversion.
   class Counter {
    public:
-    std::string_view text() const noexcept { return {digits_ + first_, capacity - first_}; }
+    // A loop, since the few bytes do not repay a call of memcmp.
+    bool is(std::string_view key) const noexcept {
+      if (key.size() != capacity - first_) return false;
+      for (std::size_t i = key.size(); i-- > 0;)
+        if (key[i] != digits_[first_ + i]) return false;
+      return true;
+    }
     void increment() noexcept {
       std::size_t at = capacity;
       while (at > first_ && digits_[at - 1] == '9') digits_[--at] = '0';

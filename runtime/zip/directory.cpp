@@ -117,7 +117,7 @@ Result<void> DirectoryParser::check_overlap_sorted() {
     const Record& record = records[order[i]];
     const std::uint64_t limit =
         i + 1 < order.size() ? records[order[i + 1]].header_offset : out_.offset_;
-    if (!least_end(record, std::min(limit, out_.offset_))) return overlaps(record, limit);
+    if (!least_end(record, limit)) return overlaps(record, limit);
     out_.sorted_headers_.push_back(record.header_offset);
   }
   return {};

@@ -145,7 +145,6 @@ Result<void> StorageLocator::place(StorageExtent& extent) {
   const Record& record = records_[extent.record];
   const auto payload = payload_by_rule(directory_, record, layout_);
   if (!payload) {
-    next_header_.reset();
     count(OffsetStrategy::headers);
     return place_by_header(extent);
   }
