@@ -2,8 +2,8 @@
 //
 //   open_bench --files=DIR [Google Benchmark options]
 //
-// DIR holds tensors_10.pt, tensors_1000.pt, ... as scripts/bench makes them. BM_Open shows where the
-// time goes when all memory is warm; what a fresh process pays is measured by open_once.
+// DIR holds tensors_10.pt, tensors_1000.pt, ... as scripts/bench makes them. BM_Open shows where
+// the time goes when all memory is warm; what a fresh process pays is measured by open_once.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

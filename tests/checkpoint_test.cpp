@@ -192,8 +192,8 @@ TEST_CASE("hands out views into the mapping, aligned as the file is") {
     if (tensor.view.numel() == 0) continue;
     CHECK(tensor.view.data() == mapping.data() + tensor.file_offset);
     CHECK(reinterpret_cast<std::uintptr_t>(tensor.view.data()) % 64 ==
-          static_cast<std::uintptr_t>(tensor.storage_offset) *
-              element_size(tensor.view.dtype()) % 64);
+          static_cast<std::uintptr_t>(tensor.storage_offset) * element_size(tensor.view.dtype()) %
+              64);
   }
 }
 

@@ -56,8 +56,7 @@ TEST_CASE("refuses a variable that holds another word, naming it and the words")
   const Variable verify("WEIGHTMAP_VERIFY", "full");
   const Error error = default_open_options().error();
   CHECK(error.code == ErrorCode::invalid_argument);
-  CHECK(error.message ==
-        "environment variable WEIGHTMAP_VERIFY must be chain or headers or crc");
+  CHECK(error.message == "environment variable WEIGHTMAP_VERIFY must be chain or headers or crc");
   OpenOptions call;
   call.verify = Verify::chain;
   CHECK(with_defaults(call).has_value());

@@ -141,18 +141,25 @@ class TensorPickle {
 // What a tensor's call says, read through the public cursor only.
 std::string describe(const Value& value) {
   switch (value.kind()) {
-    case Kind::integer: return std::to_string(*value.integer());
-    case Kind::boolean: return *value.boolean() ? "True" : "False";
-    case Kind::string: return "'" + std::string(*value.string()) + "'";
-    case Kind::global: return std::string(value.module()) + "." + std::string(value.name());
-    case Kind::persistent_id: return "pid" + describe(value.persistent_id());
-    case Kind::object: return describe(value.callable()) + describe(value.arguments());
+    case Kind::integer:
+      return std::to_string(*value.integer());
+    case Kind::boolean:
+      return *value.boolean() ? "True" : "False";
+    case Kind::string:
+      return "'" + std::string(*value.string()) + "'";
+    case Kind::global:
+      return std::string(value.module()) + "." + std::string(value.name());
+    case Kind::persistent_id:
+      return "pid" + describe(value.persistent_id());
+    case Kind::object:
+      return describe(value.callable()) + describe(value.arguments());
     case Kind::tuple: {
       std::string text = "(";
       for (const Value& element : value.elements()) text += describe(element) + ",";
       return text + ")";
     }
-    default: return std::string(to_string(value.kind()));
+    default:
+      return std::string(to_string(value.kind()));
   }
 }
 
@@ -192,10 +199,11 @@ TEST_CASE("builds tuples of every length") {
 }
 
 TEST_CASE("walks lists and dicts over several batches in order") {
-  const Parsed list("](K\x01K\x02"
-                    "eK\x03"
-                    "a(K\x04"
-                    "e.");
+  const Parsed list(
+      "](K\x01K\x02"
+      "eK\x03"
+      "a(K\x04"
+      "e.");
   CHECK(list.root().size() == 4);
   std::string seen;
   for (const Value& element : list.root().elements()) seen += describe(element);
@@ -235,9 +243,10 @@ TEST_CASE("gives an OrderedDict its items") {
 }
 
 TEST_CASE("reads protocols 4 and 5: frames, memoize, short strings, stack globals, sets, bytes") {
-  const Parsed parsed("\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00"
-                      "\x8f\x94(\x8c\x01"
-                      "aK\x02\x90h\x00\x86."s);
+  const Parsed parsed(
+      "\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00"
+      "\x8f\x94(\x8c\x01"
+      "aK\x02\x90h\x00\x86."s);
   CHECK(parsed.root()[0].kind() == Kind::set);
   CHECK(parsed.root()[0].size() == 2);
   CHECK(parsed.root()[0].is_same_as(parsed.root()[1]));
@@ -254,17 +263,16 @@ TEST_CASE("ignores what lies behind STOP") {
 
 TEST_CASE("packs the usual tensors and shows the same tree") {
   TensorPickle pickle;
-  for (int i = 0; i < 300; ++i)
-    pickle.add("layer." + std::to_string(i), std::to_string(i));
+  for (int i = 0; i < 300; ++i) pickle.add("layer." + std::to_string(i), std::to_string(i));
   const Parsed parsed(pickle.finish());
   CHECK(parsed.tree->packed_count() == 299);
   int index = 0;
   for (const auto& [name, tensor] : parsed.root().items()) {
     const std::string number = std::to_string(index++);
     CHECK(name.string() == "layer." + number);
-    CHECK(describe(tensor) ==
-          "torch._utils._rebuild_tensor_v2(pid('storage',torch.FloatStorage,'" + number +
-              "','cpu',16,),0,(4,4,),(4,1,),False,collections.OrderedDict(),)");
+    CHECK(describe(tensor) == "torch._utils._rebuild_tensor_v2(pid('storage',torch.FloatStorage,'" +
+                                  number +
+                                  "','cpu',16,),0,(4,4,),(4,1,),False,collections.OrderedDict(),)");
   }
   CHECK(index == 300);
 }
@@ -274,14 +282,14 @@ TEST_CASE("packs every rank, wide integers and requires_grad") {
   pickle.add("first", "0");
   pickle.add("scalar", "1", {.sizes = {}, .strides = {}, .numel = 1});
   pickle.add("five", "2", {.sizes = {1, 2, 3, 4, 5}, .strides = {120, 60, 20, 5, 1}});
-  pickle.add("wide", "3",
-             {.sizes = {70000, 300}, .strides = {300, 1}, .numel = 21000000, .requires_grad = true});
-  pickle.add("huge", "4", {.sizes = {std::int64_t{1} << 40}, .strides = {1}, .numel = std::int64_t{1} << 40});
+  pickle.add(
+      "wide", "3",
+      {.sizes = {70000, 300}, .strides = {300, 1}, .numel = 21000000, .requires_grad = true});
+  pickle.add("huge", "4",
+             {.sizes = {std::int64_t{1} << 40}, .strides = {1}, .numel = std::int64_t{1} << 40});
   const Parsed parsed(pickle.finish());
   CHECK(parsed.tree->packed_count() == 4);
-  const auto arguments = [&](const char* name) {
-    return parsed.root().find(name)->arguments();
-  };
+  const auto arguments = [&](const char* name) { return parsed.root().find(name)->arguments(); };
   CHECK(describe(arguments("scalar")[2]) == "()");
   CHECK(describe(arguments("five")[2]) == "(1,2,3,4,5,)");
   CHECK(describe(arguments("five")[3]) == "(120,60,20,5,1,)");
@@ -390,9 +398,14 @@ TEST_CASE("refuses a stream that ends at any length") {
 }
 
 TEST_CASE("refuses opcodes that only code could answer, by name") {
-  for (const auto& [opcode, name] : {std::pair{"i", "INST"}, {"o", "OBJ"}, {"\x92", "NEWOBJ_EX"},
-                                     {"\x82", "EXT1"}, {"\x83", "EXT2"}, {"\x84", "EXT4"},
-                                     {"P", "PERSID"}, {"\x97", "NEXT_BUFFER"}}) {
+  for (const auto& [opcode, name] : {std::pair{"i", "INST"},
+                                     {"o", "OBJ"},
+                                     {"\x92", "NEWOBJ_EX"},
+                                     {"\x82", "EXT1"},
+                                     {"\x83", "EXT2"},
+                                     {"\x84", "EXT4"},
+                                     {"P", "PERSID"},
+                                     {"\x97", "NEXT_BUFFER"}}) {
     const Error error = refused("K\x01"s + opcode + "aaaa\naaaa\n.");
     CHECK(error.code == ErrorCode::unsafe_pickle);
     CHECK(mentions(error, "opcode "s + name));
@@ -419,8 +432,8 @@ TEST_CASE("refuses other protocols") {
 
 TEST_CASE("refuses every opcode that finds too little on the stack") {
   for (const std::string& opcode :
-       {"a"s, "e"s, "s"s, "u"s, "R"s, "b"s, "Q"s, "t"s, "\x81"s, "\x85"s, "\x86"s, "\x87"s,
-        "\x90"s, "\x91"s, "\x93"s, "q\x01"s, "."s})
+       {"a"s, "e"s, "s"s, "u"s, "R"s, "b"s, "Q"s, "t"s, "\x81"s, "\x85"s, "\x86"s, "\x87"s, "\x90"s,
+        "\x91"s, "\x93"s, "q\x01"s, "."s})
     CHECK_MESSAGE(refused(opcode + ".").code == ErrorCode::corrupt, opcode);
 }
 

@@ -17,7 +17,8 @@ struct Numbers {
   TensorView view(std::vector<std::int64_t> shape_and_strides, unsigned flags = 0,
                   DType dtype = DType::int32) {
     dims = std::move(shape_and_strides);
-    return {dtype, dims.size() / 2, dims.data(), reinterpret_cast<const std::byte*>(values.data()),
+    return {dtype,         dims.size() / 2,
+            dims.data(),   reinterpret_cast<const std::byte*>(values.data()),
             sizeof values, flags};
   }
   std::array<std::int32_t, 24> values;
@@ -118,10 +119,10 @@ TEST_CASE("narrows to nothing") {
 TEST_CASE("refuses slices out of range") {
   Numbers numbers;
   const TensorView view = numbers.view({4, 6, 6, 1});
-  for (const auto& bad : {view.narrow(2, 0, 1), view.narrow(0, -1, 1), view.narrow(0, 0, 5),
-                          view.narrow(0, 4, 1), view.narrow(0, 1, -1),
-                          view.narrow(0, 2, std::numeric_limits<std::int64_t>::max()),
-                          view.select(0, 4), view.select(0, -1), view.select(2, 0)}) {
+  for (const auto& bad :
+       {view.narrow(2, 0, 1), view.narrow(0, -1, 1), view.narrow(0, 0, 5), view.narrow(0, 4, 1),
+        view.narrow(0, 1, -1), view.narrow(0, 2, std::numeric_limits<std::int64_t>::max()),
+        view.select(0, 4), view.select(0, -1), view.select(2, 0)}) {
     REQUIRE(!bad.has_value());
     CHECK(bad.error().code == ErrorCode::invalid_argument);
   }

@@ -79,8 +79,8 @@ Result<Read> read(const std::string& text, const Limits& limits = {}) {
   bytes::Buffer copy(text.size(), memory);
   std::memcpy(copy.data(), text.data(), text.size());
   const std::span<const std::byte> view = copy.span();
-  auto tree = pickle::parse(std::move(copy), view, file_offset, {std::uint64_t{64} << 20, 1000},
-                            memory);
+  auto tree =
+      pickle::parse(std::move(copy), view, file_offset, {std::uint64_t{64} << 20, 1000}, memory);
   REQUIRE_MESSAGE(tree.has_value(), (tree ? "" : tree.error().message));
   auto table = torch::read_tensors(**tree, {file_offset, limits}, memory);
   if (!table) return tl::unexpected<Error>(table.error());
@@ -159,15 +159,23 @@ TEST_CASE("takes the dtype of version 3 from its last argument") {
 }
 
 TEST_CASE("knows every storage type") {
-  for (const auto& [name, dtype] :
-       {std::pair{"DoubleStorage", DType::float64}, {"FloatStorage", DType::float32},
-        {"HalfStorage", DType::float16}, {"BFloat16Storage", DType::bfloat16},
-        {"LongStorage", DType::int64}, {"IntStorage", DType::int32}, {"ShortStorage", DType::int16},
-        {"CharStorage", DType::int8}, {"ByteStorage", DType::uint8},
-        {"BoolStorage", DType::boolean}, {"ComplexDoubleStorage", DType::complex128},
-        {"ComplexFloatStorage", DType::complex64}, {"QInt8Storage", DType::qint8},
-        {"QUInt8Storage", DType::quint8}, {"QInt32Storage", DType::qint32},
-        {"QUInt4x2Storage", DType::quint4x2}, {"QUInt2x4Storage", DType::quint2x4}}) {
+  for (const auto& [name, dtype] : {std::pair{"DoubleStorage", DType::float64},
+                                    {"FloatStorage", DType::float32},
+                                    {"HalfStorage", DType::float16},
+                                    {"BFloat16Storage", DType::bfloat16},
+                                    {"LongStorage", DType::int64},
+                                    {"IntStorage", DType::int32},
+                                    {"ShortStorage", DType::int16},
+                                    {"CharStorage", DType::int8},
+                                    {"ByteStorage", DType::uint8},
+                                    {"BoolStorage", DType::boolean},
+                                    {"ComplexDoubleStorage", DType::complex128},
+                                    {"ComplexFloatStorage", DType::complex64},
+                                    {"QInt8Storage", DType::qint8},
+                                    {"QUInt8Storage", DType::quint8},
+                                    {"QInt32Storage", DType::qint32},
+                                    {"QUInt4x2Storage", DType::quint4x2},
+                                    {"QUInt2x4Storage", DType::quint2x4}}) {
     CHECK(torch::storage_type("torch", name)->dtype == dtype);
     CHECK(torch::storage_type("torch.cuda", name)->dtype == dtype);
   }
@@ -221,8 +229,8 @@ TEST_CASE("reads parameters through their wrapper") {
 
 TEST_CASE("reads tensors with attributes through _rebuild_from_type_v2, and their attributes") {
   const Tensor tensor;
-  const std::string text = global("torch._tensor", "_rebuild_from_type_v2") + "(" + tensor.function +
-                           global("torch", "Tensor") + tensor.arguments() +
+  const std::string text = global("torch._tensor", "_rebuild_from_type_v2") + "(" +
+                           tensor.function + global("torch", "Tensor") + tensor.arguments() +
                            dict({{unicode("scale"), tensor.text()}}) + "tR";
   CHECK(name_list(*catalog_of(named(text))) == "w w.3.scale ");
 }
@@ -238,8 +246,8 @@ TEST_CASE("keeps the lazy conjugate and negative bits") {
 
 TEST_CASE("counts references to a known storage as cache hits") {
   const Tensor tensor;
-  const Read made = read(dict({{unicode("a"), tensor.text()}, {unicode("b"), tensor.text()}}) + ".")
-                        .value();
+  const Read made =
+      read(dict({{unicode("a"), tensor.text()}, {unicode("b"), tensor.text()}}) + ".").value();
   CHECK(made.table.storages.storages().size() == 1);
   CHECK(made.table.storages.cache_hits() == 1);
 }
@@ -253,8 +261,7 @@ TEST_CASE("numbers storages by first reference, whatever their keys") {
   }
   const Read made = read(dict(items) + ".").value();
   std::string keys;
-  for (const auto& storage : made.table.storages.storages())
-    keys += std::string(storage.key) + " ";
+  for (const auto& storage : made.table.storages.storages()) keys += std::string(storage.key) + " ";
   CHECK(keys == "7 140301 0 x/y 007 ");
   CHECK(made.table.storages.cache_hits() == 2);
 }
@@ -363,10 +370,9 @@ TEST_CASE("refuses more dimensions than the limit") {
 }
 
 TEST_CASE("refuses storage sizes that are negative, wrap or are no integer") {
-  for (const std::string& numel :
-       {integer(-1), integer(std::numeric_limits<std::int64_t>::max()),
-        integer((std::int64_t{1} << 62) + 3), "N"s, "G" + std::string(8, '\0'),
-        "\x8a\x09\0\0\0\0\0\0\0\0\x01"s}) {
+  for (const std::string& numel : {integer(-1), integer(std::numeric_limits<std::int64_t>::max()),
+                                   integer((std::int64_t{1} << 62) + 3), "N"s,
+                                   "G" + std::string(8, '\0'), "\x8a\x09\0\0\0\0\0\0\0\0\x01"s}) {
     Tensor tensor;
     tensor.numel = numel;
     CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
@@ -383,10 +389,9 @@ TEST_CASE("refuses one key with two sizes and accepts it twice with one") {
 }
 
 TEST_CASE("refuses storage references of any other form") {
-  for (const std::string& storage :
-       {"N"s, "K\x05Q"s, "(tQ"s, "(" + unicode("storage") + "tQ",
-        "(" + unicode("module") + global("torch", "FloatStorage") + unicode("0") + unicode("cpu") +
-            integer(1) + "tQ"}) {
+  for (const std::string& storage : {"N"s, "K\x05Q"s, "(tQ"s, "(" + unicode("storage") + "tQ",
+                                     "(" + unicode("module") + global("torch", "FloatStorage") +
+                                         unicode("0") + unicode("cpu") + integer(1) + "tQ"}) {
     const Tensor tensor;
     const std::string text = tensor.function + "(" + storage + tensor.offset + tensor.sizes +
                              tensor.strides + tensor.requires_grad + tensor.hooks + "tR";
@@ -408,9 +413,8 @@ TEST_CASE("refuses version 3 with an unknown dtype, a function or none") {
   Tensor tensor;
   tensor.function = global("torch._utils", "_rebuild_tensor_v3");
   tensor.storage_type = global("torch.storage", "UntypedStorage");
-  for (const std::string& dtype :
-       {global("torch", "float33"), global("torch", "add"), global("numpy", "float32"), "K\x01"s,
-        ""s}) {
+  for (const std::string& dtype : {global("torch", "float33"), global("torch", "add"),
+                                   global("numpy", "float32"), "K\x01"s, ""s}) {
     tensor.extra = dtype;
     CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
   }
@@ -444,22 +448,32 @@ TEST_CASE("refuses rebuild functions with too few or too many arguments") {
                            "_rebuild_parameter_with_state", "_rebuild_qtensor",
                            "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_tensor"}) {
     CHECK(refused(named(global("torch._utils", name) + ")R")).code == ErrorCode::corrupt);
-    CHECK(refused(named(global("torch._utils", name) + "(NNNNNNNNNtR")).code ==
-          ErrorCode::corrupt);
+    CHECK(refused(named(global("torch._utils", name) + "(NNNNNNNNNtR")).code == ErrorCode::corrupt);
   }
   CHECK(refused(named(global("torch._tensor", "_rebuild_from_type_v2") + ")R")).code ==
         ErrorCode::corrupt);
 }
 
 TEST_CASE("refuses dangerous globals wherever they stand, and says which") {
-  for (const auto& [module, name] :
-       {std::pair{"os", "system"}, {"posix", "system"}, {"nt", "system"}, {"sys", "exit"},
-        {"subprocess", "Popen"}, {"builtins", "eval"}, {"builtins", "exec"},
-        {"__builtin__", "eval"}, {"builtins", "getattr"}, {"runpy", "_run_code"}, {"pip", "main"},
-        {"torch.hub", "load"}, {"torch", "load"}, {"torch.jit", "load"},
-        {"torch.utils.bottleneck.__main__", "run_prof"}, {"torch.utils.collect_env", "run"},
-        {"torch._inductor.codecache", "compile_file"},
-        {"torch._dynamo.guards", "GuardBuilder.get"}, {"operator", "methodcaller"}}) {
+  for (const auto& [module, name] : {std::pair{"os", "system"},
+                                     {"posix", "system"},
+                                     {"nt", "system"},
+                                     {"sys", "exit"},
+                                     {"subprocess", "Popen"},
+                                     {"builtins", "eval"},
+                                     {"builtins", "exec"},
+                                     {"__builtin__", "eval"},
+                                     {"builtins", "getattr"},
+                                     {"runpy", "_run_code"},
+                                     {"pip", "main"},
+                                     {"torch.hub", "load"},
+                                     {"torch", "load"},
+                                     {"torch.jit", "load"},
+                                     {"torch.utils.bottleneck.__main__", "run_prof"},
+                                     {"torch.utils.collect_env", "run"},
+                                     {"torch._inductor.codecache", "compile_file"},
+                                     {"torch._dynamo.guards", "GuardBuilder.get"},
+                                     {"operator", "methodcaller"}}) {
     const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
     CHECK(called.code == ErrorCode::unsafe_pickle);
     CHECK(mentions(called, std::string(module) + "." + name));
@@ -470,10 +484,10 @@ TEST_CASE("refuses dangerous globals wherever they stand, and says which") {
 }
 
 TEST_CASE("keeps names that only look like torch's opaque") {
-  for (const auto& [module, name] :
-       {std::pair{"torch._utils", "_rebuild_tensor_v2.__globals__"},
-        {"torch._Utils", "_rebuild_tensor_v2"}, {"torch._utils", "_rebuild_tensor_V2"},
-        {"torch.utils", "_rebuild_tensor_v2"}}) {
+  for (const auto& [module, name] : {std::pair{"torch._utils", "_rebuild_tensor_v2.__globals__"},
+                                     {"torch._Utils", "_rebuild_tensor_v2"},
+                                     {"torch._utils", "_rebuild_tensor_V2"},
+                                     {"torch.utils", "_rebuild_tensor_v2"}}) {
     Tensor tensor;
     tensor.function = global(module, name);
     CHECK(catalog_of(named(tensor.text()))->size() == 0);
@@ -482,9 +496,9 @@ TEST_CASE("keeps names that only look like torch's opaque") {
 
 TEST_CASE("lists what is shared twice and stops at a list that holds itself") {
   const Tensor tensor;
-  CHECK(name_list(*catalog_of(dict({{unicode("a"), "](" + tensor.text() + "eq\x01"},
-                                    {unicode("b"), "h\x01"}}) +
-                              ".")) == "a.0 b.0 ");
+  CHECK(name_list(*catalog_of(
+            dict({{unicode("a"), "](" + tensor.text() + "eq\x01"}, {unicode("b"), "h\x01"}}) +
+            ".")) == "a.0 b.0 ");
   CHECK(name_list(*catalog_of("]q\x01(h\x01" + tensor.text() + "e.")) == "1 ");
 }
 
@@ -510,7 +524,8 @@ TEST_CASE("refuses more tensors than the limit") {
 TEST_CASE("cuts and escapes names from the file in messages") {
   Tensor tensor;
   tensor.offset = integer(100);
-  const Error error = refused(dict({{unicode("\x1b[31m" + std::string(70000, 'x')), tensor.text()}}) + ".");
+  const Error error =
+      refused(dict({{unicode("\x1b[31m" + std::string(70000, 'x')), tensor.text()}}) + ".");
   CHECK(error.message.find('\x1b') == std::string::npos);
   CHECK(error.message.size() < 600);
 }

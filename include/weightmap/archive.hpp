@@ -29,11 +29,11 @@ class WEIGHTMAP_API ArchiveReader {
   static constexpr std::uint64_t max_version = 10;
 
   struct RecordInfo {
-    std::string_view name;          // without the archive's top folder: "data.pkl", "data/0"
-    std::uint64_t header_offset;    // absolute offset of the local file header
-    std::uint64_t stored_bytes;     // bytes in the file
-    std::uint64_t size;             // bytes after inflating; == stored_bytes if not deflated
-    std::uint32_t crc32;            // 0 with size > 0: the writer did not compute it
+    std::string_view name;        // without the archive's top folder: "data.pkl", "data/0"
+    std::uint64_t header_offset;  // absolute offset of the local file header
+    std::uint64_t stored_bytes;   // bytes in the file
+    std::uint64_t size;           // bytes after inflating; == stored_bytes if not deflated
+    std::uint32_t crc32;          // 0 with size > 0: the writer did not compute it
     bool deflated;
   };
 

@@ -1,4 +1,5 @@
-// An opened checkpoint: one read-only mapping of the whole file and one frozen table of its tensors.
+// An opened checkpoint: one read-only mapping of the whole file and one frozen table of its
+// tensors.
 //
 //   auto checkpoint = weightmap::Checkpoint::open("model.pt");
 //   if (!checkpoint) return fail(checkpoint.error());
@@ -47,8 +48,8 @@ class WEIGHTMAP_API PathPart {
   PathPart(int index) noexcept : PathPart(static_cast<std::int64_t>(index)) {}
 
   bool is_integer() const noexcept { return is_integer_; }
-  std::int64_t integer() const noexcept { return index_; }   // 0 for a key
-  std::string_view key() const noexcept { return text_; }    // empty for an integer
+  std::int64_t integer() const noexcept { return index_; }  // 0 for a key
+  std::string_view key() const noexcept { return text_; }   // empty for an integer
 
   friend bool operator==(const PathPart& a, const PathPart& b) noexcept = default;
 
@@ -62,37 +63,38 @@ class WEIGHTMAP_API PathPart {
 struct NamedTensor {
   std::string_view name;
   TensorView view;
-  std::string_view storage;       // key of the storage: "0" for data/0
-  std::int64_t storage_offset;    // of the first element in the storage, in elements
-  std::uint64_t file_offset;      // of the first element in the file, in bytes
-  std::string_view location;      // where it was when saved: "cpu", "cuda:0"
+  std::string_view storage;     // key of the storage: "0" for data/0
+  std::int64_t storage_offset;  // of the first element in the storage, in elements
+  std::uint64_t file_offset;    // of the first element in the file, in bytes
+  std::string_view location;    // where it was when saved: "cpu", "cuda:0"
   bool requires_grad;
-  bool is_parameter;              // saved as torch.nn.Parameter
-  std::size_t index;              // position in Checkpoint::tensors()
+  bool is_parameter;  // saved as torch.nn.Parameter
+  std::size_t index;  // position in Checkpoint::tensors()
 };
 
 struct NamedStorage {
   std::string_view key;
-  std::uint64_t payload_offset;   // absolute
-  std::uint64_t nbytes;           // of the record
-  std::uint32_t crc32;            // 0 with nbytes > 0: not computed by the writer
+  std::uint64_t payload_offset;  // absolute
+  std::uint64_t nbytes;          // of the record
+  std::uint32_t crc32;           // 0 with nbytes > 0: not computed by the writer
 };
 
 // What kind of file this is; the fields of `weightmap info`.
 struct CheckpointInfo {
-  std::string_view format;                        // "torch_zip"
-  std::uint64_t version = 0;                      // of the `version` record
-  std::optional<std::string> format_version;      // of `.format_version`; absent before torch 2.7
-  std::string_view byteorder;                     // "little" or "big"
-  bool byteorder_assumed = false;                 // the file does not say; options decided
-  std::uint64_t storage_alignment = 64;           // bytes
+  std::string_view format;                    // "torch_zip"
+  std::uint64_t version = 0;                  // of the `version` record
+  std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
+  std::string_view byteorder;                 // "little" or "big"
+  bool byteorder_assumed = false;             // the file does not say; options decided
+  std::uint64_t storage_alignment = 64;       // bytes
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
-  std::uint64_t tensor_bytes = 0;                 // sum of nbytes over all tensors (views of one storage count each)
+  std::uint64_t tensor_bytes =
+      0;  // sum of nbytes over all tensors (views of one storage count each)
   std::uint64_t file_bytes = 0;
   std::uint64_t pickle_bytes = 0;
-  Sharing sharing = Sharing::shared;              // as mapped, after any fallback
-  bool sharing_fell_back = false;                 // the file system refused MAP_SHARED
+  Sharing sharing = Sharing::shared;  // as mapped, after any fallback
+  bool sharing_fell_back = false;     // the file system refused MAP_SHARED
   bool writable = false;
 };
 
@@ -118,10 +120,10 @@ class WEIGHTMAP_API Checkpoint {
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   void get(std::string_view) const&& = delete;
   // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
-  std::optional<TensorView> find_path(std::span<const PathPart> path) const&
-      WEIGHTMAP_LIFETIMEBOUND;
-  std::optional<TensorView> find_path(std::initializer_list<PathPart> path) const&
-      WEIGHTMAP_LIFETIMEBOUND {
+  std::optional<TensorView> find_path(
+      std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
+  std::optional<TensorView> find_path(
+      std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
     return find_path(std::span<const PathPart>(path.begin(), path.size()));
   }
   void find_path(std::span<const PathPart>) const&& = delete;

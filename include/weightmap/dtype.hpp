@@ -14,17 +14,52 @@ namespace weightmap {
 // packed ones (quint4x2, quint2x4, float4_e2m1fn_x2, bits1x8 ...) have one-byte elements that hold
 // several values each.
 enum class DType : std::uint8_t {
-  float64, float32, float16, bfloat16,
-  int64, int32, int16, int8,
-  uint64, uint32, uint16, uint8,
+  float64,
+  float32,
+  float16,
+  bfloat16,
+  int64,
+  int32,
+  int16,
+  int8,
+  uint64,
+  uint32,
+  uint16,
+  uint8,
   boolean,
-  complex128, complex64, complex32,
-  float8_e5m2, float8_e4m3fn, float8_e5m2fnuz, float8_e4m3fnuz, float8_e8m0fnu,
+  complex128,
+  complex64,
+  complex32,
+  float8_e5m2,
+  float8_e4m3fn,
+  float8_e5m2fnuz,
+  float8_e4m3fnuz,
+  float8_e8m0fnu,
   float4_e2m1fn_x2,
-  qint8, quint8, qint32, quint4x2, quint2x4,
-  bits8, bits1x8, bits2x4, bits4x2, bits16,
-  uint1, uint2, uint3, uint4, uint5, uint6, uint7,
-  int1, int2, int3, int4, int5, int6, int7,
+  qint8,
+  quint8,
+  qint32,
+  quint4x2,
+  quint2x4,
+  bits8,
+  bits1x8,
+  bits2x4,
+  bits4x2,
+  bits16,
+  uint1,
+  uint2,
+  uint3,
+  uint4,
+  uint5,
+  uint6,
+  uint7,
+  int1,
+  int2,
+  int3,
+  int4,
+  int5,
+  int6,
+  int7,
 };
 inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::int7) + 1;
 
@@ -34,11 +69,22 @@ constexpr std::size_t element_size(DType dtype) noexcept {
   switch (dtype) {
     case complex128:
       return 16;
-    case float64: case int64: case uint64: case complex64:
+    case float64:
+    case int64:
+    case uint64:
+    case complex64:
       return 8;
-    case float32: case int32: case uint32: case qint32: case complex32:
+    case float32:
+    case int32:
+    case uint32:
+    case qint32:
+    case complex32:
       return 4;
-    case float16: case bfloat16: case int16: case uint16: case bits16:
+    case float16:
+    case bfloat16:
+    case int16:
+    case uint16:
+    case bits16:
       return 2;
     default:
       return 1;

@@ -14,7 +14,7 @@ namespace weightmap {
 
 // Grouped by what the caller can do next, not by cause.
 enum class ErrorCode : std::uint8_t {
-  io,                // the operating system said no: missing, unreadable, disk error; try again or fix
+  io,  // the operating system said no: missing, unreadable, disk error; try again or fix
   not_a_checkpoint,  // the file is something else (the message names it where it can)
   corrupt,           // the file contradicts itself or ends early; fetch it again
   unsupported,       // a valid file that asks for something this version does not do

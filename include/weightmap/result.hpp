@@ -15,8 +15,8 @@ template <class T>
 using Result = tl::expected<T, Error>;
 
 // return failure(ErrorCode::corrupt, "...", offset);
-// Cold: compilers move the branches that end here out of the way of the ones that succeed, so that a
-// small open touches fewer pages of code.
+// Cold: compilers move the branches that end here out of the way of the ones that succeed, so that
+// a small open touches fewer pages of code.
 [[gnu::cold]] WEIGHTMAP_API tl::unexpected<Error> failure(
     ErrorCode code, std::string message, std::uint64_t file_offset = Error::no_offset);
 

@@ -1,9 +1,9 @@
 // A borrowed, read-only window onto one tensor inside a mapped checkpoint.
 //
-// Trivially copyable; owns nothing. Valid until the Checkpoint it came from is destroyed (moving the
-// Checkpoint is fine). All members are const and may be called from any thread. Reading the bytes
-// may fault pages in from disk; if another process truncates the file under the mapping, that read
-// raises SIGBUS, as with any mapping.
+// Trivially copyable; owns nothing. Valid until the Checkpoint it came from is destroyed (moving
+// the Checkpoint is fine). All members are const and may be called from any thread. Reading the
+// bytes may fault pages in from disk; if another process truncates the file under the mapping, that
+// read raises SIGBUS, as with any mapping.
 #pragma once
 
 #include <complex>
@@ -97,9 +97,9 @@ class WEIGHTMAP_API TensorView {
   Result<TensorView> sliceable(std::size_t dim) const;
   void advance(std::int64_t elements) noexcept;
 
-  const std::byte* data_;          // nullptr if empty or foreign
-  const std::byte* first_;         // first element whatever the byte order; nullptr if empty
-  std::uint64_t extent_;           // bytes reached by the strides
+  const std::byte* data_;              // nullptr if empty or foreign
+  const std::byte* first_;             // first element whatever the byte order; nullptr if empty
+  std::uint64_t extent_;               // bytes reached by the strides
   const std::int64_t* borrowed_dims_;  // shape then strides, in the catalog; nullptr once sliced
   DType dtype_;
   std::uint8_t rank_;
@@ -111,16 +111,26 @@ static_assert(std::is_trivially_copyable_v<TensorView>);
 template <class T>
 constexpr bool reads_as(DType dtype) noexcept {
   using enum DType;
-  if constexpr (std::is_same_v<T, float>) return dtype == float32;
-  else if constexpr (std::is_same_v<T, double>) return dtype == float64;
-  else if constexpr (std::is_same_v<T, std::complex<float>>) return dtype == complex64;
-  else if constexpr (std::is_same_v<T, std::complex<double>>) return dtype == complex128;
-  else if constexpr (std::is_same_v<T, std::int64_t>) return dtype == int64;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return dtype == int32 || dtype == qint32;
-  else if constexpr (std::is_same_v<T, std::int16_t>) return dtype == int16;
-  else if constexpr (std::is_same_v<T, std::int8_t>) return dtype == int8 || dtype == qint8;
-  else if constexpr (std::is_same_v<T, std::uint64_t>) return dtype == uint64;
-  else if constexpr (std::is_same_v<T, std::uint32_t>) return dtype == uint32 || dtype == complex32;
+  if constexpr (std::is_same_v<T, float>)
+    return dtype == float32;
+  else if constexpr (std::is_same_v<T, double>)
+    return dtype == float64;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return dtype == complex64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return dtype == complex128;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return dtype == int64;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return dtype == int32 || dtype == qint32;
+  else if constexpr (std::is_same_v<T, std::int16_t>)
+    return dtype == int16;
+  else if constexpr (std::is_same_v<T, std::int8_t>)
+    return dtype == int8 || dtype == qint8;
+  else if constexpr (std::is_same_v<T, std::uint64_t>)
+    return dtype == uint64;
+  else if constexpr (std::is_same_v<T, std::uint32_t>)
+    return dtype == uint32 || dtype == complex32;
   else if constexpr (std::is_same_v<T, std::uint16_t>)
     return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16;
   else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>)

@@ -32,10 +32,10 @@ class WEIGHTMAP_API Value {
   enum class Kind : std::uint8_t {
     none,
     boolean,
-    integer,        // fits 64 bits
-    big_integer,    // does not
+    integer,      // fits 64 bits
+    big_integer,  // does not
     real,
-    string,         // UTF-8; lone surrogates are possible ("surrogatepass")
+    string,  // UTF-8; lone surrogates are possible ("surrogatepass")
     bytes,
     tuple,
     list,

@@ -26,8 +26,8 @@ std::string_view word_of(const Words<T, N>& words, T value) noexcept {
   return "unknown";
 }
 
-// Fills `field` from `variable` if the caller left it unset, else from `fallback`. An empty variable
-// counts as unset.
+// Fills `field` from `variable` if the caller left it unset, else from `fallback`. An empty
+// variable counts as unset.
 template <class T, std::size_t N>
 Result<void> fill(std::optional<T>& field, const char* variable, const Words<T, N>& words,
                   T fallback) {

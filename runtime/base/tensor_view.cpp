@@ -72,9 +72,8 @@ bool TensorView::is_contiguous() const noexcept {
 Result<void> TensorView::check_readable_as(bool dtype_matches, std::size_t alignment,
                                            std::string_view type) const {
   const auto refuse = [&](const std::string& why) {
-    return failure(ErrorCode::invalid_argument,
-                   "cannot read a " + std::string(to_string(dtype_)) + " tensor as " +
-                       std::string(type) + ": " + why);
+    return failure(ErrorCode::invalid_argument, "cannot read a " + std::string(to_string(dtype_)) +
+                                                    " tensor as " + std::string(type) + ": " + why);
   };
   if (!dtype_matches) return refuse("the element types differ");
   if (is_foreign_byte_order())
@@ -92,9 +91,9 @@ Result<void> TensorView::check_readable_as(bool dtype_matches, std::size_t align
 
 Result<TensorView> TensorView::sliceable(std::size_t dim) const {
   if (dim >= rank_)
-    return failure(ErrorCode::invalid_argument, "dimension " + number(dim) +
-                                                    " does not exist in a tensor of rank " +
-                                                    number(rank_));
+    return failure(
+        ErrorCode::invalid_argument,
+        "dimension " + number(dim) + " does not exist in a tensor of rank " + number(rank_));
   if (rank_ > max_slice_rank)
     return failure(ErrorCode::invalid_argument, "a tensor of rank " + number(rank_) +
                                                     " cannot be sliced; the highest rank is " +

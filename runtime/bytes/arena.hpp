@@ -16,7 +16,8 @@ namespace weightmap::bytes {
 class Arena {
  public:
   // `chunk_bytes` is the size of each block asked from `memory`, which must outlive the arena;
-  // pages of a block that are never used are never touched. `budget_bytes` bounds the sum of blocks.
+  // pages of a block that are never used are never touched. `budget_bytes` bounds the sum of
+  // blocks.
   Arena(std::pmr::memory_resource& memory, std::size_t chunk_bytes,
         std::uint64_t budget_bytes) noexcept
       : memory_(&memory), chunk_bytes_(chunk_bytes), budget_(budget_bytes) {}

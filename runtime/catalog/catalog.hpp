@@ -6,8 +6,8 @@
 //   Header | Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations]
 //   | path parts u32[] | strings | dims i64[]
 //
-// The index is a flat table with linear probing at a load of at most one half. A slot holds the upper
-// half of the name's XXH3 hash and the entry's number plus one; 0 is empty.
+// The index is a flat table with linear probing at a load of at most one half. A slot holds the
+// upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ struct Text {
   std::uint32_t length;
 };
 
-// How a name is made of the keys on the way to a tensor. A part is the length of its text times two,
-// plus one for an integer; the texts follow one another in the name with a dot between.
+// How a name is made of the keys on the way to a tensor. A part is the length of its text times
+// two, plus one for an integer; the texts follow one another in the name with a dot between.
 struct Path {
   static constexpr std::uint32_t is_name = 0xFFFFFFFF;  // one string key: the name itself
-  std::uint32_t first;   // into the path parts, or is_name
-  std::uint32_t length;  // number of parts
+  std::uint32_t first;                                  // into the path parts, or is_name
+  std::uint32_t length;                                 // number of parts
 };
 
 struct Entry {
@@ -143,9 +143,7 @@ class Catalog {
   }
 
  private:
-  const Header& header() const noexcept {
-    return *reinterpret_cast<const Header*>(block_.data());
-  }
+  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(block_.data()); }
 
   bytes::Buffer block_;
   std::span<const Entry> entries_;

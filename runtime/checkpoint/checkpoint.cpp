@@ -17,7 +17,8 @@ using catalog::Entry;
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
   const Result<OpenOptions> filled = with_defaults(options);
   if (!filled) return tl::unexpected<Error>(filled.error());
-  Result<os::File> file = os::File::open(path, *filled->writable && *filled->sharing == Sharing::shared);
+  Result<os::File> file =
+      os::File::open(path, *filled->writable && *filled->sharing == Sharing::shared);
   if (!file) return about_file(file.error(), path);
   auto state = std::make_unique<State>(std::move(*file));
   if (Result<void> ok = Opener(*state, *filled).run(); !ok) return about_file(ok.error(), path);
@@ -131,22 +132,17 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
 
 Value Checkpoint::root() const& noexcept { return {state_->tree.get(), state_->tree->root()}; }
 
-std::size_t Checkpoint::storage_count() const noexcept {
-  return state_->catalog.storages().size();
-}
+std::size_t Checkpoint::storage_count() const noexcept { return state_->catalog.storages().size(); }
 
 NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
   const catalog::StorageEntry& storage = state_->catalog.storages()[index];
-  return {state_->catalog.text(storage.key), storage.payload_offset, storage.nbytes,
-          storage.crc32};
+  return {state_->catalog.text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32};
 }
 
 const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
 const OpenStats& Checkpoint::stats() const& noexcept { return state_->stats; }
 
-std::span<const std::byte> Checkpoint::mapping() const& noexcept {
-  return state_->mapping.bytes();
-}
+std::span<const std::byte> Checkpoint::mapping() const& noexcept { return state_->mapping.bytes(); }
 
 Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) & {
   if (!state_->info.writable)

@@ -12,8 +12,8 @@
 
 namespace weightmap {
 
-// The central directory of `file`, through `windows`. If the file is no zip archive at all, the error
-// says what it is instead.
+// The central directory of `file`, through `windows`. If the file is no zip archive at all, the
+// error says what it is instead.
 Result<zip::Directory> read_directory(const os::File& file, bytes::Windows& windows,
                                       const Limits& limits);
 

@@ -102,9 +102,8 @@ Result<void> Checkpoint::Opener::place_tensors() {
   locate.folder = torch::storage_folder;
   locate.alignment = records_.storage_alignment;
   locate.verify_headers = *options_.verify >= Verify::headers;
-  const Result<std::pmr::vector<zip::StorageExtent>> extents =
-      zip::locate_storages(directory_, table->storages.storages(), locate, *windows_, state_.file,
-                           state_.stats, tables);
+  const Result<std::pmr::vector<zip::StorageExtent>> extents = zip::locate_storages(
+      directory_, table->storages.storages(), locate, *windows_, state_.file, state_.stats, tables);
   if (!extents) return error_of(extents);
   release_metadata();
   state_.stats.cache_hits = table->storages.cache_hits();
@@ -159,12 +158,11 @@ void Checkpoint::Opener::summarize() {
   if (!options_.log) return;
   if (info.sharing_fell_back)
     options_.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
-  options_.log("opened: " + std::to_string(info.tensors) + " tensors in " +
-               std::to_string(info.storages) + " storages, offsets " +
-               std::string(to_string(state_.stats.strategy)) + ", " +
-               std::to_string(state_.stats.reads) + " reads of " +
-               std::to_string(state_.stats.bytes_read) + " bytes, " +
-               std::to_string(state_.stats.total.count() / 1000) + " us");
+  options_.log(
+      "opened: " + std::to_string(info.tensors) + " tensors in " + std::to_string(info.storages) +
+      " storages, offsets " + std::string(to_string(state_.stats.strategy)) + ", " +
+      std::to_string(state_.stats.reads) + " reads of " + std::to_string(state_.stats.bytes_read) +
+      " bytes, " + std::to_string(state_.stats.total.count() / 1000) + " us");
 }
 
 Result<void> Checkpoint::Opener::verify_crc() const {

@@ -33,8 +33,8 @@ struct Checkpoint::State {
   TensorView view(const catalog::Entry& entry) const noexcept {
     const std::byte* first =
         entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.file_offset;
-    return {entry.dtype,  entry.rank, catalog.dims(entry), first,
-            entry.extent, entry.flags & view_flags};
+    return {entry.dtype, entry.rank,   catalog.dims(entry),
+            first,       entry.extent, entry.flags & view_flags};
   }
   bool has_path(const catalog::Entry& entry, std::span<const PathPart> path) const noexcept;
   std::string describe_path(const catalog::Entry& entry) const;

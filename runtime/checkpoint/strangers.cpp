@@ -33,8 +33,9 @@ constexpr std::array signatures = {
     Signature{0, "\x1f\x8b"sv, other, "is compressed with gzip; decompress it first"},
     Signature{0, "7z\xbc\xaf\x27\x1c"sv, other, "is a 7z archive; unpack it first"},
     Signature{0, "BZh"sv, other, "is compressed with bzip2; decompress it first"},
-    Signature{0, "\xfd"
-                 "7zXZ"sv,
+    Signature{0,
+              "\xfd"
+              "7zXZ"sv,
               other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
     Signature{257, "ustar"sv, other,
@@ -42,8 +43,9 @@ constexpr std::array signatures = {
     Signature{0, "GGUF"sv, ErrorCode::unsupported, "is a GGUF model, which is not supported yet"},
     Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
     Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},
-    Signature{0, "\x7f"
-                 "ELF"sv,
+    Signature{0,
+              "\x7f"
+              "ELF"sv,
               other, "is an ELF program or library"},
 };
 
@@ -54,10 +56,9 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 bool begins_with_tag(std::string_view text, std::string_view tag) noexcept {
   const std::size_t start = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
   if (start == std::string_view::npos || text.size() - start < tag.size()) return false;
-  return std::equal(tag.begin(), tag.end(), text.begin() + static_cast<std::ptrdiff_t>(start),
-                    [](char a, char b) {
-                      return a == std::tolower(static_cast<unsigned char>(b));
-                    });
+  return std::equal(
+      tag.begin(), tag.end(), text.begin() + static_cast<std::ptrdiff_t>(start),
+      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
 }
 
 // The real file's size, as a Git LFS pointer states it.
@@ -92,8 +93,9 @@ Error describe_stranger(std::span<const std::byte> head, std::uint64_t file_byte
                                ", not the file itself; fetch it with: git lfs pull");
   for (std::string_view tag : {"<!doctype html"sv, "<html"sv})
     if (begins_with_tag(text, tag))
-      return stranger(other, "is a web page (HTML), probably an error or login page that was saved "
-                             "in place of the checkpoint");
+      return stranger(other,
+                      "is a web page (HTML), probably an error or login page that was saved "
+                      "in place of the checkpoint");
   for (const Signature& known : signatures)
     if (text.size() >= known.offset && text.substr(known.offset).starts_with(known.bytes))
       return stranger(known.code, std::string(known.sentence));
@@ -110,10 +112,13 @@ Error describe_stranger(std::span<const std::byte> head, std::uint64_t file_byte
     return stranger(other, "begins with " + std::to_string(head.size()) +
                                " zero bytes; a copy or download probably did not finish");
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
-    return stranger(other, "is a bare pickle, not a torch archive; it is not opened, since only "
-                           "running it would tell what it holds");
-  return stranger(other, "is not a torch checkpoint: it is no zip archive (no end-of-central-"
-                         "directory record in its " + size + " bytes)");
+    return stranger(other,
+                    "is a bare pickle, not a torch archive; it is not opened, since only "
+                    "running it would tell what it holds");
+  return stranger(other,
+                  "is not a torch checkpoint: it is no zip archive (no end-of-central-"
+                  "directory record in its " +
+                      size + " bytes)");
 }
 
 }  // namespace weightmap

@@ -23,9 +23,9 @@ Result<void> verify_header(const os::File& file, const zip::Directory& directory
                            const std::string& name, std::uint64_t expected) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr)
-    return failure(ErrorCode::corrupt,
-                   "record " + bytes::quote(name) + " has gone from the directory since the file "
-                   "was opened");
+    return failure(ErrorCode::corrupt, "record " + bytes::quote(name) +
+                                           " has gone from the directory since the file "
+                                           "was opened");
   const Result<std::uint64_t> payload =
       zip::read_local_header(file, *record, directory.limit_of(*record));
   if (!payload) return tl::unexpected<Error>(payload.error());
@@ -56,13 +56,12 @@ class StorageSummer {
     if (!sum) {
       report.faults.push_back(sum.error());
     } else if (*sum != storage.crc32) {
-      report.faults.push_back(
-          {ErrorCode::corrupt,
-           "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
-               std::to_string(storage.nbytes) + " bytes has CRC-32 " + hex(*sum) +
-               ", the directory says " + hex(storage.crc32),
-           storage.payload_offset,
-           {}});
+      report.faults.push_back({ErrorCode::corrupt,
+                               "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
+                                   std::to_string(storage.nbytes) + " bytes has CRC-32 " +
+                                   hex(*sum) + ", the directory says " + hex(storage.crc32),
+                               storage.payload_offset,
+                               {}});
     }
   }
 
@@ -109,8 +108,8 @@ Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog
   const Result<zip::Directory> directory = read_directory(file, windows, Limits{});
   if (!directory) return tl::unexpected<Error>(directory.error());
   for (const catalog::StorageEntry& storage : catalog.storages())
-    if (Result<void> ok = verify_header(file, *directory, record_name(catalog, storage),
-                                        storage.payload_offset);
+    if (Result<void> ok =
+            verify_header(file, *directory, record_name(catalog, storage), storage.payload_offset);
         !ok)
       return ok;
   return {};

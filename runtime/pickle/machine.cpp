@@ -21,12 +21,16 @@ std::uint32_t depth_of(const Cell& cell) noexcept {
   if (cell.part != whole_value) return packed_depth;
   switch (kind_of(cell)) {
     case tuple:
-    case persistent_id: return cell.depth;
+    case persistent_id:
+      return cell.depth;
     case list:
     case dict:
-    case set: return target_of<const Sequence>(cell)->depth;
-    case object: return target_of<const Object>(cell)->depth;
-    default: return 0;
+    case set:
+      return target_of<const Sequence>(cell)->depth;
+    case object:
+      return target_of<const Object>(cell)->depth;
+    default:
+      return 0;
   }
 }
 
@@ -49,8 +53,7 @@ Machine::Machine(Tree& tree, std::uint64_t file_offset, const ParseLimits& limit
 bool Machine::run() {
   while (!stopped_) {
     opcode_at_ = at_;
-    if (at_ == end_)
-      return fail(ErrorCode::corrupt, "the pickle ends without a STOP opcode");
+    if (at_ == end_) return fail(ErrorCode::corrupt, "the pickle ends without a STOP opcode");
     if (!step(*at_++)) return false;
   }
   tree_.packed_count_ = memo_.packed_count();
@@ -75,38 +78,68 @@ bool Machine::step(std::uint8_t opcode) {
     }
     case op_MARK:
       if (marks_.size() >= limits_.depth * std::size_t{4})
-        return fail(ErrorCode::limit_exceeded, "the pickle has more open marks than the depth limit "
-                                               "of " + std::to_string(limits_.depth) + " allows");
+        return fail(ErrorCode::limit_exceeded,
+                    "the pickle has more open marks than the depth limit "
+                    "of " +
+                        std::to_string(limits_.depth) + " allows");
       marks_.push_back(stack_size_);
       return true;
-    case op_BININT: return push_int(4, true);
-    case op_BININT1: return push_int(1, false);
-    case op_BININT2: return push_int(2, false);
-    case op_LONG1: return push_long(1);
-    case op_NEWTRUE: return push(make_cell(boolean, std::uint64_t{1}));
-    case op_NEWFALSE: return push(make_cell(boolean, std::uint64_t{0}));
-    case op_NONE: return push({});
-    case op_BINFLOAT: return push_float();
-    case op_EMPTY_TUPLE: return push(make_cell(tuple, std::uint64_t{0}));
-    case op_TUPLE1: return tuple_of(1);
-    case op_TUPLE2: return tuple_of(2);
-    case op_TUPLE3: return tuple_of(3);
-    case op_TUPLE: return tuple_to_mark();
-    case op_EMPTY_LIST: return push_container(list);
-    case op_EMPTY_DICT: return push_container(dict);
-    case op_EMPTY_SET: return push_container(set);
-    case op_APPEND: return append_top();
-    case op_APPENDS: return extend_to_mark(list, &Object::elements);
-    case op_SETITEM: return set_top();
-    case op_SETITEMS: return extend_to_mark(dict, &Object::items);
-    case op_GLOBAL: return global();
-    case op_REDUCE: return make_object(false);
-    case op_NEWOBJ: return make_object(true);
-    case op_BUILD: return build();
-    case op_BINPERSID: return persistent_id();
-    case op_SHORT_BINSTRING: return push_text(string, 1);
-    case op_BINSTRING: return push_text(string, 4);
-    case op_LONG4: return push_long(4);
+    case op_BININT:
+      return push_int(4, true);
+    case op_BININT1:
+      return push_int(1, false);
+    case op_BININT2:
+      return push_int(2, false);
+    case op_LONG1:
+      return push_long(1);
+    case op_NEWTRUE:
+      return push(make_cell(boolean, std::uint64_t{1}));
+    case op_NEWFALSE:
+      return push(make_cell(boolean, std::uint64_t{0}));
+    case op_NONE:
+      return push({});
+    case op_BINFLOAT:
+      return push_float();
+    case op_EMPTY_TUPLE:
+      return push(make_cell(tuple, std::uint64_t{0}));
+    case op_TUPLE1:
+      return tuple_of(1);
+    case op_TUPLE2:
+      return tuple_of(2);
+    case op_TUPLE3:
+      return tuple_of(3);
+    case op_TUPLE:
+      return tuple_to_mark();
+    case op_EMPTY_LIST:
+      return push_container(list);
+    case op_EMPTY_DICT:
+      return push_container(dict);
+    case op_EMPTY_SET:
+      return push_container(set);
+    case op_APPEND:
+      return append_top();
+    case op_APPENDS:
+      return extend_to_mark(list, &Object::elements);
+    case op_SETITEM:
+      return set_top();
+    case op_SETITEMS:
+      return extend_to_mark(dict, &Object::items);
+    case op_GLOBAL:
+      return global();
+    case op_REDUCE:
+      return make_object(false);
+    case op_NEWOBJ:
+      return make_object(true);
+    case op_BUILD:
+      return build();
+    case op_BINPERSID:
+      return persistent_id();
+    case op_SHORT_BINSTRING:
+      return push_text(string, 1);
+    case op_BINSTRING:
+      return push_text(string, 4);
+    case op_LONG4:
+      return push_long(4);
     case op_PROTO: {
       std::uint64_t version;
       if (!read_unsigned(1, version)) return false;
@@ -114,8 +147,10 @@ bool Machine::step(std::uint8_t opcode) {
       return fail(ErrorCode::unsupported,
                   "the pickle has protocol " + std::to_string(version) + ", expected 2 to 5");
     }
-    case op_STOP: return stop();
-    default: return step_protocol_4(opcode);
+    case op_STOP:
+      return stop();
+    default:
+      return step_protocol_4(opcode);
   }
 }
 
@@ -127,16 +162,25 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
     }
     case op_MEMOIZE:
       return put(memo_.next_id());
-    case op_SHORT_BINUNICODE: return push_text(string, 1);
-    case op_BINUNICODE8: return push_text(string, 8);
-    case op_SHORT_BINBYTES: return push_text(Value::Kind::bytes, 1);
-    case op_BINBYTES: return push_text(Value::Kind::bytes, 4);
+    case op_SHORT_BINUNICODE:
+      return push_text(string, 1);
+    case op_BINUNICODE8:
+      return push_text(string, 8);
+    case op_SHORT_BINBYTES:
+      return push_text(Value::Kind::bytes, 1);
+    case op_BINBYTES:
+      return push_text(Value::Kind::bytes, 4);
     case op_BINBYTES8:
-    case op_BYTEARRAY8: return push_text(Value::Kind::bytes, 8);
-    case op_ADDITEMS: return extend_to_mark(set, &Object::elements);
-    case op_FROZENSET: return frozenset();
-    case op_STACK_GLOBAL: return stack_global();
-    default: return refuse(opcode);
+    case op_BYTEARRAY8:
+      return push_text(Value::Kind::bytes, 8);
+    case op_ADDITEMS:
+      return extend_to_mark(set, &Object::elements);
+    case op_FROZENSET:
+      return frozenset();
+    case op_STACK_GLOBAL:
+      return stack_global();
+    default:
+      return refuse(opcode);
   }
 }
 
@@ -169,9 +213,8 @@ bool Machine::fail(ErrorCode code, std::string message) {
 }
 
 bool Machine::fail_budget() {
-  return fail(ErrorCode::limit_exceeded,
-              "the pickle needs more memory than its budget of " +
-                  std::to_string(limits_.budget_bytes) + " bytes");
+  return fail(ErrorCode::limit_exceeded, "the pickle needs more memory than its budget of " +
+                                             std::to_string(limits_.budget_bytes) + " bytes");
 }
 
 bool Machine::stop() {
@@ -201,12 +244,11 @@ bool Machine::read_unsigned(unsigned width, std::uint64_t& value) {
 }
 
 bool Machine::read_line(std::string_view& line) {
-  const std::size_t searched =
-      std::min(static_cast<std::size_t>(end_ - at_), max_global_bytes + 1);
+  const std::size_t searched = std::min(static_cast<std::size_t>(end_ - at_), max_global_bytes + 1);
   const void* newline = std::memchr(at_, '\n', searched);
   if (newline == nullptr)
-    return fail(ErrorCode::corrupt, "opcode GLOBAL has no newline within " +
-                                        std::to_string(searched) + " bytes");
+    return fail(ErrorCode::corrupt,
+                "opcode GLOBAL has no newline within " + std::to_string(searched) + " bytes");
   const auto* stop = static_cast<const Byte*>(newline);
   line = tree_.text(position(at_), static_cast<std::uint64_t>(stop - at_));
   at_ = stop + 1;
@@ -224,9 +266,9 @@ bool Machine::grow_stack() {
 
 bool Machine::top(std::uint32_t count, Cell*& first) {
   if (stack_size_ - floor() < count)
-    return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " needs " +
-                                        std::to_string(count) + " values above the last mark, found " +
-                                        std::to_string(stack_size_ - floor()));
+    return fail(ErrorCode::corrupt,
+                "opcode " + opcode_name(*opcode_at_) + " needs " + std::to_string(count) +
+                    " values above the last mark, found " + std::to_string(stack_size_ - floor()));
   first = stack_.data() + (stack_size_ - count);
   return true;
 }
@@ -264,8 +306,8 @@ bool Machine::push_long(unsigned length_width) {
   const Byte* first = at_;
   at_ += length;
   if (length > 8)
-    return push(make_cell(big_integer, std::uint64_t{position(first)},
-                          static_cast<std::uint32_t>(length)));
+    return push(
+        make_cell(big_integer, std::uint64_t{position(first)}, static_cast<std::uint32_t>(length)));
   std::uint64_t value = 0;
   for (std::uint64_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);
   const bool is_negative = length > 0 && (first[length - 1] & 0x80) != 0;
@@ -371,7 +413,7 @@ bool Machine::make_object(bool is_new_object) {
   if (!nest(first, 2, depth)) return false;
   auto* made = arena_.allocate<Object>();
   if (made == nullptr) return fail_budget();
-  *made = Object{first[0], first[1], {},       false, is_new_object, position(opcode_at_),
+  *made = Object{first[0], first[1], {},        false, is_new_object, position(opcode_at_),
                  depth,    {},       Sequence{}};
   stack_size_ -= 2;
   return push(make_cell(object, made));
@@ -478,12 +520,15 @@ bool Machine::put(std::uint64_t id) {
   if (!top(1, first)) return false;
   // A pickler counts its memo from zero, and each entry costs it at least two bytes.
   if (id >= tree_.pickle().size())
-    return fail(ErrorCode::limit_exceeded, "memo id " + std::to_string(id) +
-                                               " is larger than the pickle itself");
+    return fail(ErrorCode::limit_exceeded,
+                "memo id " + std::to_string(id) + " is larger than the pickle itself");
   switch (memo_.put(static_cast<std::uint32_t>(id), *first)) {
-    case Memo::Outcome::ok: return true;
-    case Memo::Outcome::out_of_budget: return fail_budget();
-    case Memo::Outcome::overlaps_packed: break;
+    case Memo::Outcome::ok:
+      return true;
+    case Memo::Outcome::out_of_budget:
+      return fail_budget();
+    case Memo::Outcome::overlaps_packed:
+      break;
   }
   must_repack_ = true;
   return false;

@@ -25,7 +25,8 @@ class Machine {
   Machine(Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing);
 
   // Runs to STOP and sets the tree's root. An error is in error(); if must_repack() is true, a PUT
-  // went back to an id that a packed call holds, and the pickle has to be run again without packing.
+  // went back to an id that a packed call holds, and the pickle has to be run again without
+  // packing.
   bool run();
   bool must_repack() const noexcept { return must_repack_; }
   Error take_error() noexcept { return std::move(error_); }

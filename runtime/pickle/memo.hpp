@@ -1,8 +1,8 @@
 // What PUT remembers and GET finds: memo id -> cell.
 //
-// Two kinds of entry. An ordinary PUT stores its cell in a paged table. A packed call stores nothing:
-// the call itself knows which consecutive ids its pieces have, and a GET finds it by binary search.
-// That works as long as ids ascend, which every pickler's do; see Memo::put.
+// Two kinds of entry. An ordinary PUT stores its cell in a paged table. A packed call stores
+// nothing: the call itself knows which consecutive ids its pieces have, and a GET finds it by
+// binary search. That works as long as ids ascend, which every pickler's do; see Memo::put.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,8 @@ constexpr std::uint32_t max_dims = 16;
 // bounds, so it is only let loose where so much is left.
 constexpr std::ptrdiff_t run_bytes_max = 1024;
 
-// Reads operands of one run. `ok` is sticky; nothing is read behind the first mismatch that matters.
+// Reads operands of one run. `ok` is sticky; nothing is read behind the first mismatch that
+// matters.
 struct Scanner {
   const Byte* at;
   std::uint32_t next_id;  // the id the next PUT must have
@@ -124,7 +125,8 @@ struct Scanner {
   }
 
   static bool is_integer(Byte opcode) noexcept {
-    return opcode == op_BININT1 || opcode == op_BININT2 || opcode == op_BININT || opcode == op_LONG1;
+    return opcode == op_BININT1 || opcode == op_BININT2 || opcode == op_BININT ||
+           opcode == op_LONG1;
   }
 };
 
@@ -132,8 +134,9 @@ struct Scanner {
 // which no run begins.
 std::uint64_t prefix_of(const PackedHeader::Ids& ids) noexcept {
   if (ids.callable > 255 || ids.tag > 255 || ids.type > 255) return 0;
-  const Byte bytes[8] = {op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
-                         op_BINGET, static_cast<Byte>(ids.tag),      op_BINGET, static_cast<Byte>(ids.type)};
+  const Byte bytes[8] = {
+      op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
+      op_BINGET, static_cast<Byte>(ids.tag),      op_BINGET, static_cast<Byte>(ids.type)};
   return Scanner::load<std::uint64_t>(bytes);
 }
 

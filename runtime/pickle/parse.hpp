@@ -5,7 +5,8 @@
 // NEWOBJ, BUILD and persistent ids become nodes; nothing is looked up, imported or called. Opcodes
 // that only make sense by running code (INST, OBJ, EXT*, ...) are refused by name.
 //
-// Linear in the size of the pickle, in time and in memory (ParseLimits::budget_bytes); no recursion.
+// Linear in the size of the pickle, in time and in memory (ParseLimits::budget_bytes); no
+// recursion.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ struct ParseLimits {
 // it) and starts at `file_offset` of the file, for error messages. Below 4 GiB. What lies behind
 // STOP is ignored. `memory` must outlive the tree.
 //
-// Fails with corrupt (stream ends early, stack underflow, unknown memo id), unsafe_pickle (an opcode
-// or a target that only code could answer), unsupported (protocol), limit_exceeded.
+// Fails with corrupt (stream ends early, stack underflow, unknown memo id), unsafe_pickle (an
+// opcode or a target that only code could answer), unsupported (protocol), limit_exceeded.
 Result<std::unique_ptr<Tree>> parse(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
                                     std::uint64_t file_offset, const ParseLimits& limits,
                                     std::pmr::memory_resource& memory);

@@ -32,23 +32,35 @@ Cell key_cell(const PackedCall& call) noexcept {
 
 Cell argument(const PackedCall& call, std::size_t index) noexcept {
   switch (index) {
-    case 0: return part_cell(persistent_id, call, packed_storage);
-    case 1: return make_integer(call.storage_offset);
-    case 2: return sizes_cell(call);
-    case 3: return strides_cell(call);
-    case 4: return make_cell(boolean, std::uint64_t{call.requires_grad});
-    case 5: return part_cell(object, call, packed_hooks);
-    default: return call.header->extra;
+    case 0:
+      return part_cell(persistent_id, call, packed_storage);
+    case 1:
+      return make_integer(call.storage_offset);
+    case 2:
+      return sizes_cell(call);
+    case 3:
+      return strides_cell(call);
+    case 4:
+      return make_cell(boolean, std::uint64_t{call.requires_grad});
+    case 5:
+      return part_cell(object, call, packed_hooks);
+    default:
+      return call.header->extra;
   }
 }
 
 Cell id_field(const PackedCall& call, std::size_t index) noexcept {
   switch (index) {
-    case 0: return call.header->tag;
-    case 1: return call.header->type;
-    case 2: return key_cell(call);
-    case 3: return call.header->location;
-    default: return make_integer(call.numel);
+    case 0:
+      return call.header->tag;
+    case 1:
+      return call.header->type;
+    case 2:
+      return key_cell(call);
+    case 3:
+      return call.header->location;
+    default:
+      return make_integer(call.numel);
   }
 }
 
@@ -65,10 +77,14 @@ Cell packed_id_cell(const PackedCall& call) noexcept {
 Cell packed_element(const Cell& tuple_cell, std::size_t index) noexcept {
   const PackedCall& call = *target_of<const PackedCall>(tuple_cell);
   switch (tuple_cell.part) {
-    case packed_arguments: return argument(call, index);
-    case packed_id: return id_field(call, index);
-    case packed_sizes: return make_integer(call.sizes()[index]);
-    default: return make_integer(call.strides()[index]);
+    case packed_arguments:
+      return argument(call, index);
+    case packed_id:
+      return id_field(call, index);
+    case packed_sizes:
+      return make_integer(call.sizes()[index]);
+    default:
+      return make_integer(call.strides()[index]);
   }
 }
 

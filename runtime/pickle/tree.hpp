@@ -13,10 +13,10 @@
 //   object                   payload -> Object
 //   persistent_id            payload -> Cell
 //
-// Cell::depth is the nesting below and including a tuple or persistent id; the others know their own.
-// A cell with part != whole_value is a piece of a PackedCall, which payload points to instead: see
-// there. Every cell is reachable from the root or garbage; the arena frees all of them at once, so
-// nothing recurses, however deep a file nests.
+// Cell::depth is the nesting below and including a tuple or persistent id; the others know their
+// own. A cell with part != whole_value is a piece of a PackedCall, which payload points to instead:
+// see there. Every cell is reachable from the root or garbage; the arena frees all of them at once,
+// so nothing recurses, however deep a file nests.
 #pragma once
 
 #include <cstddef>
@@ -76,9 +76,9 @@ struct Global {
 struct Object {
   Cell callable;
   Cell arguments;
-  Cell state;           // kind none and has_state false until BUILD
+  Cell state;  // kind none and has_state false until BUILD
   bool has_state;
-  bool is_new_object;   // NEWOBJ
+  bool is_new_object;  // NEWOBJ
   std::uint32_t position;
   std::uint32_t depth;  // as in Sequence
   Sequence elements;    // APPENDS
@@ -94,12 +94,12 @@ struct PackedHeader {
     bool operator==(const Ids&) const noexcept = default;
   } ids;
   std::uint64_t prefix;  // the first eight bytes of the run, or 0 if they vary
-  Cell callable;        // a global: the rebuild function
-  Cell tag;             // "storage"
-  Cell type;            // a global: the storage type
-  Cell location;        // a string
-  Cell hooks_callable;  // a global: OrderedDict
-  Cell extra;           // v3's dtype; only if ids.extra != no_id
+  Cell callable;         // a global: the rebuild function
+  Cell tag;              // "storage"
+  Cell type;             // a global: the storage type
+  Cell location;         // a string
+  Cell hooks_callable;   // a global: OrderedDict
+  Cell extra;            // v3's dtype; only if ids.extra != no_id
 };
 
 // One call in the form that nearly every tensor of a checkpoint has,
@@ -112,7 +112,7 @@ struct PackedHeader {
 // mean is the torch layer's business.
 struct PackedCall {
   const PackedHeader* header;
-  const std::int64_t* dims;     // sizes, then strides
+  const std::int64_t* dims;  // sizes, then strides
   std::int64_t numel;
   std::int64_t storage_offset;
   std::uint32_t memo_base;      // first memo id of the run
@@ -123,8 +123,8 @@ struct PackedCall {
   std::uint16_t key_length;
   std::uint8_t size_count;
   std::uint8_t stride_count;
-  bool has_name;                // the run began with a memoized string (a dict key)
-  bool has_key_put;             // the key was written here, not fetched from the memo
+  bool has_name;     // the run began with a memoized string (a dict key)
+  bool has_key_put;  // the key was written here, not fetched from the memo
   bool requires_grad;
 
   std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
@@ -187,7 +187,9 @@ Cell make_cell(Value::Kind kind, const T* target, std::uint32_t count = 0,
 inline Cell make_integer(std::int64_t value) noexcept {
   return make_cell(Value::Kind::integer, static_cast<std::uint64_t>(value));
 }
-inline Value::Kind kind_of(const Cell& cell) noexcept { return static_cast<Value::Kind>(cell.kind); }
+inline Value::Kind kind_of(const Cell& cell) noexcept {
+  return static_cast<Value::Kind>(cell.kind);
+}
 template <class T>
 T* target_of(const Cell& cell) noexcept {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(cell.payload));

@@ -198,20 +198,34 @@ Value::ItemIterator& Value::ItemIterator::operator++() noexcept {
 
 std::string_view to_string(Value::Kind kind) noexcept {
   switch (kind) {
-    case none: return "none";
-    case boolean: return "boolean";
-    case integer: return "integer";
-    case big_integer: return "big_integer";
-    case real: return "real";
-    case string: return "string";
-    case Value::Kind::bytes: return "bytes";
-    case tuple: return "tuple";
-    case list: return "list";
-    case dict: return "dict";
-    case set: return "set";
-    case global: return "global";
-    case object: return "object";
-    case persistent_id: return "persistent_id";
+    case none:
+      return "none";
+    case boolean:
+      return "boolean";
+    case integer:
+      return "integer";
+    case big_integer:
+      return "big_integer";
+    case real:
+      return "real";
+    case string:
+      return "string";
+    case Value::Kind::bytes:
+      return "bytes";
+    case tuple:
+      return "tuple";
+    case list:
+      return "list";
+    case dict:
+      return "dict";
+    case set:
+      return "set";
+    case global:
+      return "global";
+    case object:
+      return "object";
+    case persistent_id:
+      return "persistent_id";
   }
   return "unknown";
 }

@@ -1,7 +1,6 @@
 #include "runtime/torch/archive_records.hpp"
 
 #include <algorithm>
-#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <string_view>
@@ -75,7 +74,8 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& wi
   records.byte_order_assumed = !record->has_value();
   if (records.byte_order_assumed) {
     constexpr bool native_is_big = std::endian::native == std::endian::big;
-    records.big_endian = missing == ByteOrder::big || (missing == ByteOrder::native && native_is_big);
+    records.big_endian =
+        missing == ByteOrder::big || (missing == ByteOrder::native && native_is_big);
     return {};
   }
   records.big_endian = (*record)->text == "big";
@@ -94,18 +94,19 @@ constexpr std::uint64_t max_header_bytes = 30 + 65535 + 65535;
 
 Result<void> check_is_checkpoint(const zip::Directory& directory) {
   if (directory.find("constants.pkl") != nullptr)
-    return failure(ErrorCode::unsupported,
-                   "is a TorchScript archive (torch.jit.save), which is not supported yet; save the "
-                   "state_dict with torch.save");
+    return failure(
+        ErrorCode::unsupported,
+        "is a TorchScript archive (torch.jit.save), which is not supported yet; save the "
+        "state_dict with torch.save");
   if (directory.find(pickle_record) != nullptr) return {};
   std::string found = std::to_string(directory.records().size()) + " records";
   if (!directory.records().empty()) {
     const zip::Record& first = directory.records().front();
     found += ", the first is " + bytes::quote({first.name, first.name_length}, 80);
   }
-  return failure(ErrorCode::not_a_checkpoint,
-                 "is a zip archive without the record data.pkl, so not a torch checkpoint (" +
-                     found + ")");
+  return failure(
+      ErrorCode::not_a_checkpoint,
+      "is a zip archive without the record data.pkl, so not a torch checkpoint (" + found + ")");
 }
 
 std::optional<Head> head_of(const zip::Directory& directory) {
@@ -123,9 +124,9 @@ std::optional<Head> head_of(const zip::Directory& directory) {
   constexpr std::uint64_t slack = 16384;
   const std::uint64_t distance = first_storage->header_offset - pickle->header_offset;
   if (distance > pickle->stored_size + slack + max_header_bytes) return std::nullopt;
-  const std::uint64_t header = std::min<std::uint64_t>(
-      first_storage->name_length + std::uint64_t{512},
-      directory.offset() - first_storage->header_offset);
+  const std::uint64_t header =
+      std::min<std::uint64_t>(first_storage->name_length + std::uint64_t{512},
+                              directory.offset() - first_storage->header_offset);
   return Head{pickle->header_offset, distance + header};
 }
 
@@ -148,8 +149,7 @@ Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windo
 }
 
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
-                                            bytes::Windows& windows,
-                                            ByteOrder missing_byte_order) {
+                                            bytes::Windows& windows, ByteOrder missing_byte_order) {
   ArchiveRecords records{};
   const Result<std::uint64_t> version = read_version(directory, windows);
   if (!version) return tl::unexpected<Error>(version.error());

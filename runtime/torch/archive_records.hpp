@@ -24,8 +24,8 @@ struct ArchiveRecords {
   bool byte_order_assumed;
 };
 
-// Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt if
-// it is missing or not a number.
+// Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt
+// if it is missing or not a number.
 Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows);
 
 // Fails with corrupt for a record that says something that no writer writes.

@@ -68,9 +68,9 @@ class CatalogMaker {
     const TensorTable& table = input.table;
     std::uint64_t locations = 0;
     for (std::string_view location : table.locations) locations += location.size();
-    return {table.tensors.size(), input.extents.size(),   table.dim_count,
-            table.path_parts,     table.locations.size(),
-            table.name_bytes + table.storages.key_bytes() + locations};
+    return {table.tensors.size(),   input.extents.size(),
+            table.dim_count,        table.path_parts,
+            table.locations.size(), table.name_bytes + table.storages.key_bytes() + locations};
   }
 
   void add_storages() {
@@ -165,8 +165,8 @@ class CatalogMaker {
     return &known;
   }
 
-  // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors share
-  // it, so it is kept.
+  // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors
+  // share it, so it is kept.
   void enter(std::uint32_t path) {
     prefix_path_ = path;
     prefix_.clear();
@@ -224,8 +224,9 @@ Result<catalog::Catalog> make_catalog(const CatalogInput& input,
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max();
   if (input.table.dim_count > max || input.table.path_parts > max ||
       input.table.name_bytes + input.table.storages.key_bytes() > max / 2)
-    return failure(ErrorCode::limit_exceeded, "the names and shapes of the tensors need more than "
-                                              "the 4 GiB that a catalog can address");
+    return failure(ErrorCode::limit_exceeded,
+                   "the names and shapes of the tensors need more than "
+                   "the 4 GiB that a catalog can address");
   return CatalogMaker(input, memory).make();
 }
 

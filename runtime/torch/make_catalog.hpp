@@ -23,7 +23,6 @@ struct CatalogInput {
 // Proves for every tensor that offset + sum((size - 1) * stride) stays inside its storage. Fails
 // with corrupt, naming the tensor, if it does not. Throws std::bad_alloc; `memory` must outlive the
 // catalog.
-Result<catalog::Catalog> make_catalog(const CatalogInput& input,
-                                      std::pmr::memory_resource& memory);
+Result<catalog::Catalog> make_catalog(const CatalogInput& input, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::torch

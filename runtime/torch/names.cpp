@@ -55,18 +55,63 @@ bool begins_with_module(std::string_view module, std::string_view package) noexc
 }
 
 // Whole packages that give access to the machine.
-constexpr std::array dangerous_packages = {
-    "os"sv,         "posix"sv,     "nt"sv,         "sys"sv,       "subprocess"sv, "commands"sv,
-    "runpy"sv,      "pty"sv,       "socket"sv,     "ctypes"sv,    "importlib"sv,  "shutil"sv,
-    "pip"sv,        "webbrowser"sv, "platform"sv,  "code"sv,      "codeop"sv,     "pdb"sv,
-    "bdb"sv,        "timeit"sv,    "cProfile"sv,   "profile"sv,   "trace"sv,      "threading"sv,
-    "multiprocessing"sv, "asyncio"sv, "signal"sv,  "http"sv,      "urllib"sv,     "urllib2"sv,
-    "requests"sv,   "httplib"sv,   "ftplib"sv,     "smtplib"sv,   "ssl"sv,        "pickle"sv,
-    "_pickle"sv,    "dill"sv,      "cloudpickle"sv, "marshal"sv,  "types"sv,      "inspect"sv,
-    "idlelib"sv,    "lib2to3"sv,   "doctest"sv,    "pydoc"sv,     "venv"sv,       "ensurepip"sv,
-    "torch.hub"sv,  "torch.jit"sv, "torch.utils.bottleneck"sv, "torch.utils.collect_env"sv,
-    "torch.utils.cpp_extension"sv, "torch._inductor"sv, "torch._dynamo.guards"sv,
-    "torch.fx.experimental.symbolic_shapes"sv, "torch.distributed.rpc"sv};
+constexpr std::array dangerous_packages = {"os"sv,
+                                           "posix"sv,
+                                           "nt"sv,
+                                           "sys"sv,
+                                           "subprocess"sv,
+                                           "commands"sv,
+                                           "runpy"sv,
+                                           "pty"sv,
+                                           "socket"sv,
+                                           "ctypes"sv,
+                                           "importlib"sv,
+                                           "shutil"sv,
+                                           "pip"sv,
+                                           "webbrowser"sv,
+                                           "platform"sv,
+                                           "code"sv,
+                                           "codeop"sv,
+                                           "pdb"sv,
+                                           "bdb"sv,
+                                           "timeit"sv,
+                                           "cProfile"sv,
+                                           "profile"sv,
+                                           "trace"sv,
+                                           "threading"sv,
+                                           "multiprocessing"sv,
+                                           "asyncio"sv,
+                                           "signal"sv,
+                                           "http"sv,
+                                           "urllib"sv,
+                                           "urllib2"sv,
+                                           "requests"sv,
+                                           "httplib"sv,
+                                           "ftplib"sv,
+                                           "smtplib"sv,
+                                           "ssl"sv,
+                                           "pickle"sv,
+                                           "_pickle"sv,
+                                           "dill"sv,
+                                           "cloudpickle"sv,
+                                           "marshal"sv,
+                                           "types"sv,
+                                           "inspect"sv,
+                                           "idlelib"sv,
+                                           "lib2to3"sv,
+                                           "doctest"sv,
+                                           "pydoc"sv,
+                                           "venv"sv,
+                                           "ensurepip"sv,
+                                           "torch.hub"sv,
+                                           "torch.jit"sv,
+                                           "torch.utils.bottleneck"sv,
+                                           "torch.utils.collect_env"sv,
+                                           "torch.utils.cpp_extension"sv,
+                                           "torch._inductor"sv,
+                                           "torch._dynamo.guards"sv,
+                                           "torch.fx.experimental.symbolic_shapes"sv,
+                                           "torch.distributed.rpc"sv};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> dangerous_torch = {{
     {"torch", "load"},
@@ -77,9 +122,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> dangerous
 }};
 
 constexpr std::array dangerous_builtins = {
-    "eval"sv,    "exec"sv,    "compile"sv, "getattr"sv, "setattr"sv, "delattr"sv, "globals"sv,
-    "locals"sv,  "vars"sv,    "open"sv,    "input"sv,   "breakpoint"sv, "__import__"sv,
-    "execfile"sv, "apply"sv,  "file"sv,    "raw_input"sv, "reload"sv, "map"sv, "filter"sv};
+    "eval"sv,   "exec"sv, "compile"sv,   "getattr"sv, "setattr"sv,    "delattr"sv,    "globals"sv,
+    "locals"sv, "vars"sv, "open"sv,      "input"sv,   "breakpoint"sv, "__import__"sv, "execfile"sv,
+    "apply"sv,  "file"sv, "raw_input"sv, "reload"sv,  "map"sv,        "filter"sv};
 
 constexpr std::array dangerous_operators = {"attrgetter"sv, "methodcaller"sv, "itemgetter"sv};
 
@@ -91,15 +136,13 @@ bool holds(const std::array<std::string_view, N>& list, std::string_view name) n
 }  // namespace
 
 Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept {
-  if (module == "torch._utils")
-    return lookup(rebuild_functions, name).value_or(Rebuild::none);
+  if (module == "torch._utils") return lookup(rebuild_functions, name).value_or(Rebuild::none);
   if (module == "torch._tensor" && name == "_rebuild_from_type_v2") return Rebuild::from_type_v2;
   return Rebuild::none;
 }
 
 std::optional<StorageType> storage_type(std::string_view module, std::string_view name) noexcept {
-  if (module == "torch.storage" && name == "UntypedStorage")
-    return StorageType{DType::uint8, true};
+  if (module == "torch.storage" && name == "UntypedStorage") return StorageType{DType::uint8, true};
   if (module != "torch" && module != "torch.cuda") return std::nullopt;
   const std::optional<DType> dtype = lookup(storage_types, name);
   if (!dtype) return std::nullopt;

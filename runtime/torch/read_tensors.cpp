@@ -131,8 +131,8 @@ class Reader {
  private:
   using Status = Result<void>;
 
-  // The walk. These answer false after setting error_, which is cheaper to return 100,000 times than
-  // a Result.
+  // The walk. These answer false after setting error_, which is cheaper to return 100,000 times
+  // than a Result.
   bool walk();
   bool visit(const Child& child, std::uint32_t path);
   bool visit_object(const Child& child, std::uint32_t path);
@@ -203,12 +203,12 @@ bool Reader::walk() {
 Result<void> Reader::refuse_dangerous_globals() const {
   for (const pickle::Global* global : tree_.globals())
     if (is_dangerous(global->module, global->name))
-      return failure(ErrorCode::unsafe_pickle,
-                     "the pickle names " +
-                         bytes::escape(std::string(global->module) + "." +
-                                       std::string(global->name)) +
-                         ", which no checkpoint needs; nothing was run",
-                     file_offset_ + global->position);
+      return failure(
+          ErrorCode::unsafe_pickle,
+          "the pickle names " +
+              bytes::escape(std::string(global->module) + "." + std::string(global->name)) +
+              ", which no checkpoint needs; nothing was run",
+          file_offset_ + global->position);
   return {};
 }
 
@@ -266,14 +266,14 @@ bool Reader::enter(const Child& child, std::uint32_t path) {
     for (const Frame& open : frames_)
       if (open.value().is_same_as(container)) return true;  // a cycle; its tensors are listed above
   if (frames_.size() > std::size_t{4} * limits_.depth)
-    return fail(ErrorCode::limit_exceeded, "the pickle nests deeper than " +
-                                               std::to_string(limits_.depth) + " containers");
+    return fail(ErrorCode::limit_exceeded,
+                "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers");
   frames_.emplace_back(container, child_path(child, path));
   return true;
 }
 
-// The state of an object is walked under the object's own path: a module's tensors are called by the
-// attributes that hold them.
+// The state of an object is walked under the object's own path: a module's tensors are called by
+// the attributes that hold them.
 std::uint32_t Reader::child_path(const Child& child, std::uint32_t parent) {
   if (parent == TensorSpec::is_root) return 0;
   if (!child.has_key) return parent;
@@ -296,10 +296,10 @@ Result<bool> Reader::unwrap(const Value& object, TensorCall& call) const {
     call.arguments = current.arguments();
     call.position = node->position;
     if (current.size() + current.item_count() != 0 || current.state())
-      return failure(ErrorCode::unsafe_pickle,
-                     "the pickle changes a tensor made by " + qualified(callable) +
-                         " after making it",
-                     file_offset_ + node->position);
+      return failure(
+          ErrorCode::unsafe_pickle,
+          "the pickle changes a tensor made by " + qualified(callable) + " after making it",
+          file_offset_ + node->position);
     const Result<bool> wrapped = unwrap_once(call);
     if (!wrapped) return wrapped;
     if (!*wrapped) return call.function != Rebuild::none;
@@ -311,7 +311,8 @@ Result<bool> Reader::unwrap(const Value& object, TensorCall& call) const {
   }
 }
 
-// True if arguments[0] is the tensor that this call wraps. Turns from_type_v2 into the call it names.
+// True if arguments[0] is the tensor that this call wraps. Turns from_type_v2 into the call it
+// names.
 Result<bool> Reader::unwrap_once(TensorCall& call) const {
   const std::size_t count = call.arguments.size();
   switch (call.function) {
@@ -354,9 +355,9 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
   const auto apply_wrappers = [&call](TensorSpec& spec) {
     if (call.is_parameter) spec.flags |= TensorSpec::parameter;
     if (!call.requires_grad) return;
-    spec.flags = static_cast<std::uint8_t>(
-        *call.requires_grad ? spec.flags | TensorSpec::requires_grad
-                            : spec.flags & ~TensorSpec::requires_grad);
+    spec.flags =
+        static_cast<std::uint8_t>(*call.requires_grad ? spec.flags | TensorSpec::requires_grad
+                                                      : spec.flags & ~TensorSpec::requires_grad);
   };
   if (call.packed != nullptr) {
     const Result<const HeaderMeaning*> meaning = meaning_of(*call.packed);
@@ -371,8 +372,8 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
   const std::size_t least = call.function == Rebuild::tensor ? 4 : 6;
   if (call.arguments.size() < least || call.arguments.size() > 8)
     return corrupt(call.position, "a tensor is rebuilt with " +
-                                      std::to_string(call.arguments.size()) + " arguments, expected " +
-                                      std::to_string(least) + " to 8");
+                                      std::to_string(call.arguments.size()) +
+                                      " arguments, expected " + std::to_string(least) + " to 8");
   TensorSpec spec{};
   spec.position = call.position;
   std::optional<StorageType> type;
@@ -390,8 +391,7 @@ Result<TensorSpec> Reader::decode(const TensorCall& call) {
   return spec;
 }
 
-bool Reader::decode_packed(const PackedCall& call, const HeaderMeaning& meaning,
-                           TensorSpec& spec) {
+bool Reader::decode_packed(const PackedCall& call, const HeaderMeaning& meaning, TensorSpec& spec) {
   if (call.size_count != call.stride_count || call.storage_offset < 0)
     return fail(ErrorCode::corrupt,
                 "a tensor has " + std::to_string(call.size_count) + " sizes, " +
@@ -535,8 +535,8 @@ Result<void> Reader::read_flags(const TensorCall& call, TensorSpec& spec) const 
     spec.dtype = *known;
   }
   if (arguments.size() < first + 2 || arguments.size() > metadata + 1)
-    return corrupt(call.position, "a tensor is rebuilt with " + std::to_string(arguments.size()) +
-                                      " arguments");
+    return corrupt(call.position,
+                   "a tensor is rebuilt with " + std::to_string(arguments.size()) + " arguments");
   if (!arguments[first].boolean())
     return corrupt(call.position, "a tensor's requires_grad is a " +
                                       std::string(to_string(arguments[first].kind())));
@@ -577,8 +577,8 @@ Result<std::uint16_t> Reader::location_number(std::string_view location) {
     if (table_.locations[i] == location) return static_cast<std::uint16_t>(i);
   constexpr std::size_t max_locations = 1024;
   if (table_.locations.size() == max_locations)
-    return failure(ErrorCode::limit_exceeded, "the pickle names more than " +
-                                                  std::to_string(max_locations) + " locations");
+    return failure(ErrorCode::limit_exceeded,
+                   "the pickle names more than " + std::to_string(max_locations) + " locations");
   table_.locations.push_back(location);
   return static_cast<std::uint16_t>(table_.locations.size() - 1);
 }
@@ -595,8 +595,8 @@ bool Reader::add(TensorSpec& spec, const Child& child, std::uint32_t path) {
   if (path != TensorSpec::is_root) {
     const PathNode& parent = table_.paths[path];
     const bool is_text = pickle::kind_of(spec.key) == Value::Kind::string;
-    table_.name_bytes += parent.prefix_bytes + (is_text ? spec.key.count
-                                                        : KeyText(tree_, spec.key).text().size());
+    table_.name_bytes +=
+        parent.prefix_bytes + (is_text ? spec.key.count : KeyText(tree_, spec.key).text().size());
     if (parent.depth > 0 || pickle::kind_of(spec.key) == Value::Kind::integer)
       table_.path_parts += parent.depth + 1;
   }
@@ -611,11 +611,16 @@ bool Reader::add(TensorSpec& spec, const Child& child, std::uint32_t path) {
 
 std::string_view kind_as_key(Value::Kind kind) noexcept {
   switch (kind) {
-    case Value::Kind::none: return "<none>";
-    case Value::Kind::boolean: return "<bool>";
-    case Value::Kind::real: return "<float>";
-    case Value::Kind::tuple: return "<tuple>";
-    default: return "<key>";
+    case Value::Kind::none:
+      return "<none>";
+    case Value::Kind::boolean:
+      return "<bool>";
+    case Value::Kind::real:
+      return "<float>";
+    case Value::Kind::tuple:
+      return "<tuple>";
+    default:
+      return "<key>";
   }
 }
 
@@ -627,8 +632,8 @@ void KeyText::spell(const Cell& key) noexcept {
     return;
   }
   const auto number = static_cast<std::int64_t>(key.payload);
-  length_ = static_cast<std::size_t>(
-      std::to_chars(digits_, digits_ + sizeof digits_, number).ptr - digits_);
+  length_ = static_cast<std::size_t>(std::to_chars(digits_, digits_ + sizeof digits_, number).ptr -
+                                     digits_);
 }
 
 Result<TensorTable> read_tensors(const Tree& tree, const ReadLimits& limits,

@@ -23,13 +23,13 @@ namespace weightmap::torch {
 struct TensorSpec {
   enum Flag : std::uint8_t { requires_grad = 1, parameter = 2, conjugate = 4, negative = 8 };
   static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
-  const std::int64_t* dims;      // sizes then strides, 2 * rank values
-  std::int64_t storage_offset;   // elements
-  std::uint32_t storage;         // number in the StorageTable
-  std::uint32_t path;            // of the container: index into TensorTable::paths, or is_root
-  pickle::Cell key;              // under which the container holds it; see KeyText
-  std::uint32_t position;        // of the call in the pickle
-  std::uint16_t location;        // index into TensorTable::locations
+  const std::int64_t* dims;                             // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;                          // elements
+  std::uint32_t storage;                                // number in the StorageTable
+  std::uint32_t path;      // of the container: index into TensorTable::paths, or is_root
+  pickle::Cell key;        // under which the container holds it; see KeyText
+  std::uint32_t position;  // of the call in the pickle
+  std::uint16_t location;  // index into TensorTable::locations
   DType dtype;
   std::uint8_t rank;
   std::uint8_t flags;
@@ -38,9 +38,9 @@ struct TensorSpec {
 // A container on the way to tensors. paths[0] is the root, which has no key.
 struct PathNode {
   std::uint32_t parent;
-  std::uint32_t depth;           // parts of the path up to and including this node
+  std::uint32_t depth;  // parts of the path up to and including this node
   pickle::Cell key;
-  std::uint64_t prefix_bytes;    // of the joined name with a dot behind it; 0 for the root
+  std::uint64_t prefix_bytes;  // of the joined name with a dot behind it; 0 for the root
 };
 
 struct TensorTable {

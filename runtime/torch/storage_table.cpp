@@ -40,8 +40,8 @@ std::uint32_t* StorageTable::slot_of(std::string_view key) {
 Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t numel,
                                            std::uint32_t element_size, std::uint64_t file_offset) {
   std::uint64_t nbytes;
-  if (numel < 0 || !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel),
-                                                      element_size, &nbytes))
+  if (numel < 0 ||
+      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), element_size, &nbytes))
     return failure(ErrorCode::corrupt,
                    "storage " + bytes::quote(key) + " has " + std::to_string(numel) +
                        " elements of " + std::to_string(element_size) + " bytes",
@@ -59,7 +59,8 @@ Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t nu
   if (known.nbytes == nbytes) return *slot;
   return failure(ErrorCode::corrupt,
                  "storage " + bytes::quote(key) + " has " + std::to_string(nbytes) +
-                     " bytes here and " + std::to_string(known.nbytes) + " bytes where it was first "
+                     " bytes here and " + std::to_string(known.nbytes) +
+                     " bytes where it was first "
                      "referred to",
                  file_offset);
 }

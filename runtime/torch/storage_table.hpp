@@ -29,8 +29,8 @@ class StorageTable {
 
   // The number of the storage `key` of `numel` elements of `element_size` bytes. Fails with corrupt
   // if the key is known with another size, or if the size does not fit 64 bits. `key` is borrowed.
-  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel,
-                               std::uint32_t element_size, std::uint64_t file_offset);
+  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, std::uint32_t element_size,
+                               std::uint64_t file_offset);
 
   // The same for the usual case, that `key` is the number of storages so far: what torch calls the
   // next storage it meets. nullopt in any other case; then intern() answers.
@@ -66,8 +66,10 @@ class StorageTable {
     void increment() noexcept {
       std::size_t at = capacity;
       while (at > first_ && digits_[at - 1] == '9') digits_[--at] = '0';
-      if (at == first_) digits_[--first_] = '1';
-      else ++digits_[at - 1];
+      if (at == first_)
+        digits_[--first_] = '1';
+      else
+        ++digits_[at - 1];
     }
 
    private:
