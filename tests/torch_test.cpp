@@ -513,6 +513,20 @@ TEST_CASE("gives up on sixty doublings in bounded time") {
   CHECK(refused("(" + lists + "t.").code == ErrorCode::limit_exceeded);
 }
 
+TEST_CASE("gives up when few bytes ask for very many tensors") {
+  // Four lists, each holding the one before it fifty times, around one tensor.
+  std::string lists = "](" + Tensor{}.text() + "eq" + std::string(1, '\0');
+  for (int i = 0; i < 4; ++i) {
+    const std::string inner = "h" + std::string(1, static_cast<char>(i));
+    lists += "](";
+    for (int copy = 0; copy < 50; ++copy) lists += inner;
+    lists += "eq" + std::string(1, static_cast<char>(i + 1));
+  }
+  const Error error = refused("(" + lists + "t.");
+  CHECK(error.code == ErrorCode::limit_exceeded);
+  CHECK(mentions(error, "more memory"));
+}
+
 TEST_CASE("refuses more tensors than the limit") {
   Limits limits;
   limits.tensors = 1;

@@ -36,10 +36,13 @@ struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
   std::uint64_t record_bytes = std::uint64_t{1} << 28;     // a deflated record, inflated
-  std::uint64_t base_memory = std::uint64_t{64} << 20;     // value tree: base + 6 x data.pkl bytes
-  std::uint32_t depth = 1000;                              // nesting of containers
-  std::uint32_t tensors = 1u << 24;                        // entries of the catalog
-  std::uint32_t rank = 64;                                 // dimensions of one tensor
+  // What the pickle may grow to: the value tree to this plus 5 x data.pkl, and the tables of
+  // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, whatever the
+  // file says.
+  std::uint64_t base_memory = std::uint64_t{24} << 20;
+  std::uint32_t depth = 1000;        // nesting of containers
+  std::uint32_t tensors = 1u << 24;  // entries of the catalog
+  std::uint32_t rank = 64;           // dimensions of one tensor
 };
 
 struct OpenOptions {

@@ -82,7 +82,7 @@ Result<void> Checkpoint::Opener::read_pickle() {
   pickle_offset_ = content->file_offset;
   const std::span<const std::byte> pickle = content->bytes;
   bytes::Buffer memory = std::move(*content).release(*windows_);
-  const pickle::ParseLimits limits{options_.limits.base_memory + 6 * pickle.size(),
+  const pickle::ParseLimits limits{options_.limits.base_memory + 5 * pickle.size(),
                                    options_.limits.depth};
   Result<std::unique_ptr<pickle::Tree>> tree =
       pickle::parse(std::move(memory), pickle, pickle_offset_, limits, state_.memory);

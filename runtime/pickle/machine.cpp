@@ -323,11 +323,18 @@ bool Machine::push_float() {
   return push(make_cell(real, bits));
 }
 
-bool Machine::push_container(Value::Kind kind) {
+Sequence* Machine::new_sequence() {
   auto* sequence = arena_.allocate<Sequence>();
-  if (sequence == nullptr) return fail_budget();
-  *sequence = Sequence{};
-  return push(make_cell(kind, sequence));
+  if (sequence != nullptr)
+    *sequence = Sequence{};
+  else
+    fail_budget();
+  return sequence;
+}
+
+bool Machine::push_container(Value::Kind kind) {
+  Sequence* sequence = new_sequence();
+  return sequence != nullptr && push(make_cell(kind, sequence));
 }
 
 bool Machine::nest(const Cell* children, std::uint32_t count, std::uint32_t& depth) {
@@ -368,10 +375,8 @@ bool Machine::frozenset() {
   Cell* first = nullptr;
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
-  auto* sequence = arena_.allocate<Sequence>();
-  if (sequence == nullptr) return fail_budget();
-  *sequence = Sequence{};
-  return extend(*sequence, first, count) && push(make_cell(set, sequence));
+  Sequence* sequence = new_sequence();
+  return sequence != nullptr && extend(*sequence, first, count) && push(make_cell(set, sequence));
 }
 
 bool Machine::global() {
@@ -413,8 +418,8 @@ bool Machine::make_object(bool is_new_object) {
   if (!nest(first, 2, depth)) return false;
   auto* made = arena_.allocate<Object>();
   if (made == nullptr) return fail_budget();
-  *made = Object{first[0], first[1], {},        false, is_new_object, position(opcode_at_),
-                 depth,    {},       Sequence{}};
+  *made = Object{first[0], first[1], {},     false, is_new_object, position(opcode_at_),
+                 depth,    nullptr,  nullptr};
   stack_size_ -= 2;
   return push(make_cell(object, made));
 }
@@ -463,7 +468,7 @@ bool Machine::set_top() {
   return true;
 }
 
-bool Machine::extend_to_mark(Value::Kind plain, Sequence Object::*of_object) {
+bool Machine::extend_to_mark(Value::Kind plain, Sequence* Object::*of_object) {
   Cell* first = nullptr;
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
@@ -476,15 +481,16 @@ bool Machine::extend_to_mark(Value::Kind plain, Sequence Object::*of_object) {
   return extend(stack_[stack_size_ - 1], plain, of_object, first, count);
 }
 
-bool Machine::extend(Cell& container, Value::Kind plain, Sequence Object::*of_object,
+bool Machine::extend(Cell& container, Value::Kind plain, Sequence* Object::*of_object,
                      const Cell* first, std::uint32_t count) {
   if (is_packed(container)) return false;
   if (kind_of(container) == plain) return extend(*target_of<Sequence>(container), first, count);
   if (kind_of(container) == object) {
     Object& changed = *target_of<Object>(container);
-    Sequence& sequence = changed.*of_object;
-    if (!extend(sequence, first, count)) return false;
-    changed.depth = std::max(changed.depth, sequence.depth);
+    Sequence*& sequence = changed.*of_object;
+    if (sequence == nullptr) sequence = new_sequence();
+    if (sequence == nullptr || !extend(*sequence, first, count)) return false;
+    changed.depth = std::max(changed.depth, sequence->depth);
     return true;
   }
   return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes a " +

@@ -79,10 +79,11 @@ class Machine {
   // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS: `first[0..count)` go into the cell below them.
   bool append_top();
   bool set_top();
-  bool extend_to_mark(Value::Kind plain, Sequence Object::*of_object);
-  bool extend(Cell& container, Value::Kind plain, Sequence Object::*of_object, const Cell* first,
+  bool extend_to_mark(Value::Kind plain, Sequence* Object::*of_object);
+  bool extend(Cell& container, Value::Kind plain, Sequence* Object::*of_object, const Cell* first,
               std::uint32_t count);
   bool extend(Sequence& sequence, const Cell* first, std::uint32_t count);
+  Sequence* new_sequence();  // nullptr (after fail) if the budget is spent
   // True (with must_repack_) if the cell is a piece of a packed call, which cannot be changed.
   bool is_packed(const Cell& cell);
 

@@ -50,7 +50,9 @@ struct Sequence {
 class CellCursor {
  public:
   CellCursor() = default;
-  explicit CellCursor(const Sequence& sequence) noexcept : chunk_(sequence.first) {}
+  // nullptr is an empty sequence.
+  explicit CellCursor(const Sequence* sequence) noexcept
+      : chunk_(sequence ? sequence->first : nullptr) {}
   // The next cell, or nullptr at the end.
   const Cell* next() noexcept {
     if (chunk_ == nullptr) return nullptr;
@@ -81,8 +83,8 @@ struct Object {
   bool is_new_object;  // NEWOBJ
   std::uint32_t position;
   std::uint32_t depth;  // as in Sequence
-  Sequence elements;    // APPENDS
-  Sequence items;       // SETITEMS
+  Sequence* elements;   // APPENDS; nullptr if there were none
+  Sequence* items;      // SETITEMS; likewise
 };
 
 // What the calls of one usual run have in common: everything that a pickler writes once and refers

@@ -31,14 +31,14 @@ const Sequence* elements_of(const Cell& cell) noexcept {
   const Value::Kind kind = pickle::kind_of(cell);
   if (kind == list || kind == set) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
-  return as_object ? &as_object->elements : nullptr;
+  return as_object ? as_object->elements : nullptr;
 }
 
 // The keys and values that SETITEMS added.
 const Sequence* items_of(const Cell& cell) noexcept {
   if (pickle::kind_of(cell) == dict) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
-  return as_object ? &as_object->items : nullptr;
+  return as_object ? as_object->items : nullptr;
 }
 
 const Cell& cell_at(const void* chunk, std::size_t at) noexcept {

@@ -49,10 +49,10 @@ class Frame {
         break;
       case Value::Kind::list:
       case Value::Kind::set:
-        elements_ = pickle::CellCursor(*pickle::target_of<const pickle::Sequence>(cell));
+        elements_ = pickle::CellCursor(pickle::target_of<const pickle::Sequence>(cell));
         break;
       case Value::Kind::dict:
-        items_ = pickle::CellCursor(*pickle::target_of<const pickle::Sequence>(cell));
+        items_ = pickle::CellCursor(pickle::target_of<const pickle::Sequence>(cell));
         break;
       default: {
         const auto& object = *pickle::target_of<const pickle::Object>(cell);
@@ -163,6 +163,13 @@ class Reader {
   Status read_flags(const TensorCall& call, TensorSpec& spec) const;
   bool check_dims(const TensorSpec& spec);
   Result<std::uint16_t> location_number(std::string_view location);
+  // What the tensors so far take here and will take in the catalog, with its index.
+  std::uint64_t table_bytes() const noexcept {
+    constexpr std::uint64_t each = sizeof(TensorSpec) + 56 + 4 * sizeof(std::uint64_t);
+    return table_.tensors.size() * each + table_.name_bytes +
+           (table_.dim_count - shared_dims_) * sizeof(std::int64_t) +
+           table_.path_parts * sizeof(std::uint32_t);
+  }
 
   [[gnu::cold]] tl::unexpected<Error> corrupt(std::uint32_t position, std::string message) const {
     return failure(ErrorCode::corrupt, std::move(message), file_offset_ + position);
@@ -178,6 +185,7 @@ class Reader {
   std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
   const HeaderMeaning* last_meaning_ = nullptr;
   const std::int64_t* last_dims_ = nullptr;  // whose values were checked
+  std::uint64_t shared_dims_ = 0;            // of dim_count, those that are stored once
   Error error_;
 };
 
@@ -560,7 +568,10 @@ Result<void> Reader::read_flags(const TensorCall& call, TensorSpec& spec) const 
 }
 
 bool Reader::check_dims(const TensorSpec& spec) {
-  if (spec.dims == last_dims_) return true;  // shared by the tensors of one shape
+  if (spec.dims == last_dims_) {  // shared by the tensors of one shape
+    shared_dims_ += std::uint64_t{2} * spec.rank;
+    return true;
+  }
   for (std::size_t i = 0; i < std::size_t{2} * spec.rank; ++i)
     if (spec.dims[i] < 0)
       return fail(ErrorCode::corrupt,
@@ -600,11 +611,13 @@ bool Reader::add(TensorSpec& spec, const Child& child, std::uint32_t path) {
     if (parent.depth > 0 || pickle::kind_of(spec.key) == Value::Kind::integer)
       table_.path_parts += parent.depth + 1;
   }
-  if (table_.name_bytes > limits_.base_memory + 6 * tree_.pickle().size())
-    return fail(ErrorCode::limit_exceeded, "the names of the tensors are longer in all than " +
-                                               std::to_string(limits_.base_memory) +
-                                               " bytes and six times the pickle");
   table_.dim_count += std::uint64_t{2} * spec.rank;
+  // A shared container is listed each time it is reached, so few bytes could ask for many tensors.
+  if (table_bytes() > limits_.base_memory + 2 * tree_.pickle().size())
+    return fail(ErrorCode::limit_exceeded,
+                "the names and shapes of the tensors need more memory than " +
+                    std::to_string(limits_.base_memory) + " bytes and twice the pickle",
+                spec.position);
   table_.tensors.push_back(spec);
   return true;
 }
