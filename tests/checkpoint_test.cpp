@@ -358,31 +358,31 @@ TEST_CASE("gives an error or the right bytes for every flip of every byte") {
   summed.verify = Verify::crc;
   OpenOptions chained;
   chained.verify = Verify::chain;
-  for (const char* name : {"views.pt", "old_order.pt", "scalars_and_empty.pt"}) {
+  for (const char* name : {"views.pt", "old_order.pt"}) {
     const std::string good = contents(data / name);
     TemporaryFile copy(good);
     const std::string said = describe(opened(copy.path, chained), false);
     const std::string said_with_bytes = describe(opened(copy.path, summed), true);
     std::size_t opened_damaged = 0;
     for (std::size_t at = 0; at < good.size(); ++at) {
-      for (const int pattern : {1 << (at % 8), 0xFF}) {
-        std::string bad = good;
-        bad[at] = static_cast<char>(bad[at] ^ pattern);
-        copy.write(bad);
-        CAPTURE(name);
-        CAPTURE(at);
-        // With sums compared, nothing but the right bytes may come out.
-        if (const auto checkpoint = Checkpoint::open(copy.path, summed)) {
-          CHECK(describe(*checkpoint, true) == said_with_bytes);
-          ++opened_damaged;
-        }
-        // Without, the bytes of a storage are what the file holds, but in the right place.
-        if (const auto checkpoint = Checkpoint::open(copy.path, chained))
-          CHECK(describe(*checkpoint, false) == said);
+      // One bit, or all of them.
+      const int pattern = at % 2 == 0 ? 1 << (at / 2 % 8) : 0xFF;
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ pattern);
+      copy.write(bad);
+      CAPTURE(name);
+      CAPTURE(at);
+      // With sums compared, nothing but the right bytes may come out.
+      if (const auto checkpoint = Checkpoint::open(copy.path, summed)) {
+        CHECK(describe(*checkpoint, true) == said_with_bytes);
+        ++opened_damaged;
       }
+      // Without, the bytes of a storage are what the file holds, but in the right place.
+      if (const auto checkpoint = Checkpoint::open(copy.path, chained))
+        CHECK(describe(*checkpoint, false) == said);
     }
     CHECK(opened_damaged > 0);
-    CHECK(opened_damaged < 2 * good.size());
+    CHECK(opened_damaged < good.size());
   }
 }
 
