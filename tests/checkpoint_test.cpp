@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -130,7 +131,9 @@ TEST_CASE("says of every fixture what torch said when it wrote it") {
   const nlohmann::json manifest = nlohmann::json::parse(file);
   std::size_t tensors_compared = 0;
   std::size_t bytes_compared = 0;
-  for (const auto& [name, expected] : manifest["files"].items()) {
+  for (const auto& entry : manifest["files"].items()) {
+    const std::string& name = entry.key();  // no structured binding: CAPTURE is a lambda
+    const nlohmann::json& expected = entry.value();
     if (!expected.contains("tensors")) continue;
     CAPTURE(name);
     const Result<Checkpoint> checkpoint = Checkpoint::open(data / name);
@@ -433,4 +436,23 @@ TEST_CASE("is read by many threads at once") {
     });
   for (std::thread& thread : threads) thread.join();
   for (std::size_t count : found) CHECK(count == checkpoint.tensors().size() + 1);
+}
+
+TEST_CASE("lets its tensors be searched with the standard algorithms") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  const auto tensors = checkpoint.tensors();
+  CHECK(std::count_if(tensors.begin(), tensors.end(), [](const NamedTensor&) { return true; }) ==
+        static_cast<std::ptrdiff_t>(tensors.size()));
+  const auto items = checkpoint.root().items();
+  CHECK(std::any_of(items.begin(), items.end(),
+                    [](const auto& item) { return item.first.string() == "epoch"; }));
+}
+
+TEST_CASE("logs one line for an open, through the caller's function only") {
+  std::vector<std::string> lines;
+  OpenOptions options;
+  options.log = [&lines](std::string_view line) { lines.emplace_back(line); };
+  opened(data / "state_dict.pt", options);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("offsets calculated, 1 read of ") != std::string::npos);
 }

@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -179,12 +180,20 @@ class Checkpoint::TensorRange {
  public:
   class Iterator {
    public:
+    using iterator_category = std::input_iterator_tag;  // gives values, not references
     using value_type = NamedTensor;
     using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = NamedTensor;
     NamedTensor operator*() const noexcept { return owner_->tensor_at(index_); }
     Iterator& operator++() noexcept {
       ++index_;
       return *this;
+    }
+    Iterator operator++(int) noexcept {
+      const Iterator before = *this;
+      ++index_;
+      return before;
     }
     bool operator==(const Iterator& other) const noexcept { return index_ == other.index_; }
 

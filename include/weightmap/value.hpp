@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -119,10 +120,18 @@ WEIGHTMAP_API std::string_view to_string(Value::Kind kind) noexcept;
 
 class WEIGHTMAP_API Value::Iterator {
  public:
+  using iterator_category = std::input_iterator_tag;  // gives values, not references
   using value_type = Value;
   using difference_type = std::ptrdiff_t;
+  using pointer = void;
+  using reference = Value;
   Value operator*() const noexcept;
   Iterator& operator++() noexcept;
+  Iterator operator++(int) noexcept {
+    const Iterator before = *this;
+    ++*this;
+    return before;
+  }
   bool operator==(const Iterator& other) const noexcept { return left_ == other.left_; }
 
  private:
@@ -136,10 +145,18 @@ class WEIGHTMAP_API Value::Iterator {
 
 class WEIGHTMAP_API Value::ItemIterator {
  public:
+  using iterator_category = std::input_iterator_tag;  // gives values, not references
   using value_type = std::pair<Value, Value>;
   using difference_type = std::ptrdiff_t;
+  using pointer = void;
+  using reference = std::pair<Value, Value>;
   std::pair<Value, Value> operator*() const noexcept;
   ItemIterator& operator++() noexcept;
+  ItemIterator operator++(int) noexcept {
+    const ItemIterator before = *this;
+    ++*this;
+    return before;
+  }
   bool operator==(const ItemIterator& other) const noexcept { return left_ == other.left_; }
 
  private:

@@ -161,8 +161,9 @@ void Checkpoint::Opener::summarize() {
   options_.log(
       "opened: " + std::to_string(info.tensors) + " tensors in " + std::to_string(info.storages) +
       " storages, offsets " + std::string(to_string(state_.stats.strategy)) + ", " +
-      std::to_string(state_.stats.reads) + " reads of " + std::to_string(state_.stats.bytes_read) +
-      " bytes, " + std::to_string(state_.stats.total.count() / 1000) + " us");
+      std::to_string(state_.stats.reads) + (state_.stats.reads == 1 ? " read of " : " reads of ") +
+      std::to_string(state_.stats.bytes_read) + " bytes, " +
+      std::to_string(state_.stats.total.count() / 1000) + " us");
 }
 
 Result<void> Checkpoint::Opener::verify_crc() const {

@@ -80,7 +80,7 @@ bool looks_like_safetensors(std::string_view head, std::uint64_t file_bytes) noe
 }
 
 Error stranger(ErrorCode code, std::string sentence) {
-  return Error{code, std::move(sentence), code == other ? Error::no_offset : 0, {}};
+  return Error{code, std::move(sentence), Error::no_offset, {}};
 }
 
 }  // namespace

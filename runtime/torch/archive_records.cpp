@@ -99,7 +99,8 @@ Result<void> check_is_checkpoint(const zip::Directory& directory) {
         "is a TorchScript archive (torch.jit.save), which is not supported yet; save the "
         "state_dict with torch.save");
   if (directory.find(pickle_record) != nullptr) return {};
-  std::string found = std::to_string(directory.records().size()) + " records";
+  const std::size_t count = directory.records().size();
+  std::string found = std::to_string(count) + (count == 1 ? " record" : " records");
   if (!directory.records().empty()) {
     const zip::Record& first = directory.records().front();
     found += ", the first is " + bytes::quote({first.name, first.name_length}, 80);
