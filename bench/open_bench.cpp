@@ -6,17 +6,17 @@
 // the time goes when all memory is warm; what a fresh process pays is measured by open_once.
 #include <benchmark/benchmark.h>
 
-#include <cstdlib>
-#include <new>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/count_allocations.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {
-
-std::uint64_t allocations = 0;
 
 std::string directory;
 
@@ -58,24 +58,15 @@ void find(benchmark::State& state) {
     names.emplace_back(tensor.name);
   std::shuffle(names.begin(), names.end(), std::mt19937(1));
   std::size_t next = 0;
-  const std::uint64_t before = allocations;
+  const std::uint64_t before = allocation_count();
   for (auto _ : state) {
     benchmark::DoNotOptimize(checkpoint->find(names[next]));
     if (++next == names.size()) next = 0;
   }
-  state.counters["allocations"] = static_cast<double>(allocations - before);
+  state.counters["allocations"] = static_cast<double>(allocation_count() - before);
 }
 
 }  // namespace
-
-// Counts what find() allocates, which is nothing.
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 BENCHMARK(open)->Arg(10)->Arg(1000)->Arg(10000)->Arg(100000)->Unit(benchmark::kMicrosecond);
 BENCHMARK(find)->Arg(10)->Arg(1000)->Arg(10000)->Arg(100000);
