@@ -209,6 +209,21 @@ TEST_CASE("reads a checkpoint that is one tensor") {
   CHECK(made.path_length(made[0]) == 0);
 }
 
+TEST_CASE("reads a scalar of every storage type") {
+  // Dims of no elements have no address to tell shapes apart by.
+  for (const char* type : {"ByteStorage", "FloatStorage", "BoolStorage", "LongStorage"}) {
+    Tensor scalar;
+    scalar.storage_type = global("torch", type);
+    scalar.sizes = ")";
+    scalar.strides = ")";
+    scalar.numel = integer(1);
+    const Catalog made = catalog_of(named(scalar.text())).value();
+    CHECK(made[0].rank == 0);
+    CHECK(made[0].extent == element_size(made[0].dtype));
+    CHECK(made.tensor_bytes() == element_size(made[0].dtype));
+  }
+}
+
 TEST_CASE("looks into unknown objects, their arguments, items and state") {
   const Tensor tensor;
   const std::string text = global("my.code", "Net") + ")\x81" +

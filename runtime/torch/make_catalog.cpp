@@ -145,7 +145,8 @@ class CatalogMaker {
 
   // What the tensors with the same sizes, strides and dtype have in common.
   struct Shape {
-    const std::int64_t* from = nullptr;
+    bool is_known = false;
+    const std::int64_t* from = nullptr;  // where a scalar's dims may well lie
     DType dtype = DType::uint8;
     std::uint8_t rank = 0;
     std::uint32_t dims = 0;  // in the catalog
@@ -156,9 +157,10 @@ class CatalogMaker {
   // nullptr if the numbers do not fit 63 bits.
   const Shape* shape_of(const TensorSpec& spec) {
     Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(spec.dims) / 16 % shapes_.size()];
-    if (known.from == spec.dims && known.dtype == spec.dtype && known.rank == spec.rank)
+    if (known.is_known && known.from == spec.dims && known.dtype == spec.dtype &&
+        known.rank == spec.rank)
       return &known;
-    Shape shape{spec.dims, spec.dtype, spec.rank, 0, {}};
+    Shape shape{true, spec.dims, spec.dtype, spec.rank, 0, {}};
     if (!measure(spec, shape.size)) return nullptr;
     shape.dims = builder_.add_dims({spec.dims, std::size_t{2} * spec.rank});
     known = shape;
