@@ -456,3 +456,36 @@ TEST_CASE("logs one line for an open, through the caller's function only") {
   REQUIRE(lines.size() == 1);
   CHECK(lines[0].find("offsets calculated, 1 read of ") != std::string::npos);
 }
+
+TEST_CASE("opens a file that another tool compressed, as far as its tensors are not compressed") {
+  CHECK_FAILS(Checkpoint::open(data / "rezipped_deflated.pt"), ErrorCode::unsupported,
+              "is compressed, and a compressed storage cannot be mapped");
+  OpenOptions options;
+  options.limits.record_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "rezipped_deflated.pt", options), ErrorCode::limit_exceeded,
+              "data.pkl has");
+  CHECK(Checkpoint::open(data / "state_dict.pt", options).has_value());
+}
+
+TEST_CASE("reads the headers of a file that another tool zipped again") {
+  OpenOptions options;
+  options.verify = Verify::chain;
+  const Checkpoint checkpoint = opened(data / "rezipped_stored.pt", options);
+  CHECK(checkpoint.stats().strategy == OffsetStrategy::headers);
+  CHECK(checkpoint.stats().local_headers_read >= checkpoint.storage_count());
+}
+
+TEST_CASE("refuses what its limits do not allow, naming the limit") {
+  OpenOptions options;
+  options.limits.pickle_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "the limit is 100");
+  options = {};
+  options.limits.directory_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "the limit is 100");
+  options = {};
+  options.limits.tensors = 1;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "more than 1 tensors");
+}

@@ -35,7 +35,7 @@ enum class ByteOrder : std::uint8_t { little, big, native };
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
-  std::uint64_t record_bytes = std::uint64_t{1} << 28;     // a deflated record, inflated
+  std::uint64_t record_bytes = std::uint64_t{64} << 20;    // a deflated record, inflated
   // What the pickle may grow to: the value tree to this plus 5 x data.pkl, and the tables of
   // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, whatever the
   // file says.
