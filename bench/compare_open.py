@@ -1,10 +1,12 @@
 """Compares opening a checkpoint with torch.load(mmap=True), in fresh processes, side by side.
 
-    compare_open.py --build build/release --files DIR --torch-python PY [--rounds 7] [--write FILE]
+    compare_open.py --build build/release --files DIR --torch-python PY [--rounds 7]
+                    [--lookups JSON] [--write FILE] [--write-summary FILE]
 
 Every round runs each contender once on each file, so that whatever else the machine does meets all
-of them; medians over the rounds. Prints the tables as Markdown; --write puts them between the
-markers in FILE (docs/performance.md).
+of them; medians over the rounds. --lookups is what open_bench printed with
+--benchmark_format=json. Prints the tables as Markdown; --write puts them between the markers in
+FILE (docs/performance.md), --write-summary the first of them (README.md).
 """
 import argparse
 import datetime
@@ -115,6 +117,18 @@ def cold_lines(path, cold):
             f"{run['local_headers_read']} local header."]
 
 
+def lookup_table(path):
+    with open(path, encoding="utf-8") as file:
+        runs = json.load(file)["benchmarks"]
+    rows = ["| names | `find` of a random name, median | allocations |", "|---|---|---|"]
+    for run in runs:
+        if run["name"].startswith("find/") and run["aggregate_name"] == "median":
+            count = int(run["run_name"].split("/")[1])
+            rows.append(f"| {count:,} | {run['cpu_time']:.1f} {run['time_unit']} | "
+                        f"{run['allocations']:.0f} |")
+    return rows
+
+
 def machine_line(samples):
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
@@ -144,15 +158,21 @@ def main():
     parser.add_argument("--files", required=True)
     parser.add_argument("--torch-python", required=True)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--write", action="append", default=[])
+    parser.add_argument("--lookups")
+    parser.add_argument("--write")
+    parser.add_argument("--write-summary")
     arguments = parser.parse_args()
     samples = measure_opens(arguments)
     path, cold = measure_cold(arguments)
-    lines = [machine_line(samples), "", *open_table(samples), "", *stage_table(samples), "",
-             *cold_lines(path, cold)]
+    summary = [machine_line(samples), "", *open_table(samples)]
+    lines = [*summary, "", *stage_table(samples), "", *cold_lines(path, cold)]
+    if arguments.lookups:
+        lines += ["", *lookup_table(arguments.lookups)]
     print("\n".join(lines))
-    for target in arguments.write:
-        write_between_markers(target, lines)
+    if arguments.write:
+        write_between_markers(arguments.write, lines)
+    if arguments.write_summary:
+        write_between_markers(arguments.write_summary, summary)
 
 
 if __name__ == "__main__":
