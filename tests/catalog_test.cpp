@@ -33,7 +33,8 @@ Catalog catalog_of(const std::vector<std::string>& names) {
     entry.file_offset = i;
     entry.name = builder.add_text(names[i]);
     entry.path = {catalog::Path::is_name, 1};
-    builder.add_entry(entry, 4);
+    entry.nbytes = 4;
+    builder.add_entry(entry);
   }
   return std::move(builder).finish();
 }
@@ -87,7 +88,7 @@ TEST_CASE("takes a joined name apart into its path") {
   builder.add_path_part(3, false);
   builder.add_path_part(2, true);
   builder.add_path_part(2, false);
-  builder.add_entry(entry, 0);
+  builder.add_entry(entry);
   const Catalog made = std::move(builder).finish();
   std::string parts;
   made.visit_path(made[0], [&](const Catalog::PathText& part) {
@@ -105,7 +106,8 @@ TEST_CASE("says the largest value when the tensors' bytes do not fit 64 bits") {
   for (const char* name : {"a", "b"}) {
     Entry entry{};
     entry.name = builder.add_text(name);
-    builder.add_entry(entry, ~std::uint64_t{0} - 1);
+    entry.nbytes = ~std::uint64_t{0} - 1;
+    builder.add_entry(entry);
   }
   CHECK(std::move(builder).finish().tensor_bytes() == ~std::uint64_t{0});
 }

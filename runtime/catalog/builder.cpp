@@ -59,10 +59,10 @@ void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexce
   section<std::uint32_t>(at_.path_parts)[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
 }
 
-void CatalogBuilder::add_entry(const Entry& entry, std::uint64_t nbytes) noexcept {
+void CatalogBuilder::add_entry(const Entry& entry) noexcept {
   // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
   std::uint64_t& sum = header_.tensor_bytes;
-  if (!bytes::checked_add(sum, nbytes, &sum)) sum = ~std::uint64_t{0};
+  if (!bytes::checked_add(sum, entry.nbytes, &sum)) sum = ~std::uint64_t{0};
   if (entries_used_ - indexed_ == pending_max) index_oldest();
   const std::uint64_t hash = hash_name({strings_ + entry.name.offset, entry.name.length});
   __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);

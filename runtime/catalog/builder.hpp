@@ -49,9 +49,9 @@ class CatalogBuilder {
   // Adds one part to the path that is being written; path_position() is where the next one begins.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
-  // `nbytes` is elements x element size. Also puts the name into the index; a name that is there
-  // already makes the first entry of that name ambiguous.
-  void add_entry(const Entry& entry, std::uint64_t nbytes) noexcept;
+  // Also puts the name into the index; a name that is there already makes the first entry of that
+  // name ambiguous.
+  void add_entry(const Entry& entry) noexcept;
 
   Catalog finish() && noexcept;
 

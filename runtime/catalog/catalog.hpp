@@ -53,8 +53,10 @@ struct Entry {
   std::uint8_t rank;
   std::uint8_t flags;
   std::uint8_t unused[3];
+  std::uint64_t nbytes;  // elements x element size
 };
-static_assert(sizeof(Entry) == 56);
+// One cache line each, so that a lookup waits for one.
+static_assert(sizeof(Entry) == 64);
 
 struct StorageEntry {
   std::uint64_t payload_offset;  // absolute
@@ -79,8 +81,10 @@ struct Header {
   std::uint64_t locations;
   std::uint64_t slots;  // a power of two
   std::uint64_t string_bytes;
-  std::uint64_t tensor_bytes;  // sum of elements x element size over all entries, or 2^64 - 1
+  std::uint64_t tensor_bytes;  // sum of nbytes over all entries, or 2^64 - 1
+  std::uint64_t unused[5];
 };
+static_assert(sizeof(Header) == 128);
 
 // Where each section begins, from the counts in a header.
 struct Sections {

@@ -93,8 +93,9 @@ class CatalogMaker {
     entry.rank = spec.rank;
     entry.flags = flags_of(spec);
     entry.dims = shape->dims;
+    entry.nbytes = shape->size.nbytes;
     add_name(spec, entry);
-    builder_.add_entry(entry, shape->size.nbytes);
+    builder_.add_entry(entry);
     return true;
   }
 

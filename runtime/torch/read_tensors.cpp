@@ -165,7 +165,7 @@ class Reader {
   Result<std::uint16_t> location_number(std::string_view location);
   // What the tensors so far take here and will take in the catalog, with its index.
   std::uint64_t table_bytes() const noexcept {
-    constexpr std::uint64_t each = sizeof(TensorSpec) + 56 + 4 * sizeof(std::uint64_t);
+    constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
     return table_.tensors.size() * each + table_.name_bytes +
            (table_.dim_count - shared_dims_) * sizeof(std::int64_t) +
            table_.path_parts * sizeof(std::uint32_t);
