@@ -234,7 +234,7 @@ TEST_CASE_FIXTURE(ArchiveFixture, "bounds what a compressed record may inflate t
 }
 
 TEST_CASE_FIXTURE(ArchiveFixture, "refuses a size that the compressed bytes cannot reach") {
-  patch(builder.bytes(), builder.place(code).entry + 24, 200'000'000, 4);
+  patch(builder.bytes(), builder.place(code).entry + 24, 60'000'000, 4);
   CHECK_FAILS(open().read("code.py"), ErrorCode::corrupt, "10 compressed bytes cannot become");
 }
 
