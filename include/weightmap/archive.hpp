@@ -94,7 +94,7 @@ class WEIGHTMAP_API ArchiveReader {
   Result<std::optional<std::string>> serialization_id() const;
 
  private:
-  struct State;
+  struct WEIGHTMAP_LOCAL State;
   explicit ArchiveReader(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };

@@ -169,8 +169,8 @@ class WEIGHTMAP_API Checkpoint {
       const std::function<void(std::uint64_t, std::uint64_t)>& progress = {}) const;
 
  private:
-  struct State;
-  class Opener;
+  struct WEIGHTMAP_LOCAL State;
+  class WEIGHTMAP_LOCAL Opener;
   explicit Checkpoint(std::unique_ptr<State> state) noexcept;
   NamedTensor tensor_at(std::size_t index) const noexcept;
   std::unique_ptr<State> state_;

@@ -1,10 +1,13 @@
-// WEIGHTMAP_API marks what the shared library exports; everything else stays hidden.
+// WEIGHTMAP_API marks what the shared library exports; everything else stays hidden. Members of an
+// exported class that nobody outside needs are marked WEIGHTMAP_LOCAL.
 #pragma once
 
 #if defined(__GNUC__) || defined(__clang__)
 #define WEIGHTMAP_API __attribute__((visibility("default")))
+#define WEIGHTMAP_LOCAL __attribute__((visibility("hidden")))
 #else
 #define WEIGHTMAP_API
+#define WEIGHTMAP_LOCAL
 #endif
 
 // Tells clang that the result points into the object it was obtained from.
