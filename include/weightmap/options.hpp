@@ -37,8 +37,8 @@ struct Limits {
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
   std::uint64_t record_bytes = std::uint64_t{64} << 20;    // a deflated record, inflated
   // What the pickle may grow to: the value tree to this plus 5 x data.pkl, and the tables of
-  // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, whatever the
-  // file says.
+  // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, beside the
+  // directory.
   std::uint64_t base_memory = std::uint64_t{24} << 20;
   std::uint32_t depth = 1000;        // nesting of containers
   std::uint32_t tensors = 1u << 24;  // entries of the catalog
@@ -50,9 +50,10 @@ struct OpenOptions {
   std::optional<bool> writable;                 // WEIGHTMAP_WRITABLE=0|1; 0
   std::optional<Verify> verify;                 // WEIGHTMAP_VERIFY=chain|headers|crc; chain
   std::optional<ByteOrder> missing_byte_order;  // WEIGHTMAP_BYTEORDER=little|big|native; little
-  std::optional<bool> populate;    // WEIGHTMAP_POPULATE=0|1; 0: MAP_POPULATE, fault all pages now
+  std::optional<bool>
+      populate;  // WEIGHTMAP_POPULATE=0|1; 0: fault all pages in before open returns
   std::optional<bool> no_reserve;  // WEIGHTMAP_NORESERVE=0|1; 0: MAP_NORESERVE, no swap accounting
-  std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: MAP_LOCKED, needs RLIMIT_MEMLOCK
+  std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: mlock, which needs RLIMIT_MEMLOCK
   std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
   Limits limits;
   // Called once at the end of an open with one line of facts, and once if the file system refused
