@@ -22,6 +22,12 @@ struct FileIdentity {
   std::int64_t ctime_ns = 0;
 
   friend bool operator==(const FileIdentity&, const FileIdentity&) noexcept = default;
+  // Whether the content is the same. The change time is left out: renaming, linking and unlinking a
+  // file change it, and do not touch what it holds.
+  bool same_content(const FileIdentity& other) const noexcept {
+    return device == other.device && inode == other.inode && size == other.size &&
+           mtime_ns == other.mtime_ns;
+  }
 };
 
 class File final : public bytes::Source {

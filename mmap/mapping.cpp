@@ -53,8 +53,8 @@ tl::unexpected<Error> map_failure(const File& file, int error_number) {
 Result<void> check_unchanged(const File& file) {
   const Result<FileIdentity> now = file.current_identity();
   if (!now) return tl::unexpected<Error>(now.error());
-  if (*now == file.identity()) return {};
-  return failure(ErrorCode::io, "the file changed while it was opened: it had " +
+  if (now->same_content(file.identity())) return {};
+  return failure(ErrorCode::io, "the file changed since it was opened: it had " +
                                     std::to_string(file.size()) + " bytes and has now " +
                                     std::to_string(now->size) +
                                     ", or was written to; replace checkpoints by rename");

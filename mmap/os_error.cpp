@@ -8,7 +8,8 @@ Error os_error(const std::string& action, int error_number, std::uint64_t file_o
   return {ErrorCode::io,
           "cannot " + action + ": " + std::generic_category().message(error_number),
           file_offset,
-          {}};
+          {},
+          error_number};
 }
 
 }  // namespace weightmap::os

@@ -228,6 +228,78 @@ TEST_CASE("refuses an ambiguous name with both paths and finds each by its path"
   CHECK(flat->data() != nested->data());
 }
 
+TEST_CASE("gets a tensor by its path with everything that is known about it") {
+  const Checkpoint checkpoint = opened(data / "colliding_names.pt");
+  CHECK(checkpoint.get_path({"a", "b"})->view.data() == checkpoint.find_path({"a", "b"})->data());
+  CHECK(checkpoint.get_path({"a.b"})->name == "a.b");
+  CHECK_FAILS(checkpoint.get_path({"a", 0}), ErrorCode::invalid_argument,
+              "has no tensor at the path [\"a\", 0]");
+}
+
+TEST_CASE("knows which tensor a value of the tree is") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  const Value root = checkpoint.root();
+  const auto weight = checkpoint.tensor(*root.find("model")->find("0.weight"));
+  REQUIRE(weight.has_value());
+  CHECK(weight->name == "model.0.weight");
+  CHECK(!checkpoint.tensor(root).has_value());
+  CHECK(!checkpoint.tensor(*root.find("model")).has_value());
+  CHECK(!checkpoint.tensor(*root.find("epoch")).has_value());
+
+  const Checkpoint wrapped = opened(data / "parameters.pt");
+  std::size_t parameters = 0;
+  for (const auto& [key, value] : wrapped.root().items()) {
+    const auto tensor = wrapped.tensor(value);
+    if (!tensor) continue;
+    CHECK(tensor->name == *key.string());
+    parameters += tensor->is_parameter ? 1 : 0;
+  }
+  CHECK(parameters > 0);
+}
+
+TEST_CASE("lists storages that were saved without a tensor") {
+  const Checkpoint checkpoint = opened(data / "bare_storages.pt");
+  CHECK(checkpoint.tensors().size() == 1);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
+    sizes.push_back(checkpoint.storage(i).nbytes);
+  CHECK(sizes == std::vector<std::uint64_t>{8, 3, 16});
+}
+
+TEST_CASE("gives writable memory beside a read-only mapping, which writes do not reach") {
+  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const Checkpoint checkpoint = opened(file.path);
+  const auto memory = checkpoint.copy_on_write();
+  REQUIRE(memory.has_value());
+  CHECK(memory->data() != checkpoint.mapping().data());
+  CHECK(memory->size() == checkpoint.mapping().size());
+  CHECK(checkpoint.copy_on_write()->data() == memory->data());
+  const NamedTensor tensor = checkpoint.tensors()[0];
+  const std::byte before = *tensor.view.data();
+  (*memory)[tensor.file_offset] = ~before;
+  CHECK(*tensor.view.data() == before);
+  CHECK(contents(file.path) == contents(data / "tensor_root.pt"));
+
+  OpenOptions writable;
+  writable.sharing = Sharing::private_;
+  writable.writable = true;
+  const Checkpoint own = opened(file.path, writable);
+  CHECK(own.copy_on_write()->data() == own.mapping().data());
+}
+
+TEST_CASE("refuses writable memory of a file that was written to, not of one that was replaced") {
+  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const Checkpoint checkpoint = opened(file.path);
+  const Checkpoint other = opened(file.path);
+  fs::path moved = file.path;
+  moved += ".moved";
+  fs::rename(file.path, moved);  // changes the ctime, as replacing the file would
+  CHECK(checkpoint.copy_on_write().has_value());
+  fs::rename(moved, file.path);
+  fs::last_write_time(file.path, fs::last_write_time(file.path) + std::chrono::seconds(1));
+  CHECK_FAILS(other.copy_on_write(), ErrorCode::io, "the file changed since it was opened");
+}
+
 TEST_CASE("shows the whole value tree of a training checkpoint") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   const Value root = checkpoint.root();

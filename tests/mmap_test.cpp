@@ -120,6 +120,7 @@ TEST_CASE_FIXTURE(FileFixture, "the identity of a file stays, until it is writte
   CHECK(file.current_identity().value() == file.identity());
   folder.write("model.pt", "0123456789a");
   CHECK_FALSE(file.current_identity().value() == file.identity());
+  CHECK_FALSE(file.current_identity().value().same_content(file.identity()));
   folder.write("other.pt", "0123456789a");
   std::filesystem::rename(folder.path() / "other.pt", path);
   CHECK(open().identity().inode != file.identity().inode);
@@ -161,6 +162,7 @@ TEST_CASE_FIXTURE(FileFixture, "refuses an empty file") {
 TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be opened") {
   CHECK_FAILS(File::open(folder.path() / "missing.pt", false), ErrorCode::io,
               "cannot open the file: No such file or directory");
+  CHECK(File::open(folder.path() / "missing.pt", false).error().os_error == ENOENT);
   CHECK_FAILS(File::open(path / "below", false), ErrorCode::io, "Not a directory");
   CHECK_FAILS(File::open(folder.path() / std::string(300, 'n'), false), ErrorCode::io,
               "File name too long");
@@ -325,7 +327,7 @@ TEST_CASE_FIXTURE(FileFixture, "does not fall back for other reasons") {
 TEST_CASE_FIXTURE(FileFixture, "refuses a file that was written to between opening and mapping") {
   const File file = open();
   folder.write("model.pt", "abcdefghijk");
-  CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "the file changed while it was opened");
+  CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "the file changed since it was opened");
   CHECK(mappings(path) == 0);
 }
 

@@ -88,6 +88,37 @@ TEST_CASE("narrows without copying") {
   CHECK(list(tile.strides()) == std::vector<std::int64_t>{6, 1});
 }
 
+TEST_CASE("narrows by steps") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  const TensorView odd = view.narrow(1, 1, 3, 2).value();
+  CHECK(list(odd.strides()) == std::vector<std::int64_t>{6, 2});
+  CHECK(elements(odd) == std::vector{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23});
+  CHECK(elements(odd.narrow(0, 0, 2, 3).value()) == std::vector{1, 3, 5, 19, 21, 23});
+  CHECK(elements(view.narrow(0, 3, 1, std::numeric_limits<std::int64_t>::max()).value()) ==
+        std::vector{18, 19, 20, 21, 22, 23});
+  CHECK(view.narrow(1, 0, 4, 2).error().message ==
+        "4 elements from 0 by 2 leave dimension 1 of size 6");
+  CHECK(view.narrow(1, 0, 2, 0).error().message ==
+        "a slice goes forward, by a step of at least 1, not 0");
+}
+
+TEST_CASE("shows the stored bits of any type but the widest") {
+  const float one = 1;
+  const std::int64_t dims[] = {1, 1};
+  const auto view = [&](DType dtype, unsigned flags = 0) {
+    return TensorView(dtype, 1, dims, reinterpret_cast<const std::byte*>(&one), element_size(dtype),
+                      flags);
+  };
+  CHECK(view(DType::float32).bits()->as<std::uint32_t>()->front() == 0x3F800000);
+  CHECK(view(DType::bfloat16).bits()->dtype() == DType::uint16);
+  CHECK(view(DType::float8_e5m2).bits()->dtype() == DType::uint8);
+  CHECK(view(DType::complex64).bits()->dtype() == DType::uint64);
+  CHECK(!view(DType::complex64, TensorView::conjugate).bits()->is_conjugate());
+  CHECK(view(DType::float32, TensorView::foreign_order).bits()->is_foreign_byte_order());
+  CHECK(view(DType::complex128).bits().error().message == "complex128 is wider than any integer");
+}
+
 TEST_CASE("keeps a slice valid when the view it came from is gone") {
   Numbers numbers;
   const auto slice = [&] {

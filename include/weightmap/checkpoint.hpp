@@ -129,6 +129,14 @@ class WEIGHTMAP_API Checkpoint {
   }
   void find_path(std::span<const PathPart>) const&& = delete;
   void find_path(std::initializer_list<PathPart>) const&& = delete;
+  // The same as get() of a name: an error where there is no such tensor.
+  Result<NamedTensor> get_path(std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
+  Result<NamedTensor> get_path(
+      std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
+    return get_path(std::span<const PathPart>(path.begin(), path.size()));
+  }
+  void get_path(std::span<const PathPart>) const&& = delete;
+  void get_path(std::initializer_list<PathPart>) const&& = delete;
   // The path of tensors()[index].
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
   void path(std::size_t) const&& = delete;
@@ -136,6 +144,12 @@ class WEIGHTMAP_API Checkpoint {
   // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
   Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void root() const&& = delete;
+
+  // The tensor that this node of root() describes: a value of kind object that one of torch's
+  // rebuild functions would make a tensor or parameter of. The first of its names if it has many.
+  // nullopt for any other value. Precondition: the value is of this checkpoint.
+  std::optional<NamedTensor> tensor(const Value& value) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void tensor(const Value&) const&& = delete;
 
   std::size_t storage_count() const noexcept;
   // Precondition: index < storage_count().
@@ -154,6 +168,14 @@ class WEIGHTMAP_API Checkpoint {
   // it was opened writable; with Sharing::shared the writes reach the file.
   Result<std::span<std::byte>> writable_bytes(const TensorView& view) &;
   void writable_bytes(const TensorView&) && = delete;
+
+  // The whole file as memory that may be written to and belongs to this process: a write copies its
+  // page and reaches neither the file nor mapping(). What libraries want that know no read-only
+  // tensors. Reading costs no memory of its own. The checkpoint's mapping if that is private and
+  // writable; else a second one, made by the first call and kept until the Checkpoint is destroyed.
+  // Fails with io if the system refuses it, or if the file was written to since it was opened.
+  Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
+  void copy_on_write() const&& = delete;
 
   // Compares every storage offset with the record's local header. One small read a record.
   Result<void> verify_headers() const;

@@ -37,6 +37,8 @@ struct Error {
   std::uint64_t file_offset = no_offset;
   // The path as the caller gave it, escaped; empty where no file was involved.
   std::string file;
+  // The errno of the call that failed, where the operating system was the reason; else 0.
+  int os_error = 0;
 };
 
 // "model.pt: message (at byte 4096)": the line that the command line tool prints.

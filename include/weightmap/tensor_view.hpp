@@ -73,11 +73,17 @@ class WEIGHTMAP_API TensorView {
   template <class T>
   Result<std::span<const T>> as() const;
 
-  // Elements [start, start + length) along `dim`. Shares the bytes. Fails with invalid_argument if
-  // out of range, or if rank() > max_slice_rank.
-  Result<TensorView> narrow(std::size_t dim, std::int64_t start, std::int64_t length) const;
+  // `length` elements along `dim`: start, start + step, start + 2 * step ... Shares the bytes.
+  // Fails with invalid_argument if one of them is out of range, if step < 1, or if rank() >
+  // max_slice_rank.
+  Result<TensorView> narrow(std::size_t dim, std::int64_t start, std::int64_t length,
+                            std::int64_t step = 1) const;
   // Element `index` along `dim`, which disappears from the shape. Shares the bytes.
   Result<TensorView> select(std::size_t dim, std::int64_t index) const;
+
+  // The same elements as the unsigned integers of their size: the stored bits of any dtype. Shares
+  // the bytes. Fails with invalid_argument for complex128, since no integer has 16 bytes.
+  Result<TensorView> bits() const;
 
   // Writes all elements row-major and in this machine's byte order to `out`, which must be exactly
   // nbytes() long. The only way to read a file of foreign byte order.

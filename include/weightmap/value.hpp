@@ -105,6 +105,15 @@ class WEIGHTMAP_API Value {
            cell_.part == other.cell_.part && cell_.payload == other.cell_.payload;
   }
 
+  // A piece of a tensor's description that no other value refers to: a walk that remembers where it
+  // has been need not remember these.
+  bool is_private_part() const noexcept { return cell_.part > 1; }
+
+  // Equal for the same node; what a hash table of nodes needs beside is_same_as().
+  std::size_t hash() const noexcept {
+    return static_cast<std::size_t>(cell_.payload / 8 * 0x9E3779B97F4A7C15u ^ cell_.part);
+  }
+
   // For the library: runtime/pickle builds values, runtime/torch takes them apart.
   Value(const pickle::Tree* tree, pickle::Cell cell) noexcept : tree_(tree), cell_(cell) {}
   const pickle::Cell& cell() const noexcept { return cell_; }

@@ -120,17 +120,24 @@ void TensorView::advance(std::int64_t elements) noexcept {
   data_ = is_foreign_byte_order() ? nullptr : first_;
 }
 
-Result<TensorView> TensorView::narrow(std::size_t dim, std::int64_t start,
-                                      std::int64_t length) const {
+Result<TensorView> TensorView::narrow(std::size_t dim, std::int64_t start, std::int64_t length,
+                                      std::int64_t step) const {
   Result<TensorView> view = sliceable(dim);
   if (!view) return view;
   const std::int64_t size = shape()[dim];
-  if (start < 0 || length < 0 || start > size || length > size - start)
+  if (step < 1)
     return failure(ErrorCode::invalid_argument,
-                   "elements [" + std::to_string(start) + ", " + std::to_string(start) + " + " +
-                       std::to_string(length) + ") leave dimension " + number(dim) + " of size " +
-                       std::to_string(size));
+                   "a slice goes forward, by a step of at least 1, not " + std::to_string(step));
+  const bool fits = start >= 0 && length >= 0 && start <= size &&
+                    (length == 0 || (start < size && length - 1 <= (size - 1 - start) / step));
+  if (!fits)
+    return failure(ErrorCode::invalid_argument,
+                   std::to_string(length) + " elements from " + std::to_string(start) +
+                       (step == 1 ? "" : " by " + std::to_string(step)) + " leave dimension " +
+                       number(dim) + " of size " + std::to_string(size));
   view->own_dims_[dim] = length;
+  // With fewer than two elements the stride is never used, and times the step it could overflow.
+  if (length > 1) view->own_dims_[rank_ + dim] *= step;
   view->advance(length == 0 ? 0 : start * strides()[dim]);
   return view;
 }
@@ -149,6 +156,29 @@ Result<TensorView> TensorView::select(std::size_t dim, std::int64_t index) const
   std::copy(view->own_dims_ + dim + 1, end - 1, view->own_dims_ + dim);
   --view->rank_;
   view->advance(index * stride);
+  return view;
+}
+
+Result<TensorView> TensorView::bits() const {
+  TensorView view = *this;
+  switch (element_size(dtype_)) {
+    case 1:
+      view.dtype_ = DType::uint8;
+      break;
+    case 2:
+      view.dtype_ = DType::uint16;
+      break;
+    case 4:
+      view.dtype_ = DType::uint32;
+      break;
+    case 8:
+      view.dtype_ = DType::uint64;
+      break;
+    default:
+      return failure(ErrorCode::invalid_argument,
+                     std::string(to_string(dtype_)) + " is wider than any integer");
+  }
+  view.flags_ &= foreign_order;  // a lazy conjugate is not part of the stored bits
   return view;
 }
 

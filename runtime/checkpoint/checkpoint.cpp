@@ -1,5 +1,7 @@
 #include "weightmap/checkpoint.hpp"
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "runtime/bytes/checked.hpp"
@@ -97,7 +99,7 @@ std::string Checkpoint::State::describe_path(const Entry& entry) const {
   return text + "]";
 }
 
-std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) const& {
+std::uint32_t Checkpoint::State::find_path(std::span<const PathPart> path) const {
   std::string joined;
   for (const PathPart& part : path) {
     if (&part != path.data()) joined += '.';
@@ -106,15 +108,31 @@ std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) 
     else
       joined += part.key();
   }
-  const Catalog& catalog = state_->catalog;
   const std::uint32_t first = catalog.find(joined);
-  if (first == Catalog::none) return std::nullopt;
-  if (state_->has_path(catalog[first], path)) return state_->view(catalog[first]);
-  if ((catalog[first].flags & Entry::ambiguous) == 0) return std::nullopt;
-  for (std::size_t i = first + 1; i < catalog.size(); ++i)
-    if (catalog.name(catalog[i]) == joined && state_->has_path(catalog[i], path))
-      return state_->view(catalog[i]);
-  return std::nullopt;
+  if (first == Catalog::none || has_path(catalog[first], path)) return first;
+  if ((catalog[first].flags & Entry::ambiguous) == 0) return Catalog::none;
+  for (std::uint32_t i = first + 1; i < catalog.size(); ++i)
+    if (catalog.name(catalog[i]) == joined && has_path(catalog[i], path)) return i;
+  return Catalog::none;
+}
+
+std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) const& {
+  const std::uint32_t index = state_->find_path(path);
+  if (index == Catalog::none) return std::nullopt;
+  return state_->view(state_->catalog[index]);
+}
+
+Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
+  const std::uint32_t index = state_->find_path(path);
+  if (index != Catalog::none) return tensor_at(index);
+  std::string text;
+  for (const PathPart& part : path) {
+    text += text.empty() ? "" : ", ";
+    text += part.is_integer() ? std::to_string(part.integer()) : bytes::quote(part.key(), 80);
+  }
+  return tl::unexpected<Error>(Error{ErrorCode::invalid_argument,
+                                     "has no tensor at the path [" + text + "]", Error::no_offset,
+                                     state_->file_name});
 }
 
 std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
@@ -131,6 +149,17 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
 }
 
 Value Checkpoint::root() const& noexcept { return {state_->tree.get(), state_->tree->root()}; }
+
+std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
+  const std::optional<std::uint32_t> position = pickle::position_of(value.cell());
+  if (!position) return std::nullopt;
+  const auto& nodes = state_->nodes;
+  const auto node = std::lower_bound(
+      nodes.begin(), nodes.end(), *position,
+      [](const State::Node& at, std::uint32_t wanted) { return at.position < wanted; });
+  if (node == nodes.end() || node->position != *position) return std::nullopt;
+  return tensor_at(node->tensor);
+}
 
 std::size_t Checkpoint::storage_count() const noexcept { return state_->catalog.storages().size(); }
 
@@ -155,6 +184,26 @@ Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) 
   if (start < base || !bytes::contains(all.size(), start - base, part.size()))
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
   return all.subspan(start - base, part.size());
+}
+
+Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
+  State& state = *state_;
+  if (state.info.writable && state.info.sharing == Sharing::private_)
+    return state.mapping.writable_bytes();
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  if (state.copy_on_write.bytes().empty()) {
+    os::MapOptions how{};
+    how.sharing = Sharing::private_;
+    how.writable = true;
+    how.no_reserve = true;  // most of it is only ever read
+    Result<os::Mapping> made = os::Mapping::map(state.file, how);
+    if (!made) {
+      made.error().file = state.file_name;
+      return tl::unexpected<Error>(std::move(made.error()));
+    }
+    state.copy_on_write = std::move(*made);
+  }
+  return state.copy_on_write.writable_bytes();
 }
 
 Result<void> Checkpoint::verify_headers() const {

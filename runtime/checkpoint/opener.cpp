@@ -9,7 +9,6 @@
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/make_catalog.hpp"
-#include "runtime/torch/read_tensors.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 
@@ -119,7 +118,21 @@ Result<void> Checkpoint::Opener::place_tensors() {
       state_.memory);
   if (!made) return error_of(made);
   state_.catalog = std::move(*made);
+  keep_nodes(*table);
   return {};
+}
+
+void Checkpoint::Opener::keep_nodes(const torch::TensorTable& table) {
+  std::pmr::vector<State::Node>& nodes = state_.nodes;
+  nodes.reserve(table.tensors.size());
+  for (const torch::TensorSpec& spec : table.tensors)
+    nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});
+  const auto earlier = [](const State::Node& a, const State::Node& b) {
+    return a.position < b.position;
+  };
+  // They come in this order but where a container is reached again, or is filled late.
+  if (!std::is_sorted(nodes.begin(), nodes.end(), earlier))
+    std::stable_sort(nodes.begin(), nodes.end(), earlier);
 }
 
 // The catalog is made from the pages that the directory lay in.

@@ -6,6 +6,7 @@
 #include "runtime/bytes/windows.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/torch/archive_records.hpp"
+#include "runtime/torch/read_tensors.hpp"
 #include "runtime/zip/directory.hpp"
 
 namespace weightmap {
@@ -21,6 +22,7 @@ class Checkpoint::Opener {
   Result<void> read_archive();
   Result<void> read_pickle();
   Result<void> place_tensors();
+  void keep_nodes(const torch::TensorTable& table);
   void release_metadata();
   Result<void> map();
   Result<void> verify_crc() const;

@@ -1,9 +1,12 @@
 // What a Checkpoint holds.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "mmap/file.hpp"
 #include "mmap/huge_pages.hpp"
@@ -21,6 +24,14 @@ struct Checkpoint::State {
   std::unique_ptr<pickle::Tree> tree;
   catalog::Catalog catalog;
   os::Mapping mapping;
+  // The node of the pickle that each tensor is, in the order of `position`.
+  struct Node {
+    std::uint32_t position;
+    std::uint32_t tensor;
+  };
+  std::pmr::vector<Node> nodes{&memory};
+  std::mutex copy_on_write_mutex;
+  os::Mapping copy_on_write;  // on demand; under the mutex
   CheckpointInfo info;
   OpenStats stats;
   std::string file_name;  // the path, escaped, for errors made later
@@ -37,6 +48,7 @@ struct Checkpoint::State {
             first,       entry.extent, entry.flags & view_flags};
   }
   bool has_path(const catalog::Entry& entry, std::span<const PathPart> path) const noexcept;
+  std::uint32_t find_path(std::span<const PathPart> path) const;  // Catalog::none: there is none
   std::string describe_path(const catalog::Entry& entry) const;
 };
 

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -199,6 +200,14 @@ T* target_of(const Cell& cell) noexcept {
 // The packed call that the cell is, or nullptr.
 inline const PackedCall* packed_call(const Cell& cell) noexcept {
   return cell.part == packed_object ? target_of<const PackedCall>(cell) : nullptr;
+}
+
+// Where in the pickle the object of this cell is made: no two objects share a position. nullopt for
+// cells of other kinds, and for the hooks of a packed call.
+inline std::optional<std::uint32_t> position_of(const Cell& cell) noexcept {
+  if (const PackedCall* call = packed_call(cell)) return call->position;
+  if (kind_of(cell) != Value::Kind::object || cell.part != whole_value) return std::nullopt;
+  return target_of<const Object>(cell)->position;
 }
 
 // The tuples (arguments) and (tag, type, key, location, numel) of a packed call.

@@ -137,6 +137,7 @@ class Reader {
   bool visit(const Child& child, std::uint32_t path);
   bool visit_object(const Child& child, std::uint32_t path);
   bool visit_packed(const PackedCall& call, const Child& child, std::uint32_t path);
+  bool visit_storage(const Child& child);
   bool enter(const Child& child, std::uint32_t path);
   bool add(TensorSpec& spec, const Child& child, std::uint32_t path);
   std::uint32_t child_path(const Child& child, std::uint32_t parent);
@@ -233,9 +234,25 @@ bool Reader::visit(const Child& child, std::uint32_t path) {
     case Value::Kind::dict:
     case Value::Kind::set:
       return enter(child, path);
+    case Value::Kind::persistent_id:
+      return visit_storage(child);
     default:
       return true;
   }
+}
+
+// A storage that no tensor views: saved by itself, or the argument of a call that we do not know.
+bool Reader::visit_storage(const Child& child) {
+  const Value id = value(child.value).persistent_id();
+  if (id.kind() != Value::Kind::tuple || id.size() != 5 || id[0].string() != "storage" ||
+      !id[2].string() || !id[4].integer())
+    return true;
+  const std::optional<StorageType> type = storage_type(id[1].module(), id[1].name());
+  if (!type) return true;
+  const Result<std::uint32_t> number =
+      table_.storages.intern(*id[2].string(), *id[4].integer(),
+                             static_cast<std::uint32_t>(element_size(type->dtype)), file_offset_);
+  return number || fail(number.error());
 }
 
 bool Reader::visit_object(const Child& child, std::uint32_t path) {
@@ -248,6 +265,7 @@ bool Reader::visit_object(const Child& child, std::uint32_t path) {
   if (!*is_tensor) return enter(child, path);
   Result<TensorSpec> spec = decode(call);
   if (!spec) return fail(spec.error());
+  spec->position = *pickle::position_of(child.value);  // the outermost wrapper is the tensor
   if (!add(*spec, child, path)) return false;
   if (call.attachments.empty()) return true;
   const std::uint32_t node = child_path(child, path);

@@ -28,7 +28,7 @@ struct TensorSpec {
   std::uint32_t storage;                                // number in the StorageTable
   std::uint32_t path;      // of the container: index into TensorTable::paths, or is_root
   pickle::Cell key;        // under which the container holds it; see KeyText
-  std::uint32_t position;  // of the call in the pickle
+  std::uint32_t position;  // of the object in the pickle; see pickle::position_of
   std::uint16_t location;  // index into TensorTable::locations
   DType dtype;
   std::uint8_t rank;

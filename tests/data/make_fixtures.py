@@ -324,6 +324,18 @@ def whole_module(fixtures):
     fixtures.save("module.pt", model, "a whole nn.Module of an unknown class", tensors)
 
 
+def bare_storages(fixtures):
+    """Storages that were saved by themselves, one of which a tensor views, too."""
+    shared = numbers(8, torch.uint8, 10)
+    value = {
+        "view": shared[1:3],
+        "shared": shared.untyped_storage(),
+        "untyped": numbers(3, torch.uint8, 1).untyped_storage(),
+        "typed": numbers(2, torch.float64, 5).storage(),
+    }
+    fixtures.save("bare_storages.pt", value, "storages without tensors")
+
+
 def names(fixtures):
     value = {
         "größe": numbers(1),
@@ -546,6 +558,7 @@ def main():
     nested(fixtures)
     attributes(fixtures)
     whole_module(fixtures)
+    bare_storages(fixtures)
     names(fixtures)
     roots(fixtures)
     save_options(fixtures)
