@@ -23,7 +23,7 @@ LIBRARY = {
     "checkpoint": ("base", "bytes", "mmap", "zip", "pickle", "catalog", "torch"),
 }
 # People's side: public headers and their own folder. Benchmarks also measure modules one by one.
-EDGES = ("tools", "examples", "bench")
+EDGES = ("tools", "python", "examples", "bench")
 PUBLIC_CHECKPOINT = ("archive.hpp", "checkpoint.hpp")
 
 OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|fnmatch)\.h"
@@ -34,6 +34,7 @@ ALLOWED = (
     (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog")),
     (r"(spdlog|nlohmann|CLI)/.*", EDGES),
+    (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
 )
 

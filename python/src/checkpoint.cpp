@@ -1,0 +1,200 @@
+#include "python/src/checkpoint.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/src/errors.hpp"
+#include "python/src/evaluator.hpp"
+#include "python/src/holder.hpp"
+#include "python/src/mapped_bytes.hpp"
+#include "python/src/options.hpp"
+#include "python/src/tensor.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+// Holds the mapping until it is closed; tensors and arrays hold it on their own.
+struct OpenCheckpoint {
+  Owner owner;
+  const Checkpoint& checkpoint() const noexcept { return owner->checkpoint(); }
+};
+
+OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
+  const OpenOptions read = read_options(options);
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  Result<Checkpoint> opened = [&] {
+    const nb::gil_scoped_release release;
+    return Checkpoint::open(file, read);
+  }();
+  if (!opened) raise(opened.error());
+  return {std::make_shared<const Holder>(std::move(*opened))};
+}
+
+Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
+  return {self.owner, named};
+}
+
+std::optional<Tensor> find(const OpenCheckpoint& self, std::string_view name) {
+  const Result<NamedTensor> named = self.checkpoint().get(name);
+  if (!named) return std::nullopt;
+  return tensor_of(self, *named);
+}
+
+Tensor at(const OpenCheckpoint& self, std::size_t index) {
+  if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
+  return tensor_of(self, self.checkpoint().tensors()[index]);
+}
+
+Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
+  std::vector<PathPart> parts;
+  for (nb::handle part : path) {
+    if (nb::isinstance<nb::int_>(part))
+      parts.emplace_back(nb::cast<std::int64_t>(part));
+    else
+      parts.emplace_back(nb::cast<std::string_view>(part));
+  }
+  return tensor_of(self, value_or_raise(self.checkpoint().get_path(parts)));
+}
+
+nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
+  if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
+  nb::list path;
+  for (const PathPart& part : self.checkpoint().path(index)) {
+    if (part.is_integer())
+      path.append(part.integer());
+    else
+      path.append(part.key());
+  }
+  return nb::tuple(path);
+}
+
+nb::dict info(const OpenCheckpoint& self) {
+  const CheckpointInfo& info = self.checkpoint().info();
+  nb::dict fields;
+  fields["format"] = info.format;
+  fields["version"] = info.version;
+  fields["format_version"] = info.format_version;
+  fields["byteorder"] = info.byteorder;
+  fields["byteorder_assumed"] = info.byteorder_assumed;
+  fields["storage_alignment"] = info.storage_alignment;
+  fields["tensors"] = info.tensors;
+  fields["storages"] = info.storages;
+  fields["tensor_bytes"] = info.tensor_bytes;
+  fields["file_bytes"] = info.file_bytes;
+  fields["pickle_bytes"] = info.pickle_bytes;
+  fields["sharing"] = to_string(info.sharing);
+  fields["sharing_fell_back"] = info.sharing_fell_back;
+  fields["writable"] = info.writable;
+  return fields;
+}
+
+nb::dict stats(const OpenCheckpoint& self) {
+  const OpenStats& stats = self.checkpoint().stats();
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return static_cast<double>(time.count()) * 1e-9;
+  };
+  nb::dict fields;
+  fields["strategy"] = to_string(stats.strategy);
+  fields["storages_calculated"] = stats.storages_calculated;
+  fields["storages_by_directory"] = stats.storages_by_directory;
+  fields["storages_by_header"] = stats.storages_by_header;
+  fields["local_headers_read"] = stats.local_headers_read;
+  fields["local_headers_verified"] = stats.local_headers_verified;
+  fields["cache_hits"] = stats.cache_hits;
+  fields["reads"] = stats.reads;
+  fields["bytes_read"] = stats.bytes_read;
+  fields["verify_reads"] = stats.verify_reads;
+  fields["verify_bytes_read"] = stats.verify_bytes_read;
+  fields["seconds"] = seconds(stats.total);
+  fields["directory_seconds"] = seconds(stats.directory);
+  fields["pickle_seconds"] = seconds(stats.pickle);
+  fields["catalog_seconds"] = seconds(stats.catalog);
+  fields["mapping_seconds"] = seconds(stats.mapping);
+  return fields;
+}
+
+void verify_headers(const OpenCheckpoint& self) {
+  const Result<void> verified = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().verify_headers();
+  }();
+  if (!verified) raise(verified.error());
+}
+
+nb::tuple verify_crc(const OpenCheckpoint& self) {
+  const Checkpoint::CrcReport report = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().verify_crc();
+  }();
+  if (!report.faults.empty()) raise(report.faults.front());
+  return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
+}
+
+nb::object find_storage(const OpenCheckpoint& self, std::string_view key) {
+  const std::optional<NamedStorage> storage = self.owner->find_storage(key);
+  if (!storage) return nb::none();
+  return nb::make_tuple(storage->payload_offset, storage->nbytes);
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& module) {
+  nb::class_<OpenCheckpoint>(module, "Checkpoint")
+      .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
+      .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
+           "The tensor of this name; None if there is none, or more than one.")
+      .def(
+          "get",
+          [](const OpenCheckpoint& self, std::string_view name) {
+            return tensor_of(self, value_or_raise(self.checkpoint().get(name)));
+          },
+          nb::arg("name"), nb::sig("def get(self, name: str, /) -> Tensor"),
+          "The same with an error that says why not.")
+      .def("get_path", get_path, nb::arg("path"),
+           nb::sig("def get_path(self, path: tuple[str | int, ...], /) -> Tensor"))
+      .def("at", at, nb::arg("index"), nb::sig("def at(self, index: int, /) -> Tensor"))
+      .def(
+          "name",
+          [](const OpenCheckpoint& self, std::size_t index) {
+            if (index >= self.checkpoint().tensors().size())
+              throw nb::index_error("no tensor of this index");
+            return self.checkpoint().tensors()[index].name;
+          },
+          nb::arg("index"))
+      .def("path", path_of, nb::arg("index"),
+           nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
+      .def("info", info, nb::sig("def info(self) -> dict[str, typing.Any]"))
+      .def("stats", stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
+      .def(
+          "evaluate",
+          [](const OpenCheckpoint& self, nb::handle machine) {
+            return evaluate(self.owner, machine);
+          },
+          nb::arg("machine"), nb::sig("def evaluate(self, machine: typing.Any, /) -> typing.Any"),
+          "The root of the pickle, as `machine` understands it; see python/src/evaluator.hpp.")
+      .def("find_storage", find_storage, nb::arg("key"),
+           nb::sig("def find_storage(self, key: str, /) -> tuple[int, int] | None"),
+           "Offset in the file and bytes of the record of this storage.")
+      .def(
+          "mapping", [](const OpenCheckpoint& self) { return mapped_bytes(self.owner); },
+          "The file as it is mapped.")
+      .def(
+          "writable_memory", [](const OpenCheckpoint& self) { return writable_bytes(self.owner); },
+          "The file as memory that may be written to: copy on write, unless it was opened shared "
+          "and writable.")
+      .def("verify_headers", verify_headers)
+      .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),
+           "Storages checked, storages without a sum, bytes read.");
+  module.def("open", open, nb::arg("path"), nb::arg("options"),
+             nb::sig("def open(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"));
+}
+
+}  // namespace weightmap::python

@@ -1,0 +1,29 @@
+// From the value tree to Python objects, with a "machine" that decides what globals, calls and
+// persistent ids become.
+//
+// The machine is a Python object with these methods; weightmap/_values.py has the one that calls
+// nothing, weightmap/_weights_only.py the one that does what torch's weights-only unpickler does.
+//
+//   find_global(module, name)     what a global stands for
+//   call(callable, arguments)     the object that a REDUCE makes
+//   create(type, arguments)       the object that a NEWOBJ makes
+//   extend(object, elements)      APPENDS to something that is not a list
+//   update(object, pairs)         SETITEMS on something that is not a dict
+//   build(object, state)          BUILD
+//   persistent(id)                a storage
+//   tensor                        None, or a function of a Tensor that answers what it becomes
+//
+// Nodes that the pickle shares become shared objects. Nothing recurses, however deep a file nests.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "python/src/holder.hpp"
+
+namespace weightmap::python {
+
+// The object that the root of the checkpoint's value tree stands for. Passes on what the machine
+// raises; raises `unsupported` for a tuple or an object that contains itself.
+nanobind::object evaluate(const Owner& owner, nanobind::handle machine);
+
+}  // namespace weightmap::python

@@ -1,0 +1,56 @@
+// What keeps a mapping alive: every Python object that can reach its bytes shares one Holder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap::python {
+
+class Holder {
+ public:
+  explicit Holder(Checkpoint checkpoint) noexcept : checkpoint_(std::move(checkpoint)) {}
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+  const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
+
+  // The mapping for those who may write: the file's own if it was opened shared and writable, else
+  // copy on write. Made at the first call; safe without the GIL.
+  Result<std::span<std::byte>> writable_memory() const;
+
+  std::optional<NamedStorage> find_storage(std::string_view key) const;
+
+ private:
+  Checkpoint checkpoint_;
+  mutable std::once_flag storages_listed_;
+  mutable std::unordered_map<std::string_view, std::uint32_t> storages_;
+};
+
+using Owner = std::shared_ptr<const Holder>;
+
+inline Result<std::span<std::byte>> Holder::writable_memory() const {
+  const CheckpointInfo& info = checkpoint_.info();
+  if (!info.writable || info.sharing == Sharing::private_) return checkpoint_.copy_on_write();
+  // Opened shared and writable: whoever asked for that wants writes to reach the file.
+  const std::span<const std::byte> bytes = checkpoint_.mapping();
+  return std::span<std::byte>(const_cast<std::byte*>(bytes.data()), bytes.size());
+}
+
+inline std::optional<NamedStorage> Holder::find_storage(std::string_view key) const {
+  std::call_once(storages_listed_, [this] {
+    const std::size_t count = checkpoint_.storage_count();
+    storages_.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i) storages_.emplace(checkpoint_.storage(i).key, i);
+  });
+  const auto known = storages_.find(key);
+  if (known == storages_.end()) return std::nullopt;
+  return checkpoint_.storage(known->second);
+}
+
+}  // namespace weightmap::python

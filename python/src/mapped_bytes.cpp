@@ -1,0 +1,38 @@
+#include "python/src/mapped_bytes.hpp"
+
+#include "python/src/errors.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  const auto& bytes = *nb::inst_ptr<MappedBytes>(self);
+  return PyBuffer_FillInfo(view, self, const_cast<std::byte*>(bytes.bytes.data()),
+                           static_cast<Py_ssize_t>(bytes.bytes.size()), bytes.writable ? 0 : 1,
+                           flags);
+}
+
+PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+MappedBytes mapped_bytes(const Owner& owner) {
+  const Checkpoint& checkpoint = owner->checkpoint();
+  return {owner, checkpoint.mapping(), checkpoint.info().writable};
+}
+
+MappedBytes writable_bytes(const Owner& owner) {
+  return {owner, value_or_raise(owner->writable_memory()), true};
+}
+
+void bind_mapped_bytes(nb::module_& module) {
+  nb::class_<MappedBytes>(module, "MappedBytes", nb::type_slots(slots),
+                          "The bytes of a mapped file, by the buffer protocol. Keeps the mapping "
+                          "alive.")
+      .def("__len__", [](const MappedBytes& self) { return self.bytes.size(); })
+      .def_prop_ro("writable", [](const MappedBytes& self) { return self.writable; });
+}
+
+}  // namespace weightmap::python

@@ -1,0 +1,49 @@
+#include "python/src/python_value.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::object checked(PyObject* made) {
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
+// Little-endian two's complement.
+nb::object big_integer(std::span<const std::byte> digits) {
+  const nb::bytes text(reinterpret_cast<const char*>(digits.data()), digits.size());
+  nb::kwargs is_signed;
+  is_signed["signed"] = true;
+  const nb::handle type(reinterpret_cast<PyObject*>(&PyLong_Type));
+  return type.attr("from_bytes")(text, "little", **is_signed);
+}
+
+}  // namespace
+
+nb::object to_python(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::boolean:
+      return nb::bool_(*value.boolean());
+    case Value::Kind::integer:
+      return checked(PyLong_FromLongLong(*value.integer()));
+    case Value::Kind::real:
+      return checked(PyFloat_FromDouble(*value.real()));
+    case Value::Kind::string: {
+      const std::string_view text = *value.string();
+      // As pickle does: lone surrogates were written as if they were characters.
+      return checked(
+          PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass"));
+    }
+    case Value::Kind::bytes: {
+      const std::span<const std::byte> bytes = *value.bytes();
+      return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    case Value::Kind::big_integer:
+      return big_integer(*value.big_integer());
+    default:
+      return nb::none();
+  }
+}
+
+}  // namespace weightmap::python

@@ -1,0 +1,106 @@
+// Slicing without copying.
+#include <optional>
+#include <string>
+
+#include "python/src/errors.hpp"
+#include "python/src/tensor.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+// The parts of a key are used up from left to right; `dim` is the dimension that comes next.
+class Slicer {
+ public:
+  explicit Slicer(const Tensor& tensor) : tensor_(tensor) {}
+
+  Tensor apply(nb::handle key) && {
+    if (!nb::isinstance<nb::tuple>(key)) {
+      apply_part(key, 0);
+      return std::move(tensor_);
+    }
+    const auto parts = nb::borrow<nb::tuple>(key);
+    std::size_t ellipses = 0;
+    for (nb::handle part : parts) ellipses += part.is(Py_Ellipsis) ? 1 : 0;
+    if (ellipses > 1) throw nb::index_error("an index can only have one ellipsis");
+    const std::size_t rank = tensor_.view().rank();
+    const std::size_t used = parts.size() - ellipses;
+    if (used > rank) too_many(used, rank);
+    for (nb::handle part : parts) apply_part(part, rank - used);
+    return std::move(tensor_);
+  }
+
+ private:
+  [[noreturn]] static void too_many(std::size_t used, std::size_t rank) {
+    throw nb::index_error(("too many indices: the tensor has " + std::to_string(rank) +
+                           " dimensions, " + std::to_string(used) + " were indexed")
+                              .c_str());
+  }
+
+  // `skipped`: how many dimensions an ellipsis stands for.
+  void apply_part(nb::handle part, std::size_t skipped) {
+    if (part.is(Py_Ellipsis)) {
+      dim_ += skipped;
+    } else if (nb::isinstance<nb::slice>(part)) {
+      slice(nb::borrow<nb::slice>(part));
+    } else if (PyIndex_Check(part.ptr()) && !nb::isinstance<nb::bool_>(part)) {
+      select(part);
+    } else {
+      throw nb::type_error(
+          "a tensor is indexed by integers, slices and one ellipsis; for more, take .numpy() or "
+          ".torch() first");
+    }
+  }
+
+  std::int64_t size() const {
+    if (dim_ >= tensor_.view().rank()) too_many(dim_ + 1, tensor_.view().rank());
+    const TensorView& view = tensor_.view();
+    return view.shape()[dim_];
+  }
+  std::int64_t stride() const noexcept {
+    const TensorView& view = tensor_.view();
+    return view.strides()[dim_];
+  }
+
+  void select(nb::handle part) {
+    const Py_ssize_t asked = PyNumber_AsSsize_t(part.ptr(), PyExc_IndexError);
+    if (asked == -1 && PyErr_Occurred()) throw nb::python_error();
+    const std::int64_t length = size();
+    const std::int64_t index = asked < 0 ? asked + length : asked;
+    if (index < 0 || index >= length)
+      throw nb::index_error(("index " + std::to_string(asked) + " is out of bounds for a " +
+                             "dimension of size " + std::to_string(length))
+                                .c_str());
+    const std::int64_t skipped = index * stride();
+    replace(tensor_.view().select(dim_, index), skipped);
+  }
+
+  void slice(const nb::slice& asked) {
+    Py_ssize_t start, stop, step;
+    if (PySlice_Unpack(asked.ptr(), &start, &stop, &step) != 0) throw nb::python_error();
+    if (step < 0) throw nb::value_error("a slice of a tensor goes forward: its step must be > 0");
+    const Py_ssize_t length = PySlice_AdjustIndices(size(), &start, &stop, step);
+    const std::int64_t skipped = length == 0 ? 0 : start * stride();
+    replace(tensor_.view().narrow(dim_, start, length, step), skipped);
+    ++dim_;
+  }
+
+  void replace(Result<TensorView> view, std::int64_t skipped) {
+    if (!view) raise(view.error());
+    NamedTensor& named = tensor_.named;
+    named.view = *view;
+    if (view->numel() == 0) return;  // has no place
+    named.storage_offset += skipped;
+    named.file_offset += static_cast<std::uint64_t>(skipped) * element_size(view->dtype());
+  }
+
+  Tensor tensor_;
+  std::size_t dim_ = 0;
+};
+
+}  // namespace
+
+Tensor subscript(const Tensor& tensor, nb::handle key) { return Slicer(tensor).apply(key); }
+
+}  // namespace weightmap::python

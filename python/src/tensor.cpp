@@ -1,0 +1,171 @@
+#include "python/src/tensor.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <string>
+
+#include "python/src/errors.hpp"
+#include "python/src/exchange.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::bytes to_bytes(const Tensor& tensor) {
+  const std::uint64_t size = tensor.view().nbytes();
+  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  auto* out = reinterpret_cast<std::byte*>(PyBytes_AsString(bytes.ptr()));
+  Result<void> copied;
+  {
+    const nb::gil_scoped_release release;
+    copied = tensor.view().copy_to({out, size});
+  }
+  value_or_raise(copied);
+  return nb::borrow<nb::bytes>(bytes);
+}
+
+Tensor bits_of(const Tensor& tensor) {
+  Tensor bits = tensor;
+  bits.named.view = value_or_raise(tensor.view().bits());
+  return bits;
+}
+
+std::string describe(const Tensor& tensor) {
+  std::string text = "<weightmap.Tensor '" + std::string(tensor.named.name) + "' ";
+  text += to_string(tensor.view().dtype());
+  text += " [";
+  const TensorView& view = tensor.view();
+  for (std::size_t dim = 0; dim < view.rank(); ++dim)
+    text += (dim == 0 ? "" : ", ") + std::to_string(view.shape()[dim]);
+  return text + "]>";
+}
+
+std::int64_t length_of(const Tensor& tensor) {
+  const TensorView& view = tensor.view();
+  if (view.rank() == 0) throw nb::type_error("a tensor without dimensions has no len()");
+  return view.shape()[0];
+}
+
+nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
+  nb::object array = to_numpy(tensor);
+  if (!dtype.is_none() && !array.attr("dtype").equal(dtype)) {
+    if (copy.is(Py_False))
+      throw nb::value_error("another dtype needs a copy, and copy=False forbids one");
+    return array.attr("astype")(dtype);
+  }
+  return copy.is(Py_True) ? array.attr("copy")() : array;
+}
+
+}  // namespace
+
+void bind_tensor(nb::module_& module) {
+  nb::class_<Tensor>(
+      module, "Tensor", nb::type_slots(tensor_slots),
+      R"(A tensor of a checkpoint, where it lies in the mapped file. Nothing is copied.
+
+Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
+Slicing gives tensors that share the bytes. All methods may be called from any thread. If another
+process truncates the file, reading lost bytes ends the process with SIGBUS: replace checkpoints by
+rename.)")
+      .def_prop_ro(
+          "name", [](const Tensor& t) { return t.named.name; },
+          "Keys on the way from the root of the checkpoint, joined by dots.")
+      .def_prop_ro(
+          "dtype", [](const Tensor& t) { return to_string(t.view().dtype()); },
+          "As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'.")
+      .def_prop_ro("shape", shape_of, nb::sig("def shape(self) -> tuple[int, ...]"),
+                   "Elements along each dimension, outermost first.")
+      .def_prop_ro("strides", strides_of, nb::sig("def strides(self) -> tuple[int, ...]"),
+                   "Distance between neighbours along each dimension, in elements as torch counts "
+                   "them.")
+      .def_prop_ro(
+          "ndim", [](const Tensor& t) { return t.view().rank(); }, "Number of dimensions.")
+      .def_prop_ro(
+          "numel", [](const Tensor& t) { return t.view().numel(); }, "Number of elements.")
+      .def_prop_ro(
+          "itemsize", [](const Tensor& t) { return element_size(t.view().dtype()); },
+          "Bytes of one element.")
+      .def_prop_ro(
+          "nbytes", [](const Tensor& t) { return t.view().nbytes(); },
+          "numel * itemsize. An expanded tensor occupies less in the file.")
+      .def_prop_ro(
+          "is_contiguous", [](const Tensor& t) { return t.view().is_contiguous(); },
+          "Row-major without gaps.")
+      .def_prop_ro("is_writable", &Tensor::is_writable,
+                   "Whether numpy() gives an array that may be written to.")
+      .def_prop_ro(
+          "byteorder",
+          [](const Tensor& t) -> std::string_view {
+            return t.view().is_foreign_byte_order() ? "foreign" : "native";
+          },
+          "'native', or 'foreign' if the file's byte order is not this machine's.")
+      .def_prop_ro(
+          "is_conjugate", [](const Tensor& t) { return t.view().is_conjugate(); },
+          "Saved as torch's lazy conjugate: stored are the conjugates of the values.")
+      .def_prop_ro(
+          "is_negative", [](const Tensor& t) { return t.view().is_negative(); },
+          "Saved as torch's lazy negative: stored are the negatives of the values.")
+      .def_prop_ro("requires_grad", [](const Tensor& t) { return t.named.requires_grad; })
+      .def_prop_ro(
+          "is_parameter", [](const Tensor& t) { return t.named.is_parameter; },
+          "Saved as torch.nn.Parameter.")
+      .def_prop_ro(
+          "location", [](const Tensor& t) { return t.named.location; },
+          "Where the tensor was when it was saved: 'cpu', 'cuda:0'.")
+      .def_prop_ro(
+          "storage", [](const Tensor& t) { return t.named.storage; },
+          "Key of the storage: '0' for the record data/0. Tied tensors have the same.")
+      .def_prop_ro(
+          "storage_offset", [](const Tensor& t) { return t.named.storage_offset; },
+          "Of the first element in the storage, in elements.")
+      .def_prop_ro(
+          "file_offset", [](const Tensor& t) { return t.named.file_offset; },
+          "Of the first element in the file, in bytes.")
+      .def(
+          "numpy", to_numpy, nb::sig("def numpy(self) -> numpy.typing.NDArray[typing.Any]"),
+          R"(A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
+
+bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
+integers. Files of the other byte order give arrays of that byte order.)")
+      .def("torch", to_torch,
+           R"(A torch tensor over the same pages of the page cache.
+
+torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
+writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
+stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
+the other byte order are copied and swapped. requires_grad is not carried over.)")
+      .def("bits", bits_of,
+           "The same elements as unsigned integers of their size: what is stored, for any dtype "
+           "but complex128.")
+      .def("tobytes", to_bytes,
+           "A copy of the elements, row-major and in this machine's byte order.")
+      .def(
+          "__getitem__", subscript, nb::arg("key"),
+          nb::sig("def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice "
+                  "| types.EllipsisType, ...], /) -> Tensor"),
+          "A part of the tensor, sharing its bytes. Steps must be positive.")
+      .def("__len__", length_of)
+      .def("__repr__", describe)
+      .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
+      .def_prop_ro("__array_interface__", array_interface,
+                   nb::sig("def __array_interface__(self) -> dict[str, typing.Any]"))
+      .def(
+          "__dlpack__",
+          [](nb::handle self, const nb::kwargs& kwargs) {
+            return to_dlpack(self, *nb::inst_ptr<Tensor>(self), kwargs);
+          },
+          nb::sig("def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | "
+                  "None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = "
+                  "None) -> typing.Any"),
+          R"(A DLPack capsule; flagged read-only unless the checkpoint was opened writable.
+
+BufferError for a consumer that asks for the unversioned form, which cannot carry the flag.)")
+      .def(
+          "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): the CPU.");
+}
+
+}  // namespace weightmap::python

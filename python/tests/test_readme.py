@@ -1,0 +1,30 @@
+"""What the README and docs/python.md show is what there is."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import weightmap
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_the_readme_shows_the_quickstart_whole():
+    example = (ROOT / "examples" / "python" / "quickstart.py").read_text()
+    assert f"```python\n{example}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_manual_names_every_exception_and_setting():
+    manual = (ROOT / "docs" / "python.md").read_text()
+    exceptions = [name for name in weightmap.__all__ if name.endswith("Error")]
+    assert len(exceptions) == 12
+    for name in exceptions + [f"load.{name}" for name in dir(weightmap.config.load)]:
+        assert f"`{name}`" in manual, name
+
+
+def test_the_manual_names_every_public_attribute_of_a_tensor():
+    manual = (ROOT / "docs" / "python.md").read_text()
+    public = [name for name in dir(weightmap.Tensor) if not name.startswith("_")]
+    missing = [name for name in public if not re.search(rf"\.{name}\b", manual)]
+    assert missing == []

@@ -1,0 +1,563 @@
+"""weightmap.torch.load() against torch.load(mmap=True, weights_only=True)."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import gc
+import mmap
+import os
+import pathlib
+import pickle
+import random
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
+
+import weightmap  # noqa: E402
+import weightmap.torch  # noqa: E402
+from same_objects import Comparison  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+sys.path.insert(0, str(ROOT / "tests" / "interop"))
+import random_test  # noqa: E402
+
+# What torch itself cannot load with weights_only=True, or loads wrong; each has a test below.
+PROTOCOLS = ("protocol3.pt", "protocol4.pt", "protocol5.pt")
+EXCEPTIONS = (*PROTOCOLS, "module.pt", "torchscript.pt", "rezipped_deflated.pt",
+              "big_endian.pt", "from_cuda.pt")
+FIXTURES = sorted(path.name for path in DATA.glob("*.pt") if path.name not in EXCEPTIONS)
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def by_torch(path, **options):
+    return torch.load(path, mmap=True, weights_only=True, **options)
+
+
+def assert_same(left, right):
+    comparison = Comparison()
+    assert comparison.difference(left, right) is None
+    return comparison
+
+
+def save(value, folder, name="model.pt", **options):
+    path = folder / name
+    torch.save(value, path, **options)
+    return path
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_returns_what_torch_returns_for_every_fixture(name):
+    assert_same(by_torch(DATA / name), weightmap.torch.load(DATA / name))
+
+
+def test_fixtures_cover_what_the_comparison_can_tell_apart():
+    for name in ("quantized.pt", "sparse.pt", "nested_tensor.pt", "parameters.pt", "views.pt",
+                 "conjugate.pt", "attributes.pt", "bare_storages.pt", "training.pt"):
+        assert name in FIXTURES
+
+
+def test_the_comparison_tells_differences(tmp_path):
+    def differs(left, right):
+        return Comparison().difference(left, right) is not None
+
+    one, two = torch.ones(3), torch.ones(3)
+    assert differs({"a": one}, {"a": torch.zeros(3)})
+    assert differs({"a": one}, {"a": one.to(torch.float64)})
+    assert differs({"a": one, "b": one}, {"a": one, "b": two})
+    assert differs([one, one[:2]], [one, two[:2]])
+    assert differs(one.expand(2, 3), torch.ones(2, 3))
+    assert differs(one, torch.nn.Parameter(one))
+    assert differs({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert differs(collections.OrderedDict(), {})
+    assert differs([1], [True])
+    assert differs(torch.Size([2]), (2,))
+    tagged = torch.ones(3)
+    tagged.tag = 1
+    assert differs(tagged, torch.ones(3))
+    assert not differs({"a": one, "b": [one]}, {"a": two, "b": [two]})
+
+
+def test_returns_what_torch_returns_for_random_objects(tmp_path):
+    seed = int(os.environ.get("INTEROP_SEED", random.randrange(2**32)))
+    count = int(os.environ.get("INTEROP_FILES", 200))
+    print(f"seed {seed}")
+    source = random.Random(seed)
+    tensors = 0
+    for number in range(count):
+        value = random_test.make_object(number, source)
+        path, _ = random_test.save(value, tmp_path, number, source)
+        loaded = weightmap.torch.load(path)
+        try:
+            expected = by_torch(path)
+        except pickle.UnpicklingError:
+            # Protocols 3 to 5 have opcodes that torch's weights-only machine does not know.
+            expected = torch.load(path, mmap=True, weights_only=False)
+        comparison = Comparison()
+        fault = comparison.difference(expected, loaded)
+        assert fault is None, f"file {number} of seed {seed}: {fault}"
+        tensors += comparison.tensors
+        path.unlink()
+    assert tensors > count
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_reads_pickle_protocols_that_torch_reads_only_with_code(name):
+    with pytest.raises(pickle.UnpicklingError):
+        by_torch(DATA / name)
+    assert_same(torch.load(DATA / name, weights_only=False), weightmap.torch.load(DATA / name))
+
+
+def test_swaps_every_tensor_of_the_other_byte_order():
+    loaded = weightmap.torch.load(DATA / "big_endian.pt")
+    opened = weightmap.open(DATA / "big_endian.pt")
+    for name, tensor in opened.items():
+        value = loaded[name]
+        size = value.element_size() * value.numel()
+        assert bytes(value.contiguous().untyped_storage())[:size] == tensor.tobytes(), name
+
+
+def test_answers_the_types_of_a_state_dict(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    loaded = weightmap.torch.load(save(module.state_dict(), tmp_path))
+    assert type(loaded) is collections.OrderedDict
+    assert list(loaded) == list(module.state_dict())
+    assert loaded._metadata == module.state_dict()._metadata
+    assert loaded._metadata["1"] == {"version": 2}
+
+
+def test_keeps_tied_weights_tied(tmp_path):
+    weight = torch.arange(6.0).reshape(2, 3)
+    path = save({"a": weight, "b": weight, "row": weight[1]}, tmp_path)
+    loaded = weightmap.torch.load(path)
+    assert loaded["a"] is loaded["b"]
+    loaded["row"].zero_()
+    assert loaded["a"].tolist() == [[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]
+
+
+# --- where tensors go
+
+
+def test_map_location_meta_makes_tensors_without_bytes(tmp_path):
+    path = save({"w": torch.ones(2, 3, dtype=torch.bfloat16)}, tmp_path)
+    loaded = weightmap.torch.load(path, map_location="meta")
+    assert loaded["w"].is_meta
+    assert (loaded["w"].shape, loaded["w"].dtype) == ((2, 3), torch.bfloat16)
+    assert_same(by_torch(path, map_location="meta"), loaded)
+
+
+@pytest.mark.parametrize("location", ["cpu", torch.device("cpu"), {"cuda:1": "cpu"}])
+def test_map_location_brings_a_cuda_checkpoint_to_the_cpu(location):
+    path = DATA / "from_cuda.pt"
+    assert_same(by_torch(path, map_location=location), weightmap.torch.load(path, location))
+
+
+def test_a_cuda_checkpoint_without_map_location_fails_as_with_torch():
+    errors = []
+    for load in (by_torch, weightmap.torch.load):
+        with pytest.raises(RuntimeError, match="CUDA") as caught:
+            load(DATA / "from_cuda.pt")
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+def test_map_location_function_sees_each_storage_and_its_tag(tmp_path):
+    path = save({"a": torch.ones(2), "b": torch.zeros(3, dtype=torch.int16)}, tmp_path)
+    seen = {}
+    for load in (by_torch, weightmap.torch.load):
+        calls = seen.setdefault(load, [])
+
+        def place(storage, tag):
+            calls.append((storage.nbytes(), tag))
+            return storage
+
+        load(path, map_location=place)
+    assert seen[weightmap.torch.load] == seen[by_torch] == [(8, "cpu"), (6, "cpu")]
+
+
+def test_a_fake_tensor_mode_gets_fake_tensors_with_their_place_in_the_file(tmp_path):
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    path = save({"w": torch.ones(4)}, tmp_path)
+    offsets = []
+    for load in (by_torch, weightmap.torch.load):
+        with FakeTensorMode():
+            tensor = load(path)["w"]
+        assert isinstance(tensor, FakeTensor)
+        offsets.append(tensor.untyped_storage()._checkpoint_offset)
+    assert offsets[0] == offsets[1]
+
+
+# --- memory
+
+
+def anonymous_bytes():
+    with open("/proc/self/smaps_rollup", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+def test_tensors_lie_in_the_mapped_file(tmp_path):
+    path = save({"w": torch.ones(1 << 20)}, tmp_path)
+    tensor = weightmap.torch.load(path)["w"]
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        areas = [line.split() for line in lines if line.rstrip().endswith(str(path))]
+    start, end = (int(limit, 16) for limit in areas[0][0].split("-"))
+    assert start <= tensor.data_ptr() < end
+    assert areas[0][1] == "rw-p"  # private, as torch maps
+
+
+def test_reading_costs_no_memory_of_its_own(tmp_path):
+    path = save({"w": torch.ones(16 << 20)}, tmp_path)
+    weightmap.torch.load(path)["w"][:1].sum()
+    before = anonymous_bytes()
+    loaded = weightmap.torch.load(path)
+    assert loaded["w"].sum() == 16 << 20
+    assert anonymous_bytes() - before < 8 << 20
+
+
+def test_a_write_stays_in_this_process(tmp_path):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    content = path.read_bytes()
+    loaded = weightmap.torch.load(path)
+    loaded["w"].mul_(3)
+    assert loaded["w"].tolist() == [3.0] * 4
+    assert path.read_bytes() == content
+    assert weightmap.torch.load(path)["w"].tolist() == [1.0] * 4
+
+
+def test_a_write_reaches_the_file_when_asked_to(tmp_path):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    weightmap.torch.load(path, sharing="shared", writable=True)["w"].mul_(3)
+    assert torch.load(path)["w"].tolist() == [3.0] * 4
+
+
+def test_a_write_to_a_shared_read_only_load_neither_fails_nor_reaches_the_file(tmp_path):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    loaded = weightmap.torch.load(path, sharing="shared", writable=False)
+    loaded["w"].mul_(3)
+    assert loaded["w"].tolist() == [3.0] * 4
+    assert torch.load(path)["w"].tolist() == [1.0] * 4
+
+
+def test_tensors_outlive_everything_else(tmp_path):
+    path = save({"a": torch.arange(5), "b": torch.ones(2)}, tmp_path)
+    tensor = weightmap.torch.load(path)["a"]
+    gc.collect()
+    path.unlink()
+    assert tensor.tolist() == [0, 1, 2, 3, 4]
+    del tensor
+    gc.collect()
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        assert str(path) not in lines.read()
+
+
+# --- refusals
+
+
+class Unknown:
+    def __init__(self):
+        self.weight = torch.ones(2)
+
+
+class Plain:
+    def __init__(self, value=1):
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("left", "right")
+
+
+class Stateful:
+    def __init__(self):
+        self.state = None
+
+    def __getstate__(self):
+        return {"given": 7}
+
+    def __setstate__(self, state):
+        self.state = ("restored", state)
+
+
+class CallsSystem:
+    def __reduce__(self):
+        return os.system, ("touch weightmap-was-here",)
+
+
+def refusal(load, path):
+    with pytest.raises(pickle.UnpicklingError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def test_refuses_a_global_that_is_not_allowed_as_torch_does(tmp_path):
+    path = save({"thing": Unknown()}, tmp_path)
+    name = f"{__name__}.Unknown"
+    for load in (by_torch, weightmap.torch.load):
+        message = refusal(load, path)
+        assert f"GLOBAL {name} was not an allowed global by default" in message
+        assert f"add_safe_globals([{name}])" in message
+    with pytest.raises(weightmap.UnsafePickleError):
+        weightmap.torch.load(path)
+
+
+def test_runs_nothing_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = save({"w": torch.ones(1), "x": CallsSystem()}, tmp_path)
+    for load in (by_torch, weightmap.torch.load):
+        refusal(load, path)
+    assert not (tmp_path / "weightmap-was-here").exists()
+
+
+def test_dangerous_globals_stay_refused_when_they_are_registered(tmp_path):
+    path = save({"x": CallsSystem()}, tmp_path)
+    with torch.serialization.safe_globals([os.system]):
+        for load in (by_torch, weightmap.torch.load):
+            refusal(load, path)
+
+
+@pytest.mark.parametrize("make", [Plain, Unknown, Stateful])
+def test_makes_objects_of_registered_classes(tmp_path, make):
+    path = save([make(), torch.ones(1)], tmp_path)
+    refusal(weightmap.torch.load, path)
+    with torch.serialization.safe_globals([make]):
+        assert_same(by_torch(path), weightmap.torch.load(path))
+
+
+def test_gives_slots_back(tmp_path):
+    value = Slotted()
+    value.left, value.right = 1, [2]
+    path = save(value, tmp_path)
+    with torch.serialization.safe_globals([Slotted]):
+        loaded = weightmap.torch.load(path)
+    assert (type(loaded), loaded.left, loaded.right) == (Slotted, 1, [2])
+
+
+def test_a_class_registered_under_another_name_is_found_by_it(tmp_path):
+    path = save(Plain(5), tmp_path)
+    with torch.serialization.safe_globals([(Stateful, f"{__name__}.Plain")]):
+        assert_same(by_torch(path), weightmap.torch.load(path))
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (collections.defaultdict(list, {"a": [1]}), "defaultdict"),
+        (collections.deque([1, 2]), "deque"),
+        (argparse.Namespace(lr=0.1), "Namespace"),
+    ],
+)
+def test_refuses_the_containers_that_torch_refuses(tmp_path, value, message):
+    path = save({"x": value}, tmp_path)
+    for load in (by_torch, weightmap.torch.load):
+        assert message in refusal(load, path)
+
+
+def test_refuses_to_fill_what_is_no_plain_container(tmp_path):
+    path = save(collections.deque([1, 2]), tmp_path)
+    filled = save(collections.defaultdict(list, {"a": [1]}), tmp_path, "filled.pt")
+    with torch.serialization.safe_globals([collections.deque, collections.defaultdict, list]):
+        for load in (by_torch, weightmap.torch.load):
+            assert "Can only extend lists" in refusal(load, path)
+            assert "Can only SETITEM" in refusal(load, filled)
+
+
+def test_refuses_a_whole_module():
+    for load in (by_torch, weightmap.torch.load):
+        assert "Model was not an allowed global" in refusal(load, DATA / "module.pt")
+
+
+def test_refuses_torchscript_with_a_clear_word():
+    with pytest.raises(weightmap.UnsupportedError, match="TorchScript"):
+        weightmap.torch.load(DATA / "torchscript.pt")
+
+
+def test_refuses_compressed_storages_which_torch_takes_for_tensors():
+    with pytest.raises(weightmap.UnsupportedError, match="is compressed"):
+        weightmap.torch.load(DATA / "rezipped_deflated.pt")
+
+
+def test_refuses_to_run_code():
+    with pytest.raises(weightmap.UnsupportedError, match="never"):
+        weightmap.torch.load(DATA / "state_dict.pt", weights_only=False)
+
+
+def test_refuses_a_file_object():
+    with open(DATA / "state_dict.pt", "rb") as stream:
+        with pytest.raises(weightmap.InvalidArgumentError, match="by its path"):
+            weightmap.torch.load(stream)
+
+
+def test_leaves_no_map_location_behind_when_it_fails(tmp_path):
+    with pytest.raises(pickle.UnpicklingError):
+        weightmap.torch.load(DATA / "module.pt", map_location="cpu")
+    assert torch.serialization._serialization_tls.map_location is None
+
+
+def test_registered_tensor_subclasses_keep_their_state(tmp_path):
+    path = save({"t": torch.ones(2).as_subclass(Tagged)}, tmp_path)
+    with torch.serialization.safe_globals([Tagged]):
+        loaded = weightmap.torch.load(path)
+        assert_same(by_torch(path), loaded)
+    assert type(loaded["t"]) is Tagged
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+# --- patch()
+
+
+class Calls:
+    """Counts what goes to weightmap."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        original = weightmap.torch.load
+
+        def counted(*arguments, **options):
+            self.count += 1
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(weightmap.torch, "load", counted)
+
+
+def test_patch_takes_mmap_loads_over_and_gives_torch_back(monkeypatch):
+    calls = Calls(monkeypatch)
+    original = torch.load
+    with weightmap.torch.patch():
+        state = torch.load(DATA / "state_dict.pt", mmap=True)
+        torch.serialization.load(str(DATA / "state_dict.pt"), mmap=True, weights_only=True)
+        assert calls.count == 2
+    assert torch.load is original and torch.serialization.load is original
+    assert_same(by_torch(DATA / "state_dict.pt"), state)
+
+
+def test_patch_leaves_the_rest_to_torch(monkeypatch):
+    calls = Calls(monkeypatch)
+    with weightmap.torch.patch():
+        torch.load(DATA / "state_dict.pt")
+        torch.load(DATA / "state_dict.pt", mmap=True, weights_only=False)
+        with open(DATA / "state_dict.pt", "rb") as stream:
+            with pytest.raises(ValueError, match="f must be a file path"):
+                torch.load(stream, mmap=True)
+            stream.seek(0)
+            assert "steps" in torch.load(stream)
+        torch.load(DATA / "strangers" / "legacy.pt")
+        assert calls.count == 0
+        with pytest.raises(RuntimeError, match="mmap can only be used"):
+            torch.load(DATA / "strangers" / "legacy.pt", mmap=True)
+        with pytest.raises(FileNotFoundError):
+            torch.load(DATA / "missing.pt", mmap=True)
+
+
+def test_patch_follows_torchs_own_settings(monkeypatch, tmp_path):
+    calls = Calls(monkeypatch)
+    path = save({"w": torch.ones(4)}, tmp_path)
+    from torch.utils.serialization import config
+
+    with weightmap.torch.patch():
+        with config.patch("load.mmap", True):
+            torch.load(path)
+        assert calls.count == 1
+        with torch.serialization.set_default_mmap_options(mmap.MAP_SHARED):
+            torch.load(path, mmap=True)["w"].mul_(2)
+    assert torch.load(path)["w"].tolist() == [2.0] * 4
+
+
+def test_patch_ends_with_an_exception():
+    original = torch.load
+    with pytest.raises(KeyError):
+        with weightmap.torch.patch():
+            raise KeyError("x")
+    assert torch.load is original
+
+
+# --- together with a model
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm_1 = torch.nn.LayerNorm(width)
+        self.attention = torch.nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm_2 = torch.nn.LayerNorm(width)
+        self.up = torch.nn.Linear(width, 4 * width)
+        self.down = torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        y = self.norm_1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm_2(x))))
+
+
+class Transformer(torch.nn.Module):
+    """A small one with a tied output, whose state dict has the shape of real ones."""
+
+    def __init__(self, vocabulary=50, width=32, depth=2, heads=4):
+        super().__init__()
+        self.embed_tokens = torch.nn.Embedding(vocabulary, width)
+        self.layers = torch.nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm = torch.nn.LayerNorm(width)
+        self.lm_head = torch.nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.embed_tokens.weight
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.lm_head(self.norm(x))
+
+
+def test_a_transformer_runs_on_mapped_weights(tmp_path):
+    torch.manual_seed(0)
+    model = Transformer().eval()
+    path = save(model.state_dict(), tmp_path)
+    with torch.device("meta"):
+        mapped = Transformer().eval()
+    mapped.load_state_dict(weightmap.torch.load(path), assign=True)
+    tokens = torch.tensor([[1, 7, 3, 49], [0, 2, 2, 5]])
+    with torch.no_grad():
+        expected, answer = model(tokens), mapped(tokens)
+    assert expected.abs().sum() > 0
+    assert torch.equal(answer, expected)
+    weight = mapped.embed_tokens.weight
+    assert weight.data_ptr() == mapped.lm_head.weight.data_ptr()
+
+
+def test_a_transformer_runs_on_tensors_taken_one_by_one(tmp_path):
+    torch.manual_seed(1)
+    model = Transformer().eval()
+    path = save(model.state_dict(), tmp_path)
+    with torch.device("meta"):
+        mapped = Transformer().eval()
+    with weightmap.open(path) as checkpoint:
+        state = {name: tensor.torch() for name, tensor in checkpoint.items()}
+    mapped.load_state_dict(state, assign=True)
+    tokens = torch.tensor([[4, 8, 15, 16, 23, 42]])
+    with torch.no_grad():
+        assert torch.equal(mapped(tokens), model(tokens))
+
+
+def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    path = save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path)
+    loaded = weightmap.torch.load(path)
+    again = torch.nn.Linear(3, 2)
+    again.load_state_dict(loaded["model"])
+    resumed = torch.optim.AdamW(again.parameters())
+    resumed.load_state_dict(loaded["optimizer"])
+    for module, steps in ((model, optimizer), (again, resumed)):
+        steps.zero_grad()
+        module(torch.ones(1, 3)).sum().backward()
+        steps.step()
+    assert torch.equal(model.weight, again.weight)

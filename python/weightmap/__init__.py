@@ -1,0 +1,76 @@
+"""Map model weights instead of loading them.
+
+    import weightmap
+
+    with weightmap.open("model.pt") as checkpoint:
+        weight = checkpoint["layers.0.attn.wq.weight"]   # a weightmap.Tensor, nothing was read
+        array = weight[:1024].numpy()                    # the same bytes, read-only
+    model = weightmap.torch.load("model.pt")             # as torch.load(mmap=True), only faster
+
+open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
+weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from weightmap import config
+from weightmap._checkpoint import Checkpoint, CrcReport, Info, Stats, open
+from weightmap._core import Tensor
+from weightmap._core import version as __version__
+from weightmap._errors import (
+    CorruptError,
+    Error,
+    FileError,
+    FilePermissionError,
+    InvalidArgumentError,
+    LimitExceededError,
+    MissingFileError,
+    MissingPackageError,
+    NotACheckpointError,
+    TensorNotFoundError,
+    UnsafePickleError,
+    UnsupportedError,
+)
+from weightmap._safe_open import SafeOpen, safe_open
+from weightmap._values import Global, Object
+
+if TYPE_CHECKING:
+    from weightmap import torch
+
+__all__ = [
+    "Checkpoint",
+    "CorruptError",
+    "CrcReport",
+    "Error",
+    "FileError",
+    "FilePermissionError",
+    "Global",
+    "Info",
+    "InvalidArgumentError",
+    "LimitExceededError",
+    "MissingFileError",
+    "MissingPackageError",
+    "NotACheckpointError",
+    "Object",
+    "SafeOpen",
+    "Stats",
+    "Tensor",
+    "TensorNotFoundError",
+    "UnsafePickleError",
+    "UnsupportedError",
+    "__version__",
+    "config",
+    "open",
+    "safe_open",
+    "torch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # weightmap.torch imports torch, which takes seconds and need not be installed.
+    if name == "torch":
+        return importlib.import_module("weightmap.torch")
+    raise AttributeError(f"module 'weightmap' has no attribute {name!r}")

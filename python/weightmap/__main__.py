@@ -1,0 +1,14 @@
+"""python -m weightmap: the command line tool."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    tool = Path(__file__).with_name("bin") / "weightmap"
+    os.execv(tool, ["weightmap", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""weightmap.open() and what it returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from weightmap import _core, config
+from weightmap._core import Tensor
+from weightmap._errors import InvalidArgumentError, TensorNotFoundError
+from weightmap._values import PlainMachine
+
+PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Sharing: TypeAlias = Literal["shared", "private"]
+Verify: TypeAlias = Literal["chain", "headers", "crc"]
+Endianness: TypeAlias = Literal["little", "big", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What kind of file a checkpoint is."""
+
+    format: str  # "torch_zip"
+    version: int  # of the record `version`
+    format_version: str | None  # of `.format_version`; None before torch 2.7
+    byteorder: str  # "little" or "big"
+    byteorder_assumed: bool  # the file does not say; the option decided
+    storage_alignment: int  # bytes
+    tensors: int
+    storages: int
+    tensor_bytes: int  # of all tensors; views of one storage count each
+    file_bytes: int
+    pickle_bytes: int
+    sharing: str  # as mapped, after any fallback
+    sharing_fell_back: bool  # the file system refused a shared mapping
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What an open did, counted."""
+
+    strategy: str  # the weakest that a storage needed: calculated, directory, headers; or none
+    storages_calculated: int
+    storages_by_directory: int
+    storages_by_header: int
+    local_headers_read: int
+    local_headers_verified: int
+    cache_hits: int  # references to a storage whose offset was known: tied weights, views
+    reads: int  # pread calls for metadata
+    bytes_read: int
+    verify_reads: int  # made only to verify
+    verify_bytes_read: int
+    seconds: float  # the whole open, and its stages
+    directory_seconds: float
+    pickle_seconds: float
+    catalog_seconds: float
+    mapping_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CrcReport:
+    """What verify_crc() read."""
+
+    storages_checked: int
+    storages_without_crc: int  # the writer did not compute their sums
+    bytes: int
+
+
+class Checkpoint(Mapping[str, Tensor]):
+    """An opened checkpoint: a mapping from the names of its tensors to the tensors.
+
+    Names are the keys on the way to a tensor, joined by dots; a tuple asks by path, which tells
+    {"a.b": t} from {"a": {"b": u}}: checkpoint["optimizer", "state", 0, "exp_avg"]. Order is that
+    of the file.
+
+    Safe to use from any thread, and after a fork. Leaving a `with` block, or close(), gives up
+    the checkpoint, never a tensor or an array that was taken from it: those keep the mapping.
+    """
+
+    __slots__ = ("_opened", "path", "__weakref__")
+
+    path: str
+    """The file as it was given to open()."""
+
+    def __init__(self, opened: _core.Checkpoint, path: str) -> None:
+        self._opened: _core.Checkpoint | None = opened
+        self.path = path
+
+    @property
+    def _core(self) -> _core.Checkpoint:
+        if self._opened is None:
+            raise InvalidArgumentError("the checkpoint is closed", file=self.path)
+        return self._opened
+
+    def __getitem__(self, name: str | tuple[str | int, ...]) -> Tensor:
+        core = self._core
+        try:
+            if isinstance(name, str):
+                return core.find(name) or core.get(name)
+            if isinstance(name, tuple) and all(type(part) in (str, int) for part in name):
+                return core.get_path(name)
+        except InvalidArgumentError as error:
+            raise TensorNotFoundError(error.message, file=error.file) from None
+        raise TypeError(f"a tensor is asked for by name or by path, not by {name!r}")
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[name]  # type: ignore[index]
+        except (TensorNotFoundError, TypeError):
+            return False
+        return True
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __iter__(self) -> Iterator[str]:
+        core = self._core
+        return (core.name(index) for index in range(len(core)))
+
+    def values(self) -> ValuesView[Tensor]:
+        """The tensors, in the order of the file."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[str, Tensor]:
+        """Names and tensors, in the order of the file."""
+        return _Items(self)
+
+    def keys(self) -> KeysView[str]:
+        """The names, in the order of the file."""
+        return KeysView(self)
+
+    def paths(self) -> list[tuple[str | int, ...]]:
+        """The keys on the way to each tensor, in the order of the file; integers stay integers."""
+        core = self._core
+        return [core.path(index) for index in range(len(core))]
+
+    @property
+    def info(self) -> Info:
+        """What kind of file this is."""
+        return Info(**self._core.info())
+
+    @property
+    def stats(self) -> Stats:
+        """What the open did, counted."""
+        return Stats(**self._core.stats())
+
+    def root(self) -> Any:
+        """Everything in the checkpoint as plain Python objects: epochs, optimizer state, lists.
+
+        Tensors are weightmap.Tensor, shared as the file shares them. What would need code to be
+        made is a weightmap.Object or weightmap.Global that only says what the file says.
+        """
+        return self._core.evaluate(PlainMachine())
+
+    def verify_headers(self) -> None:
+        """Compares every calculated offset with the record's local header; CorruptError if wrong."""
+        self._core.verify_headers()
+
+    def verify_crc(self) -> CrcReport:
+        """Reads every byte and compares its CRC-32; CorruptError names the storage that differs."""
+        return CrcReport(*self._core.verify_crc())
+
+    @property
+    def closed(self) -> bool:
+        return self._opened is None
+
+    def close(self) -> None:
+        """Gives up the checkpoint. Tensors and arrays that were taken from it stay valid."""
+        self._opened = None
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._opened is None:
+            return f"<weightmap.Checkpoint {self.path!r}, closed>"
+        return f"<weightmap.Checkpoint {self.path!r}, {len(self)} tensors>"
+
+
+class _Values(ValuesView[Tensor]):
+    _mapping: Checkpoint
+
+    def __iter__(self) -> Iterator[Tensor]:
+        core = self._mapping._core
+        return (core.at(index) for index in range(len(core)))
+
+    def __contains__(self, value: object) -> bool:
+        return any(value is tensor for tensor in self)
+
+
+class _Items(ItemsView[str, Tensor]):
+    _mapping: Checkpoint
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        core = self._mapping._core
+        return ((core.name(index), core.at(index)) for index in range(len(core)))
+
+
+def open_core(path: PathLike, options: dict[str, Any]) -> _core.Checkpoint:
+    """Opens with `options` completed by weightmap.config."""
+    return _core.open(os.fsencode(path), config._with_defaults(options))
+
+
+def open(
+    path: PathLike,
+    *,
+    sharing: Sharing | None = None,
+    writable: bool | None = None,
+    verify: Verify | None = None,
+    endianness: Endianness | None = None,
+    populate: bool | None = None,
+    no_reserve: bool | None = None,
+    locked: bool | None = None,
+    huge_pages: bool | None = None,
+) -> Checkpoint:
+    """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
+
+    path: str, bytes or os.PathLike.
+    sharing: "shared" (default) or "private". Read-only, both share pages between processes. With
+        writable=True, writes reach the file ("shared") or stay in this process ("private").
+    writable: whether numpy arrays may be written to. Default False: writing to them raises.
+    verify: "chain" (default) proves offsets from the archive's directory, "headers" also compares
+        each with its local header, "crc" also reads every byte and compares the sums.
+    endianness: byte order assumed for files that do not say; default "little".
+    populate: fault every page in before open() returns.
+    no_reserve: no swap accounting for a private writable mapping (MAP_NORESERVE).
+    locked: mlock the mapping; needs RLIMIT_MEMLOCK.
+    huge_pages: ask for huge pages where the file system has them; default True.
+
+    What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
+    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
+    released meanwhile.
+    """
+    options = {
+        "sharing": sharing,
+        "writable": writable,
+        "verify": verify,
+        "endianness": endianness,
+        "populate": populate,
+        "no_reserve": no_reserve,
+        "locked": locked,
+        "huge_pages": huge_pages,
+    }
+    return Checkpoint(open_core(path, options), os.fsdecode(path))

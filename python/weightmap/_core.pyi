@@ -1,0 +1,209 @@
+"""The C++ library as Python sees it. Use the package weightmap instead."""
+
+import types
+from typing import Any
+
+from numpy.typing import NDArray
+import torch as torch_module
+
+
+version: str = ...
+
+class MappedBytes:
+    """
+    The bytes of a mapped file, by the buffer protocol. Keeps the mapping alive.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+class Tensor:
+    """
+    A tensor of a checkpoint, where it lies in the mapped file. Nothing is copied.
+
+    Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
+    Slicing gives tensors that share the bytes. All methods may be called from any thread. If another
+    process truncates the file, reading lost bytes ends the process with SIGBUS: replace checkpoints by
+    rename.
+    """
+
+    @property
+    def name(self) -> str:
+        """Keys on the way from the root of the checkpoint, joined by dots."""
+
+    @property
+    def dtype(self) -> str:
+        """As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each dimension, outermost first."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """
+        Distance between neighbours along each dimension, in elements as torch counts them.
+        """
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+
+    @property
+    def nbytes(self) -> int:
+        """numel * itemsize. An expanded tensor occupies less in the file."""
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Row-major without gaps."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether numpy() gives an array that may be written to."""
+
+    @property
+    def byteorder(self) -> str:
+        """'native', or 'foreign' if the file's byte order is not this machine's."""
+
+    @property
+    def is_conjugate(self) -> bool:
+        """
+        Saved as torch's lazy conjugate: stored are the conjugates of the values.
+        """
+
+    @property
+    def is_negative(self) -> bool:
+        """
+        Saved as torch's lazy negative: stored are the negatives of the values.
+        """
+
+    @property
+    def requires_grad(self) -> bool: ...
+
+    @property
+    def is_parameter(self) -> bool:
+        """Saved as torch.nn.Parameter."""
+
+    @property
+    def location(self) -> str:
+        """Where the tensor was when it was saved: 'cpu', 'cuda:0'."""
+
+    @property
+    def storage(self) -> str:
+        """
+        Key of the storage: '0' for the record data/0. Tied tensors have the same.
+        """
+
+    @property
+    def storage_offset(self) -> int:
+        """Of the first element in the storage, in elements."""
+
+    @property
+    def file_offset(self) -> int:
+        """Of the first element in the file, in bytes."""
+
+    def numpy(self) -> NDArray[Any]:
+        """
+        A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
+
+        bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
+        integers. Files of the other byte order give arrays of that byte order.
+        """
+
+    def torch(self) -> torch_module.Tensor:
+        """
+        A torch tensor over the same pages of the page cache.
+
+        torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
+        writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
+        stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
+        the other byte order are copied and swapped. requires_grad is not carried over.
+        """
+
+    def bits(self) -> Tensor:
+        """
+        The same elements as unsigned integers of their size: what is stored, for any dtype but complex128.
+        """
+
+    def tobytes(self) -> bytes:
+        """A copy of the elements, row-major and in this machine's byte order."""
+
+    def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice | types.EllipsisType, ...], /) -> Tensor:
+        """A part of the tensor, sharing its bytes. Steps must be positive."""
+
+    def __len__(self) -> int: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def __repr__(self) -> str: ...
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+    def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """
+        A DLPack capsule; flagged read-only unless the checkpoint was opened writable.
+
+        BufferError for a consumer that asks for the unversioned form, which cannot carry the flag.
+        """
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): the CPU."""
+
+class Checkpoint:
+    def __len__(self) -> int: ...
+
+    def find(self, name: str, /) -> Tensor | None:
+        """The tensor of this name; None if there is none, or more than one."""
+
+    def get(self, name: str, /) -> Tensor:
+        """The same with an error that says why not."""
+
+    def get_path(self, path: tuple[str | int, ...], /) -> Tensor: ...
+
+    def at(self, index: int, /) -> Tensor: ...
+
+    def name(self, index: int) -> str: ...
+
+    def path(self, index: int, /) -> tuple[str | int, ...]: ...
+
+    def info(self) -> dict[str, Any]: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def evaluate(self, machine: Any, /) -> Any:
+        """
+        The root of the pickle, as `machine` understands it; see python/src/evaluator.hpp.
+        """
+
+    def find_storage(self, key: str, /) -> tuple[int, int] | None:
+        """Offset in the file and bytes of the record of this storage."""
+
+    def mapping(self) -> MappedBytes:
+        """The file as it is mapped."""
+
+    def writable_memory(self) -> MappedBytes:
+        """
+        The file as memory that may be written to: copy on write, unless it was opened shared and writable.
+        """
+
+    def verify_headers(self) -> None: ...
+
+    def verify_crc(self) -> tuple[int, int, int]:
+        """Storages checked, storages without a sum, bytes read."""
+
+def open(path: bytes, options: dict[str, Any], /) -> Checkpoint: ...

@@ -1,0 +1,123 @@
+"""Plain Python objects for what a pickle holds beside tensors. Nothing is imported or called."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass, field
+from typing import Any
+
+from weightmap._core import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A name in a pickle, such as torch.float32. It was not looked up."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Object:
+    """A call that a pickle asks for and that was not made: callable(*arguments).
+
+    elements, items and state are what the pickle wanted to give to the result. is_new says that it
+    was to be made with callable.__new__ instead.
+    """
+
+    callable: Any
+    arguments: tuple[Any, ...]
+    is_new: bool = False
+    elements: list[Any] = field(default_factory=list)
+    items: list[tuple[Any, Any]] = field(default_factory=list)
+    state: Any = None
+
+
+def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
+    # How protocol 2 spells bytes: _codecs.encode(text, "latin1").
+    if type(text) is not str or encoding not in ("latin1", "latin-1"):
+        raise ValueError
+    return text.encode("latin-1")
+
+
+def _tuple(elements: Any = ()) -> tuple[Any, ...]:
+    return tuple(elements)
+
+
+# Constructors of plain data that torch.save uses. Their arguments are checked by themselves.
+_PLAIN: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "Counter"): collections.Counter,
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "bytearray"): bytearray,
+    ("builtins", "complex"): complex,
+    ("__builtin__", "set"): set,
+    ("__builtin__", "frozenset"): frozenset,
+    ("__builtin__", "bytearray"): bytearray,
+    ("__builtin__", "complex"): complex,
+    ("_codecs", "encode"): _bytes,
+    ("torch", "Size"): _tuple,
+}
+# Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,
+# and a Counter or a set of an unknown object would call that object's methods.
+_DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set)
+
+
+class PlainMachine:
+    """Makes plain data, and Objects for the rest. See python/src/evaluator.hpp."""
+
+    @staticmethod
+    def tensor(tensor: Tensor) -> Tensor:
+        return tensor
+
+    @staticmethod
+    def find_global(module: str, name: str) -> Global:
+        return Global(module, name)
+
+    def call(self, callable: Any, arguments: Any) -> Any:
+        if isinstance(callable, Global) and type(arguments) is tuple:
+            make = _PLAIN.get((callable.module, callable.name))
+            is_data = all(type(argument) in _DATA for argument in arguments)
+            allocates = make is bytearray and any(type(a) is int for a in arguments)
+            if make is not None and is_data and not allocates:
+                try:
+                    return make(*arguments)
+                except (TypeError, ValueError):
+                    pass
+        return Object(callable, arguments)
+
+    @staticmethod
+    def create(callable: Any, arguments: Any) -> Object:
+        return Object(callable, arguments, is_new=True)
+
+    @staticmethod
+    def extend(target: Any, elements: list[Any]) -> None:
+        if isinstance(target, set):
+            target.update(elements)
+        elif isinstance(target, Object):
+            target.elements.extend(elements)
+
+    @staticmethod
+    def update(target: Any, flat: list[Any]) -> None:
+        pairs = zip(flat[::2], flat[1::2])
+        if isinstance(target, dict):
+            for key, value in pairs:
+                target[key] = value
+        elif isinstance(target, Object):
+            target.items.extend(pairs)
+
+    @staticmethod
+    def build(target: Any, state: Any) -> None:
+        if isinstance(target, Object):
+            target.state = state
+        elif isinstance(target, collections.OrderedDict) and type(state) is dict:
+            # A state dict's `_metadata`: the versions of its modules.
+            target.__dict__.update(state)
+
+    @staticmethod
+    def persistent(identifier: Any) -> Object:
+        return Object(Global("weightmap", "persistent_id"), (identifier,))

@@ -1,0 +1,240 @@
+"""Calls what torch's weights-only unpickler would call, and nothing else.
+
+Which names are allowed, and what they stand for, is asked of torch itself: its built-in list and
+what add_safe_globals() and safe_globals() registered. The rules for REDUCE, NEWOBJ, BUILD, APPENDS
+and SETITEMS are those of torch/_weights_only_unpickler.py; docs/python.md lists them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import _weights_only_unpickler as unpickler
+from torch._utils import IMPORT_MAPPING, NAME_MAPPING
+
+from weightmap import _tensors
+from weightmap._errors import CorruptError, UnsafePickleError
+
+if TYPE_CHECKING:
+    from weightmap import _core
+
+_BLOCKED = frozenset(getattr(unpickler, "_blocklisted_modules", ("sys", "os", "posix", "nt")))
+_MUST_IMPORT = {
+    "torch.nested._internal.nested_tensor.NestedTensor": "torch.nested",
+    "torch.nested._internal.nested_tensor._rebuild_njt": "torch.nested",
+    "torch._dynamo.decorators._DimRange": "torch._dynamo",
+}
+_MUST_IMPORT_DTENSOR = ("torch.distributed.tensor.", "torch.distributed.device_mesh.")
+
+
+def refused(what: str) -> UnsafePickleError:
+    return UnsafePickleError(f"Weights only load failed: {what}. Nothing was run.")
+
+
+def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], Any]:
+    """A function from persistent ids to storages, each of which is made at its first use.
+
+    restore(storage, location) moves one to its device; None for map_location="meta", where storages
+    have no bytes at all. A function and not a class, since it runs once for each tensor.
+    """
+    load = _bytes_loader(opened, restore)
+    made: dict[str, torch.storage.TypedStorage] = {}
+    typed_storage = torch.storage.TypedStorage
+    untyped = torch.UntypedStorage
+    element_size = torch._utils._element_size
+    sizes: dict[Any, tuple[torch.dtype, int]] = {}
+
+    def persistent(identifier: Any) -> torch.storage.TypedStorage:
+        if type(identifier) is not tuple or len(identifier) != 5:
+            raise refused(f"a persistent id of type {type(identifier)} is not one of a storage")
+        tag, kind, key, location, numel = identifier
+        storage = made.get(key)
+        if storage is not None:
+            return storage
+        if tag != "storage" and tag != b"storage":
+            raise refused(f"Only persistent_load of storage is allowed, but got {tag!r}")
+        if kind not in sizes:
+            dtype = torch.uint8 if kind is untyped else kind.dtype
+            sizes[kind] = dtype, element_size(dtype)
+        dtype, size = sizes[kind]
+        nbytes = numel * size
+        wrapped = load(key, dtype, nbytes, location)
+        storage = typed_storage(wrap_storage=wrapped, dtype=dtype, _internal=True)
+        # As torch: a storage without bytes is made anew each time.
+        if wrapped.data_ptr() != 0:
+            made[key] = storage
+        return storage
+
+    return persistent
+
+
+def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
+    """load(key, dtype, nbytes, location): one storage, where it is wanted."""
+
+    def place_of(key: str, nbytes: int) -> int:
+        place = opened.find_storage(key)
+        if place is None or nbytes > place[1]:
+            raise CorruptError(f"the archive has no record data/{key} of {nbytes} bytes")
+        return place[0]
+
+    def load_meta(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
+        storage = torch.UntypedStorage(nbytes, device="meta")
+        storage._checkpoint_offset = place_of(key, nbytes)
+        if restore is not None:
+            storage._fake_device = _text(location)  # type: ignore[assignment]
+        return storage
+
+    def load_skipped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
+        place_of(key, nbytes)
+        return restore(torch.UntypedStorage(nbytes), _text(location))
+
+    if restore is None or torch._guards.detect_fake_mode(None) is not None:
+        return load_meta
+    if getattr(torch.serialization._serialization_tls, "skip_data", False):
+        return load_skipped
+
+    whole = _tensors.storage(opened.writable_memory(), 0, opened.info()["file_bytes"])
+    foreign_dtypes = _foreign_dtypes(opened)
+
+    def load_mapped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
+        offset = place_of(key, nbytes)
+        storage = whole[offset : offset + nbytes]
+        if foreign_dtypes is not None:
+            storage = _tensors.swapped(storage, foreign_dtypes.get(key, dtype))
+        return restore(storage, _text(location))
+
+    return load_mapped
+
+
+def _text(location: Any) -> str:
+    return location.decode("ascii") if type(location) is bytes else location
+
+
+def _foreign_dtypes(opened: _core.Checkpoint) -> dict[str, torch.dtype] | None:
+    """How to swap each storage, by its tensors' dtype: an untyped storage does not know. None if
+    the file has this machine's byte order."""
+    if not _tensors.is_foreign(opened.info()["byteorder"]):
+        return None
+    dtypes = {}
+    for index in range(len(opened)):
+        tensor = opened.at(index)
+        dtype = getattr(torch, tensor.dtype, None)
+        if dtype is not None and tensor.byteorder == "foreign":
+            dtypes[tensor.storage] = dtype
+    return dtypes
+
+
+class WeightsOnlyMachine:
+    """See python/src/evaluator.hpp for when each method is called."""
+
+    tensor = None  # tensors are made by torch's rebuild functions, like everything else
+
+    def __init__(self, persistent: Callable[[Any], Any]) -> None:
+        self.persistent = persistent
+        self._allowed = unpickler._get_allowed_globals()
+        self._user_allowed = unpickler._get_user_allowed_globals()
+
+    def find_global(self, module: str, name: str) -> Any:
+        # What Python 2 wrote has other names; torch renames them as it reads.
+        if (module, name) in NAME_MAPPING:
+            module, name = NAME_MAPPING[(module, name)]
+        elif module in IMPORT_MAPPING:
+            module = IMPORT_MAPPING[module]
+        path = f"{module}.{name}"
+        if module in _BLOCKED:
+            raise refused(
+                f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked"
+            )
+        if path in self._allowed:
+            return self._allowed[path]
+        if path in self._user_allowed:
+            return self._user_allowed[path]
+        if path in _MUST_IMPORT:
+            raise refused(f"{_MUST_IMPORT[path]} must be imported to load {path}")
+        if path.startswith(_MUST_IMPORT_DTENSOR):
+            raise refused("torch.distributed.tensor must be imported to load DTensors")
+        path = path.removeprefix("builtins.")
+        raise refused(
+            f"Unsupported global: GLOBAL {path} was not an allowed global by default. Please use "
+            f"torch.serialization.add_safe_globals([{path}]) or the "
+            f"torch.serialization.safe_globals([{path}]) context manager to allowlist this global "
+            "if you trust this class/function"
+        )
+
+    def _is_allowed(self, thing: Any) -> bool:
+        # Compared one by one, as torch does: what a file made of calls need not be hashable.
+        return any(thing is known for known in self._allowed.values()) or any(
+            thing is known for known in self._user_allowed.values()
+        )
+
+    def call(self, function: Any, arguments: Any) -> Any:
+        if not self._is_allowed(function):
+            raise refused(f"Trying to call reduce for unrecognized function {function}")
+        made = function(*arguments)
+        self._note_sparse(function, made)
+        return made
+
+    def create(self, type_: Any, arguments: Any) -> Any:
+        if type_ is torch.nn.Parameter:
+            return torch.nn.Parameter(*arguments)
+        if not self._is_allowed(type_):
+            raise refused(
+                "Can only create new object for nn.Parameter or classes allowlisted via "
+                f"add_safe_globals but got {type_}"
+            )
+        made = type_.__new__(type_, *arguments)
+        self._note_sparse(type_, made)
+        return made
+
+    @staticmethod
+    def _note_sparse(type_: Any, made: Any) -> None:
+        if isinstance(type_, type) and type_ in torch._tensor_classes and "sparse" in type_.__module__:
+            torch._utils._sparse_tensors_to_validate.append(made)
+
+    @staticmethod
+    def extend(target: Any, elements: list[Any]) -> None:
+        # Lists are made without asking, so this is something else.
+        raise refused(f"Can only extend lists, but got {type(target)}")
+
+    @staticmethod
+    def update(target: Any, flat: list[Any]) -> None:
+        if type(target) not in (dict, collections.OrderedDict, collections.Counter):
+            raise refused(
+                "Can only SETITEMS for dict, collections.OrderedDict, collections.Counter, but got "
+                f"{type(target)}"
+            )
+        for key, value in zip(flat[::2], flat[1::2]):
+            target[key] = value
+
+    def build(self, target: Any, state: Any) -> None:
+        kind = type(target)
+        if kind is torch.Tensor:
+            target.set_(*state)  # how torch before 0.4 wrote tensors
+        elif kind is torch.nn.Parameter:
+            target.__setstate__(state)
+        elif kind is collections.OrderedDict:
+            target.__dict__.update(state)
+        elif not self._is_allowed(kind):
+            raise refused(
+                "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
+                f"add_safe_globals, but got {kind}"
+            )
+        elif hasattr(target, "__setstate__"):
+            target.__setstate__(state)
+        else:
+            _set_attributes(target, state)
+
+
+def _set_attributes(target: Any, state: Any) -> None:
+    """As pickle does for classes without __setstate__: attributes, or (attributes, slots)."""
+    slots = None
+    if isinstance(state, tuple) and len(state) == 2:
+        state, slots = state
+    if state:
+        target.__dict__.update(state)
+    if slots:
+        for name, value in slots.items():
+            setattr(target, name, value)

@@ -1,0 +1,168 @@
+"""torch.load(mmap=True), only faster: the same objects, over a mapped file.
+
+    state = weightmap.torch.load("model.pt")
+
+    with weightmap.torch.patch():
+        state = torch.load("model.pt", mmap=True)    # goes the same way
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap as _mmap
+import os
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+from weightmap import _checkpoint, _tensors, config
+from weightmap._errors import (
+    InvalidArgumentError,
+    NotACheckpointError,
+    UnsupportedError,
+)
+
+import torch
+from torch import serialization
+from torch.utils.serialization import config as torch_config
+
+from weightmap._weights_only import WeightsOnlyMachine, storage_loader
+
+__all__ = ["load", "patch"]
+
+
+def load(
+    f: _checkpoint.PathLike,
+    map_location: Any = None,
+    *,
+    weights_only: bool = True,
+    sharing: _checkpoint.Sharing | None = None,
+    writable: bool | None = None,
+    verify: _checkpoint.Verify | None = None,
+    endianness: _checkpoint.Endianness | None = None,
+    populate: bool | None = None,
+    no_reserve: bool | None = None,
+    locked: bool | None = None,
+    huge_pages: bool | None = None,
+) -> Any:
+    """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
+
+    The same types in the same order: OrderedDict with its _metadata, Parameter, torch.Size;
+    tensors that share a storage still do; strides, requires_grad, quantized, sparse and nested
+    tensors, tensor subclasses, classes registered with torch.serialization.add_safe_globals().
+    Tensors lie in the page cache; a write to one copies its page and stays in this process
+    (sharing="private", the default here). With sharing="shared", writable=True writes reach the
+    file, as with torch's MAP_SHARED.
+
+    map_location: as torch.load takes it: None, a device or its name, "meta", a dict, a function.
+    weights_only: must be True; the pickle is never given to a machine that could run code.
+    Other options: as in weightmap.open().
+
+    Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
+    pickle.UnpicklingError. TorchScript archives raise UnsupportedError.
+    """
+    if not weights_only:
+        raise UnsupportedError(
+            "weights_only=False would run code from the file, which weightmap never does"
+        )
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        raise InvalidArgumentError(f"a file is mapped by its path, not by a {type(f).__name__}")
+    options = config._with_defaults(
+        {
+            "sharing": sharing,
+            "writable": writable,
+            "verify": verify,
+            "endianness": endianness,
+            "populate": populate,
+            "no_reserve": no_reserve,
+            "locked": locked,
+            "huge_pages": huge_pages,
+        }
+    )
+    if options["sharing"] is None:
+        options["sharing"] = os.environ.get("WEIGHTMAP_SHARING") or "private"
+    if options["sharing"] == "private":
+        # Copy on write, as torch maps; most of it is only read, so nothing is set aside for it.
+        for name in ("writable", "no_reserve"):
+            if options[name] is None:
+                options[name] = True
+    opened = _checkpoint.open_core(f, options)
+    is_meta = serialization._is_meta_location(map_location)
+    restore = None if is_meta else serialization._get_restore_location(map_location)
+    machine = WeightsOnlyMachine(storage_loader(opened, restore))
+    thread_state = serialization._serialization_tls
+    thread_state.map_location = map_location
+    try:
+        loaded = opened.evaluate(machine)
+    finally:
+        thread_state.map_location = None
+    torch._utils._validate_loaded_sparse_tensors()
+    return loaded
+
+
+@contextlib.contextmanager
+def patch() -> Iterator[None]:
+    """Makes torch.load(path, mmap=True) use weightmap, in the whole process, for a block.
+
+    What weightmap does not do (weights_only=False, a file object, the format of before torch 1.6)
+    still goes to torch. torch.serialization.set_default_mmap_options() and
+    torch.utils.serialization.config are followed.
+    """
+    original = torch.load
+
+    def patched(
+        f: Any,
+        map_location: Any = None,
+        pickle_module: Any = None,
+        *,
+        weights_only: bool | None = None,
+        mmap: bool | None = None,
+        **pickle_load_args: Any,
+    ) -> Any:
+        wants_mmap = torch_config.load.mmap if mmap is None else mmap
+        is_ours = (
+            wants_mmap
+            and weights_only is not False
+            and pickle_module is None
+            and not pickle_load_args
+            and isinstance(f, (str, os.PathLike))
+            and not _forces_unsafe(weights_only)
+        )
+        if is_ours:
+            try:
+                return load(f, map_location, **_torch_options())
+            except (NotACheckpointError, UnsupportedError):
+                if zipfile.is_zipfile(f):
+                    raise
+                # torch has a way, or a word, of its own for older formats.
+        return original(
+            f,
+            map_location,
+            pickle_module,
+            weights_only=weights_only,
+            mmap=mmap,
+            **pickle_load_args,
+        )
+
+    torch.load = serialization.load = patched
+    try:
+        yield
+    finally:
+        torch.load = serialization.load = original
+
+
+def _forces_unsafe(weights_only: bool | None) -> bool:
+    """Whether torch's environment variable turns an unspecified weights_only into False."""
+    forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower()
+    return weights_only is None and forced in ("1", "y", "yes", "true")
+
+
+def _torch_options() -> dict[str, Any]:
+    """torch's own settings in our words."""
+    options: dict[str, Any] = {}
+    if torch_config.load.mmap_flags == _mmap.MAP_SHARED:
+        options = {"sharing": "shared", "writable": True}
+    endianness = serialization.get_default_load_endianness()
+    if endianness is not None:
+        options["endianness"] = endianness.name.lower()
+    return options
