@@ -254,7 +254,13 @@ TEST_CASE("reads protocols 4 and 5: frames, memoize, short strings, stack global
   CHECK(named.root().module() == "torch");
   CHECK(named.root().name() == "int64");
   CHECK(Parsed("C\x02\x01\x02.").root().bytes()->size() == 2);
-  CHECK(Parsed("(K\x01K\x02\x91.").root().size() == 2);
+  const Parsed frozen("(K\x01K\x02\x91.");
+  CHECK(frozen.root().kind() == Kind::frozen_set);
+  CHECK(frozen.root().size() == 2);
+  CHECK((*frozen.root().elements().begin()).integer() == 1);
+  const Parsed changeable("\x96\x02\x00\x00\x00\x00\x00\x00\x00xy."s);
+  CHECK(changeable.root().kind() == Kind::byte_array);
+  CHECK(changeable.root().bytes()->size() == 2);
 }
 
 TEST_CASE("ignores what lies behind STOP") {

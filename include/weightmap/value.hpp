@@ -38,10 +38,12 @@ class WEIGHTMAP_API Value {
     real,
     string,  // UTF-8; lone surrogates are possible ("surrogatepass")
     bytes,
+    byte_array,  // bytes that Python could change
     tuple,
     list,
     dict,
     set,
+    frozen_set,
     global,         // a name such as torch.float32 or collections.OrderedDict; never looked up
     object,         // callable(*arguments) that was not called, with the items and the state that
                     // the pickle wanted to give it: OrderedDict, tensors, instances of any class
@@ -56,17 +58,17 @@ class WEIGHTMAP_API Value {
   std::optional<std::int64_t> integer() const noexcept;
   std::optional<double> real() const noexcept;
   std::optional<std::string_view> string() const noexcept;
-  std::optional<std::span<const std::byte>> bytes() const noexcept;
+  std::optional<std::span<const std::byte>> bytes() const noexcept;  // of a byte_array, too
   // Little-endian two's complement, as in the pickle.
   std::optional<std::span<const std::byte>> big_integer() const noexcept;
 
-  // tuple, list, set, object: number of elements. dict: 0.
+  // tuple, list, set, frozen_set, object: number of elements. dict: 0.
   std::size_t size() const noexcept;
   // dict, object: number of key/value pairs (duplicates included). Others: 0.
   std::size_t item_count() const noexcept;
 
-  // Walks elements (of tuple, list, set, object) or items (of dict, object) in file order.
-  // Constant time a step.
+  // Walks elements (of tuple, list, set, frozen_set, object) or items (of dict, object) in file
+  // order. Constant time a step.
   class Iterator;
   class ItemIterator;
   template <class I>

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/tensor.hpp"
+#include "python/src/text.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -42,8 +44,8 @@ Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
   return {self.owner, named};
 }
 
-std::optional<Tensor> find(const OpenCheckpoint& self, std::string_view name) {
-  const Result<NamedTensor> named = self.checkpoint().get(name);
+std::optional<Tensor> find(const OpenCheckpoint& self, const nb::str& name) {
+  const Result<NamedTensor> named = self.checkpoint().get(to_utf8(name));
   if (!named) return std::nullopt;
   return tensor_of(self, *named);
 }
@@ -55,11 +57,16 @@ Tensor at(const OpenCheckpoint& self, std::size_t index) {
 
 Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
   std::vector<PathPart> parts;
+  std::deque<std::string> texts;  // which the parts borrow
   for (nb::handle part : path) {
-    if (nb::isinstance<nb::int_>(part))
-      parts.emplace_back(nb::cast<std::int64_t>(part));
-    else
-      parts.emplace_back(nb::cast<std::string_view>(part));
+    if (nb::isinstance<nb::int_>(part)) {
+      int overflow = 0;
+      parts.emplace_back(std::int64_t{PyLong_AsLongLongAndOverflow(part.ptr(), &overflow)});
+      if (overflow != 0)
+        raise(ErrorCode::invalid_argument, "no tensor's path has an integer of over 64 bits");
+    } else {
+      parts.emplace_back(texts.emplace_back(to_utf8(part)));
+    }
   }
   return tensor_of(self, value_or_raise(self.checkpoint().get_path(parts)));
 }
@@ -71,7 +78,7 @@ nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
     if (part.is_integer())
       path.append(part.integer());
     else
-      path.append(part.key());
+      path.append(to_str(part.key()));
   }
   return nb::tuple(path);
 }
@@ -138,8 +145,8 @@ nb::tuple verify_crc(const OpenCheckpoint& self) {
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
 
-nb::object find_storage(const OpenCheckpoint& self, std::string_view key) {
-  const std::optional<NamedStorage> storage = self.owner->find_storage(key);
+nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
+  const std::optional<NamedStorage> storage = self.owner->find_storage(to_utf8(key));
   if (!storage) return nb::none();
   return nb::make_tuple(storage->payload_offset, storage->nbytes);
 }
@@ -153,8 +160,8 @@ void bind_checkpoint(nb::module_& module) {
            "The tensor of this name; None if there is none, or more than one.")
       .def(
           "get",
-          [](const OpenCheckpoint& self, std::string_view name) {
-            return tensor_of(self, value_or_raise(self.checkpoint().get(name)));
+          [](const OpenCheckpoint& self, const nb::str& name) {
+            return tensor_of(self, value_or_raise(self.checkpoint().get(to_utf8(name))));
           },
           nb::arg("name"), nb::sig("def get(self, name: str, /) -> Tensor"),
           "The same with an error that says why not.")
@@ -166,7 +173,7 @@ void bind_checkpoint(nb::module_& module) {
           [](const OpenCheckpoint& self, std::size_t index) {
             if (index >= self.checkpoint().tensors().size())
               throw nb::index_error("no tensor of this index");
-            return self.checkpoint().tensors()[index].name;
+            return to_str(self.checkpoint().tensors()[index].name);
           },
           nb::arg("index"))
       .def("path", path_of, nb::arg("index"),

@@ -8,6 +8,7 @@
 #include "python/src/errors.hpp"
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
+#include "python/src/text.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -23,6 +24,14 @@ nb::object checked(PyObject* made) {
 
 void check(int status) {
   if (status != 0) throw nb::python_error();
+}
+
+// A TypeError here says that a key or an element cannot be hashed; no pickler writes such.
+[[noreturn]] void refuse_key(std::string_view container) {
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
+  PyErr_Clear();
+  raise(ErrorCode::corrupt, "the pickle has a " + std::string(container) +
+                                " with a key that cannot be one, such as a list");
 }
 
 std::size_t size_of(const nb::object& list) {
@@ -45,7 +54,7 @@ class Machine {
         function_type_(nb::module_::import_("types").attr("FunctionType")) {}
 
   nb::object find_global(const Value& value) const {
-    return find_global_(text(value.module()), text(value.name()));
+    return find_global_(to_str(value.module()), to_str(value.name()));
   }
 
   // `is_found`: find_global() answered the callable, so it is one that the machine allows; then a
@@ -74,11 +83,6 @@ class Machine {
   }
 
  private:
-  static nb::object text(std::string_view utf8) {
-    return checked(
-        PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "surrogatepass"));
-  }
-
   nb::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_;
   nb::object ordered_dict_, function_type_;
 };
@@ -93,6 +97,7 @@ struct Frame {
       case Kind::tuple:
       case Kind::list:
       case Kind::set:
+      case Kind::frozen_set:
         at = of.elements().begin();
         break;
       case Kind::dict:
@@ -151,6 +156,7 @@ class Evaluator {
       case Kind::list:
       case Kind::dict:
       case Kind::set:
+      case Kind::frozen_set:
       case Kind::global:
       case Kind::object:
       case Kind::persistent_id:
@@ -269,7 +275,7 @@ class Evaluator {
       frame.function = std::move(part);
       return;
     }
-    check(PyObject_SetItem(dict.ptr(), frame.function.ptr(), part.ptr()));
+    if (PyObject_SetItem(dict.ptr(), frame.function.ptr(), part.ptr()) != 0) refuse_key("dict");
     frame.function.reset();
   }
 
@@ -315,7 +321,10 @@ class Evaluator {
         done = checked(PyList_AsTuple(frame.parts.ptr()));
         break;
       case Kind::set:
-        done = checked(PySet_New(frame.parts.ptr()));
+      case Kind::frozen_set:
+        done = nb::steal(frame.value.kind() == Kind::set ? PySet_New(frame.parts.ptr())
+                                                         : PyFrozenSet_New(frame.parts.ptr()));
+        if (!done.is_valid()) refuse_key(to_string(frame.value.kind()));
         break;
       case Kind::persistent_id: {
         const nb::object id = frame.parts[0];

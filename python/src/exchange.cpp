@@ -1,6 +1,8 @@
 #include "python/src/exchange.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <bit>
 #include <cstdint>
@@ -86,12 +88,25 @@ struct BufferDims {
   std::string format;
 };
 
+// The first dimension runs fastest, without gaps.
+bool is_column_major(const TensorView& view) noexcept {
+  if (view.numel() == 0) return true;
+  std::int64_t expected = 1;
+  for (std::size_t dim = 0; dim < view.rank(); ++dim) {
+    const std::int64_t size = view.shape()[dim];
+    if (size != 1 && view.strides()[dim] != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
 bool fits_request(const TensorView& view, int flags) noexcept {
   if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES) return view.is_contiguous();
-  const bool wants_rows = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS;
-  const bool wants_columns = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
-  if (wants_rows) return view.is_contiguous();
-  return !wants_columns || (view.is_contiguous() && view.rank() <= 1);
+  const auto asks_for = [flags](int wanted) { return (flags & wanted) == wanted; };
+  if (asks_for(PyBUF_C_CONTIGUOUS)) return view.is_contiguous();
+  if (asks_for(PyBUF_F_CONTIGUOUS)) return is_column_major(view);
+  if (asks_for(PyBUF_ANY_CONTIGUOUS)) return view.is_contiguous() || is_column_major(view);
+  return true;
 }
 
 int refuse(Py_buffer* out, const std::string& why) noexcept {
@@ -101,6 +116,7 @@ int refuse(Py_buffer* out, const std::string& why) noexcept {
 }
 
 int fill_buffer(PyObject* self, Py_buffer* out, int flags) {
+  if (!nb::inst_ready(self)) return refuse(out, "the tensor was never made");
   const Tensor& tensor = *nb::inst_ptr<Tensor>(self);
   const TensorView& view = tensor.view();
   const char* format = struct_format(view.dtype());
@@ -153,6 +169,11 @@ nb::tuple to_tuple(std::span<const std::int64_t> values, std::int64_t factor = 1
   return nb::tuple(list);
 }
 
+[[noreturn]] void throw_buffer_error(const std::string& why) {
+  PyErr_SetString(PyExc_BufferError, why.c_str());
+  throw nb::python_error();
+}
+
 // Type codes of DLPack 1.1; nanobind names those up to complex.
 nb::dlpack::dtype dlpack_type(const Tensor& tensor) {
   const DType dtype = tensor.view().dtype();
@@ -196,11 +217,62 @@ nb::dlpack::dtype dlpack_type(const Tensor& tensor) {
     case DType::float8_e8m0fnu:
       return of(14);
     default:
-      PyErr_Format(PyExc_BufferError,
-                   "DLPack has no word for %s; .bits() gives its elements as integers",
-                   std::string(to_string(dtype)).c_str());
-      throw nb::python_error();
+      throw_buffer_error("DLPack has no word for " + std::string(to_string(dtype)) +
+                         "; .bits() gives its elements as integers");
   }
+}
+
+// `strides` may be nullptr for row-major; `owner` is what the capsule keeps.
+template <class Array>
+nb::object dlpack_array(const Tensor& tensor, void* data, const std::int64_t* strides,
+                        nb::handle owner) {
+  const TensorView& view = tensor.view();
+  const std::vector<std::size_t> shape(view.shape().begin(), view.shape().end());
+  return nb::cast(Array(data, view.rank(), shape.data(), owner, strides, dlpack_type(tensor)),
+                  nb::rv_policy::reference);
+}
+
+// Whether the consumer asked for the versioned form.
+bool knows_read_only_flag(const nb::dict& arguments) {
+  if (!arguments.contains("max_version")) return false;
+  const nb::object version = arguments["max_version"];
+  return nb::isinstance<nb::tuple>(version) && nb::len(version) == 2 &&
+         nb::cast<long>(version[0]) >= 1;
+}
+
+// A copy is what its consumer makes of it: writable, row-major, in this machine's byte order.
+nb::object copy_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
+  const TensorView& view = tensor.view();
+  auto copy = std::make_unique<std::byte[]>(view.nbytes());
+  value_or_raise(view.copy_to({copy.get(), view.nbytes()}));
+  const nb::capsule owner(copy.get(),
+                          [](void* data) noexcept { delete[] static_cast<std::byte*>(data); });
+  return dlpack_array<nb::ndarray<nb::array_api>>(tensor, copy.release(), nullptr, owner)
+      .attr("__dlpack__")(**arguments);
+}
+
+// Read-only memory is flagged as such, and beside that lies in a copy-on-write mapping: a consumer
+// that does not know the flag (torch 2.13) then changes pages of its own, instead of ending the
+// process with SIGSEGV.
+nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
+  const TensorView& view = tensor.view();
+  if (view.is_foreign_byte_order())
+    throw_buffer_error("DLPack has no word for a foreign byte order; take .torch(), or copy=True");
+  if (!tensor.is_writable() && !knows_read_only_flag(arguments))
+    throw_buffer_error(
+        "the tensor is read-only, which only DLPack 1.0 and later can say; take .torch(), or open "
+        "the checkpoint with sharing=\"private\", writable=True");
+  const MappedBytes memory = writable_bytes(tensor.owner);
+  std::byte* data = view.numel() == 0
+                        ? nullptr
+                        : const_cast<std::byte*>(memory.bytes.data()) + tensor.named.file_offset;
+  const nb::object self = nb::find(tensor);  // what the capsule keeps
+  const std::int64_t* strides = view.strides().data();
+  const nb::object array =
+      tensor.is_writable()
+          ? dlpack_array<nb::ndarray<nb::array_api>>(tensor, data, strides, self)
+          : dlpack_array<nb::ndarray<nb::array_api, nb::ro>>(tensor, data, strides, self);
+  return array.attr("__dlpack__")(**arguments);
 }
 
 }  // namespace
@@ -233,11 +305,11 @@ nb::object to_torch(const Tensor& tensor) {
 }
 
 nb::dict array_interface(const Tensor& tensor) {
-  refuse_lazy_bits(tensor);
   const TensorView& view = tensor.view();
   const char* format = struct_format(view.dtype());
-  if (format == nullptr) {
-    PyErr_Format(PyExc_AttributeError, "numpy itself has no type for %s; see Tensor.numpy()",
+  if (format == nullptr || view.is_conjugate() || view.is_negative()) {
+    // An AttributeError, so that numpy goes on to ask for __array__().
+    PyErr_Format(PyExc_AttributeError, "numpy itself has no word for this %s; see Tensor.numpy()",
                  std::string(to_string(view.dtype())).c_str());
     throw nb::python_error();
   }
@@ -261,31 +333,18 @@ nb::dict array_interface(const Tensor& tensor) {
   return description;
 }
 
-// Read-only memory is flagged as such, and beside that lies in a copy-on-write mapping: a consumer
-// that does not know the flag (torch 2.13) then changes pages of its own, instead of ending the
-// process with SIGSEGV.
-nb::object to_dlpack(nb::handle self, const Tensor& tensor, nb::handle kwargs) {
-  const TensorView& view = tensor.view();
-  const nb::dlpack::dtype type = dlpack_type(tensor);
-  if (view.is_foreign_byte_order() || view.is_conjugate() || view.is_negative()) {
-    PyErr_SetString(
-        PyExc_BufferError,
-        "DLPack has no word for a foreign byte order or a lazy conjugate; take .torch()");
-    throw nb::python_error();
+nb::object to_dlpack(const Tensor& tensor, const nb::kwargs& kwargs) {
+  if (tensor.view().is_conjugate() || tensor.view().is_negative())
+    throw_buffer_error("DLPack has no word for a lazy conjugate or negative; take .torch()");
+  nb::dict arguments;
+  bool copy = false;
+  for (const auto& [name, value] : kwargs) {
+    if (nb::cast<std::string_view>(name) == "copy")
+      copy = value.is(Py_True);
+    else
+      arguments[name] = value;
   }
-  const MappedBytes memory = writable_bytes(tensor.owner);
-  void* data = view.numel() == 0
-                   ? nullptr
-                   : const_cast<std::byte*>(memory.bytes.data()) + tensor.named.file_offset;
-  const std::vector<std::size_t> shape(view.shape().begin(), view.shape().end());
-  const auto exported = [&]<class Array>() {
-    return nb::cast(Array(data, view.rank(), shape.data(), self, view.strides().data(), type),
-                    nb::rv_policy::reference);
-  };
-  const nb::object array = tensor.is_writable()
-                               ? exported.template operator()<nb::ndarray<nb::array_api>>()
-                               : exported.template operator()<nb::ndarray<nb::array_api, nb::ro>>();
-  return array.attr("__dlpack__")(**nb::borrow<nb::dict>(kwargs));
+  return copy ? copy_to_dlpack(tensor, arguments) : view_to_dlpack(tensor, arguments);
 }
 
 }  // namespace weightmap::python

@@ -13,7 +13,6 @@ extern PyType_Slot tensor_slots[];
 nanobind::object to_numpy(const Tensor& tensor);
 nanobind::object to_torch(const Tensor& tensor);
 nanobind::dict array_interface(const Tensor& tensor);
-// `self` is the Python object of `tensor`; the capsule keeps it.
-nanobind::object to_dlpack(nanobind::handle self, const Tensor& tensor, nanobind::handle kwargs);
+nanobind::object to_dlpack(const Tensor& tensor, const nanobind::kwargs& kwargs);
 
 }  // namespace weightmap::python

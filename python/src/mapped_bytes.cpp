@@ -8,6 +8,11 @@ namespace {
 namespace nb = nanobind;
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  if (!nb::inst_ready(self)) {
+    view->obj = nullptr;
+    PyErr_SetString(PyExc_BufferError, "the object was never made");
+    return -1;
+  }
   const auto& bytes = *nb::inst_ptr<MappedBytes>(self);
   return PyBuffer_FillInfo(view, self, const_cast<std::byte*>(bytes.bytes.data()),
                            static_cast<Py_ssize_t>(bytes.bytes.size()), bytes.writable ? 0 : 1,

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "python/src/errors.hpp"
+#include "python/src/text.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -17,7 +18,7 @@ std::optional<Word> read_word(std::string_view option, nb::handle value,
                               const std::array<Word, N>& words) {
   if (value.is_none()) return std::nullopt;
   std::string known;
-  const char* text = nb::isinstance<nb::str>(value) ? nb::cast<const char*>(value) : "";
+  const std::string text = nb::isinstance<nb::str>(value) ? to_utf8(value) : std::string();
   for (Word word : words) {
     if (to_string(word) == text) return word;
     known += known.empty() ? "" : ", ";

@@ -1,5 +1,7 @@
 #include "python/src/python_value.hpp"
 
+#include "python/src/text.hpp"
+
 namespace weightmap::python {
 namespace {
 
@@ -29,15 +31,16 @@ nb::object to_python(const Value& value) {
       return checked(PyLong_FromLongLong(*value.integer()));
     case Value::Kind::real:
       return checked(PyFloat_FromDouble(*value.real()));
-    case Value::Kind::string: {
-      const std::string_view text = *value.string();
-      // As pickle does: lone surrogates were written as if they were characters.
-      return checked(
-          PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass"));
-    }
+    case Value::Kind::string:
+      return to_str(*value.string());
     case Value::Kind::bytes: {
       const std::span<const std::byte> bytes = *value.bytes();
       return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    case Value::Kind::byte_array: {
+      const std::span<const std::byte> bytes = *value.bytes();
+      return checked(PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                                   static_cast<Py_ssize_t>(bytes.size())));
     }
     case Value::Kind::big_integer:
       return big_integer(*value.big_integer());

@@ -7,6 +7,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/exchange.hpp"
+#include "python/src/text.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -34,7 +35,8 @@ Tensor bits_of(const Tensor& tensor) {
 }
 
 std::string describe(const Tensor& tensor) {
-  std::string text = "<weightmap.Tensor '" + std::string(tensor.named.name) + "' ";
+  // As Python writes the name, since it may hold anything.
+  std::string text = "<weightmap.Tensor " + to_utf8(nb::repr(to_str(tensor.named.name))) + " ";
   text += to_string(tensor.view().dtype());
   text += " [";
   const TensorView& view = tensor.view();
@@ -71,7 +73,7 @@ Slicing gives tensors that share the bytes. All methods may be called from any t
 process truncates the file, reading lost bytes ends the process with SIGBUS: replace checkpoints by
 rename.)")
       .def_prop_ro(
-          "name", [](const Tensor& t) { return t.named.name; },
+          "name", [](const Tensor& t) { return to_str(t.named.name); },
           "Keys on the way from the root of the checkpoint, joined by dots.")
       .def_prop_ro(
           "dtype", [](const Tensor& t) { return to_string(t.view().dtype()); },
@@ -113,10 +115,10 @@ rename.)")
           "is_parameter", [](const Tensor& t) { return t.named.is_parameter; },
           "Saved as torch.nn.Parameter.")
       .def_prop_ro(
-          "location", [](const Tensor& t) { return t.named.location; },
+          "location", [](const Tensor& t) { return to_str(t.named.location); },
           "Where the tensor was when it was saved: 'cpu', 'cuda:0'.")
       .def_prop_ro(
-          "storage", [](const Tensor& t) { return t.named.storage; },
+          "storage", [](const Tensor& t) { return to_str(t.named.storage); },
           "Key of the storage: '0' for the record data/0. Tied tensors have the same.")
       .def_prop_ro(
           "storage_offset", [](const Tensor& t) { return t.named.storage_offset; },
@@ -143,24 +145,33 @@ the other byte order are copied and swapped. requires_grad is not carried over.)
       .def("tobytes", to_bytes,
            "A copy of the elements, row-major and in this machine's byte order.")
       .def(
-          "__getitem__", subscript, nb::arg("key"),
+          "__getitem__", subscript, nb::arg("key").none(),
           nb::sig("def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice "
                   "| types.EllipsisType, ...], /) -> Tensor"),
           "A part of the tensor, sharing its bytes. Steps must be positive.")
       .def("__len__", length_of)
+      .def(
+          "__contains__",
+          [](const Tensor&, nb::handle) -> bool {
+            throw nb::type_error("a tensor does not search itself; take .numpy()");
+          },
+          nb::arg("value").none())
+      .def("__bool__",
+           [](const Tensor&) -> bool {
+             throw nb::type_error(
+                 "a tensor is neither true nor false; compare it with None, or take .numpy()");
+           })
       .def("__repr__", describe)
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("__array_interface__", array_interface,
                    nb::sig("def __array_interface__(self) -> dict[str, typing.Any]"))
       .def(
           "__dlpack__",
-          [](nb::handle self, const nb::kwargs& kwargs) {
-            return to_dlpack(self, *nb::inst_ptr<Tensor>(self), kwargs);
-          },
+          [](const Tensor& tensor, const nb::kwargs& kwargs) { return to_dlpack(tensor, kwargs); },
           nb::sig("def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | "
                   "None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = "
                   "None) -> typing.Any"),
-          R"(A DLPack capsule; flagged read-only unless the checkpoint was opened writable.
+          R"(A DLPack capsule; flagged read-only unless the checkpoint was opened writable, or copy=True.
 
 BufferError for a consumer that asks for the unversioned form, which cannot carry the flag.)")
       .def(

@@ -65,7 +65,6 @@ __all__ = [
     "config",
     "open",
     "safe_open",
-    "torch",
 ]
 
 

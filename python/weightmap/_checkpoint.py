@@ -99,7 +99,8 @@ class Checkpoint(Mapping[str, Tensor]):
         core = self._core
         try:
             if isinstance(name, str):
-                return core.find(name) or core.get(name)
+                tensor = core.find(name)
+                return core.get(name) if tensor is None else tensor
             if isinstance(name, tuple) and all(type(part) in (str, int) for part in name):
                 return core.get_path(name)
         except InvalidArgumentError as error:
@@ -112,6 +113,10 @@ class Checkpoint(Mapping[str, Tensor]):
         except (TensorNotFoundError, TypeError):
             return False
         return True
+
+    # Two checkpoints are not compared tensor by tensor; one is equal to itself.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __len__(self) -> int:
         return len(self._core)

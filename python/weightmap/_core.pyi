@@ -147,6 +147,10 @@ class Tensor:
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+    def __contains__(self, value: object | None) -> bool: ...
+
+    def __bool__(self) -> bool: ...
+
     def __repr__(self) -> str: ...
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -156,7 +160,7 @@ class Tensor:
 
     def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         """
-        A DLPack capsule; flagged read-only unless the checkpoint was opened writable.
+        A DLPack capsule; flagged read-only unless the checkpoint was opened writable, or copy=True.
 
         BufferError for a consumer that asks for the unversioned form, which cannot carry the flag.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 from typing import Any
 
@@ -47,9 +48,21 @@ def _restore(kind: type[Error], message: str, state: dict[str, Any]) -> Error:
 
 
 class FileError(Error, OSError):
-    """The operating system said no. `errno` is its reason."""
+    """The operating system said no: `errno` and `strerror` are its reason."""
 
     code = "io"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        file_offset: int | None = None,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(message, file=file, file_offset=file_offset, errno=errno)
+        self.filename = file
+        self.strerror = None if errno is None else os.strerror(errno)
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -103,6 +116,10 @@ class TensorNotFoundError(InvalidArgumentError, KeyError):
 class MissingPackageError(UnsupportedError, ImportError):
     """An optional package is needed for this and is not installed."""
 
+
+for _kind in list(vars().values()):
+    if isinstance(_kind, type) and issubclass(_kind, Error):
+        _kind.__module__ = "weightmap"  # where people import them from
 
 _BY_CODE: dict[str, type[Error]] = {
     kind.code: kind

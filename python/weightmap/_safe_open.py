@@ -107,7 +107,7 @@ def safe_open(
     framework: "pt" for torch tensors, "np" for numpy arrays.
     device: where torch tensors are wanted; on the CPU they are views of the mapped file.
     """
-    if framework not in _FRAMEWORKS:
+    if not isinstance(framework, str) or framework not in _FRAMEWORKS:
         raise InvalidArgumentError(f"framework is {framework!r}, expected 'pt' or 'np'")
     name = _FRAMEWORKS[framework]
     is_cpu = device is None or str(device) in ("cpu", "cpu:0")

@@ -61,8 +61,10 @@ def view(
     if 0 in shape:
         storage_offset = 0
     tensor = torch.empty((0,), dtype=dtype).set_(whole, storage_offset, shape, strides)
+    # torch asks only whether a key is there, not what it says.
+    lazy = {"conj": conjugate, "neg": negative}
     if conjugate or negative:
-        torch._utils.set_tensor_metadata(tensor, {"conj": conjugate, "neg": negative})
+        torch._utils.set_tensor_metadata(tensor, {bit: True for bit in lazy if lazy[bit]})
     return tensor
 
 

@@ -26,6 +26,7 @@ std::uint32_t depth_of(const Cell& cell) noexcept {
     case list:
     case dict:
     case set:
+    case frozen_set:
       return target_of<const Sequence>(cell)->depth;
     case object:
       return target_of<const Object>(cell)->depth;
@@ -171,8 +172,9 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
     case op_BINBYTES:
       return push_text(Value::Kind::bytes, 4);
     case op_BINBYTES8:
-    case op_BYTEARRAY8:
       return push_text(Value::Kind::bytes, 8);
+    case op_BYTEARRAY8:
+      return push_text(byte_array, 8);
     case op_ADDITEMS:
       return extend_to_mark(set, &Object::elements);
     case op_FROZENSET:
@@ -376,7 +378,8 @@ bool Machine::frozenset() {
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
   Sequence* sequence = new_sequence();
-  return sequence != nullptr && extend(*sequence, first, count) && push(make_cell(set, sequence));
+  return sequence != nullptr && extend(*sequence, first, count) &&
+         push(make_cell(frozen_set, sequence));
 }
 
 bool Machine::global() {

@@ -6,9 +6,11 @@
 //   boolean                  payload = 0 or 1
 //   integer, real            payload = the 64 bits
 //   string, bytes,           payload = position in the pickle, count = bytes; text is never copied
+//   byte_array,
 //   big_integer
 //   tuple                    payload -> Cell[count]
-//   list, dict, set          payload -> Sequence (a dict holds key, value, key, value ...)
+//   list, dict, set,         payload -> Sequence (a dict holds key, value, key, value ...)
+//   frozen_set
 //   global                   payload -> Global
 //   object                   payload -> Object
 //   persistent_id            payload -> Cell

@@ -29,7 +29,7 @@ const Object* ordinary_object(const Cell& cell) noexcept {
 // The cells that APPENDS or ADDITEMS added.
 const Sequence* elements_of(const Cell& cell) noexcept {
   const Value::Kind kind = pickle::kind_of(cell);
-  if (kind == list || kind == set) return target_of<const Sequence>(cell);
+  if (kind == list || kind == set || kind == frozen_set) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
   return as_object ? as_object->elements : nullptr;
 }
@@ -79,7 +79,7 @@ std::optional<std::string_view> Value::string() const noexcept {
 }
 
 std::optional<std::span<const std::byte>> Value::bytes() const noexcept {
-  if (kind() != Kind::bytes) return std::nullopt;
+  if (kind() != Kind::bytes && kind() != Kind::byte_array) return std::nullopt;
   return tree_->pickle().subspan(cell_.payload, cell_.count);
 }
 
@@ -212,6 +212,8 @@ std::string_view to_string(Value::Kind kind) noexcept {
       return "string";
     case Value::Kind::bytes:
       return "bytes";
+    case byte_array:
+      return "byte_array";
     case tuple:
       return "tuple";
     case list:
@@ -220,6 +222,8 @@ std::string_view to_string(Value::Kind kind) noexcept {
       return "dict";
     case set:
       return "set";
+    case frozen_set:
+      return "frozen_set";
     case global:
       return "global";
     case object:

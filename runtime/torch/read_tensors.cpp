@@ -49,6 +49,7 @@ class Frame {
         break;
       case Value::Kind::list:
       case Value::Kind::set:
+      case Value::Kind::frozen_set:
         elements_ = pickle::CellCursor(pickle::target_of<const pickle::Sequence>(cell));
         break;
       case Value::Kind::dict:
@@ -233,6 +234,7 @@ bool Reader::visit(const Child& child, std::uint32_t path) {
     case Value::Kind::list:
     case Value::Kind::dict:
     case Value::Kind::set:
+    case Value::Kind::frozen_set:
       return enter(child, path);
     case Value::Kind::persistent_id:
       return visit_storage(child);

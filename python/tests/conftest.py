@@ -1,0 +1,132 @@
+"""What the tests share: the fixtures of tests/data, and small checkpoints laid out by hand.
+
+Every open of the run also compares each calculated offset with its record's local header, unless
+the environment already asks for another level.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("WEIGHTMAP_VERIFY", "headers")
+
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import weightmap
+
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of checkpoints that torch wrote."""
+    return DATA
+
+
+@pytest.fixture
+def checkpoint(data):
+    """Opens one of them by name; closed again at the end of the test."""
+    opened = []
+
+    def open_by_name(name, **options):
+        opened.append(weightmap.open(data / name, **options))
+        return opened[-1]
+
+    yield open_by_name
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def copy_of(data, tmp_path):
+    """The path of a private copy, which the test may write to and find in /proc/self/maps."""
+
+    def copy(name):
+        path = tmp_path / name
+        shutil.copyfile(data / name, path)
+        return path
+
+    return copy
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Writes a checkpoint around the bytes of a pickle, as zipfile lays it out."""
+
+    def write(pickled, storages=None, name="archive.pt"):
+        path = tmp_path / name
+        with zipfile.ZipFile(path, "w") as target:
+            target.writestr("archive/data.pkl", pickled)
+            target.writestr("archive/byteorder", "little")
+            for key, content in (storages or {}).items():
+                target.writestr(f"archive/data/{key}", content)
+            target.writestr("archive/version", "3\n")
+        return path
+
+    return write
+
+
+def _text(text):
+    encoded = text.encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
+
+
+def _tensor(key, count):
+    """The opcodes of a float32 tensor of one dimension, as torch.save writes them."""
+    number = b"J" + struct.pack("<i", count)
+    storage = b"(" + _text("storage") + b"ctorch\nFloatStorage\n" + _text(key) + _text("cpu")
+    shape_and_strides = b"(" + number + b"t" + b"(K\x01t"
+    hooks = b"\x89ccollections\nOrderedDict\n)R"
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + (storage + number + b"tQ")
+        + (b"K\x00" + shape_and_strides + hooks)
+        + b"tR"
+    )
+
+
+@pytest.fixture
+def float_archive(archive):
+    """Writes {name: float32 tensor of these bytes}, without torch."""
+
+    def write(contents, name="floats.pt"):
+        pickled = b"\x80\x02}("
+        for key, (tensor_name, content) in enumerate(contents.items()):
+            pickled += _text(tensor_name) + _tensor(str(key), len(content) // 4)
+        storages = {str(key): content for key, content in enumerate(contents.values())}
+        return archive(pickled + b"u.", storages, name)
+
+    return write
+
+
+@pytest.fixture
+def mappings_of():
+    """How many mappings of a file this process has."""
+
+    def count(path):
+        with open("/proc/self/maps") as maps:
+            return sum(line.rstrip("\n").endswith(f" {path}") for line in maps)
+
+    return count
+
+
+@pytest.fixture
+def python():
+    """Runs a program in a fresh interpreter that finds the same packages."""
+
+    def run(program, *arguments, **environment):
+        # An installed package needs no help; one on sys.path for another reason does.
+        found_in = str(Path(weightmap.__file__).parents[1])
+        paths = [found_in, *filter(None, [os.environ.get("PYTHONPATH")])]
+        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
+        command = [sys.executable, *(["-c", program] if program else []), *map(str, arguments)]
+        return subprocess.run(command, env=settings, capture_output=True, text=True)
+
+    return run

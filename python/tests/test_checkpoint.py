@@ -1,0 +1,739 @@
+"""weightmap.open() and the mapping that it returns."""
+
+import collections
+import gc
+import os
+import pickle
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+
+import pytest
+
+import weightmap
+from weightmap import Global, Object
+
+STATE_DICT_NAMES = [
+    "embedding.weight",
+    "layers.0.weight",
+    "layers.0.bias",
+    "layers.1.weight",
+    "layers.1.mask",
+    "steps",
+    "position_ids",
+]
+
+
+# --- a mapping --------------------------------------------------------------------------------
+
+
+def test_is_a_mapping_in_the_order_of_the_file(checkpoint):
+    opened = checkpoint("state_dict.pt")
+    assert isinstance(opened, Mapping)
+    assert len(opened) == 7
+    assert list(opened) == STATE_DICT_NAMES
+    assert list(opened.keys()) == STATE_DICT_NAMES
+    assert [tensor.name for tensor in opened.values()] == STATE_DICT_NAMES
+    assert [name for name, _ in opened.items()] == STATE_DICT_NAMES
+    assert [tensor.name for _, tensor in opened.items()] == STATE_DICT_NAMES
+
+
+def test_gives_the_views_of_a_mapping(checkpoint):
+    opened = checkpoint("state_dict.pt")
+    assert isinstance(opened.keys(), KeysView)
+    assert isinstance(opened.values(), ValuesView)
+    assert isinstance(opened.items(), ItemsView)
+    assert (len(opened.keys()), len(opened.values()), len(opened.items())) == (7, 7, 7)
+    assert "steps" in opened.keys()
+    assert opened.keys() & {"steps", "nothing"} == {"steps"}
+
+
+def test_finds_a_tensor_by_name(checkpoint):
+    tensor = checkpoint("state_dict.pt")["layers.1.weight"]
+    assert (tensor.name, tensor.dtype, tensor.shape) == ("layers.1.weight", "float64", (4, 4))
+
+
+@pytest.mark.parametrize("name", ["scalar", "scalar_int", "empty", "empty_rows", "empty_columns"])
+def test_finds_tensors_that_count_as_false(checkpoint, name):
+    opened = checkpoint("scalars_and_empty.pt")
+    assert opened[name].name == name
+    assert name in opened
+    assert opened.get(name).name == name
+
+
+def test_makes_a_dict_of_tensors_of_any_rank(checkpoint):
+    made = dict(checkpoint("state_dict.pt"))
+    assert list(made) == STATE_DICT_NAMES
+    assert made["steps"].shape == ()
+
+
+def test_says_which_names_it_has(checkpoint):
+    opened = checkpoint("state_dict.pt")
+    assert "layers.0.bias" in opened
+    assert "layers.0" not in opened
+    assert "" not in opened
+    for strange in (0, None, b"steps", ("steps", 0), (), [], 1.5, object()):
+        assert strange not in opened
+
+
+def test_get_answers_a_default(checkpoint):
+    opened = checkpoint("views.pt")
+    assert opened.get("nothing") is None
+    assert opened.get("nothing", 7) == 7
+    assert opened.get("base").shape == (4, 6)
+
+
+def test_a_missing_name_is_a_key_error_that_names_it(checkpoint, data):
+    with pytest.raises(KeyError) as caught:
+        checkpoint("views.pt")["no such tensor"]
+    assert type(caught.value) is weightmap.TensorNotFoundError
+    assert str(caught.value) == f'{data / "views.pt"}: has no tensor "no such tensor"'
+
+
+@pytest.mark.parametrize("key", [0, None, b"base", 1.5, ["base"], ("base", 1.5), ("base", True)])
+def test_a_key_of_another_type_is_a_type_error(checkpoint, key):
+    with pytest.raises(TypeError, match="by name or by path"):
+        checkpoint("views.pt")[key]
+
+
+def test_cannot_be_written_to(checkpoint):
+    opened = checkpoint("views.pt")
+    with pytest.raises(TypeError):
+        opened["base"] = None
+    with pytest.raises(TypeError):
+        del opened["base"]
+    with pytest.raises(AttributeError):
+        opened.other = 1
+
+
+def test_equals_itself_and_can_be_hashed(checkpoint):
+    # Tensors have no value to compare, so a checkpoint is the same or it is another.
+    opened = checkpoint("views.pt")
+    assert opened == opened
+    assert opened != checkpoint("views.pt")
+    assert {opened: 1}[opened] == 1
+
+
+def test_names_that_are_not_plain_words(checkpoint):
+    opened = checkpoint("names.pt")
+    names = ["größe", "权重", "🙂.weight", "n" * 300, "", 'with "quotes" \\ and \n newline', " "]
+    assert list(opened) == names
+    assert [opened[name].shape for name in names] == [(n,) for n in range(1, 8)]
+
+
+@pytest.mark.parametrize("name", ["größe\0", "gr", "NICHTS", "a\0b", "\ud800", "x" * 100_000])
+def test_a_strange_name_that_is_not_there_is_a_key_error(checkpoint, name):
+    opened = checkpoint("names.pt")
+    assert name not in opened
+    with pytest.raises(weightmap.TensorNotFoundError):
+        opened[name]
+    with pytest.raises(weightmap.TensorNotFoundError):
+        opened[(name,)]
+
+
+def test_names_with_zero_bytes_and_lone_surrogates(float_archive):
+    # Pickle writes a lone surrogate as if it were a character.
+    path = float_archive({"a\0b": bytes(4), "\ud800": bytes(8)})
+    with weightmap.open(path) as opened:
+        assert list(opened) == ["a\0b", "\ud800"]
+        assert opened["a\0b"].shape == (1,)
+        assert opened["\ud800"].shape == (2,)
+        assert opened.paths() == [("a\0b",), ("\ud800",)]
+        assert list(opened.root()) == ["a\0b", "\ud800"]
+
+
+def test_two_tensors_of_one_name_are_told_apart_by_path(checkpoint):
+    opened = checkpoint("colliding_names.pt")
+    assert list(opened) == ["a.b", "a.b", "a.c"]
+    assert opened.paths() == [("a.b",), ("a", "b"), ("a", "c")]
+    assert opened["a.b",].shape == (1,)
+    assert opened["a", "b"].shape == (2,)
+    assert opened["a.c"].shape == (3,)
+    assert [tensor.shape for tensor in opened.values()] == [(1,), (2,), (3,)]
+    with pytest.raises(KeyError, match=r'more than one tensor "a.b".*ask by path'):
+        opened["a.b"]
+
+
+def test_integer_keys_are_not_their_text(checkpoint):
+    opened = checkpoint("int_keys.pt")
+    assert opened.paths() == [(0,), ("0",), (-5,), (2**40, 7)]
+    assert all(type(part) is int for part in opened.paths()[3])
+    assert opened[0,].shape == (1,)
+    assert opened["0",].shape == (2,)
+    assert opened[-5,].shape == (3,)
+    assert opened["-5"].shape == (3,)
+    assert opened[2**40, 7].shape == (4,)
+    assert opened[f"{2**40}.7"].shape == (4,)
+    with pytest.raises(KeyError):
+        opened["0"]
+    with pytest.raises(KeyError):
+        opened[2**40, "7"]
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, 2**200])
+def test_an_integer_wider_than_any_key_is_not_there(checkpoint, number):
+    opened = checkpoint("int_keys.pt")
+    assert (number,) not in opened
+    with pytest.raises(weightmap.TensorNotFoundError):
+        opened[number,]
+
+
+def test_paths_of_lists_and_of_single_tensors(checkpoint):
+    assert checkpoint("list_root.pt").paths() == [(0,), (1, "x"), (2, 0)]
+    single = checkpoint("tensor_root.pt")
+    assert single.paths() == [()]
+    assert list(single) == [""]
+    assert single[()].shape == (2, 3)
+    assert single[""].shape == (2, 3)
+
+
+def test_a_file_without_tensors_is_an_empty_mapping(checkpoint):
+    opened = checkpoint("no_tensors.pt")
+    assert len(opened) == 0
+    assert not opened
+    assert list(opened.items()) == []
+    assert opened.paths() == []
+    assert opened.root() == {"epoch": 3, "loss": [0.5]}
+
+
+# --- how it is asked for ----------------------------------------------------------------------
+
+
+class AsText:
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return self.path
+
+
+@pytest.mark.parametrize("kind", [str, os.fsencode, lambda path: path, AsText])
+def test_opens_each_kind_of_path(data, kind):
+    asked = AsText(str(data / "views.pt")) if kind is AsText else kind(data / "views.pt")
+    with weightmap.open(asked) as opened:
+        assert len(opened) == 12
+        assert opened.path == str(data / "views.pt")
+
+
+def test_opens_a_path_object_that_answers_bytes(data):
+    with weightmap.open(AsText(os.fsencode(data / "views.pt"))) as opened:
+        assert opened.path == str(data / "views.pt")
+
+
+def test_opens_a_file_whose_name_is_not_text(data, tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff\xfe \n.pt"
+    with open(path, "wb") as target:
+        target.write((data / "views.pt").read_bytes())
+    with weightmap.open(path) as opened:
+        assert len(opened) == 12
+        assert os.fsencode(opened.path) == path
+
+
+@pytest.mark.parametrize("path", [3, None, 1.5, [], open])
+def test_what_is_no_path_is_a_type_error(path):
+    with pytest.raises(TypeError):
+        weightmap.open(path)
+
+
+def test_a_path_with_a_zero_byte_is_a_value_error():
+    with pytest.raises(ValueError, match="zero byte"):
+        weightmap.open("model.pt\0.txt")
+
+
+def test_options_are_keywords_and_known(data):
+    with pytest.raises(TypeError):
+        weightmap.open(data / "views.pt", "shared")
+    with pytest.raises(TypeError):
+        weightmap.open(data / "views.pt", mode="r")
+
+
+def test_holds_one_descriptor_while_open_and_none_after(data):
+    before = len(os.listdir("/proc/self/fd"))
+    opened = [weightmap.open(data / "views.pt") for _ in range(20)]
+    assert len(os.listdir("/proc/self/fd")) <= before + 20
+    for one in opened:
+        one.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- closing ----------------------------------------------------------------------------------
+
+
+def test_closes_at_the_end_of_a_with_block(data):
+    with weightmap.open(data / "views.pt") as opened:
+        assert not opened.closed
+    assert opened.closed
+
+
+def test_closes_when_a_with_block_raises(data):
+    with pytest.raises(ZeroDivisionError), weightmap.open(data / "views.pt") as opened:
+        raise ZeroDivisionError
+    assert opened.closed
+
+
+def test_closes_twice_without_complaint(checkpoint):
+    opened = checkpoint("views.pt")
+    opened.close()
+    opened.close()
+    assert opened.closed
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        len,
+        list,
+        lambda opened: opened["base"],
+        lambda opened: opened["base",],
+        lambda opened: opened.get("base"),
+        lambda opened: "base" in opened,
+        lambda opened: list(opened.keys()),
+        lambda opened: list(opened.values()),
+        lambda opened: list(opened.items()),
+        lambda opened: opened.paths(),
+        lambda opened: opened.info,
+        lambda opened: opened.stats,
+        lambda opened: opened.root(),
+        lambda opened: opened.verify_headers(),
+        lambda opened: opened.verify_crc(),
+    ],
+)
+def test_a_closed_checkpoint_says_so(checkpoint, data, use):
+    opened = checkpoint("views.pt")
+    opened.close()
+    with pytest.raises(weightmap.InvalidArgumentError, match="the checkpoint is closed") as caught:
+        use(opened)
+    assert caught.value.file == str(data / "views.pt")
+    assert not isinstance(caught.value, KeyError)
+
+
+def test_an_iterator_taken_before_closing_never_reads_lost_memory(checkpoint):
+    opened = checkpoint("state_dict.pt")
+    names = iter(opened)
+    tensors = iter(opened.values())
+    assert next(names) == "embedding.weight"
+    assert next(tensors).name == "embedding.weight"
+    opened.close()
+    gc.collect()
+    # It holds what it goes through, as an iterator of a dict that is deleted does.
+    assert next(names) == "layers.0.weight"
+    assert next(tensors).tobytes()[:4] == b"\x00\x00\x80\x3f"
+
+
+def test_a_closed_checkpoint_can_be_shown(checkpoint, data):
+    opened = checkpoint("views.pt")
+    path = str(data / "views.pt")
+    assert repr(opened) == f"<weightmap.Checkpoint {path!r}, 12 tensors>"
+    opened.close()
+    assert repr(opened) == f"<weightmap.Checkpoint {path!r}, closed>"
+
+
+def test_a_checkpoint_is_not_pickled_by_accident(checkpoint):
+    with pytest.raises(TypeError):
+        pickle.dumps(checkpoint("views.pt"))
+
+
+# --- info and stats ---------------------------------------------------------------------------
+
+
+def test_info_of_a_modern_file(checkpoint):
+    assert checkpoint("state_dict.pt").info == weightmap.Info(
+        format="torch_zip",
+        version=3,
+        format_version="1",
+        byteorder="little",
+        byteorder_assumed=False,
+        storage_alignment=64,
+        tensors=7,
+        storages=7,
+        tensor_bytes=300,
+        file_bytes=3576,
+        pickle_bytes=800,
+        sharing="shared",
+        sharing_fell_back=False,
+        writable=False,
+    )
+
+
+def test_info_counts_views_of_one_storage(checkpoint):
+    info = checkpoint("views.pt").info
+    assert (info.tensors, info.storages, info.tensor_bytes) == (12, 2, 696)
+
+
+def test_info_of_older_and_stranger_files(checkpoint):
+    old = checkpoint("no_byteorder.pt").info
+    assert (old.format_version, old.byteorder, old.byteorder_assumed) == (None, "little", True)
+    big = checkpoint("big_endian.pt").info
+    assert (big.byteorder, big.byteorder_assumed) == ("big", False)
+    assert checkpoint("aligned_4096.pt").info.storage_alignment == 4096
+
+
+def test_info_cannot_be_changed(checkpoint):
+    with pytest.raises(AttributeError):
+        checkpoint("views.pt").info.tensors = 3
+
+
+@pytest.mark.parametrize(
+    ("sharing", "writable"), [("shared", False), ("private", False), ("private", True)]
+)
+def test_info_says_how_it_is_mapped(checkpoint, sharing, writable):
+    info = checkpoint("views.pt", sharing=sharing, writable=writable).info
+    assert (info.sharing, info.sharing_fell_back, info.writable) == (sharing, False, writable)
+
+
+def counted(stats):
+    return {
+        "strategy": stats.strategy,
+        "storages": (
+            stats.storages_calculated,
+            stats.storages_by_directory,
+            stats.storages_by_header,
+        ),
+        "headers": (stats.local_headers_read, stats.local_headers_verified),
+        "cache_hits": stats.cache_hits,
+        "read": (stats.reads, stats.bytes_read),
+        "verified": (stats.verify_reads, stats.verify_bytes_read),
+    }
+
+
+def test_stats_of_calculated_offsets(checkpoint):
+    assert counted(checkpoint("views.pt", verify="chain").stats) == {
+        "strategy": "calculated",
+        "storages": (2, 0, 0),
+        "headers": (1, 0),
+        "cache_hits": 10,
+        "read": (1, 2517),
+        "verified": (0, 0),
+    }
+
+
+def test_stats_count_the_headers_that_were_compared(checkpoint):
+    assert counted(checkpoint("views.pt", verify="headers").stats) == {
+        "strategy": "calculated",
+        "storages": (2, 0, 0),
+        "headers": (1, 2),
+        "cache_hits": 10,
+        "read": (1, 2517),
+        "verified": (2, 84),
+    }
+
+
+def test_stats_of_a_file_that_was_packed_again(checkpoint):
+    stats = counted(checkpoint("rezipped_stored.pt", verify="chain").stats)
+    assert (stats["strategy"], stats["storages"]) == ("headers", (0, 0, 7))
+
+
+def test_stats_have_times_that_add_up(checkpoint):
+    stats = checkpoint("training.pt", verify="chain").stats
+    stages = (
+        stats.directory_seconds,
+        stats.pickle_seconds,
+        stats.catalog_seconds,
+        stats.mapping_seconds,
+    )
+    assert all(isinstance(stage, float) and stage > 0 for stage in stages)
+    assert sum(stages) <= stats.seconds < 60
+
+
+# --- proofs -----------------------------------------------------------------------------------
+
+
+def test_verifies_headers_and_sums_on_request(checkpoint):
+    opened = checkpoint("state_dict.pt", verify="chain")
+    assert opened.verify_headers() is None
+    assert opened.verify_crc() == weightmap.CrcReport(
+        storages_checked=7, storages_without_crc=0, bytes=300
+    )
+
+
+def test_counts_storages_without_a_sum(checkpoint):
+    report = checkpoint("no_crc.pt").verify_crc()
+    assert report == weightmap.CrcReport(storages_checked=0, storages_without_crc=12, bytes=1464)
+
+
+def test_a_flipped_bit_is_found_by_its_sum_only(copy_of):
+    path = copy_of("state_dict.pt")
+    content = bytearray(path.read_bytes())
+    content[1536] ^= 1  # the first byte of data/1
+    path.write_bytes(content)
+    with weightmap.open(path, verify="headers") as opened:
+        with pytest.raises(weightmap.CorruptError, match="data/1"):
+            opened.verify_crc()
+    with pytest.raises(weightmap.CorruptError, match="data/1") as caught:
+        weightmap.open(path, verify="crc")
+    assert caught.value.file_offset is not None
+
+
+def test_the_environment_variable_compares_headers(checkpoint, monkeypatch):
+    monkeypatch.setenv("WEIGHTMAP_VERIFY", "headers")
+    assert checkpoint("state_dict.pt").stats.local_headers_verified == 7
+
+
+# --- root() -----------------------------------------------------------------------------------
+
+
+def test_root_of_a_state_dict_keeps_its_metadata(checkpoint):
+    root = checkpoint("state_dict.pt").root()
+    assert type(root) is collections.OrderedDict
+    assert list(root) == STATE_DICT_NAMES
+    assert root["steps"].tobytes() == (12345678901).to_bytes(8, "little")
+    assert root._metadata == collections.OrderedDict(
+        [("", {"version": 1}), ("layers.0", {"version": 2})]
+    )
+    assert type(root._metadata) is collections.OrderedDict
+
+
+def test_root_of_a_training_checkpoint(checkpoint):
+    root = checkpoint("training.pt").root()
+    assert list(root) == [
+        *("model", "optimizer", "scheduler", "epoch", "best_loss", "name", "resumed_from"),
+        *("finished", "big", "negative", "history", "shape", "dtype", "device", "raw", "tags"),
+        "betas",
+    ]
+    plain = {
+        "epoch": 2,
+        "best_loss": 0.125,
+        "name": "tiny",
+        "resumed_from": None,
+        "finished": False,
+        "big": 2**80,
+        "negative": -(2**40),
+        "shape": (3, 4),
+        "dtype": Global("torch", "bfloat16"),
+        "raw": b"\x00\xffbytes",
+        "tags": {"a"},
+        "betas": (0.9, 0.999),
+        "scheduler": {"step_size": 2, "gamma": 0.1, "last_epoch": 2, "base_lrs": [0.01]},
+    }
+    assert {name: root[name] for name in plain} == plain
+    assert {name: type(root[name]) for name in plain} == {
+        name: type(value) for name, value in plain.items()
+    }
+
+
+def test_root_has_tensors_where_they_are(checkpoint):
+    root = checkpoint("training.pt").root()
+    assert type(root["model"]) is collections.OrderedDict
+    assert list(root["model"]) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert root["model"]["0.weight"].shape == (4, 3)
+    state = root["optimizer"]["state"]
+    assert list(state) == [0, 1, 2, 3]
+    assert list(state[0]) == ["step", "exp_avg", "exp_avg_sq"]
+    assert state[0]["step"].tobytes() == b"\x00\x00\x00\x40"  # 2.0
+    [group] = root["optimizer"]["param_groups"]
+    assert group["params"] == [0, 1, 2, 3]
+    assert group["betas"] == (0.9, 0.999)
+    assert group["foreach"] is None
+    first, (quarter, [tensor, word]) = root["history"]
+    assert (first, quarter, word) == ([1.0, 0.5], 0.25, "nested")
+    assert isinstance(tensor, weightmap.Tensor)
+    assert tensor.name == "history.1.1.0"
+
+
+def test_root_does_not_look_names_up(checkpoint):
+    root = checkpoint("training.pt").root()
+    assert str(root["dtype"]) == "torch.bfloat16"
+    device = root["device"]
+    assert type(device) is Object
+    assert device.callable == Global("torch", "device")
+    assert (device.arguments, device.is_new, device.state) == (("cpu",), False, None)
+    assert (device.elements, device.items) == ([], [])
+
+
+def test_root_leaves_python_attributes_of_a_tensor_aside(checkpoint):
+    opened = checkpoint("attributes.pt")
+    root = opened.root()
+    assert list(root) == ["w"]
+    assert root["w"].name == "w"
+    assert opened.paths() == [("w",), ("w", 3, "limits", 1)]
+    assert opened["w.3.limits.1"].tobytes() == b"\x00\x00\xe0\x40\x00\x00\x00\x41"  # 7, 8
+
+
+def test_root_of_sparse_tensors_says_what_they_consist_of(checkpoint):
+    root = checkpoint("sparse.pt").root()
+    assert list(root) == ["coo", "csr", "dense"]
+    coo, csr = root["coo"], root["csr"]
+    assert coo.callable == csr.callable == Global("torch._utils", "_rebuild_sparse_tensor")
+    layout, (indices, values, shape, is_coalesced) = coo.arguments
+    assert layout.callable == Global("torch.serialization", "_get_layout")
+    assert layout.arguments == ("torch.sparse_coo",)
+    assert (indices.name, values.name, shape, is_coalesced) == ("coo.1.0", "coo.1.1", (2, 3), True)
+    layout, (rows, columns, values, shape) = csr.arguments
+    assert layout.arguments == ("torch.sparse_csr",)
+    assert [rows.name, columns.name, values.name] == ["csr.1.0", "csr.1.1", "csr.1.2"]
+    assert shape == (2, 3)
+    assert root["dense"].shape == (2, 3)
+
+
+def test_root_of_quantized_tensors_has_their_integers(checkpoint):
+    opened = checkpoint("quantized.pt")
+    root = opened.root()
+    assert [(name, tensor.dtype) for name, tensor in root.items()] == [
+        ("qint8", "qint8"),
+        ("quint8", "quint8"),
+        ("qint32", "qint32"),
+        ("channels", "qint8"),
+    ]
+    # round(value / 0.5) + 3
+    assert list(root["qint8"].tobytes()) == [3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25]
+    assert opened.paths()[4:] == [("channels", 4, 1), ("channels", 4, 2)]
+
+
+def test_root_of_a_nested_tensor_says_what_it_consists_of(checkpoint):
+    nested = checkpoint("nested_tensor.pt").root()["nested"]
+    assert nested.callable == Global("torch._utils", "_rebuild_nested_tensor")
+    assert [part.name for part in nested.arguments] == [f"nested.{i}" for i in range(4)]
+
+
+def test_root_of_a_whole_module_is_an_object(checkpoint):
+    module = checkpoint("module.pt").root()
+    assert type(module) is Object
+    assert module.callable == Global("__main__", "Model")
+    assert (module.arguments, module.is_new) == ((), True)
+    assert module.state["training"] is True
+    assert module.state["_non_persistent_buffers_set"] == set()
+    assert module.state["_buffers"]["running"].shape == (3,)
+    first = module.state["_modules"]["first"]
+    assert first.callable == Global("torch.nn.modules.linear", "Linear")
+    assert (first.state["in_features"], first.state["out_features"]) == (2, 3)
+    assert first.state["_parameters"]["weight"].is_parameter
+
+
+def test_root_of_parameters(checkpoint):
+    root = checkpoint("parameters.pt").root()
+    flags = {name: (t.requires_grad, t.is_parameter) for name, t in root.items()}
+    assert flags == {
+        "weight": (True, True),
+        "bias": (False, True),
+        "leaf": (True, False),
+        "plain": (False, False),
+        "with_attributes": (True, True),
+    }
+    assert checkpoint("parameter_root.pt").root().is_parameter
+
+
+def test_root_shares_what_the_file_shares(checkpoint):
+    root = checkpoint("shared_list.pt").root()
+    assert root["a"] is root["b"]
+    assert [tensor.shape for tensor in root["a"]] == [(3,), (2,)]
+    views = checkpoint("views.pt").root()
+    assert views["tied"] is views["base"]
+
+
+def test_root_is_made_anew_each_time(checkpoint):
+    opened = checkpoint("training.pt")
+    opened.root()["epoch"] = 99
+    assert opened.root()["epoch"] == 2
+
+
+def test_root_of_lists_tuples_and_tensors(checkpoint):
+    first, second, third = checkpoint("list_root.pt").root()
+    assert (first.name, type(second), second["x"].name) == ("0", dict, "1.x")
+    assert (type(third), third[0].name) == (tuple, "2.0")
+    assert checkpoint("tensor_root.pt").root().shape == (2, 3)
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_root_of_other_pickle_protocols(checkpoint, protocol):
+    root = checkpoint(f"protocol{protocol}.pt").root()
+    assert list(root) == ["w", "blob", "set", "long"]
+    assert (root["blob"], root["set"], root["long"]) == (b"bytes", {1}, "x" * 300)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1, 2},
+        frozenset({3}),
+        {frozenset({3}): 4},
+        bytearray(b"abc"),
+        b"\x00\xff",
+        2**63,
+        -(2**63) - 1,
+        -(10**40),
+        -0.0,
+        float("inf"),
+        1 + 2j,
+        "\ud800 lone",
+        "",
+        (),
+        [(), [], {}],
+        collections.Counter("aab"),
+        collections.OrderedDict(a=1),
+        {None: 1, True: 2, 1.5: 3, b"k": 4, ("t", 1): 5},
+    ],
+    ids=repr,
+)
+def test_root_of_plain_values(archive, value, protocol):
+    with weightmap.open(archive(pickle.dumps(value, protocol))) as opened:
+        root = opened.root()
+    assert root == value
+    assert type(root) is type(value)
+    assert repr(root) == repr(value)  # tells -0.0 from 0.0, and the types of what is inside
+
+
+def test_root_of_values_that_contain_themselves(archive):
+    itself = []
+    itself.append(itself)
+    root = weightmap.open(archive(pickle.dumps(itself, 2))).root()
+    assert root[0] is root
+    itself = {}
+    itself["me"] = itself
+    root = weightmap.open(archive(pickle.dumps(itself, 2))).root()
+    assert root["me"] is root
+
+
+def test_root_of_an_unknown_class_carries_elements_items_and_state(archive):
+    # An instance of a list subclass with an attribute, and of a dict subclass, as pickle says it.
+    made = b"cmylib\nBag\n)\x81(K\x01K\x02e(X\x01\0\0\0kK\x03u}X\x01\0\0\0aK\x04sb"
+    bag = weightmap.open(archive(b"\x80\x02" + made + b".")).root()
+    assert bag.callable == Global("mylib", "Bag")
+    assert bag.is_new
+    assert bag.elements == [1, 2]
+    assert bag.items == [("k", 3)]
+    assert bag.state == {"a": 4}
+
+
+def test_root_does_not_allocate_what_a_pickle_asks_for(archive):
+    # bytearray(10 ** 12)
+    number = b"\x8a\x06" + (10**12).to_bytes(6, "little")
+    pickled = b"\x80\x02c__builtin__\nbytearray\n" + number + b"\x85R."
+    root = weightmap.open(archive(pickled)).root()
+    assert type(root) is Object
+    assert root.arguments == (10**12,)
+
+
+def test_root_of_deep_values_does_not_overflow_the_stack(archive):
+    root = weightmap.open(archive(b"\x80\x02" + b"]" * 990 + b"a" * 989 + b".")).root()
+    depth = 1
+    while root:
+        [root] = root
+        depth += 1
+    assert depth == 990
+
+
+# Each of these asks for a list as a key of a dict or a member of a set. pickle raises TypeError.
+UNHASHABLE = {
+    "dict": b"\x80\x02}]K\x01s.",
+    "dict, many": b"\x80\x02}(]K\x01u.",
+    "set": b"\x80\x04\x8f(]\x90.",
+    "OrderedDict": b"\x80\x02ccollections\nOrderedDict\n)R]K\x01s.",
+}
+
+
+@pytest.mark.parametrize("kind", UNHASHABLE)
+def test_root_with_an_impossible_key_is_an_error_of_the_family(archive, kind):
+    with pytest.raises(weightmap.Error):
+        weightmap.open(archive(UNHASHABLE[kind])).root()
+
+
+def test_global_and_object_are_plain_values():
+    name = Global("torch", "float32")
+    assert name == Global("torch", "float32")
+    assert hash(name) == hash(Global("torch", "float32"))
+    assert str(name) == "torch.float32"
+    with pytest.raises(AttributeError):
+        name.module = "os"
+    made = Object(name, (1,))
+    assert made == made
+    assert made != Object(name, (1,))
+    assert made.elements is not Object(name, (1,)).elements

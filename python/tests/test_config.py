@@ -1,0 +1,419 @@
+"""weightmap.config: which setting wins, and for whom."""
+
+import asyncio
+import mmap
+import threading
+
+import pytest
+
+import weightmap
+from weightmap import config
+
+SETTINGS = [
+    "mmap_flags",
+    "verify",
+    "endianness",
+    "writable",
+    "populate",
+    "no_reserve",
+    "locked",
+    "huge_pages",
+]
+VARIABLES = [
+    "WEIGHTMAP_SHARING",
+    "WEIGHTMAP_WRITABLE",
+    "WEIGHTMAP_VERIFY",
+    "WEIGHTMAP_BYTEORDER",
+    "WEIGHTMAP_POPULATE",
+    "WEIGHTMAP_NORESERVE",
+    "WEIGHTMAP_LOCKED",
+    "WEIGHTMAP_HUGEPAGES",
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch):
+    """Each test begins with the built-in defaults and leaves no setting behind."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    for setting in SETTINGS:
+        setattr(config.load, setting, None)
+
+
+# What can be seen of an open for each setting.
+
+
+def sharing_of(path, **options):
+    return weightmap.open(path, **options).info.sharing
+
+
+def writable_of(path, **options):
+    # Private, so that nothing needs to be written to the fixture.
+    return weightmap.open(path, sharing="private", **options).info.writable
+
+
+def verify_of(path, **options):
+    stats = weightmap.open(path, **options).stats
+    return "headers" if stats.local_headers_verified else "chain"
+
+
+def byteorder_of(path, **options):
+    return weightmap.open(path.with_name("no_byteorder.pt"), **options).info.byteorder
+
+
+def vm_flags(path):
+    """The VmFlags line of each mapping of `path`, and its resident KiB."""
+    found, here = [], False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            first = line.split()[0]
+            if "-" in first and not first.endswith(":"):
+                here = line.rstrip("\n").endswith(f" {path}")
+            elif here and first == "Rss:":
+                resident = int(line.split()[1])
+            elif here and first == "VmFlags:":
+                found.append((line.split()[1:], resident))
+    return found
+
+
+def flag_of(flag):
+    def ask(path, **options):
+        opened = weightmap.open(path, **options)
+        [(flags, _)] = vm_flags(path)
+        assert not opened.closed
+        return flag in flags
+
+    return ask
+
+
+locked_of = flag_of("lo")
+huge_pages_of = flag_of("hg")
+
+
+def no_reserve_of(path, **options):
+    # Only a private writable mapping is charged for, so only there does it show.
+    opened = weightmap.open(path, sharing="private", writable=True, **options)
+    [(flags, _)] = vm_flags(path)
+    assert not opened.closed
+    return "nr" in flags
+
+
+def populate_of(path, **options):
+    opened = weightmap.open(path, **options)
+    [(_, resident)] = vm_flags(path)
+    assert not opened.closed
+    return resident > 0
+
+
+# setting: what shows it, argument, variable, and two values as (argument, setting, variable).
+# The first is the built-in default.
+CASES = {
+    "mmap_flags": (
+        sharing_of,
+        "sharing",
+        "WEIGHTMAP_SHARING",
+        ("shared", mmap.MAP_SHARED, "shared"),
+        ("private", mmap.MAP_PRIVATE, "private"),
+    ),
+    "writable": (
+        writable_of,
+        "writable",
+        "WEIGHTMAP_WRITABLE",
+        (False, False, "0"),
+        (True, True, "1"),
+    ),
+    "verify": (
+        verify_of,
+        "verify",
+        "WEIGHTMAP_VERIFY",
+        ("chain", "chain", "chain"),
+        ("headers", "headers", "headers"),
+    ),
+    "endianness": (
+        byteorder_of,
+        "endianness",
+        "WEIGHTMAP_BYTEORDER",
+        ("little", "little", "little"),
+        ("big", "big", "big"),
+    ),
+    "populate": (
+        populate_of,
+        "populate",
+        "WEIGHTMAP_POPULATE",
+        (False, False, "0"),
+        (True, True, "1"),
+    ),
+    "no_reserve": (
+        no_reserve_of,
+        "no_reserve",
+        "WEIGHTMAP_NORESERVE",
+        (False, False, "0"),
+        (True, True, "1"),
+    ),
+    "locked": (locked_of, "locked", "WEIGHTMAP_LOCKED", (False, False, "0"), (True, True, "1")),
+    "huge_pages": (
+        huge_pages_of,
+        "huge_pages",
+        "WEIGHTMAP_HUGEPAGES",
+        (True, True, "1"),
+        (False, False, "0"),
+    ),
+}
+
+
+@pytest.fixture(params=list(CASES))
+def case(request, copy_of):
+    copy_of("no_byteorder.pt")
+    return (request.param, copy_of("state_dict.pt"), *CASES[request.param])
+
+
+def test_every_setting_has_a_case():
+    assert sorted(CASES) == sorted(SETTINGS) == sorted(dir(config.load))
+
+
+def test_the_built_in_default(case):
+    _, path, ask, _, _, first, _ = case
+    assert ask(path) == first[0]
+
+
+def test_the_environment_goes_before_the_default(case, monkeypatch):
+    _, path, ask, _, variable, _, other = case
+    monkeypatch.setenv(variable, other[2])
+    assert ask(path) == other[0]
+
+
+def test_an_empty_variable_counts_as_unset(case, monkeypatch):
+    _, path, ask, _, variable, first, _ = case
+    monkeypatch.setenv(variable, "")
+    assert ask(path) == first[0]
+
+
+def test_the_attribute_goes_before_the_environment(case, monkeypatch):
+    setting, path, ask, _, variable, first, other = case
+    monkeypatch.setenv(variable, first[2])
+    setattr(config.load, setting, other[1])
+    assert ask(path) == other[0]
+    monkeypatch.setenv(variable, other[2])
+    setattr(config.load, setting, first[1])
+    assert ask(path) == first[0]
+
+
+def test_patch_goes_before_the_attribute(case):
+    setting, path, ask, _, _, first, other = case
+    setattr(config.load, setting, first[1])
+    with config.patch(f"load.{setting}", other[1]):
+        assert ask(path) == other[0]
+    setattr(config.load, setting, other[1])
+    with config.patch(f"load.{setting}", first[1]):
+        assert ask(path) == first[0]
+    assert ask(path) == other[0]
+
+
+def test_the_argument_goes_before_all(case, monkeypatch):
+    setting, path, ask, argument, variable, first, other = case
+    for given, against in ((first, other), (other, first)):
+        monkeypatch.setenv(variable, against[2])
+        setattr(config.load, setting, against[1])
+        with config.patch(f"load.{setting}", against[1]):
+            assert ask(path, **{argument: given[0]}) == given[0]
+
+
+def test_an_argument_of_none_asks_the_settings(case):
+    setting, path, ask, argument, _, _, other = case
+    with config.patch(f"load.{setting}", other[1]):
+        assert ask(path, **{argument: None}) == other[0]
+
+
+def test_none_gives_a_setting_back(case, monkeypatch):
+    setting, path, ask, _, variable, first, other = case
+    monkeypatch.setenv(variable, other[2])
+    setattr(config.load, setting, first[1])
+    setattr(config.load, setting, None)
+    assert ask(path) == other[0]
+    setattr(config.load, setting, first[1])
+    with config.patch(f"load.{setting}", None):
+        # None leaves the choice to the environment, whatever the attribute says.
+        assert ask(path) == other[0]
+
+
+def test_a_wrong_word_in_the_environment_is_an_error(case, monkeypatch):
+    setting, path, ask, argument, variable, first, _ = case
+    monkeypatch.setenv(variable, "perhaps")
+    with pytest.raises(weightmap.InvalidArgumentError, match=variable):
+        ask(path)
+
+
+# --- words and values -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("mmap_flags", 0),
+        ("mmap_flags", 3),
+        ("mmap_flags", "shared"),
+        ("mmap_flags", True),  # equals MAP_SHARED
+        ("mmap_flags", 1.0),
+        ("mmap_flags", mmap.MAP_SHARED | mmap.MAP_POPULATE),
+        ("verify", "all"),
+        ("verify", True),
+        ("verify", "CRC"),
+        ("endianness", "middle"),
+        ("writable", 1),
+        ("writable", "1"),
+        ("populate", 0),
+        ("no_reserve", "yes"),
+        ("locked", []),
+        ("huge_pages", 1.0),
+    ],
+)
+def test_a_wrong_value_is_refused_where_it_is_set(setting, value):
+    with pytest.raises(weightmap.InvalidArgumentError, match=f"load.{setting} is .*expected"):
+        setattr(config.load, setting, value)
+    assert getattr(config.load, setting) is None
+    with pytest.raises(weightmap.InvalidArgumentError, match=f"load.{setting} is .*expected"):
+        with config.patch(f"load.{setting}", value):
+            pytest.fail("the block must not be entered")
+    assert getattr(config.load, setting) is None
+
+
+def test_settings_read_none_until_they_are_set():
+    assert [getattr(config.load, setting) for setting in SETTINGS] == [None] * len(SETTINGS)
+    config.load.verify = "crc"
+    assert config.load.verify == "crc"
+
+
+def test_settings_that_are_not_there():
+    with pytest.raises(AttributeError):
+        config.load.speed
+    with pytest.raises((AttributeError, weightmap.InvalidArgumentError)):
+        config.load.speed = 1
+    dotted = ("load.speed", "load.", "save.verify", "load.load.verify")
+    for name in (*dotted, "speed", "verify", "load", ""):
+        with pytest.raises(weightmap.InvalidArgumentError, match="no setting"):
+            with config.patch(name, None):
+                pytest.fail("the block must not be entered")
+
+
+def test_a_setting_that_is_not_there_can_be_asked_for():
+    assert not hasattr(config.load, "speed")
+    assert getattr(config.load, "speed", 3) == 3
+
+
+def test_shows_its_settings():
+    config.load.verify = "headers"
+    with config.patch("load.writable", True):
+        assert repr(config.load) == (
+            "load(mmap_flags=None, verify='headers', endianness=None, writable=True, "
+            "populate=None, no_reserve=None, locked=None, huge_pages=None)"
+        )
+    assert sorted(dir(config.load)) == sorted(SETTINGS)
+
+
+# --- patch ------------------------------------------------------------------------------------
+
+
+def test_patch_is_seen_in_the_attribute():
+    with config.patch("load.verify", "crc"):
+        assert config.load.verify == "crc"
+    assert config.load.verify is None
+
+
+def test_patch_takes_many_settings_at_once():
+    with config.patch({"load.verify": "headers", "load.mmap_flags": mmap.MAP_PRIVATE}):
+        assert (config.load.verify, config.load.mmap_flags) == ("headers", mmap.MAP_PRIVATE)
+    assert (config.load.verify, config.load.mmap_flags) == (None, None)
+
+
+def test_patches_nest_and_unwind():
+    with config.patch("load.verify", "headers"):
+        with config.patch({"load.verify": "crc", "load.writable": True}):
+            assert (config.load.verify, config.load.writable) == ("crc", True)
+        assert (config.load.verify, config.load.writable) == ("headers", None)
+        with config.patch("load.verify", None):
+            assert config.load.verify is None
+        assert config.load.verify == "headers"
+    assert config.load.verify is None
+
+
+def test_patch_unwinds_when_its_block_raises():
+    with pytest.raises(ZeroDivisionError):
+        with config.patch("load.verify", "crc"):
+            raise ZeroDivisionError
+    assert config.load.verify is None
+
+
+def test_a_patch_that_is_refused_changes_nothing():
+    with pytest.raises(weightmap.InvalidArgumentError):
+        with config.patch({"load.verify": "crc", "load.writable": "yes"}):
+            pytest.fail("the block must not be entered")
+    assert config.load.verify is None
+
+
+def test_patch_decorates_a_function(data):
+    @config.patch("load.verify", "headers")
+    def verified():
+        return weightmap.open(data / "views.pt").stats.local_headers_verified
+
+    assert (verified(), verified()) == (2, 2)
+    assert weightmap.open(data / "views.pt").stats.local_headers_verified == 0
+
+
+def test_the_attribute_is_for_every_thread(data):
+    config.load.verify = "headers"
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(verify_of(data / "views.pt")))
+    thread.start()
+    thread.join()
+    assert seen == ["headers"]
+
+
+def test_a_patch_is_for_its_own_thread(data):
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(verify_of(data / "views.pt")))
+    with config.patch("load.verify", "headers"):
+        thread.start()
+        thread.join()
+        assert verify_of(data / "views.pt") == "headers"
+    assert seen == ["chain"]
+
+
+def test_threads_patch_without_seeing_one_another(data):
+    barrier = threading.Barrier(2)
+    seen = {}
+
+    def work(level):
+        with config.patch("load.verify", level):
+            barrier.wait()
+            seen[level] = (config.load.verify, verify_of(data / "views.pt"))
+            barrier.wait()
+
+    threads = [threading.Thread(target=work, args=(level,)) for level in ("chain", "headers")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"chain": ("chain", "chain"), "headers": ("headers", "headers")}
+
+
+def test_tasks_patch_without_seeing_one_another():
+    async def work(level, entered, other):
+        with config.patch("load.verify", level):
+            entered.set()
+            await other.wait()
+            return config.load.verify
+
+    async def both():
+        first, second = asyncio.Event(), asyncio.Event()
+        return await asyncio.gather(work("crc", first, second), work("headers", second, first))
+
+    assert asyncio.run(both()) == ["crc", "headers"]
+    assert config.load.verify is None
+
+
+def test_writing_an_attribute_inside_a_patch_shows_after_it():
+    with config.patch("load.verify", "crc"):
+        config.load.verify = "headers"
+        assert config.load.verify == "crc"
+    assert config.load.verify == "headers"

@@ -1,0 +1,475 @@
+"""Every exception, met by a real file or call."""
+
+import copy
+import errno
+import os
+import pickle
+import traceback
+
+import pytest
+
+import weightmap
+
+FAMILY = [
+    weightmap.Error,
+    weightmap.FileError,
+    weightmap.MissingFileError,
+    weightmap.FilePermissionError,
+    weightmap.NotACheckpointError,
+    weightmap.CorruptError,
+    weightmap.UnsupportedError,
+    weightmap.UnsafePickleError,
+    weightmap.LimitExceededError,
+    weightmap.InvalidArgumentError,
+    weightmap.TensorNotFoundError,
+    weightmap.MissingPackageError,
+]
+
+
+def refusal(path, **options):
+    with pytest.raises(weightmap.Error) as caught:
+        weightmap.open(path, **options)
+    return caught.value
+
+
+# --- files that are something else ------------------------------------------------------------
+
+STRANGERS = [
+    ("archive.7z", weightmap.NotACheckpointError, None, "is a 7z archive; unpack it first"),
+    (
+        "archive.tar",
+        weightmap.NotACheckpointError,
+        None,
+        "is a tar archive (torch before 0.1.10 wrote those, too); unpack it first",
+    ),
+    (
+        "compressed.pt.gz",
+        weightmap.NotACheckpointError,
+        None,
+        "is compressed with gzip; decompress it first",
+    ),
+    (
+        "documents.zip",
+        weightmap.NotACheckpointError,
+        None,
+        "is a zip archive without the record data.pkl, so not a torch checkpoint (1 record, the "
+        'first is "docs/readme.txt")',
+    ),
+    ("empty.pt", weightmap.NotACheckpointError, None, "is empty"),
+    (
+        "legacy.pt",
+        weightmap.UnsupportedError,
+        None,
+        "is a legacy torch stream (before torch 1.6, or _use_new_zipfile_serialization=False); "
+        "load it with torch and save it again",
+    ),
+    (
+        "lfs_pointer.pt",
+        weightmap.NotACheckpointError,
+        None,
+        "is a Git LFS pointer of a file of 548105171 bytes, not the file itself; fetch it with: "
+        "git lfs pull",
+    ),
+    (
+        "model.gguf",
+        weightmap.UnsupportedError,
+        None,
+        "is a GGUF model, which is not supported yet",
+    ),
+    (
+        "model.safetensors",
+        weightmap.UnsupportedError,
+        None,
+        "is a safetensors file, which is not supported yet",
+    ),
+    (
+        "page.pt",
+        weightmap.NotACheckpointError,
+        None,
+        "is a web page (HTML), probably an error or login page that was saved in place of the "
+        "checkpoint",
+    ),
+    (
+        "pickle.pkl",
+        weightmap.NotACheckpointError,
+        None,
+        "is a bare pickle, not a torch archive; it is not opened, since only running it would tell "
+        "what it holds",
+    ),
+    (
+        "truncated.pt",
+        weightmap.CorruptError,
+        3959,
+        "is cut short: it begins as a zip archive, but its 3959 bytes end before the central "
+        "directory does; the download or copy is incomplete",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "offset", "message"), STRANGERS)
+def test_a_stranger_is_called_by_its_name(data, name, kind, offset, message):
+    path = data / "strangers" / name
+    error = refusal(path)
+    assert type(error) is kind
+    assert error.message == message
+    assert error.file == str(path)
+    assert error.file_offset == offset
+    assert error.errno is None
+    at = f" (at byte {offset})" if offset is not None else ""
+    assert str(error) == f"{path}: {message}{at}"
+
+
+def test_every_stranger_has_a_test(data):
+    assert sorted(os.listdir(data / "strangers")) == [name for name, *_ in STRANGERS]
+
+
+def test_a_compressed_storage_is_unsupported_and_has_a_place(data):
+    error = refusal(data / "rezipped_deflated.pt")
+    assert (type(error), error.file_offset) == (weightmap.UnsupportedError, 711)
+    assert '"state_dict/data/0" is compressed' in error.message
+
+
+def test_torchscript_is_unsupported(data):
+    error = refusal(data / "torchscript.pt")
+    assert type(error) is weightmap.UnsupportedError
+    assert "TorchScript" in error.message
+
+
+# --- parents, codes and attributes ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "parents"),
+    [
+        (weightmap.FileError, "io", [OSError]),
+        (weightmap.MissingFileError, "io", [weightmap.FileError, FileNotFoundError, OSError]),
+        (weightmap.FilePermissionError, "io", [weightmap.FileError, PermissionError, OSError]),
+        (weightmap.NotACheckpointError, "not_a_checkpoint", [ValueError]),
+        (weightmap.CorruptError, "corrupt", [ValueError]),
+        (weightmap.UnsupportedError, "unsupported", [ValueError]),
+        (weightmap.UnsafePickleError, "unsafe_pickle", [pickle.UnpicklingError]),
+        (weightmap.LimitExceededError, "limit_exceeded", [ValueError]),
+        (weightmap.InvalidArgumentError, "invalid_argument", [ValueError]),
+        (
+            weightmap.TensorNotFoundError,
+            "invalid_argument",
+            [weightmap.InvalidArgumentError, KeyError, LookupError],
+        ),
+        (
+            weightmap.MissingPackageError,
+            "unsupported",
+            [weightmap.UnsupportedError, ImportError],
+        ),
+    ],
+)
+def test_has_a_code_and_the_parents_that_people_catch(kind, code, parents):
+    assert kind.code == code
+    for parent in [weightmap.Error, *parents]:
+        assert issubclass(kind, parent)
+    assert not issubclass(weightmap.Error, (OSError, ValueError, KeyError))
+
+
+def test_every_exception_is_exported():
+    exported = {
+        value
+        for name in weightmap.__all__
+        if isinstance(value := vars(weightmap).get(name), type) and issubclass(value, Exception)
+    }
+    assert exported == set(FAMILY)
+
+
+def test_a_missing_file_is_a_file_not_found_error(tmp_path):
+    path = tmp_path / "missing.pt"
+    with pytest.raises(FileNotFoundError) as caught:
+        weightmap.open(path)
+    error = caught.value
+    assert type(error) is weightmap.MissingFileError
+    assert (error.code, error.errno, error.file) == ("io", errno.ENOENT, str(path))
+    assert str(error) == f"{path}: cannot open the file: No such file or directory"
+
+
+def test_a_missing_file_answers_what_an_oserror_is_asked(tmp_path):
+    path = tmp_path / "missing.pt"
+    error = refusal(path)
+    assert error.filename == str(path)
+    assert error.strerror == "No such file or directory"
+
+
+def test_a_path_through_a_file_is_a_file_error(data):
+    error = refusal(data / "views.pt" / "inside")
+    assert (type(error), error.code, error.errno) == (weightmap.FileError, "io", errno.ENOTDIR)
+
+
+def test_a_loop_of_links_is_a_file_error(tmp_path):
+    path = tmp_path / "loop.pt"
+    path.symlink_to(path)
+    error = refusal(path)
+    assert (type(error), error.errno) == (weightmap.FileError, errno.ELOOP)
+
+
+def test_a_file_that_may_not_be_read_is_a_permission_error(copy_of, python):
+    path = copy_of("views.pt")
+    path.chmod(0)
+    program = """
+import os, sys, weightmap
+if os.getuid() == 0:
+    os.setuid(65534)  # the superuser may read anything
+try:
+    weightmap.open(sys.argv[1])
+except PermissionError as error:
+    print(type(error).__name__, error.code, error.errno, error.file == sys.argv[1])
+"""
+    ran = python(program, path)
+    assert ran.stdout == f"FilePermissionError io {errno.EACCES} True\n", ran.stderr
+
+
+def test_a_file_that_may_not_be_written_to_opens_for_reading_only(data, tmp_path, python):
+    # In a folder that another user can reach.
+    program = """
+import os, shutil, sys, tempfile, weightmap
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "views.pt")
+    shutil.copyfile(sys.argv[1], path)
+    os.chmod(folder, 0o755)
+    os.chmod(path, 0o444)
+    if (child := os.fork()) == 0:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        private = weightmap.open(path, sharing="private", writable=True)
+        print(len(weightmap.open(path)), len(private))
+        try:
+            weightmap.open(path, sharing="shared", writable=True)
+        except PermissionError as error:
+            print(type(error).__name__, error.errno)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    ran = python(program, data / "views.pt")
+    assert ran.stdout == f"12 12\nFilePermissionError {errno.EACCES}\n", ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda path: path.mkdir(), "directory"),
+        (os.mkfifo, "FIFO"),
+    ],
+)
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path, make, word):
+    path = tmp_path / "thing"
+    make(path)
+    error = refusal(path)
+    assert type(error) is weightmap.NotACheckpointError
+    assert word in error.message
+
+
+def test_a_device_is_refused():
+    assert type(refusal("/dev/zero")) is weightmap.NotACheckpointError
+
+
+def test_a_path_in_a_message_cannot_write_to_a_terminal(tmp_path):
+    error = refusal(tmp_path / "a\x1b[31m\nb")
+    assert str(error).isprintable()
+
+
+# --- each cut and each flip of a real file ----------------------------------------------------
+
+
+def test_a_file_cut_anywhere_is_an_error_of_the_family(data, tmp_path):
+    content = (data / "tensor_root.pt").read_bytes()
+    path = tmp_path / "cut.pt"
+    kinds = set()
+    for length in [*range(0, len(content), 11), *range(len(content) - 40, len(content))]:
+        path.write_bytes(content[:length])
+        kinds.add(type(refusal(path)))
+    assert kinds <= {weightmap.CorruptError, weightmap.NotACheckpointError}
+    assert weightmap.CorruptError in kinds
+
+
+def test_a_flipped_byte_gives_a_checkpoint_or_an_error_of_the_family(data, tmp_path):
+    content = (data / "training.pt").read_bytes()
+    path = tmp_path / "flipped.pt"
+    refused = 0
+    for at in range(0, len(content), 11):
+        changed = bytearray(content)
+        changed[at] ^= 0x41
+        path.write_bytes(changed)
+        try:
+            with weightmap.open(path) as opened:
+                opened.root()
+                for tensor in opened.values():
+                    tensor.tobytes()
+        except weightmap.Error:
+            refused += 1
+    assert refused > 50
+
+
+# --- hostile pickles --------------------------------------------------------------------------
+
+
+class Runs:
+    def __init__(self, callable_, *arguments):
+        self.call = callable_, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_code_in_a_pickle_is_refused_and_not_run(archive, tmp_path, protocol):
+    marker = tmp_path / "was_run"
+    path = archive(pickle.dumps({"a": Runs(os.system, f"touch {marker}")}, protocol))
+    with pytest.raises(pickle.UnpicklingError) as caught:
+        weightmap.open(path)
+    error = caught.value
+    assert type(error) is weightmap.UnsafePickleError
+    assert error.code == "unsafe_pickle"
+    assert error.file == str(path)
+    assert "posix.system" in error.message and "nothing was run" in error.message
+    # The place is that of the name in the pickle.
+    assert b"posix" in path.read_bytes()[error.file_offset - 20 :][:60]
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os\nsystem",
+        "posix\nsystem",
+        "nt\nsystem",
+        "builtins\neval",
+        "__builtin__\neval",
+        "builtins\nexec",
+        "builtins\ngetattr",
+        "builtins\n__import__",
+        "subprocess\nPopen",
+        "shutil\nrmtree",
+    ],
+)
+def test_names_that_only_attacks_need_are_refused(archive, name):
+    path = archive(b"\x80\x02c" + name.encode() + b"\n)R.")
+    assert type(refusal(path)) is weightmap.UnsafePickleError
+
+
+def test_opcodes_that_need_code_are_refused(archive):
+    error = refusal(archive(b"\x80\x02\x82\x01."))
+    assert type(error) is weightmap.UnsafePickleError
+    assert "EXT1" in error.message
+
+
+def test_unknown_classes_are_described_and_nothing_is_imported(archive, tmp_path, monkeypatch):
+    module = tmp_path / "module_that_marks.py"
+    module.write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = archive(b"\x80\x02cmodule_that_marks\nThing\nK\x07\x85R.")
+    root = weightmap.open(path).root()
+    assert root.callable == weightmap.Global("module_that_marks", "Thing")
+    assert root.arguments == (7,)
+
+
+def test_a_pickle_that_nests_too_deep_reaches_a_limit(archive):
+    error = refusal(archive(b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b"."))
+    assert (type(error), error.code) == (weightmap.LimitExceededError, "limit_exceeded")
+    assert "1000" in error.message
+
+
+def test_a_damaged_pickle_is_corrupt_and_has_a_place(archive):
+    path = archive(b"\x80\x02\xff.")
+    error = refusal(path)
+    assert type(error) is weightmap.CorruptError
+    assert path.read_bytes()[error.file_offset] == 0xFF
+
+
+# --- calls that are wrong ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("sharing", "both", "'both', expected one of \"shared\", \"private\""),
+        ("sharing", 1, "1, expected"),
+        ("sharing", b"shared", "b'shared', expected"),
+        ("verify", "all", "'all', expected one of \"chain\", \"headers\", \"crc\""),
+        ("verify", True, "True, expected"),
+        ("verify", "", "'', expected"),
+        ("endianness", "middle", "'middle', expected one of \"little\", \"big\", \"native\""),
+        ("writable", 1, "1, expected True or False"),
+        ("writable", "yes", "'yes', expected True or False"),
+        ("populate", 0, "0, expected True or False"),
+        ("no_reserve", [], "[], expected True or False"),
+        ("locked", "", "'', expected True or False"),
+        ("huge_pages", 1.0, "1.0, expected True or False"),
+        ("sharing", "\ud800", "expected one of"),
+        ("sharing", "shared\0", "expected one of"),
+    ],
+)
+def test_a_wrong_option_says_which_and_what_is_right(data, option, value, words):
+    error = refusal(data / "views.pt", **{option: value})
+    assert (type(error), error.code) == (weightmap.InvalidArgumentError, "invalid_argument")
+    assert error.message.startswith(option)
+    assert words in error.message
+
+
+def test_a_wrong_option_is_told_before_the_file_is_looked_at(tmp_path):
+    assert type(refusal(tmp_path / "missing", verify="all")) is weightmap.InvalidArgumentError
+
+
+# --- as exceptions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_shows_file_message_and_place(kind):
+    assert str(kind("says no")) == "says no"
+    assert str(kind("says no", file="model.pt")) == "model.pt: says no"
+    assert str(kind("says no", file="model.pt", file_offset=0)) == "model.pt: says no (at byte 0)"
+    assert str(kind("says no", file_offset=4096)) == "says no (at byte 4096)"
+    assert kind("says no").args == ("says no",)
+
+
+@pytest.mark.parametrize("duplicate", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_survives_pickling(kind, duplicate):
+    error = kind("says no", file="model.pt", file_offset=12, errno=5)
+    made = duplicate(error)
+    assert type(made) is kind
+    assert (made.message, made.file, made.file_offset, made.errno, made.code, str(made)) == (
+        "says no",
+        "model.pt",
+        12,
+        5,
+        kind.code,
+        "model.pt: says no (at byte 12)",
+    )
+    assert made.args == error.args
+
+
+def test_survives_pickling_when_it_was_raised(data, tmp_path):
+    for path in (data / "strangers" / "truncated.pt", tmp_path / "missing.pt"):
+        error = refusal(path)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            made = pickle.loads(pickle.dumps(error, protocol))
+            assert type(made) is type(error)
+            assert str(made) == str(error)
+            assert (made.errno, made.file_offset) == (error.errno, error.file_offset)
+
+
+def test_takes_notes_and_is_printed_like_any_exception(data):
+    error = refusal(data / "strangers" / "page.pt")
+    error.add_note("while loading the draft model")
+    made = pickle.loads(pickle.dumps(error))
+    printed = "".join(traceback.format_exception(made))
+    assert "weightmap" in printed and "NotACheckpointError" in printed and "web page" in printed
+
+
+def test_is_named_as_people_import_it():
+    # Tracebacks and pickles show this name.
+    assert {kind.__module__ for kind in FAMILY} == {"weightmap"}
+
+
+def test_a_missing_tensor_says_so_without_quotes(checkpoint):
+    # KeyError's own str() is the repr of its argument.
+    with pytest.raises(KeyError) as caught:
+        checkpoint("views.pt")["nothing"]
+    assert str(caught.value).endswith('views.pt: has no tensor "nothing"')
+    assert caught.value.__cause__ is None

@@ -1,0 +1,267 @@
+"""What the package imports, what it does without its optional packages, and python -m weightmap."""
+
+import os
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+import weightmap
+
+# Makes packages look as if they were not installed: put before a program.
+BLOCKER = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+@pytest.fixture
+def without(python, data):
+    """Runs a program with the path of views.pt, where some packages are not installed."""
+
+    def run(blocked, program, file="views.pt"):
+        ran = python(BLOCKER.format(blocked=blocked) + program, data / file)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run
+
+
+# --- what is imported -------------------------------------------------------------------------
+
+
+def test_importing_imports_neither_torch_nor_numpy(python):
+    ran = python(
+        "import sys, weightmap\n"
+        "print([name for name in ('torch', 'numpy', 'ml_dtypes') if name in sys.modules])"
+    )
+    assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_listing_and_reading_import_neither(python, data):
+    program = """
+import sys, weightmap
+with weightmap.open(sys.argv[1]) as opened:
+    opened.root(), opened.paths(), opened.info, opened.stats
+    opened["base"][1:].tobytes(), memoryview(opened["base"]), repr(opened["base"])
+    opened["base"].__dlpack__(max_version=(1, 0)), opened["base"].bits()
+    opened["base"].__array_interface__
+print([name for name in ("torch", "numpy", "ml_dtypes") if name in sys.modules])
+"""
+    ran = python(program, data / "views.pt")
+    assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_numpy_arrays_do_not_import_torch(python, data):
+    pytest.importorskip("numpy", reason="takes numpy arrays")
+    program = """
+import sys, weightmap
+with weightmap.open(sys.argv[1]) as opened:
+    print(opened["base"].numpy()[1, 1])
+with weightmap.safe_open(sys.argv[1], framework="np") as opened:
+    print(opened.get_tensor("base")[1, 2])
+print([name for name in ("torch", "ml_dtypes") if name in sys.modules])
+"""
+    ran = python(program, data / "views.pt")
+    assert ran.stdout == "7.0\n8.0\n[]\n", ran.stderr
+
+
+def test_weightmap_torch_is_imported_when_asked_for(python):
+    pytest.importorskip("torch", reason="imports weightmap.torch")
+    program = """
+import sys, weightmap
+assert "torch" not in sys.modules
+print(weightmap.torch.load.__name__, "torch" in sys.modules)
+"""
+    ran = python(program)
+    assert ran.stdout == "load True\n", ran.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'weightmap' has no attribute 'nothing'"):
+        weightmap.nothing
+    assert not hasattr(weightmap, "jax")
+
+
+def test_exports_what_it_says():
+    for name in weightmap.__all__:
+        if name != "torch":
+            assert getattr(weightmap, name) is not None
+    assert len(weightmap.__all__) == len(set(weightmap.__all__))
+
+
+def test_has_one_version(data):
+    text = (data.parents[1] / "CMakeLists.txt").read_text()
+    assert f"VERSION {weightmap.__version__}" in text
+
+
+# --- without optional packages ----------------------------------------------------------------
+
+
+def test_without_any_package_the_bytes_are_still_there(without):
+    program = """
+import weightmap
+with weightmap.open(sys.argv[1]) as opened:
+    tensor = opened["base"]
+    print(len(opened), tensor[1].tobytes().hex()[:16], memoryview(tensor).tolist()[3][5])
+    print(opened.root()["base"].shape)
+"""
+    assert without(["torch", "numpy", "ml_dtypes"], program) == "12 0000c0400000e040 23.0\n(4, 6)\n"
+
+
+# The call, the packages that are missing, and the word that the error must have.
+NEEDS = [
+    ('opened["base"].numpy()', ["numpy"], "numpy"),
+    ('opened["base"].__array__()', ["numpy"], "numpy"),
+    ('opened["base"][4:].numpy()', ["numpy"], "numpy"),
+    ('opened["base"].torch()', ["torch"], "torch"),
+    ('weightmap.safe_open(sys.argv[1], "np").get_tensor("base")', ["numpy"], "numpy"),
+    ('weightmap.safe_open(sys.argv[1], "pt").get_tensor("base")', ["torch"], "torch"),
+    ('weightmap.safe_open(sys.argv[1], "pt").get_slice("base")[0]', ["torch"], "torch"),
+    ("weightmap.torch.load(sys.argv[1])", ["torch"], "torch"),
+    ("weightmap.torch", ["torch"], "torch"),
+]
+
+
+@pytest.mark.parametrize(("call", "blocked", "package"), NEEDS)
+def test_what_needs_a_missing_package_says_which(without, call, blocked, package):
+    program = f"""
+import weightmap
+opened = weightmap.open(sys.argv[1])
+for _ in range(2):  # the second time as well
+    try:
+        {call}
+    except ImportError as error:
+        print(type(error).__name__, error)
+"""
+    lines = without(blocked, program).splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("MissingPackageError ")
+        assert f"pip install {package}" in line
+
+
+def test_without_ml_dtypes_only_its_types_are_missing(without):
+    pytest.importorskip("numpy", reason="takes numpy arrays")
+    program = """
+import weightmap
+opened = weightmap.open(sys.argv[1])
+print(opened["float16"].numpy().tolist(), opened["bfloat16"].bits().numpy()[0])
+for name in ("bfloat16", "float8_e4m3fn"):
+    try:
+        opened[name].numpy()
+    except weightmap.MissingPackageError as error:
+        print(error)
+"""
+    first, *others = without(["ml_dtypes"], program, "dtypes.pt").splitlines()
+    assert first == "[1.0, 2.0, 3.0, 4.0, 5.0] 16256"
+    for name, line in zip(("bfloat16", "float8_e4m3fn"), others, strict=True):
+        assert name in line and "pip install ml_dtypes" in line
+
+
+def test_without_torch_a_star_import_names_the_rest(without):
+    program = """
+from weightmap import *
+print(safe_open.__name__, Error.__name__)
+"""
+    assert without(["torch"], program) == "safe_open Error\n"
+
+
+# --- python -m weightmap ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def tool(python):
+    """Runs python -m weightmap with these arguments."""
+    return lambda *arguments, **options: python(None, "-m", "weightmap", *arguments, **options)
+
+
+def test_the_tool_lists_tensors(tool, data):
+    ran = tool("ls", data / "state_dict.pt")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0].split() == ["NAME", "DTYPE", "SHAPE", "SIZE"]
+    words = ["embedding.weight", "float32", "[6,", "4]", "96", "B"]
+    assert ran.stdout.splitlines()[1].split() == words
+    assert ran.stdout.splitlines()[-1] == "7 tensors, 7 storages, 300 B"
+
+
+def test_the_tool_takes_its_options(tool, data):
+    ran = tool("ls", "--json", data / "views.pt", "perm*")
+    assert ran.returncode == 0
+    assert '"name":"permuted"' in ran.stdout and '"name":"base"' not in ran.stdout
+    ran = tool("cat", "--slice", "1,0:3", data / "views.pt", "base")
+    assert "6" in ran.stdout and ran.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["strangers/page.pt", "strangers/truncated.pt", "missing.pt"])
+def test_the_tool_ends_with_1_when_a_file_is_at_fault(tool, data, name):
+    ran = tool("ls", data / name)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"weightmap: {data / name}: ")
+    assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["ls"], ["ls", "--loud", "file"]])
+def test_the_tool_ends_with_2_when_it_is_called_wrongly(tool, arguments):
+    ran = tool(*arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("weightmap: ")
+
+
+def test_the_tool_calls_itself_weightmap(tool):
+    ran = tool("--help")
+    assert ran.returncode == 0
+    assert "weightmap" in ran.stdout and "__main__" not in ran.stdout
+
+
+def test_the_tool_writes_bytes_as_they_are(tool, data, tmp_path):
+    target = tmp_path / "base.bin"
+    ran = tool("cat", "--raw", "-o", target, data / "views.pt", "base")
+    assert ran.returncode == 0, ran.stderr
+    with weightmap.open(data / "views.pt") as opened:
+        assert target.read_bytes() == opened["base"].tobytes()
+
+
+def test_the_tool_needs_no_optional_package(data, python):
+    program = BLOCKER.format(blocked=["torch", "numpy"]) + """
+import runpy
+sys.argv[0:1] = ["weightmap"]
+runpy.run_module("weightmap", run_name="__main__")
+"""
+    ran = python(program, "ls", data / "views.pt")
+    assert ran.stdout.endswith("12 tensors, 2 storages, 696 B\n"), ran.stderr
+
+
+def test_the_tool_reads_arguments_that_are_not_text(tmp_path, data):
+    folder = os.fsencode(tmp_path)
+    path = folder + b"/\xff.pt"
+    with open(path, "wb") as target:
+        target.write((data / "views.pt").read_bytes())
+    found_in = str(Path(weightmap.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-m", "weightmap", "ls", path],
+        env={**os.environ, "PYTHONPATH": found_in},
+        capture_output=True,
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.endswith(b"12 tensors, 2 storages, 696 B\n")
+
+
+def test_is_typed():
+    assert resources.files("weightmap").joinpath("py.typed").is_file()
+
+
+def test_an_installed_package_has_its_metadata():
+    try:
+        found = metadata.distribution("weightmap")
+    except metadata.PackageNotFoundError:
+        pytest.skip("the package is on the path and not installed, so it has no metadata")
+    assert found.version == weightmap.__version__
+    assert [entry.name for entry in found.entry_points] == ["weightmap"]
+    assert not [need for need in found.requires or [] if "extra ==" not in need]

@@ -1,0 +1,605 @@
+"""Who keeps the mapping, and until when; threads and forks."""
+
+import gc
+import os
+import struct
+import sys
+import threading
+
+import pytest
+
+import weightmap
+
+BASE = struct.pack("<24f", *range(24))
+
+
+def open_fds():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def numpy():
+    return pytest.importorskip("numpy", reason="this test takes arrays")
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="this test takes torch tensors")
+
+
+# --- what was taken from a checkpoint outlives it ---------------------------------------------
+
+
+def take_tensor(opened):
+    return opened["base"].tobytes, lambda taken: taken()
+
+
+def take_slice(opened):
+    return opened["base"][:2], lambda taken: taken.tobytes() + BASE[48:]
+
+
+def take_memoryview(opened):
+    return memoryview(opened["base"]), bytes
+
+
+def take_memoryview_of_slice(opened):
+    return memoryview(opened["base"][:2]), lambda taken: bytes(taken) + BASE[48:]
+
+
+def take_bits(opened):
+    return opened["base"].bits(), lambda taken: taken.tobytes()
+
+
+def take_root(opened):
+    return opened.root(), lambda taken: taken["base"].tobytes()
+
+
+def take_values(opened):
+    return list(opened.values()), lambda taken: taken[0].tobytes()
+
+
+def take_capsule(opened):
+    return opened["base"].__dlpack__(max_version=(1, 0)), lambda taken: BASE
+
+
+def take_iterator(opened):
+    return iter(opened.items()), lambda taken: next(taken)[1].tobytes()
+
+
+PLAIN = [
+    take_tensor,
+    take_slice,
+    take_memoryview,
+    take_memoryview_of_slice,
+    take_bits,
+    take_root,
+    take_values,
+    take_capsule,
+    take_iterator,
+]
+
+
+def take_array(opened):
+    return opened["base"].numpy(), lambda taken: taken.tobytes()
+
+
+def take_array_of_array(opened):
+    return opened["base"].numpy().T[::2].T, lambda taken: BASE if taken.sum() == 132 else None
+
+
+def take_array_by_buffer(opened):
+    import numpy
+
+    return numpy.asarray(opened["base"]), lambda taken: taken.tobytes()
+
+
+def take_array_by_dlpack(opened):
+    import numpy
+
+    return numpy.from_dlpack(opened["base"]), lambda taken: taken.tobytes()
+
+
+ARRAYS = [take_array, take_array_of_array, take_array_by_buffer, take_array_by_dlpack]
+
+
+def take_torch(opened):
+    return opened["base"].torch(), lambda taken: taken.numpy().tobytes()
+
+
+def take_torch_view(opened):
+    return opened["base"].torch()[1:].t(), lambda taken: BASE[:24] + taken.t().numpy().tobytes()
+
+
+def take_torch_storage(opened):
+    return opened["base"].torch().untyped_storage(), lambda taken: bytes(taken)
+
+
+def take_torch_by_dlpack(opened):
+    import torch
+
+    return torch.from_dlpack(opened["base"]), lambda taken: taken.numpy().tobytes()
+
+
+TORCH = [take_torch, take_torch_view, take_torch_storage, take_torch_by_dlpack]
+
+
+def close(path, take):
+    opened = weightmap.open(path)
+    taken = take(opened)
+    opened.close()
+    return taken
+
+
+def leave_with_block(path, take):
+    with weightmap.open(path) as opened:
+        return take(opened)
+
+
+def leave_with_block_by_error(path, take):
+    try:
+        with weightmap.open(path) as opened:
+            taken = take(opened)
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        return taken
+
+
+def forget(path, take):
+    return take(weightmap.open(path))
+
+
+def forget_in_a_cycle(path, take):
+    cycle = [weightmap.open(path)]
+    cycle.append(cycle)
+    return take(cycle[0])
+
+
+ENDS = [close, leave_with_block, leave_with_block_by_error, forget, forget_in_a_cycle]
+
+
+def check_outlives(copy_of, mappings_of, take, end):
+    path = copy_of("views.pt")
+    taken, read = end(path, take)
+    gc.collect()
+    path.unlink()  # only the mapping is left
+    assert mappings_of(f"{path} (deleted)") >= 1
+    assert read(taken) == BASE
+    del taken, read
+    gc.collect()
+    assert mappings_of(f"{path} (deleted)") == 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("take", PLAIN)
+def test_what_was_taken_outlives_the_checkpoint(copy_of, mappings_of, take, end):
+    check_outlives(copy_of, mappings_of, take, end)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("take", ARRAYS)
+def test_arrays_outlive_the_checkpoint(copy_of, mappings_of, numpy, take, end):
+    check_outlives(copy_of, mappings_of, take, end)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("take", TORCH)
+def test_torch_tensors_outlive_the_checkpoint(copy_of, mappings_of, torch, take, end):
+    check_outlives(copy_of, mappings_of, take, end)
+
+
+def test_safe_open_lets_tensors_outlive_it(copy_of, mappings_of, numpy):
+    path = copy_of("views.pt")
+    with weightmap.safe_open(path, framework="np") as opened:
+        array = opened.get_tensor("base")
+        part = opened.get_slice("base")
+    del opened
+    gc.collect()
+    assert array.tobytes() == BASE
+    assert part[:1].tobytes() == BASE[:24]
+    del array, part
+    gc.collect()
+    assert mappings_of(path) == 0
+
+
+# --- the mapping goes away --------------------------------------------------------------------
+
+
+def test_closing_takes_the_mapping_away_at_once(copy_of, mappings_of):
+    path = copy_of("views.pt")
+    opened = weightmap.open(path)
+    assert mappings_of(path) >= 1
+    opened.close()
+    assert mappings_of(path) == 0
+
+
+def test_the_last_of_many_takes_it_away(copy_of, mappings_of, numpy):
+    path = copy_of("views.pt")
+    with weightmap.open(path) as opened:
+        base = opened["base"]
+        taken = [base, base[1], base.numpy(), memoryview(base)]
+        del base
+    while taken:
+        assert mappings_of(path) >= 1
+        taken.pop(0)
+    assert mappings_of(path) == 0
+
+
+def test_one_file_opened_twice_is_two_checkpoints(copy_of, mappings_of):
+    path = copy_of("views.pt")
+    first, second = weightmap.open(path), weightmap.open(path)
+    first.close()
+    assert mappings_of(path) >= 1
+    assert second["base"].tobytes() == BASE
+    second.close()
+    assert mappings_of(path) == 0
+
+
+def test_torch_and_dlpack_of_one_checkpoint_share_one_copy_on_write_mapping(
+    copy_of, mappings_of, torch
+):
+    path = copy_of("views.pt")
+    opened = weightmap.open(path)
+    taken = [tensor.torch() for tensor in opened.values()]
+    taken += [torch.from_dlpack(tensor) for tensor in opened.values()]
+    assert mappings_of(path) <= 2
+    del taken
+    opened.close()
+    gc.collect()
+    assert mappings_of(path) == 0
+
+
+def test_a_refused_file_leaves_nothing_behind(copy_of, mappings_of, data):
+    path = copy_of("rezipped_deflated.pt")
+    before = open_fds()
+    for _ in range(50):
+        with pytest.raises(weightmap.Error):
+            weightmap.open(path)
+        with pytest.raises(weightmap.Error):
+            weightmap.open(data / "strangers" / "page.pt")
+    assert mappings_of(path) == 0
+    assert open_fds() == before
+
+
+def test_a_thousand_opens_leave_nothing_behind(copy_of, mappings_of):
+    path = copy_of("training.pt")
+
+    def use():
+        with weightmap.open(path) as opened:
+            memoryview(opened["model.0.weight"][1:])
+            opened.root()
+            opened.paths()
+            opened.info, opened.stats  # noqa: B018
+            "nothing" in opened  # noqa: B015
+            return opened["model.0.bias"].tobytes()
+
+    for _ in range(20):
+        use()
+    gc.collect()
+    fds, objects, blocks = open_fds(), len(gc.get_objects()), sys.getallocatedblocks()
+    for _ in range(1000):
+        use()
+    gc.collect()
+    assert mappings_of(path) == 0
+    assert open_fds() == fds
+    # One object, or one block, left by each open would be a thousand.
+    assert len(gc.get_objects()) - objects < 200
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+def test_a_thousand_arrays_and_tensors_leave_nothing_behind(copy_of, mappings_of, torch, numpy):
+    path = copy_of("views.pt")
+
+    def use():
+        opened = weightmap.open(path)
+        opened["base"].torch().sum()
+        torch.from_dlpack(opened["base"]).sum()
+        numpy.from_dlpack(opened["base"]).sum()
+        numpy.asarray(opened["base"]).sum()
+        opened["base"].numpy().sum()
+
+    for _ in range(20):
+        use()
+    gc.collect()
+    fds, objects, blocks = open_fds(), len(gc.get_objects()), sys.getallocatedblocks()
+    for _ in range(1000):
+        use()
+    gc.collect()
+    assert mappings_of(path) == 0
+    assert open_fds() == fds
+    assert len(gc.get_objects()) - objects < 200
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+def anonymous_kib():
+    with open("/proc/self/smaps_rollup") as rollup:
+        for line in rollup:
+            if line.startswith("Anonymous:"):
+                return int(line.split()[1])
+    raise AssertionError("no line Anonymous")
+
+
+def test_failed_calls_leave_nothing_behind(checkpoint):
+    opened = checkpoint("conjugate.pt")
+    tensor = opened["base"]
+    lazy = opened["conjugate"]
+
+    def fail():
+        for use in (
+            lambda: opened["nothing"],
+            lambda: opened["base", 1],
+            lambda: tensor[99],
+            lambda: tensor["x"],
+            lambda: lazy.tobytes(),
+            lambda: lazy.numpy(),
+            lambda: memoryview(lazy),
+            lambda: lazy.__dlpack__(max_version=(1, 0)),
+        ):
+            with pytest.raises(Exception):  # noqa: B017
+                use()
+
+    for _ in range(20):
+        fail()
+    gc.collect()
+    objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
+    for _ in range(500):
+        fail()
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 200
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+def test_reading_through_a_mapping_costs_no_memory_of_its_own(float_archive):
+    size = 32 << 20
+    path = float_archive({"w": bytes(size)})
+    with weightmap.open(path) as opened:
+        view = memoryview(opened["w"]).cast("B")
+        before = anonymous_kib()
+        assert sum(view[:: 1 << 12]) == 0  # touches every page
+        assert anonymous_kib() - before < 8 << 10
+
+
+def test_a_read_only_checkpoint_is_not_mapped_writable(copy_of):
+    path = copy_of("views.pt")
+    opened = weightmap.open(path)
+    assert len(opened) == 12
+    with open("/proc/self/maps") as maps:
+        modes = [line.split()[1] for line in maps if line.rstrip().endswith(str(path))]
+    assert modes == ["r--s"]
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+def in_threads(count, work):
+    """Runs `work(index)` in so many threads at once and hands on the first error."""
+    errors = []
+    barrier = threading.Barrier(count)
+
+    def run(index):
+        try:
+            barrier.wait()
+            work(index)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_threads_open_and_read_at_once(copy_of, mappings_of):
+    path = copy_of("training.pt")
+    expected = {
+        path_: tensor.tobytes()
+        for path_, tensor in zip(weightmap.open(path).paths(), weightmap.open(path).values())
+    }
+    seen = []
+
+    def work(index):
+        for _ in range(50):
+            with weightmap.open(path) as opened:
+                assert opened.root()["epoch"] == 2
+                got = {key: opened[key].tobytes() for key in opened.paths()}
+            seen.append(got == expected)
+
+    in_threads(8, work)
+    assert seen == [True] * 400
+    gc.collect()
+    assert mappings_of(path) == 0
+
+
+def test_threads_share_one_checkpoint(copy_of):
+    opened = weightmap.open(copy_of("views.pt"))
+    seen = []
+
+    def work(index):
+        for _ in range(200):
+            assert opened["base"].tobytes() == BASE
+            assert bytes(opened["base"][index % 4]) == BASE[24 * (index % 4) :][:24]
+            assert opened.root()["base"].shape == (4, 6)
+            assert len(list(opened.items())) == 12
+        opened.verify_crc()
+        opened.verify_headers()
+        seen.append(index)
+
+    in_threads(8, work)
+    assert sorted(seen) == list(range(8))
+
+
+def test_threads_take_the_first_writable_memory_at_once(copy_of, mappings_of, torch):
+    # The copy-on-write mapping and the table of storages are made when first asked for.
+    for round_ in range(20):
+        path = copy_of("views.pt")
+        opened = weightmap.open(path)
+        pointers = []
+        in_threads(8, lambda index: pointers.append(opened["base"].torch().data_ptr()))
+        assert len(set(pointers)) == 1
+        assert mappings_of(path) <= 2
+        opened.close()
+        gc.collect()
+        assert mappings_of(path) == 0
+
+
+def test_a_thread_may_close_while_others_read(copy_of, mappings_of):
+    path = copy_of("views.pt")
+    for _ in range(20):
+        opened = weightmap.open(path)
+        tensor = opened["base"]
+        outcomes = []
+
+        def work(index):
+            if index == 0:
+                opened.close()
+            else:
+                try:
+                    for _ in range(100):
+                        assert tensor.tobytes() == BASE
+                        assert opened["base"].tobytes() == BASE
+                    outcomes.append("read")
+                except weightmap.InvalidArgumentError:
+                    outcomes.append("closed")
+
+        in_threads(4, work)
+        assert len(outcomes) == 3
+        del tensor
+        assert mappings_of(path) == 0
+
+
+def gives_way(call, attempts):
+    """Whether another Python thread gets to run while `call` does, in any of so many attempts.
+
+    With a switch interval of minutes a thread runs only when this one lets go of the GIL by itself.
+    """
+    for _ in range(attempts):
+        progress = []
+        gate = threading.Lock()
+        gate.acquire()
+
+        def other():
+            gate.acquire()
+            progress.append(True)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(600)
+        try:
+            gate.release()
+            call()
+            has_run = bool(progress)
+        finally:
+            sys.setswitchinterval(interval)
+        thread.join()
+        if has_run:
+            return True
+    return False
+
+
+@pytest.fixture
+def sixteen_mebibytes(float_archive):
+    return float_archive({"w": bytes(16 << 20)})
+
+
+def test_the_count_of_progress_can_tell(checkpoint):
+    opened = checkpoint("views.pt")
+    with open("/dev/zero", "rb", buffering=0) as zeros:
+        assert gives_way(lambda: zeros.read(1 << 20), 1000)
+    assert not gives_way(lambda: [opened["base"] for _ in range(100)], 200)
+
+
+def test_lets_others_run_while_it_verifies(sixteen_mebibytes):
+    opened = weightmap.open(sixteen_mebibytes)
+    assert gives_way(opened.verify_crc, 1000)
+
+
+def test_lets_others_run_while_it_opens(sixteen_mebibytes):
+    assert gives_way(lambda: weightmap.open(sixteen_mebibytes, verify="crc"), 1000)
+    assert gives_way(lambda: weightmap.open(sixteen_mebibytes, verify="chain"), 20_000)
+
+
+def test_lets_others_run_while_it_compares_headers(data):
+    opened = weightmap.open(data / "old_order.pt")
+    assert gives_way(opened.verify_headers, 20_000)
+
+
+def test_lets_others_run_while_it_copies(sixteen_mebibytes):
+    tensor = weightmap.open(sixteen_mebibytes)["w"]
+    assert gives_way(tensor.tobytes, 1000)
+
+
+# --- fork -------------------------------------------------------------------------------------
+
+
+def in_child(work):
+    """Runs `work` in a forked child; its exit status is 0 if the answer is true."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_child_reads_what_its_parent_opened(copy_of, numpy):
+    opened = weightmap.open(copy_of("views.pt"))
+    tensor, array, view = opened["base"], opened["base"].numpy(), memoryview(opened["base"])
+
+    def reads():
+        seen = [tensor.tobytes(), array.tobytes(), bytes(view), opened["tied"].tobytes()]
+        return seen == [BASE] * 4
+
+    assert in_child(reads) == 0
+    assert in_child(lambda: not reads()) == 1
+    assert reads()
+
+
+def test_a_child_closes_for_itself_only(copy_of, mappings_of):
+    path = copy_of("views.pt")
+    opened = weightmap.open(path)
+
+    def closes():
+        opened.close()
+        return mappings_of(path) == 0
+
+    assert in_child(closes) == 0
+    assert mappings_of(path) >= 1
+    assert opened["base"].tobytes() == BASE
+
+
+def test_a_child_opens_for_itself(copy_of):
+    path = copy_of("views.pt")
+    assert weightmap.open(path)["base"].tobytes() == BASE
+    assert in_child(lambda: weightmap.open(path)["base"].tobytes() == BASE) == 0
+    assert in_child(lambda: weightmap.open(path).verify_crc().bytes == 144) == 0
+
+
+def test_private_writes_of_a_child_stay_there(copy_of, numpy):
+    opened = weightmap.open(copy_of("views.pt"), sharing="private", writable=True)
+    array = opened["base"].numpy()
+    array[0, 0] = 5
+
+    def writes():
+        was = array[0, 0]
+        array[:] = 77
+        return was == 5 and opened["base"].tobytes() == struct.pack("<24f", *[77] * 24)
+
+    assert in_child(writes) == 0
+    assert array[0].tolist() == [5, 1, 2, 3, 4, 5]
+
+
+def test_shared_writes_of_a_child_reach_its_parent(copy_of, numpy):
+    opened = weightmap.open(copy_of("views.pt"), sharing="shared", writable=True)
+    array = opened["base"].numpy()
+
+    def writes():
+        array[3, 5] = 77
+        return True
+
+    assert in_child(writes) == 0
+    assert array[3, 5] == 77
