@@ -208,6 +208,7 @@ TEST_CASE("finds by name what it lists, and nothing else") {
     REQUIRE(view.has_value());
     CHECK(view->data() == tensor.view.data());
     CHECK(checkpoint.find_path(checkpoint.path(tensor.index))->data() == tensor.view.data());
+    CHECK(checkpoint.storage(tensor.storage_index).key == tensor.storage);
     ++found;
   }
   CHECK(found == checkpoint.tensors().size());

@@ -69,8 +69,9 @@ struct NamedTensor {
   std::uint64_t file_offset;    // of the first element in the file, in bytes
   std::string_view location;    // where it was when saved: "cpu", "cuda:0"
   bool requires_grad;
-  bool is_parameter;  // saved as torch.nn.Parameter
-  std::size_t index;  // position in Checkpoint::tensors()
+  bool is_parameter;          // saved as torch.nn.Parameter
+  std::size_t index;          // position in Checkpoint::tensors()
+  std::size_t storage_index;  // position among Checkpoint::storage()
 };
 
 struct NamedStorage {

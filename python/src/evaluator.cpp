@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python/src/errors.hpp"
+#include "python/src/machine.hpp"
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
@@ -16,11 +17,6 @@ namespace {
 namespace nb = nanobind;
 
 using Kind = Value::Kind;
-
-nb::object checked(PyObject* made) {
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal(made);
-}
 
 void check(int status) {
   if (status != 0) throw nb::python_error();
@@ -37,55 +33,6 @@ void check(int status) {
 std::size_t size_of(const nb::object& list) {
   return static_cast<std::size_t>(PyList_Size(list.ptr()));
 }
-
-// What is asked of the machine, and what Python itself knows how to make.
-class Machine {
- public:
-  explicit Machine(nb::handle machine)
-      : find_global_(machine.attr("find_global")),
-        call_(machine.attr("call")),
-        create_(machine.attr("create")),
-        extend_(machine.attr("extend")),
-        update_(machine.attr("update")),
-        build_(machine.attr("build")),
-        persistent_(machine.attr("persistent")),
-        tensor_(machine.attr("tensor")),
-        ordered_dict_(nb::module_::import_("collections").attr("OrderedDict")),
-        function_type_(nb::module_::import_("types").attr("FunctionType")) {}
-
-  nb::object find_global(const Value& value) const {
-    return find_global_(to_str(value.module()), to_str(value.name()));
-  }
-
-  // `is_found`: find_global() answered the callable, so it is one that the machine allows; then a
-  // plain function need not be asked about again.
-  nb::object call(const nb::object& callable, const nb::object& arguments, bool is_found) const {
-    const bool is_plain =
-        is_found && (callable.is(ordered_dict_) || nb::handle(callable.type()).is(function_type_));
-    if (is_plain && PyTuple_CheckExact(arguments.ptr()))
-      return checked(PyObject_Call(callable.ptr(), arguments.ptr(), nullptr));
-    return call_(callable, arguments);
-  }
-  nb::object create(const nb::object& type, const nb::object& arguments) const {
-    return create_(type, arguments);
-  }
-  void extend(const nb::object& object, const nb::object& elements) const {
-    extend_(object, elements);
-  }
-  void update(const nb::object& object, const nb::object& pairs) const { update_(object, pairs); }
-  void build(const nb::object& object, const nb::object& state) const { build_(object, state); }
-  nb::object persistent(const nb::object& id) const { return persistent_(id); }
-
-  bool wants_tensors() const { return !tensor_.is_none(); }
-  nb::object tensor(Tensor tensor) const { return tensor_(nb::cast(std::move(tensor))); }
-  bool is_ordered_dict(const nb::object& object) const {
-    return nb::handle(object.type()).is(ordered_dict_);
-  }
-
- private:
-  nb::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_;
-  nb::object ordered_dict_, function_type_;
-};
 
 // A value whose parts are being made. `parts` collects them; what they become depends on the kind.
 struct Frame {

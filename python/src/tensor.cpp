@@ -5,8 +5,10 @@
 
 #include <string>
 
+#include "python/src/arrays.hpp"
+#include "python/src/buffer.hpp"
+#include "python/src/dlpack.hpp"
 #include "python/src/errors.hpp"
-#include "python/src/exchange.hpp"
 #include "python/src/text.hpp"
 
 namespace weightmap::python {

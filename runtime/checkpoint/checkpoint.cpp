@@ -48,7 +48,8 @@ NamedTensor Checkpoint::tensor_at(std::size_t index) const noexcept {
           catalog.location(entry),
           (entry.flags & Entry::requires_grad) != 0,
           (entry.flags & Entry::parameter) != 0,
-          index};
+          index,
+          entry.storage};
 }
 
 std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {

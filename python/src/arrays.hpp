@@ -1,4 +1,4 @@
-// A tensor in the words of others: the buffer protocol, DLPack, numpy, torch.
+// A tensor as an array of numpy or torch.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,12 +7,9 @@
 
 namespace weightmap::python {
 
-// Slots for the type of Tensor.
-extern PyType_Slot tensor_slots[];
-
 nanobind::object to_numpy(const Tensor& tensor);
 nanobind::object to_torch(const Tensor& tensor);
+// __array_interface__. Raises AttributeError where numpy itself has no word for the tensor.
 nanobind::dict array_interface(const Tensor& tensor);
-nanobind::object to_dlpack(const Tensor& tensor, const nanobind::kwargs& kwargs);
 
 }  // namespace weightmap::python

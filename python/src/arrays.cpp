@@ -1,0 +1,89 @@
+#include "python/src/arrays.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "python/src/element_format.hpp"
+#include "python/src/errors.hpp"
+#include "python/src/mapped_bytes.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr bool native_is_big = std::endian::native == std::endian::big;
+
+// Lazy bits mean that the stored values are not the tensor's.
+void refuse_lazy_bits(const Tensor& tensor) {
+  if (!tensor.view().is_conjugate() && !tensor.view().is_negative()) return;
+  raise(ErrorCode::unsupported,
+        "tensor '" + std::string(tensor.named.name) +
+            "' was saved as a lazy conjugate or negative: its stored values are not its values; "
+            "take .torch(), or .bits() for what is stored");
+}
+
+nb::tuple to_tuple(std::span<const std::int64_t> values, std::int64_t factor = 1) {
+  nb::list list;
+  for (std::int64_t value : values) list.append(value * factor);
+  return nb::tuple(list);
+}
+
+}  // namespace
+
+nb::tuple shape_of(const Tensor& tensor) { return to_tuple(tensor.view().shape()); }
+nb::tuple strides_of(const Tensor& tensor) { return to_tuple(tensor.view().strides()); }
+
+nb::object to_numpy(const Tensor& tensor) {
+  refuse_lazy_bits(tensor);
+  const TensorView& view = tensor.view();
+  const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
+  return nb::module_::import_("weightmap._numpy")
+      .attr("view")(to_string(view.dtype()).data(), view.is_foreign_byte_order(), shape_of(tensor),
+                    mapped_bytes(tensor.owner), tensor.named.file_offset,
+                    to_tuple(view.strides(), size));
+}
+
+nb::object to_torch(const Tensor& tensor) {
+  const TensorView& view = tensor.view();
+  const NamedStorage storage = tensor.owner->checkpoint().storage(tensor.named.storage_index);
+  return nb::module_::import_("weightmap._tensors")
+      .attr("view")(writable_bytes(tensor.owner), storage.payload_offset, storage.nbytes,
+                    to_string(view.dtype()).data(), tensor.named.storage_offset, shape_of(tensor),
+                    strides_of(tensor), view.is_conjugate(), view.is_negative(),
+                    view.is_foreign_byte_order());
+}
+
+nb::dict array_interface(const Tensor& tensor) {
+  const TensorView& view = tensor.view();
+  const char* format = struct_format(view.dtype());
+  if (format == nullptr || view.is_conjugate() || view.is_negative()) {
+    // An AttributeError, so that numpy goes on to ask for __array__().
+    PyErr_Format(PyExc_AttributeError, "numpy itself has no word for this %s; see Tensor.numpy()",
+                 std::string(to_string(view.dtype())).c_str());
+    throw nb::python_error();
+  }
+  const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
+  const bool is_big = view.is_foreign_byte_order() != native_is_big;
+  const char kind = *format == '?'                                                    ? 'b'
+                    : *format == 'Z'                                                  ? 'c'
+                    : std::string_view("dfe").find(*format) != std::string_view::npos ? 'f'
+                    : *format >= 'a'                                                  ? 'i'
+                                                                                      : 'u';
+  nb::dict description;
+  description["version"] = 3;
+  description["typestr"] = std::string(1, size == 1 ? '|'
+                                          : is_big  ? '>'
+                                                    : '<') +
+                           kind + std::to_string(size);
+  description["shape"] = shape_of(tensor);
+  description["strides"] = to_tuple(view.strides(), size);
+  description["data"] =
+      nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), !tensor.is_writable());
+  return description;
+}
+
+}  // namespace weightmap::python

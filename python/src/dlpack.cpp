@@ -1,0 +1,141 @@
+#include "python/src/dlpack.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string_view.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python/src/errors.hpp"
+#include "python/src/mapped_bytes.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+[[noreturn]] void throw_buffer_error(const std::string& why) {
+  PyErr_SetString(PyExc_BufferError, why.c_str());
+  throw nb::python_error();
+}
+
+// Type codes of DLPack 1.1; nanobind names those up to complex.
+nb::dlpack::dtype dlpack_type(const Tensor& tensor) {
+  const DType dtype = tensor.view().dtype();
+  const auto of = [dtype](int code) {
+    return nb::dlpack::dtype{static_cast<std::uint8_t>(code),
+                             static_cast<std::uint8_t>(8 * element_size(dtype)), 1};
+  };
+  constexpr int signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, complex = 5,
+                boolean = 6;
+  switch (dtype) {
+    case DType::float64:
+    case DType::float32:
+    case DType::float16:
+      return of(real);
+    case DType::bfloat16:
+      return of(bfloat);
+    case DType::int64:
+    case DType::int32:
+    case DType::int16:
+    case DType::int8:
+      return of(signed_integer);
+    case DType::uint64:
+    case DType::uint32:
+    case DType::uint16:
+    case DType::uint8:
+      return of(unsigned_integer);
+    case DType::boolean:
+      return of(boolean);
+    case DType::complex128:
+    case DType::complex64:
+    case DType::complex32:
+      return of(complex);
+    case DType::float8_e4m3fn:
+      return of(10);
+    case DType::float8_e4m3fnuz:
+      return of(11);
+    case DType::float8_e5m2:
+      return of(12);
+    case DType::float8_e5m2fnuz:
+      return of(13);
+    case DType::float8_e8m0fnu:
+      return of(14);
+    default:
+      throw_buffer_error("DLPack has no word for " + std::string(to_string(dtype)) +
+                         "; .bits() gives its elements as integers");
+  }
+}
+
+// `strides` may be nullptr for row-major; `owner` is what the capsule keeps.
+template <class Array>
+nb::object dlpack_array(const Tensor& tensor, void* data, const std::int64_t* strides,
+                        nb::handle owner) {
+  const TensorView& view = tensor.view();
+  const std::vector<std::size_t> shape(view.shape().begin(), view.shape().end());
+  return nb::cast(Array(data, view.rank(), shape.data(), owner, strides, dlpack_type(tensor)),
+                  nb::rv_policy::reference);
+}
+
+// Whether the consumer asked for the versioned form.
+bool knows_read_only_flag(const nb::dict& arguments) {
+  if (!arguments.contains("max_version")) return false;
+  const nb::object version = arguments["max_version"];
+  return nb::isinstance<nb::tuple>(version) && nb::len(version) == 2 &&
+         nb::cast<long>(version[0]) >= 1;
+}
+
+// A copy is what its consumer makes of it: writable, row-major, in this machine's byte order.
+nb::object copy_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
+  const TensorView& view = tensor.view();
+  auto copy = std::make_unique<std::byte[]>(view.nbytes());
+  value_or_raise(view.copy_to({copy.get(), view.nbytes()}));
+  const nb::capsule owner(copy.get(),
+                          [](void* data) noexcept { delete[] static_cast<std::byte*>(data); });
+  return dlpack_array<nb::ndarray<nb::array_api>>(tensor, copy.release(), nullptr, owner)
+      .attr("__dlpack__")(**arguments);
+}
+
+// Read-only memory is flagged as such, and beside that lies in a copy-on-write mapping: a consumer
+// that does not know the flag (torch 2.13) then changes pages of its own, instead of ending the
+// process with SIGSEGV.
+nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
+  const TensorView& view = tensor.view();
+  if (view.is_foreign_byte_order())
+    throw_buffer_error("DLPack has no word for a foreign byte order; take .torch(), or copy=True");
+  if (!tensor.is_writable() && !knows_read_only_flag(arguments))
+    throw_buffer_error(
+        "the tensor is read-only, which only DLPack 1.0 and later can say; take .torch(), or open "
+        "the checkpoint with sharing=\"private\", writable=True");
+  const MappedBytes memory = writable_bytes(tensor.owner);
+  std::byte* data = view.numel() == 0
+                        ? nullptr
+                        : const_cast<std::byte*>(memory.bytes.data()) + tensor.named.file_offset;
+  const nb::object self = nb::find(tensor);  // what the capsule keeps
+  const std::int64_t* strides = view.strides().data();
+  const nb::object array =
+      tensor.is_writable()
+          ? dlpack_array<nb::ndarray<nb::array_api>>(tensor, data, strides, self)
+          : dlpack_array<nb::ndarray<nb::array_api, nb::ro>>(tensor, data, strides, self);
+  return array.attr("__dlpack__")(**arguments);
+}
+
+}  // namespace
+
+nb::object to_dlpack(const Tensor& tensor, const nb::kwargs& kwargs) {
+  if (tensor.view().is_conjugate() || tensor.view().is_negative())
+    throw_buffer_error("DLPack has no word for a lazy conjugate or negative; take .torch()");
+  nb::dict arguments;
+  bool copy = false;
+  for (const auto& [name, value] : kwargs) {
+    if (nb::cast<std::string_view>(name) == "copy")
+      copy = value.is(Py_True);
+    else
+      arguments[name] = value;
+  }
+  return copy ? copy_to_dlpack(tensor, arguments) : view_to_dlpack(tensor, arguments);
+}
+
+}  // namespace weightmap::python

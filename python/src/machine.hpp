@@ -1,0 +1,76 @@
+// The Python object that decides what globals, calls and persistent ids become; evaluator.hpp lists
+// its methods.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "python/src/tensor.hpp"
+#include "python/src/text.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::python {
+
+inline nanobind::object checked(PyObject* made) {
+  if (made == nullptr) throw nanobind::python_error();
+  return nanobind::steal(made);
+}
+
+// What is asked of the machine, and what Python itself knows how to make.
+class Machine {
+ public:
+  explicit Machine(nanobind::handle machine)
+      : find_global_(machine.attr("find_global")),
+        call_(machine.attr("call")),
+        create_(machine.attr("create")),
+        extend_(machine.attr("extend")),
+        update_(machine.attr("update")),
+        build_(machine.attr("build")),
+        persistent_(machine.attr("persistent")),
+        tensor_(machine.attr("tensor")),
+        ordered_dict_(nanobind::module_::import_("collections").attr("OrderedDict")),
+        function_type_(nanobind::module_::import_("types").attr("FunctionType")) {}
+
+  nanobind::object find_global(const Value& value) const {
+    return find_global_(to_str(value.module()), to_str(value.name()));
+  }
+
+  // `is_found`: find_global() answered the callable, so it is one that the machine allows; then a
+  // plain function need not be asked about again.
+  nanobind::object call(const nanobind::object& callable, const nanobind::object& arguments,
+                        bool is_found) const {
+    const bool is_plain = is_found && (callable.is(ordered_dict_) ||
+                                       nanobind::handle(callable.type()).is(function_type_));
+    if (is_plain && PyTuple_CheckExact(arguments.ptr()))
+      return checked(PyObject_Call(callable.ptr(), arguments.ptr(), nullptr));
+    return call_(callable, arguments);
+  }
+  nanobind::object create(const nanobind::object& type, const nanobind::object& arguments) const {
+    return create_(type, arguments);
+  }
+  void extend(const nanobind::object& object, const nanobind::object& elements) const {
+    extend_(object, elements);
+  }
+  void update(const nanobind::object& object, const nanobind::object& pairs) const {
+    update_(object, pairs);
+  }
+  void build(const nanobind::object& object, const nanobind::object& state) const {
+    build_(object, state);
+  }
+  nanobind::object persistent(const nanobind::object& id) const { return persistent_(id); }
+
+  bool wants_tensors() const { return !tensor_.is_none(); }
+  nanobind::object tensor(Tensor tensor) const {
+    return tensor_(nanobind::cast(std::move(tensor)));
+  }
+  bool is_ordered_dict(const nanobind::object& object) const {
+    return nanobind::handle(object.type()).is(ordered_dict_);
+  }
+
+ private:
+  nanobind::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_;
+  nanobind::object ordered_dict_, function_type_;
+};
+
+}  // namespace weightmap::python
