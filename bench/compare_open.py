@@ -9,40 +9,16 @@ of them; medians over the rounds. --lookups is what open_bench printed with
 FILE (docs/performance.md), --write-summary the first of them (README.md).
 """
 import argparse
-import datetime
 import json
 import os
-import platform
-import statistics
-import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from samples import (HERE, Samples, duration, machine_line, run_json, table, touch_memory,
+                     write_between)
+
 COUNTS = (10, 1000, 10000, 100000)
 TORCH_VARIANTS = (("nogc", "read"), ("nogc", "calculate"), ("gc", "read"))
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-
-
-def run_json(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def touch_memory(arguments):
-    subprocess.run([os.path.join(arguments.build, "bench", "touch_memory"), "512"], check=True)
-
-
-class Samples:
-    """Measurements of one contender on one file."""
-
-    def __init__(self):
-        self.runs = []
-
-    def median(self, field="open_us"):
-        return statistics.median(run[field] for run in self.runs)
-
-    def low(self, field="open_us"):
-        return min(run[field] for run in self.runs)
 
 
 def measure_opens(arguments):
@@ -57,7 +33,7 @@ def measure_opens(arguments):
                            for variant in TORCH_VARIANTS]
             for name, command in contenders:
                 if name != "weightmap, fresh memory":
-                    touch_memory(arguments)
+                    touch_memory(arguments.build)
                 if name == "weightmap":
                     run_json(command)  # importing torch warms the other side up
                 run = run_json(command)
@@ -76,32 +52,25 @@ def measure_cold(arguments):
     return path, cold
 
 
-def duration(microseconds):
-    if microseconds < 1000:
-        return f"{microseconds:.0f} us"
-    if microseconds < 1e6:
-        return f"{microseconds / 1000:.1f} ms"
-    return f"{microseconds / 1e6:.2f} s"
-
-
 def open_table(samples):
-    rows = ["| tensors | weightmap | a tensor | torch, gc off | ratio | torch, gc off, calculated "
-            "offsets | ratio | torch, gc on | ratio |",
-            "|---|---|---|---|---|---|---|---|---|"]
+    head = ["tensors", "weightmap", "a tensor", "torch, gc off", "ratio",
+            "torch, gc off, calculated offsets", "ratio", "torch, gc on", "ratio"]
+    rows = []
     for count in COUNTS:
         ours = samples["weightmap", count].median()
         cells = [f"{count:,}", f"**{duration(ours)}**", f"{ours * 1000 / count:.0f} ns"]
-        for variant in (("nogc", "read"), ("nogc", "calculate"), ("gc", "read")):
+        for variant in TORCH_VARIANTS:
             theirs = samples[variant, count].median()
             cells += [duration(theirs), f"{theirs / ours:.0f} x"]
-        rows.append("| " + " | ".join(cells) + " |")
-    return rows
+        rows.append(cells)
+    return table(head, rows)
 
 
 def stage_table(samples):
-    rows = ["| tensors | directory | pickle | catalog and name index | mapping | whole (lowest) | "
-            "reads | bytes read | local headers | memory touched | with fresh memory |",
-            "|---|---|---|---|---|---|---|---|---|---|---|"]
+    head = ["tensors", "directory", "pickle", "catalog and name index", "mapping",
+            "whole (lowest)", "reads", "bytes read", "local headers", "memory touched",
+            "with fresh memory"]
+    rows = []
     for count in COUNTS:
         ours = samples["weightmap", count]
         cells = [f"{count:,}"]
@@ -112,8 +81,8 @@ def stage_table(samples):
         cells += [duration(ours.low()), str(run["reads"]), f"{run['bytes_read']:,}",
                   str(run["local_headers_read"]), f"{touched / 1024:.1f} MiB",
                   duration(samples["weightmap, fresh memory", count].median())]
-        rows.append("| " + " | ".join(cells) + " |")
-    return rows
+        rows.append(cells)
+    return table(head, rows)
 
 
 def cold_lines(path, cold):
@@ -129,36 +98,13 @@ def cold_lines(path, cold):
 def lookup_table(path):
     with open(path, encoding="utf-8") as file:
         runs = json.load(file)["benchmarks"]
-    rows = ["| names | `find` of a random name, median | allocations |", "|---|---|---|"]
+    rows = []
     for run in runs:
         if run["name"].startswith("find/") and run["aggregate_name"] == "median":
             count = int(run["run_name"].split("/")[1])
-            rows.append(f"| {count:,} | {run['cpu_time']:.1f} {run['time_unit']} | "
-                        f"{run['allocations']:.0f} |")
-    return rows
-
-
-def machine_line(samples):
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
-                     "unknown processor")
-    with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="utf-8") as setting:
-        huge = setting.read().split("[")[1].split("]")[0]
-    torch_version = samples[("gc", "read"), 10].runs[0]["torch"]
-    return (f"Measured on {datetime.date.today().isoformat()}: {model}, {os.cpu_count()} cores, "
-            f"Linux {platform.release().split('-')[0]}, transparent huge pages `{huge}`, "
-            f"torch {torch_version}, Python {platform.python_version()}. Medians of "
-            f"{len(samples['weightmap', 10].runs)} interleaved rounds, each sample a fresh process, "
-            "page cache warm unless said otherwise, 512 MiB of memory touched and freed before each.")
-
-
-def write_between_markers(path, lines):
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + tail)
+            rows.append([f"{count:,}", f"{run['cpu_time']:.1f} {run['time_unit']}",
+                         f"{run['allocations']:.0f}"])
+    return table(["names", "`find` of a random name, median", "allocations"], rows)
 
 
 def main():
@@ -173,15 +119,16 @@ def main():
     arguments = parser.parse_args()
     samples = measure_opens(arguments)
     path, cold = measure_cold(arguments)
-    summary = [machine_line(samples), "", *open_table(samples)]
+    torch_version = samples[("gc", "read"), 10].runs[0]["torch"]
+    summary = [machine_line(f"torch {torch_version}", arguments.rounds), "", *open_table(samples)]
     lines = [*summary, "", *stage_table(samples), "", *cold_lines(path, cold)]
     if arguments.lookups:
         lines += ["", *lookup_table(arguments.lookups)]
     print("\n".join(lines))
     if arguments.write:
-        write_between_markers(arguments.write, lines)
+        write_between(arguments.write, BEGIN, END, lines)
     if arguments.write_summary:
-        write_between_markers(arguments.write_summary, summary)
+        write_between(arguments.write_summary, BEGIN, END, summary)
 
 
 if __name__ == "__main__":

@@ -256,6 +256,28 @@ def test_tensors_outlive_everything_else(tmp_path):
         assert str(path) not in lines.read()
 
 
+def test_the_garbage_collector_rests_while_objects_are_made_and_goes_on_as_it_was():
+    seen = []
+
+    def place(storage, tag):
+        seen.append(gc.isenabled())
+        return storage
+
+    assert gc.isenabled()
+    weightmap.torch.load(DATA / "tensor_root.pt", place)
+    assert gc.isenabled()
+    with pytest.raises(pickle.UnpicklingError):
+        weightmap.torch.load(DATA / "module.pt")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        weightmap.torch.load(DATA / "tensor_root.pt", place)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert seen == [False, False]
+
+
 # --- refusals
 
 

@@ -1,4 +1,4 @@
-"""Mapped bytes as numpy arrays."""
+"""Mapped bytes as numpy arrays. Imported when an array is wanted, not before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from weightmap._errors import MissingPackageError, UnsupportedError
+
+try:
+    import numpy
+except ImportError:
+    raise MissingPackageError("arrays need the package numpy: pip install numpy") from None
 
 if TYPE_CHECKING:
     from weightmap._core import MappedBytes
@@ -39,10 +44,6 @@ _ML_DTYPES = (
 @functools.lru_cache(maxsize=None)
 def numpy_dtype(name: str, foreign: bool) -> Any:
     """The numpy.dtype of torch's `name`, of the other byte order if `foreign`."""
-    try:
-        import numpy
-    except ImportError:
-        raise MissingPackageError("arrays need the package numpy: pip install numpy") from None
     if name == "complex32":
         raise UnsupportedError("numpy has no type for complex32; .bits() gives it as uint32")
     if name in _ML_DTYPES:
@@ -73,8 +74,6 @@ def view(
 ) -> Any:
     """An array over `memory`, which it keeps; read-only if that is. Strides are in bytes."""
     dtype = numpy_dtype(name, foreign)
-    import numpy
-
     if 0 in shape:  # an empty view has no place, and its strides mean nothing
         array = numpy.empty(shape, dtype)
         array.flags.writeable = memory.writable

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap as _mmap
 import os
 import zipfile
@@ -58,6 +59,9 @@ def load(
     weights_only: must be True; the pickle is never given to a machine that could run code.
     Other options: as in weightmap.open().
 
+    Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
+    afterwards if it was enabled before.
+
     Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
     pickle.UnpicklingError. TorchScript archives raise UnsupportedError.
     """
@@ -93,11 +97,28 @@ def load(
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
-        loaded = opened.evaluate(machine)
+        with _collector_paused():
+            loaded = opened.evaluate(machine)
     finally:
         thread_state.map_location = None
     torch._utils._validate_loaded_sparse_tensors()
     return loaded
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keeps Python's cyclic garbage collector from running, in all threads.
+
+    What is being built is not garbage, and with torch imported each of the collector's walks over
+    everything else costs more than a thousand tensors.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

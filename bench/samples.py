@@ -1,0 +1,83 @@
+"""What the comparisons share: running a contender in a fresh process, medians, Markdown."""
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run_json(command):
+    """What a contender printed. Its errors go to the terminal."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def touch_memory(build):
+    subprocess.run([os.path.join(build, "bench", "touch_memory"), "512"], check=True)
+
+
+class Samples:
+    """Measurements of one contender on one file."""
+
+    def __init__(self):
+        self.runs = []
+
+    def median(self, field="open_us"):
+        return statistics.median(run[field] for run in self.runs)
+
+    def low(self, field="open_us"):
+        return min(run[field] for run in self.runs)
+
+    def high(self, field="open_us"):
+        return max(run[field] for run in self.runs)
+
+
+def duration(microseconds):
+    if microseconds < 1000:
+        return f"{microseconds:.0f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1000:.1f} ms"
+    return f"{microseconds / 1e6:.2f} s"
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head, rows):
+    """Lines of a Markdown table."""
+    return [row(head), "|" + "---|" * len(head), *(row(cells) for cells in rows)]
+
+
+def machine_line(versions, rounds):
+    """Where and how it was measured; `versions` names the packages, "torch 2.13.0"."""
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
+                     "unknown processor")
+    with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="utf-8") as setting:
+        huge = setting.read().split("[")[1].split("]")[0]
+    return (f"Measured on {datetime.date.today().isoformat()}: {model}, {os.cpu_count()} cores, "
+            f"Linux {platform.release().split('-')[0]}, transparent huge pages `{huge}`, "
+            f"{versions}, Python {platform.python_version()}. Medians of {rounds} interleaved "
+            "rounds, each sample a fresh process, page cache warm unless said otherwise, 512 MiB "
+            "of memory touched and freed before each.")
+
+
+def has_between(path, begin, end):
+    """Whether FILE has the markers: to be asked before measuring for half an hour."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return text.count(begin) == text.count(end) == 1
+
+
+def write_between(path, begin, end, lines):
+    """Replaces what FILE has between two marker lines."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    head, rest = text.split(begin)
+    tail = rest.split(end)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(head + begin + "\n" + "\n".join(lines) + "\n" + end + tail)
