@@ -74,10 +74,15 @@ def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], An
 def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
     """load(key, dtype, nbytes, location): one storage, where it is wanted."""
 
+    find_storage = opened.find_storage
+
+    def missing(key: str, nbytes: int) -> CorruptError:
+        return CorruptError(f"the archive has no record data/{key} of {nbytes} bytes")
+
     def place_of(key: str, nbytes: int) -> int:
-        place = opened.find_storage(key)
+        place = find_storage(key)
         if place is None or nbytes > place[1]:
-            raise CorruptError(f"the archive has no record data/{key} of {nbytes} bytes")
+            raise missing(key, nbytes)
         return place[0]
 
     def load_meta(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
@@ -100,11 +105,14 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
     foreign_dtypes = _foreign_dtypes(opened)
 
     def load_mapped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
-        offset = place_of(key, nbytes)
+        place = find_storage(key)  # place_of(), without another call for each tensor
+        if place is None or nbytes > place[1]:
+            raise missing(key, nbytes)
+        offset = place[0]
         storage = whole[offset : offset + nbytes]
         if foreign_dtypes is not None:
             storage = _tensors.swapped(storage, foreign_dtypes.get(key, dtype))
-        return restore(storage, _text(location))
+        return restore(storage, location if type(location) is str else _text(location))
 
     return load_mapped
 
