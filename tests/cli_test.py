@@ -5,6 +5,7 @@
 """
 
 import json
+import mmap
 import os
 import pathlib
 import pty
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 ROOT, TOOL, MAKER = (pathlib.Path(argument) for argument in sys.argv[1:4])
 DATA = ROOT / "tests" / "data"
@@ -495,6 +497,381 @@ class Verify(Case):
         self.assertEqual(bad["faults"][0]["code"], "corrupt")
 
 
+class Warm(Case):
+    def test_brings_the_whole_file_in(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        report = self.document("warm", "--json", path)
+        seconds = report.pop("seconds")
+        self.assertGreater(seconds, 0)
+        self.assertGreater(report.pop("budget_bytes"), 0)
+        self.assertTrue(report.pop("budget_reason"))
+        self.assertEqual(
+            report,
+            {
+                "file": str(path),
+                "tensors": None,
+                "bytes": path.stat().st_size,
+                "bytes_left_out": 0,
+                "method": "populate",
+                "method_reason": "",
+                "steps": 3,
+                "crc": None,
+            },
+        )
+
+    def test_takes_tensors_in_the_order_they_are_named(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        order = self.write("order.txt", b"# last first\ntensor.4\n\ntensor.[01]\n")
+        report = self.document("warm", "--json", path, "--order", order)
+        self.assertEqual(report["tensors"], 3)
+        self.assertLess(report["bytes"], path.stat().st_size)
+        some = self.document("warm", "--json", path, "tensor.*", "--except", "tensor.[0-3]")
+        self.assertEqual(some["tensors"], 1)
+        self.assertLessEqual(some["bytes"], 8 << 20)
+
+    def test_stops_at_the_budget(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        report = self.document("warm", "--json", path, "--budget", "8MiB")
+        self.assertEqual((report["bytes"], report["budget_reason"]), (8 << 20, ""))
+        self.assertEqual(report["bytes_left_out"], path.stat().st_size - (8 << 20))
+        done = run("warm", path, "--budget", "8MiB", "--explain")
+        self.assertRegex(
+            done.stdout.decode(),
+            r"\A8\.0 MiB in memory after [0-9.]+ s \(.*/s\)\n"
+            r"left out 12\.0 MiB: the budget is 8\.0 MiB\n"
+            r"what    the whole file, in its order, in 1 step\n"
+            r"method  populate\nbudget  8\.0 MiB\n\Z",
+        )
+
+    def test_compares_sums_on_the_way(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        self.assertRegex(run("warm", "--crc", path).stdout, rb"\nOK CRC of 5 storages\n\Z")
+        offset = self.document("ls", "--json", path)["tensors"][3]["file_offset"]
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            byte = file.read(1)[0]
+            file.seek(offset)
+            file.write(bytes([byte ^ 1]))
+        report = self.document("warm", "--crc", "--json", path, code=1)
+        crc = report["crc"]
+        self.assertEqual((crc["storages_checked"], crc["storages_left_out"]), (5, 0))
+        self.assertEqual(crc["faults"][0]["file_offset"], offset)
+        self.assertIn('the storage of tensor "tensor.3", has CRC-32', crc["faults"][0]["message"])
+        some = self.document("warm", "--crc", "--json", path, "tensor.0")
+        self.assertEqual((some["crc"]["storages_checked"], some["crc"]["faults"]), (1, []))
+        self.assertEqual(some["crc"]["storages_left_out"], 4)
+
+    def test_draws_a_bar_on_a_terminal_only(self):
+        path = self.make("--count", 2, "--shape", "1024x1024", "--dtype", "float32")
+        self.assertEqual(run("warm", path).stderr, b"")
+
+    def test_refuses_what_is_not_there(self):
+        self.fails('training.pt: no tensor matches "nothing*"', "warm", "training.pt", "nothing*")
+        self.fails("training.pt: nothing is left to warm", "warm", "training.pt", "--except", "*")
+        self.fails(
+            'training.pt: cannot read the order in "no.txt": No such file or directory',
+            "warm", "training.pt", "--order", "no.txt",
+        )
+        done = run("warm", "training.pt", "--method", "magic")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b'must be automatic|populate|fault|read|readahead|willneed', done.stderr)
+
+
+def on_disk(path):
+    """Writes what the page cache alone has of a file."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return path
+
+
+def read_pages(path, offset, length):
+    """Brings in the pages of a range and no others."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        page = os.sysconf("SC_PAGE_SIZE")
+        for at in range(offset // page * page, offset + length, page):
+            os.pread(file.fileno(), 1, at)
+
+
+class Caching(Case):
+    """Cases whose files are evicted, which files in memory cannot be."""
+
+    def evicted(self, path):
+        report = self.evict_report(path)
+        if report["reason"] == "memory_file_system":
+            self.skipTest("the temporary folder is in memory, where nothing can be evicted")
+        self.assertEqual(report["cached_after"], 0)
+        return path
+
+    def evict_report(self, path):
+        return json.loads(run("evict", "--json", on_disk(path)).stdout)["files"][0]
+
+    def model(self):
+        """Six tensors of 4 MiB, all on the disk, none in the page cache."""
+        return self.evicted(self.make("--count", 6, "--shape", "1024x2048"))
+
+    def read_tensor(self, path, index):
+        tensor = self.document("ls", "--json", path)["tensors"][index]
+        read_pages(path, tensor["file_offset"], tensor["nbytes"])
+
+
+class Evict(Caching):
+    def test_prints_before_and_after(self):
+        path = self.evicted(self.write("notes.txt", b"x" * 5000))
+        read_pages(path, 0, 1)
+        self.prints(
+            f"{path}: 4.0 KiB of 4.9 KiB in the page cache before, 0 B after\n", "evict", path
+        )
+        self.prints(f"{path}: 0 B of 4.9 KiB in the page cache before, 0 B after\n", "evict", path)
+
+    def test_json_has_the_stable_fields_in_order(self):
+        path = self.write("notes.txt", b"x" * 5000)
+        report = self.evict_report(path)
+        if report["reason"] is not None:
+            self.skipTest(f"not evicted: {report['reason']}")
+        self.assertEqual(
+            list(report.items()),
+            [
+                ("file", str(path)), ("file_bytes", 5000), ("cached_before", 5000),
+                ("cached_after", 0), ("reason", None), ("unwritten_bytes", 0),
+            ],
+        )
+
+    def test_says_what_stays_and_why(self):
+        path = self.evicted(self.write("notes.txt", b"x" * 5000))
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            self.assertEqual(view[0], ord("x"))
+            done = run("evict", path)
+            self.assertEqual((done.returncode, done.stderr), (1, b""))
+            self.assertTrue(
+                done.stdout.endswith(b" after: a process has them mapped or locked\n"), done.stdout
+            )
+            self.assertEqual(self.evict_report(path)["reason"], "in_use")
+        self.evicted(path)
+
+    def test_says_that_a_file_lives_in_memory(self):
+        try:
+            file = tempfile.NamedTemporaryFile(dir="/dev/shm")
+        except OSError as error:
+            self.skipTest(f"no file in memory: {error}")
+        with file:
+            file.write(b"x" * 10)
+            file.flush()
+            done = run("evict", file.name)
+        self.assertEqual(
+            done.stdout.decode(),
+            f"{file.name}: 10 B of 10 B in the page cache before, 10 B after: "
+            "the file system keeps its files in memory\n",
+        )
+        self.assertEqual(done.returncode, 1)
+
+    def test_goes_on_after_a_file_that_fails(self):
+        path = on_disk(self.write("notes.txt", b"x" * 10))
+        missing = self.folder / "missing.pt"
+        done = run("evict", missing, ".", path)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(
+            done.stderr.decode(),
+            f"weightmap: {missing}: cannot open the file: No such file or directory\n"
+            "weightmap: .: is a directory, expected a regular file\n",
+        )
+        self.assertTrue(done.stdout.startswith(f"{path}: 10 B of 10 B ".encode()), done.stdout)
+        files = self.document("evict", "--json", missing, path, code=1)["files"]
+        self.assertEqual(list(files[0]), ["file", "error"])
+        self.assertEqual(files[0]["error"]["code"], "io")
+        self.assertEqual(files[1]["file_bytes"], 10)
+
+    def test_refuses_an_empty_file(self):
+        path = self.write("empty", b"")
+        self.fails(f"{path}: is empty", "evict", path)
+
+
+class Residency(Caching):
+    def residency(self, *arguments, code=0):
+        return self.document("residency", "--json", *arguments, code=code)
+
+    def test_counts_the_bytes_of_each_tensor(self):
+        path = self.model()
+        self.read_tensor(path, 2)
+        groups = self.residency("--by-tensor", path)["groups"]
+        self.assertEqual([g["name"] for g in groups], [f"tensor.{i}" for i in range(6)])
+        self.assertEqual({(g["tensors"], g["bytes"]) for g in groups}, {(1, 4 << 20)})
+        self.assertEqual(groups[2]["cached_bytes"], 4 << 20)
+        # The neighbours share a page with what was read, or with metadata, and nothing more.
+        for group in groups[:2] + groups[3:]:
+            self.assertLess(group["cached_bytes"], 256 << 10)
+
+    def test_looking_reads_only_metadata(self):
+        path = self.model()
+        first = self.residency(path)
+        self.assertLess(first["cached_bytes"], 256 << 10)
+        self.assertEqual(first["file_bytes"], path.stat().st_size)
+        environment = {**ENVIRONMENT, "WEIGHTMAP_POPULATE": "1", "WEIGHTMAP_VERIFY": "crc"}
+        again = json.loads(run("residency", "--json", path, env=environment).stdout)
+        self.assertEqual(again, first)
+
+    def test_puts_tensors_together_by_their_names(self):
+        path = self.make("--layers", 2, "--hidden", 64, "--vocab", 100)
+        whole = self.residency(path)
+        names = [g["name"] for g in whole["groups"]]
+        self.assertEqual(
+            names,
+            ["model.embed_tokens.weight", "model.layers.0", "model.layers.1", "model.norm.weight",
+             "lm_head.weight"],
+        )
+        self.assertEqual([g["tensors"] for g in whole["groups"]], [1, 9, 9, 1, 1])
+        tensors = self.document("ls", "--json", path)["tensors"]
+        self.assertEqual(sum(g["bytes"] for g in whole["groups"]), sum(t["nbytes"] for t in tensors))
+        by_two = self.residency("--depth", 2, path, "model.*")["groups"]
+        self.assertEqual(
+            [g["name"] for g in by_two], ["model.embed_tokens", "model.layers", "model.norm"]
+        )
+
+    def tied(self):
+        """A checkpoint with two names for one storage of four floats."""
+        def text(word):
+            return b"X" + struct.pack("<I", len(word)) + word.encode()
+
+        tensor = (
+            b"ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + b"ctorch\nFloatStorage\n"
+            + text("0") + text("cpu") + b"K\x04tQK\x00K\x04\x85K\x01\x85\x89"
+            b"ccollections\nOrderedDict\n)RtR"
+        )
+        path = self.folder / "tied.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(
+                "tied/data.pkl", b"\x80\x02}(" + text("a.x") + tensor + text("a.y") + tensor + b"u."
+            )
+            archive.writestr("tied/data/0", bytes(16))
+            archive.writestr("tied/version", "3\n")
+        return path
+
+    def test_counts_tensors_of_the_same_bytes_once(self):
+        path = self.tied()
+        together = {"name": "a", "tensors": 2, "bytes": 16, "cached_bytes": 16}
+        self.assertEqual(self.residency("--depth", 1, path)["groups"], [together])
+        alone = [(g["name"], g["bytes"]) for g in self.residency("--by-tensor", path)["groups"]]
+        self.assertEqual(alone, [("a.x", 16), ("a.y", 16)])
+
+    def test_prints_a_bar_for_each_group_and_one_for_the_file(self):
+        path = self.model()
+        self.read_tensor(path, 0)
+        read_pages(path, *self.half_of(path, 1))
+        lines = run("residency", "--by-tensor", path, "tensor.[0-2]").stdout.decode().splitlines()
+        self.assertEqual(lines[0].split(), ["TENSOR", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
+        self.assertRegex(lines[1], r"^tensor\.0 +4\.0 MiB +4\.0 MiB  100%  \[#{36}\]$")
+        self.assertRegex(lines[2], r"^tensor\.1 +4\.0 MiB +2\.0 MiB   50%  \[#{18}\.{18}\]$")
+        self.assertRegex(lines[3], r"^tensor\.2 +4\.0 MiB +[\d.]+ K?i?B    [01]%  \[#?\.{35,36}\]$")
+        self.assertRegex(lines[4], r"^whole file +24\.0 MiB +6\.\d MiB   2\d%  \[#{9}\.{27}\]$")
+        self.assertTrue(all(line.startswith("fragmented: ") for line in lines[5:]), lines[5:])
+
+    def half_of(self, path, index):
+        tensor = self.document("ls", "--json", path)["tensors"][index]
+        return tensor["file_offset"], tensor["nbytes"] // 2
+
+    def test_names_a_fragmented_cache_and_repairs_it(self):
+        path = self.model()
+        read_pages(path, 0, path.stat().st_size)
+        before = self.residency(path)
+        self.assertGreater(before["cached_bytes"], 20 << 20)  # others may evict a little of it
+        if before["fragmented"] is None:
+            self.skipTest("it is not known whether this system could do better")
+        self.assertTrue(before["fragmented"])
+        self.assertEqual((before["sampled_bytes"] > 0, before["sampled_huge_bytes"]), (True, 0))
+        last = run("residency", path).stdout.decode().splitlines()[-1]
+        self.assertRegex(
+            last,
+            r"^fragmented: 0 B of \d+\.0 MiB sampled in pieces of 2 MiB, so that mapping costs a page "
+            r"fault for each small one; --repair evicts the file and reads it again$",
+        )
+        done = run("residency", "--json", "--repair", path)
+        after = json.loads(done.stdout)
+        if after["fragmented"]:
+            self.assertEqual(done.returncode, 1)
+            self.skipTest("the system gave no large pages to this file")
+        self.assertEqual(done.returncode, 0)
+        self.assertGreater(after["cached_bytes"], 20 << 20)
+        repair = after["repair"]
+        self.assertGreater(repair.pop("cached_before"), 20 << 20)
+        self.assertGreater(repair.pop("read_bytes"), 20 << 20)
+        self.assertGreaterEqual(repair.pop("huge_bytes"), 12 << 20)
+        self.assertEqual(
+            list(repair.items()),
+            [
+                ("fragmented_before", True), ("stayed_bytes", 0), ("reason", None),
+            ],
+        )
+
+    def test_repairs_only_what_was_cached(self):
+        path = self.model()
+        offset, _ = self.half_of(path, 3)
+        read_pages(path, offset, 1)
+        done = run("residency", "--repair", path)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        after = self.residency(path)
+        # 2 MiB around that page and around the metadata at both ends of the file, and after each of
+        # the three perhaps as much, which the system read ahead.
+        self.assertLessEqual(after["cached_bytes"], 12 << 20)
+        self.assertGreater(after["cached_bytes"], 2 << 20)
+        self.assertEqual(after["groups"][0]["tensors"], 1)
+        self.assertRegex(done.stdout.decode().splitlines()[-1], r"^repaired: read [\d.]+ MiB again, ")
+
+    def test_repair_says_what_it_could_not_evict(self):
+        path = self.model()
+        offset, _ = self.half_of(path, 3)
+        read_pages(path, offset, 1)
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            self.assertIsInstance(view[offset], int)
+            repair = self.residency("--repair", path)["repair"]
+            self.assertEqual(repair["reason"], "in_use")
+            self.assertGreater(repair["stayed_bytes"], 0)
+
+    def test_json_has_the_stable_fields_in_order(self):
+        document = self.residency("state_dict.pt", "layers.1.*")
+        self.assertEqual(
+            list(document.items()),
+            [
+                ("file", "state_dict.pt"), ("file_bytes", 3576), ("cached_bytes", 3576),
+                ("fragmented", None), ("sampled_bytes", 0), ("sampled_huge_bytes", 0),
+                ("groups", [
+                    {"name": "layers.1.weight", "tensors": 1, "bytes": 128, "cached_bytes": 128},
+                    {"name": "layers.1.mask", "tensors": 1, "bytes": 4, "cached_bytes": 4},
+                ]),
+            ],
+        )
+
+    def test_prints_empty_tensors_and_files_without_any(self):
+        text = run("residency", "--by-tensor", "scalars_and_empty.pt", "empty_rows").stdout.decode()
+        self.assertRegex(text.splitlines()[1], r"^empty_rows      0 B      0 B     -  \[\.+\]$")
+        lines = run("residency", "no_tensors.pt").stdout.decode().splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["GROUP", "whole"])
+
+    def test_watches_until_the_reader_leaves(self):
+        command = [TOOL, "residency", "--watch", "--json", "state_dict.pt"]
+        with subprocess.Popen(
+            command, cwd=DATA, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as watch:
+            documents = [json.loads(watch.stdout.readline()) for _ in range(2)]
+            watch.stdout.close()
+            self.assertEqual(watch.wait(), 0)
+            self.assertEqual(watch.stderr.read(), b"")
+        self.assertEqual(list(documents[0]), list(documents[1]))
+        self.assertEqual({d["file_bytes"] for d in documents}, {3576})
+
+    def test_refuses_what_is_no_checkpoint(self):
+        for name in ("strangers/page.pt", "strangers/empty.pt", "."):
+            self.assertEqual(run("residency", name).returncode, 1)
+            self.assertEqual(
+                self.residency(name, code=1)["error"]["code"], "not_a_checkpoint", name
+            )
+        self.assertEqual(self.residency("nowhere.pt", code=1)["error"]["code"], "io")
+        self.fails('state_dict.pt: no tensor matches "nothing*"', "residency", "state_dict.pt", "nothing*")
+
+    def test_refuses_options_that_contradict(self):
+        for arguments in (("--depth", "2", "--by-tensor"), ("--watch", "--repair"), ("--depth", "0")):
+            self.assertEqual(run("residency", *arguments, "state_dict.pt").returncode, 2, arguments)
+
+
 class Failure(Case):
     def test_strangers_are_named(self):
         for name, word in (
@@ -585,7 +962,7 @@ class Usage(Case):
     def test_help_and_version_are_no_faults(self):
         version = run("--version")
         self.assertRegex(version.stdout.decode(), r"^weightmap \d+\.\d+\.\d+\n$")
-        for command in ((), ("ls",), ("info",), ("cat",), ("verify",)):
+        for command in ((), ("ls",), ("info",), ("cat",), ("verify",), ("residency",), ("evict",)):
             done = run(*command, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             self.assertIn(b"weightmap " + b" ".join(map(str.encode, command)), done.stdout)

@@ -42,5 +42,8 @@ void add_ls(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
+void add_residency(CLI::App& app, Run& run);
+void add_evict(CLI::App& app, Run& run);
+void add_warm(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

@@ -53,6 +53,9 @@ int run_command_line(int argc, char** argv) {
   add_info(app, run);
   add_cat(app, run);
   add_verify(app, run);
+  add_residency(app, run);
+  add_evict(app, run);
+  add_warm(app, run);
 
   Output out;
   const bool json = asks_for_json(argc, argv);

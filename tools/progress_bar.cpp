@@ -9,6 +9,23 @@
 
 namespace weightmap::cli {
 
+namespace {
+
+// ", 2.1 GiB/s, 3 s left"; nothing before there is something to say.
+std::string speed(std::uint64_t done, std::uint64_t all,
+                  std::chrono::steady_clock::duration since_start) {
+  const double seconds = std::chrono::duration<double>(since_start).count();
+  if (done == 0 || seconds < 0.2) return {};
+  const double rate = static_cast<double>(done) / seconds;
+  const double left = static_cast<double>(all - done) / rate;
+  char text[64];
+  std::snprintf(text, sizeof text, ", %s/s, %.0f s left",
+                human_bytes(static_cast<std::uint64_t>(rate)).c_str(), left);
+  return text;
+}
+
+}  // namespace
+
 ProgressBar::ProgressBar() : enabled_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
@@ -24,8 +41,9 @@ void ProgressBar::update(std::uint64_t done, std::uint64_t all) {
   const double part = static_cast<double>(done) / static_cast<double>(all);
   const auto full = static_cast<std::size_t>(part * cells);
   const std::string bar = std::string(full, '#') + std::string(30 - full, '.');
-  std::fprintf(stderr, "\r[%s] %3.0f%%  %s of %s\x1b[K", bar.c_str(), part * 100,
-               human_bytes(done).c_str(), human_bytes(all).c_str());
+  std::fprintf(stderr, "\r[%s] %3.0f%%  %s of %s%s\x1b[K", bar.c_str(), part * 100,
+               human_bytes(done).c_str(), human_bytes(all).c_str(),
+               speed(done, all, now - began_).c_str());
 }
 
 }  // namespace weightmap::cli

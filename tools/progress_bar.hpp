@@ -13,13 +13,14 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // Draws at most ten times a second.
+  // Draws bytes, rate and time left, at most ten times a second.
   void update(std::uint64_t done, std::uint64_t all);
 
  private:
   bool enabled_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point next_{};
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace weightmap::cli

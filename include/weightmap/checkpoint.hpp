@@ -178,6 +178,11 @@ class WEIGHTMAP_API Checkpoint {
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
   void copy_on_write() const&& = delete;
 
+  // Brings the bytes of `view`, a view of this checkpoint, into memory and maps them; returns when
+  // they are there. A Warmer that is at work gives way. Fails with io if the file was cut short or
+  // the disk failed, with invalid_argument if the view is not one of this checkpoint.
+  Result<void> demand(const TensorView& view) const;
+
   // Compares every storage offset with the record's local header. One small read a record.
   Result<void> verify_headers() const;
   // Reads every storage with pread and compares its CRC-32; answers how many storages had none (CRC
@@ -190,6 +195,8 @@ class WEIGHTMAP_API Checkpoint {
   };
   CrcReport verify_crc(
       const std::function<void(std::uint64_t, std::uint64_t)>& progress = {}) const;
+
+  struct WEIGHTMAP_LOCAL Access;  // for other parts of the library
 
  private:
   struct WEIGHTMAP_LOCAL State;

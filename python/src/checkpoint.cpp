@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <deque>
 #include <filesystem>
@@ -17,6 +18,8 @@
 #include "python/src/options.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -145,6 +148,70 @@ nb::tuple verify_crc(const OpenCheckpoint& self) {
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
 
+WarmMethod method_from(std::string_view word) {
+  for (WarmMethod method : {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault,
+                            WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed})
+    if (to_string(method) == word) return method;
+  raise(ErrorCode::invalid_argument,
+        "the method is none of automatic, populate, fault, read, readahead and willneed");
+}
+
+nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std::string_view method,
+              unsigned threads, std::uint64_t budget_bytes, bool crc) {
+  WarmOptions options;
+  options.method = method_from(method);
+  options.tensors = std::move(tensors);
+  options.threads = threads;
+  options.budget_bytes = budget_bytes;
+  options.verify_crc = crc;
+  const Result<WarmReport> warmed = [&]() -> Result<WarmReport> {
+    const nb::gil_scoped_release release;
+    Result<Warmer> warmer = Warmer::start(self.checkpoint(), options);
+    return warmer ? warmer->wait() : tl::unexpected<Error>(warmer.error());
+  }();
+  const WarmReport report = value_or_raise(warmed);
+  if (!report.crc.faults.empty()) raise(report.crc.faults.front());
+  nb::dict fields;
+  fields["bytes"] = report.bytes_done;
+  fields["bytes_left_out"] = report.bytes_left_out;
+  fields["budget_reason"] = report.budget_reason;
+  fields["method"] = to_string(report.method);
+  fields["method_reason"] = report.method_reason;
+  fields["storages_checked"] = report.crc.storages_checked;
+  fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
+  return fields;
+}
+
+nb::dict residency(const OpenCheckpoint& self) {
+  const Result<ResidencyReport> looked = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::residency(self.checkpoint());
+  }();
+  const ResidencyReport report = value_or_raise(looked);
+  nb::list tensors;
+  for (const TensorResidency& tensor : report.tensors) tensors.append(tensor.cached_bytes);
+  nb::dict fields;
+  fields["file_bytes"] = report.file.file_bytes;
+  fields["cached_bytes"] = report.file.cached_bytes;
+  fields["resident_bytes"] = report.file.resident_bytes;
+  fields["huge_mapped_bytes"] = report.file.huge_mapped_bytes;
+  fields["pss_bytes"] = report.file.pss_bytes;
+  fields["anonymous_bytes"] = report.file.anonymous_bytes;
+  fields["is_fragmented"] = report.file.is_fragmented;
+  fields["tensors"] = nb::tuple(tensors);
+  return fields;
+}
+
+nb::tuple evict(const nb::bytes& path) {
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const Result<EvictReport> evicted = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::evict(file);
+  }();
+  const EvictReport report = value_or_raise(evicted);
+  return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after);
+}
+
 nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
   const std::optional<NamedStorage> storage = self.owner->find_storage(to_utf8(key));
   if (!storage) return nb::none();
@@ -197,11 +264,18 @@ void bind_checkpoint(nb::module_& module) {
           "writable_memory", [](const OpenCheckpoint& self) { return writable_bytes(self.owner); },
           "The file as memory that may be written to: copy on write, unless it was opened shared "
           "and writable.")
+      .def("warm", warm, nb::arg("tensors"), nb::arg("method"), nb::arg("threads"),
+           nb::arg("budget_bytes"), nb::arg("crc"),
+           nb::sig("def warm(self, tensors: list[int], method: str, threads: int, budget_bytes: "
+                   "int, crc: bool, /) -> dict[str, typing.Any]"))
+      .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
       .def("verify_headers", verify_headers)
       .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
   module.def("open", open, nb::arg("path"), nb::arg("options"),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"));
+  module.def("evict", evict, nb::arg("path"),
+             nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
 }
 
 }  // namespace weightmap::python

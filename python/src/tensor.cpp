@@ -126,6 +126,9 @@ rename.)")
           "storage_offset", [](const Tensor& t) { return t.named.storage_offset; },
           "Of the first element in the storage, in elements.")
       .def_prop_ro(
+          "index", [](const Tensor& t) { return t.named.index; },
+          "Position among the checkpoint's tensors, in the order of the file.")
+      .def_prop_ro(
           "file_offset", [](const Tensor& t) { return t.named.file_offset; },
           "Of the first element in the file, in bytes.")
       .def(

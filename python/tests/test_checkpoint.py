@@ -737,3 +737,55 @@ def test_global_and_object_are_plain_values():
     assert made == made
     assert made != Object(name, (1,))
     assert made.elements is not Object(name, (1,)).elements
+
+
+def test_warms_the_file_or_some_tensors(checkpoint):
+    opened = checkpoint("training.pt")
+    whole = opened.warm()
+    assert whole.bytes == opened.info.file_bytes == 6599
+    assert (whole.bytes_left_out, whole.method_reason) == (0, "")
+    assert 0 < opened.warm(["model.0.weight", "model.2.bias"]).bytes <= 6599
+    assert opened.warm([]).bytes == 0
+    assert opened.warm(budget=1).bytes_left_out == 6599
+    assert opened.warm(method="read", threads=2).method == "read"
+
+
+def test_compares_sums_while_it_warms(copy_of):
+    path = copy_of("training.pt")
+    with weightmap.open(path) as opened:
+        assert opened.warm(crc=True).storages_checked == 17
+        offset = opened["model.2.weight"].file_offset
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(b"!")
+    with weightmap.open(path) as opened:
+        with pytest.raises(weightmap.CorruptError, match="model.2.weight") as caught:
+            opened.warm(crc=True)
+    assert caught.value.file_offset == offset
+
+
+def test_refuses_to_warm_what_is_not_there(checkpoint):
+    opened = checkpoint("training.pt")
+    with pytest.raises(KeyError):
+        opened.warm(["no such tensor"])
+    with pytest.raises(weightmap.InvalidArgumentError, match="none of automatic"):
+        opened.warm(method="magic")
+    with pytest.raises(weightmap.InvalidArgumentError, match="1 to 64 threads"):
+        opened.warm(threads=0)
+
+
+def test_says_what_is_in_memory(copy_of):
+    path = copy_of("training.pt")
+    with weightmap.open(path) as opened:
+        opened.warm()
+        seen = opened.residency()
+        assert seen.file_bytes == seen.cached_bytes == 6599
+        assert len(seen.tensors) == 17
+        assert seen.tensors[0] == opened["model.0.weight"].nbytes == 48
+        assert seen.resident_bytes >= 4096
+        assert seen.anonymous_bytes == 0
+    evicted = weightmap.evict(path)
+    assert (evicted.file_bytes, evicted.cached_before) == (6599, 6599)
+    assert evicted.cached_after in (0, 6599)  # tmpfs keeps what it has, and so does an unsynced disk
+    with pytest.raises(FileNotFoundError):
+        weightmap.evict(path.with_name("missing.pt"))

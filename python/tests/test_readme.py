@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 import re
 
+import pytest
+
 import weightmap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,6 +15,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def test_the_readme_shows_the_quickstart_whole():
     example = (ROOT / "examples" / "python" / "quickstart.py").read_text()
     assert f"```python\n{example}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_lines_for_torch_in_the_readme_run(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="runs what the README shows for torch")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = next(block for block in blocks if "weightmap.torch.load" in block)
+    model = torch.nn.ModuleDict({"model": torch.nn.ModuleDict()})
+    model["model"]["embed_tokens"] = torch.nn.Embedding(2000, 4)
+    monkeypatch.chdir(tmp_path)
+    torch.save(model.state_dict(), "model.pt")
+    names = {"torch": torch, "weightmap": weightmap, "model": model}
+    exec(lines, names)
+    assert torch.equal(names["rows"], names["state"]["model.embed_tokens.weight"][:1024])
+    assert model["model"]["embed_tokens"].weight.shape == (2000, 4)
 
 
 def test_the_manual_names_every_exception_and_setting():

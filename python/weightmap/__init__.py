@@ -17,7 +17,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from weightmap import config
-from weightmap._checkpoint import Checkpoint, CrcReport, Info, Stats, open
+from weightmap._checkpoint import (
+    Checkpoint,
+    CrcReport,
+    EvictReport,
+    Info,
+    Residency,
+    Stats,
+    WarmReport,
+    evict,
+    open,
+)
 from weightmap._core import Tensor
 from weightmap._core import version as __version__
 from weightmap._errors import (
@@ -45,6 +55,7 @@ __all__ = [
     "CorruptError",
     "CrcReport",
     "Error",
+    "EvictReport",
     "FileError",
     "FilePermissionError",
     "Global",
@@ -55,14 +66,17 @@ __all__ = [
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
+    "Residency",
     "SafeOpen",
     "Stats",
     "Tensor",
     "TensorNotFoundError",
     "UnsafePickleError",
     "UnsupportedError",
+    "WarmReport",
     "__version__",
     "config",
+    "evict",
     "open",
     "safe_open",
 ]

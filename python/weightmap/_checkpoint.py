@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,9 @@ from weightmap._values import PlainMachine
 PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Sharing: TypeAlias = Literal["shared", "private"]
 Verify: TypeAlias = Literal["chain", "headers", "crc"]
+WarmMethod: TypeAlias = Literal[
+    "automatic", "populate", "fault", "read", "readahead", "willneed"
+]
 Endianness: TypeAlias = Literal["little", "big", "native"]
 
 
@@ -67,6 +70,42 @@ class CrcReport:
     storages_checked: int
     storages_without_crc: int  # the writer did not compute their sums
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarmReport:
+    """What warm() did."""
+
+    bytes: int  # brought into memory
+    bytes_left_out: int  # by the budget
+    budget_reason: str  # what set it: "MemAvailable", "memory.max of /pod"; "" if it was given
+    method: str  # that was used
+    method_reason: str  # why it is not the default; "" if it is
+    storages_checked: int  # against their CRC-32
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What of a checkpoint is in memory, at one moment. In bytes."""
+
+    file_bytes: int
+    cached_bytes: int  # in the page cache, whoever brought it there
+    resident_bytes: int  # mapped into this process, too
+    huge_mapped_bytes: int  # of those, in pieces of 2 MiB
+    pss_bytes: int  # each page divided by the number of processes that have it mapped
+    anonymous_bytes: int  # copied by writing to private memory
+    is_fragmented: bool | None  # cached in 4 KiB pieces, slow to map; None: cannot be known
+    tensors: tuple[int, ...]  # cached bytes of each tensor, in the order of the file
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """What evict() did, in bytes."""
+
+    file_bytes: int
+    cached_before: int
+    cached_after: int  # what stays: mapped or locked by a process, or not on the disk yet
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -159,6 +198,35 @@ class Checkpoint(Mapping[str, Tensor]):
         made is a weightmap.Object or weightmap.Global that only says what the file says.
         """
         return self._core.evaluate(PlainMachine())
+
+    def warm(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        method: WarmMethod = "automatic",
+        threads: int = 1,
+        budget: int | None = None,
+        crc: bool = False,
+    ) -> WarmReport:
+        """Brings the file, or the tensors of these names in this order, into memory and waits.
+
+        budget: stop after this many bytes; None for what fits into free memory.
+        crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
+            CorruptError names the tensor that differs.
+        method: for comparisons; see the command `weightmap warm --help`.
+        """
+        indices = [] if names is None else [self[name].index for name in names]
+        if names is not None and not indices:
+            return WarmReport(0, 0, "", "automatic", "", 0, 0.0)
+        return WarmReport(**self._core.warm(indices, method, threads, budget or 0, crc))
+
+    def residency(self) -> Residency:
+        """What of the file is in memory. Reads nothing and brings nothing in.
+
+        FileError with errno EPERM for a file that this user may not write to: the system does not
+        tell then.
+        """
+        return Residency(**self._core.residency())
 
     def verify_headers(self) -> None:
         """Compares every calculated offset with the record's local header; CorruptError if wrong."""
@@ -253,3 +321,8 @@ def open(
         "huge_pages": huge_pages,
     }
     return Checkpoint(open_core(path, options), os.fsdecode(path))
+
+
+def evict(path: PathLike) -> EvictReport:
+    """Asks the system to drop a file from the page cache, so that the next read is a cold one."""
+    return EvictReport(*_core.evict(os.fsencode(path)))

@@ -111,6 +111,10 @@ class Tensor:
         """Of the first element in the storage, in elements."""
 
     @property
+    def index(self) -> int:
+        """Position among the checkpoint's tensors, in the order of the file."""
+
+    @property
     def file_offset(self) -> int:
         """Of the first element in the file, in bytes."""
 
@@ -205,9 +209,15 @@ class Checkpoint:
         The file as memory that may be written to: copy on write, unless it was opened shared and writable.
         """
 
+    def warm(self, tensors: list[int], method: str, threads: int, budget_bytes: int, crc: bool, /) -> dict[str, Any]: ...
+
+    def residency(self) -> dict[str, Any]: ...
+
     def verify_headers(self) -> None: ...
 
     def verify_crc(self) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
 def open(path: bytes, options: dict[str, Any], /) -> Checkpoint: ...
+
+def evict(path: bytes, /) -> tuple[int, int, int]: ...

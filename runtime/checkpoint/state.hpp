@@ -1,6 +1,7 @@
 // What a Checkpoint holds.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,8 @@ struct Checkpoint::State {
   };
   std::pmr::vector<Node> nodes{&memory};
   std::mutex copy_on_write_mutex;
-  os::Mapping copy_on_write;  // on demand; under the mutex
+  os::Mapping copy_on_write;              // on demand; under the mutex
+  std::atomic<std::uint32_t> demands{0};  // how many threads wait in demand()
   CheckpointInfo info;
   OpenStats stats;
   std::string file_name;  // the path, escaped, for errors made later
@@ -50,6 +52,11 @@ struct Checkpoint::State {
   bool has_path(const catalog::Entry& entry, std::span<const PathPart> path) const noexcept;
   std::uint32_t find_path(std::span<const PathPart> path) const;  // Catalog::none: there is none
   std::string describe_path(const catalog::Entry& entry) const;
+};
+
+struct Checkpoint::Access {
+  using State = Checkpoint::State;
+  static State& state(const Checkpoint& checkpoint) noexcept { return *checkpoint.state_; }
 };
 
 }  // namespace weightmap

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/open_archive.hpp"
@@ -36,72 +36,81 @@ Result<void> verify_header(const os::File& file, const zip::Directory& directory
                  record->header_offset);
 }
 
-// Reads and sums one storage; adds what it read to `report`.
-class StorageSummer {
- public:
-  StorageSummer(const os::File& file, const catalog::Catalog& catalog,
-                const std::function<void(std::uint64_t, std::uint64_t)>& progress)
-      : file_(file), catalog_(catalog), progress_(progress), chunk_(chunk_bytes) {
-    for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
-  }
+std::string hex(std::uint32_t value) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text = "0x";
+  for (int shift = 28; shift >= 0; shift -= 4) text += digits[value >> shift & 0xF];
+  return text;
+}
 
-  void check(const catalog::StorageEntry& storage, Checkpoint::CrcReport& report) {
-    if (storage.crc32 == 0 && storage.nbytes > 0) {
-      ++report.storages_without_crc;
-      advance(storage.nbytes, report);
-      return;
-    }
-    const Result<std::uint32_t> sum = crc_of(storage, report);
-    ++report.storages_checked;
-    if (!sum) {
-      report.faults.push_back(sum.error());
-    } else if (*sum != storage.crc32) {
-      report.faults.push_back({ErrorCode::corrupt,
-                               "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
-                                   std::to_string(storage.nbytes) + " bytes has CRC-32 " +
-                                   hex(*sum) + ", the directory says " + hex(storage.crc32),
-                               storage.payload_offset,
-                               {}});
-    }
+// `, the storage of tensor "norm.weight"`, and of how many more; empty if no tensor views it.
+std::string users_of(const catalog::Catalog& catalog, std::size_t storage) {
+  const catalog::Entry* first = nullptr;
+  std::size_t others = 0;
+  for (const catalog::Entry& entry : catalog.entries()) {
+    if (entry.storage != storage) continue;
+    if (first == nullptr)
+      first = &entry;
+    else
+      ++others;
   }
-
- private:
-  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage,
-                               Checkpoint::CrcReport& report) {
-    std::uint32_t crc = 0;
-    for (std::uint64_t done = 0; done < storage.nbytes;) {
-      const std::span<std::byte> part(
-          chunk_.data(),
-          static_cast<std::size_t>(std::min<std::uint64_t>(chunk_.size(), storage.nbytes - done)));
-      if (Result<void> read = file_.read(storage.payload_offset + done, part); !read)
-        return tl::unexpected<Error>(read.error());
-      crc = zip::crc32(part, crc);
-      done += part.size();
-      advance(part.size(), report);
-    }
-    return crc;
-  }
-
-  void advance(std::uint64_t nbytes, Checkpoint::CrcReport& report) {
-    report.bytes += nbytes;
-    if (progress_) progress_(report.bytes, total_);
-  }
-
-  static std::string hex(std::uint32_t value) {
-    constexpr char digits[] = "0123456789abcdef";
-    std::string text = "0x";
-    for (int shift = 28; shift >= 0; shift -= 4) text += digits[value >> shift & 0xF];
-    return text;
-  }
-
-  const os::File& file_;
-  const catalog::Catalog& catalog_;
-  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
-  std::vector<std::byte> chunk_;
-  std::uint64_t total_ = 0;
-};
+  if (first == nullptr) return {};
+  std::string text = ", the storage of tensor " + bytes::quote(catalog.name(*first));
+  if (others > 0) text += " and " + std::to_string(others) + " more";
+  return text + ",";
+}
 
 }  // namespace
+
+StorageSummer::StorageSummer(const os::File& file, const catalog::Catalog& catalog,
+                             Progress progress)
+    : file_(file), catalog_(catalog), progress_(std::move(progress)), chunk_(chunk_bytes) {
+  for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
+}
+
+void StorageSummer::check(std::size_t index, Checkpoint::CrcReport& report) {
+  const catalog::StorageEntry& storage = catalog_.storages()[index];
+  if (storage.crc32 == 0 && storage.nbytes > 0) {
+    ++report.storages_without_crc;
+    return advance(storage.nbytes, report);
+  }
+  const Result<std::uint32_t> sum = crc_of(storage, report);
+  ++report.storages_checked;
+  if (!sum)
+    report.faults.push_back(sum.error());
+  else if (*sum != storage.crc32)
+    report.faults.push_back(difference(index, *sum));
+}
+
+Result<std::uint32_t> StorageSummer::crc_of(const catalog::StorageEntry& storage,
+                                            Checkpoint::CrcReport& report) {
+  std::uint32_t crc = 0;
+  for (std::uint64_t done = 0; done < storage.nbytes;) {
+    const std::span<std::byte> part(chunk_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
+                                                       chunk_.size(), storage.nbytes - done)));
+    if (Result<void> read = file_.read(storage.payload_offset + done, part); !read)
+      return tl::unexpected<Error>(read.error());
+    crc = zip::crc32(part, crc);
+    done += part.size();
+    advance(part.size(), report);
+  }
+  return crc;
+}
+
+void StorageSummer::advance(std::uint64_t nbytes, Checkpoint::CrcReport& report) {
+  report.bytes += nbytes;
+  if (progress_) progress_(report.bytes, total_);
+}
+
+Error StorageSummer::difference(std::size_t index, std::uint32_t sum) const {
+  const catalog::StorageEntry& storage = catalog_.storages()[index];
+  return {ErrorCode::corrupt,
+          "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
+              std::to_string(storage.nbytes) + " bytes" + users_of(catalog_, index) +
+              " has CRC-32 " + hex(sum) + ", the directory says " + hex(storage.crc32),
+          storage.payload_offset,
+          {}};
+}
 
 Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog& catalog) {
   bytes::Windows windows(file, *std::pmr::new_delete_resource());
@@ -120,7 +129,7 @@ Checkpoint::CrcReport verify_storage_crcs(
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   Checkpoint::CrcReport report;
   StorageSummer summer(file, catalog, progress);
-  for (const catalog::StorageEntry& storage : catalog.storages()) summer.check(storage, report);
+  for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);
   return report;
 }
 

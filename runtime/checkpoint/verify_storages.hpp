@@ -1,7 +1,10 @@
 // Checks of an open checkpoint that read the file again.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "mmap/file.hpp"
 #include "runtime/catalog/catalog.hpp"
@@ -11,6 +14,27 @@ namespace weightmap {
 
 // Reads the central directory afresh and compares each storage's offset with its local header.
 Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog& catalog);
+
+// Reads and sums storages, one after the other. What it is made with must outlive it.
+class StorageSummer {
+ public:
+  using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
+  StorageSummer(const os::File& file, const catalog::Catalog& catalog, Progress progress = {});
+
+  // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`.
+  void check(std::size_t storage, Checkpoint::CrcReport& report);
+
+ private:
+  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage, Checkpoint::CrcReport& report);
+  void advance(std::uint64_t nbytes, Checkpoint::CrcReport& report);
+  Error difference(std::size_t storage, std::uint32_t sum) const;
+
+  const os::File& file_;
+  const catalog::Catalog& catalog_;
+  Progress progress_;
+  std::vector<std::byte> chunk_;
+  std::uint64_t total_ = 0;
+};
 
 // Reads every storage and compares its CRC-32 with the directory's.
 Checkpoint::CrcReport verify_storage_crcs(

@@ -1,0 +1,103 @@
+// Brings tensors into memory before they are asked for, in the background.
+//
+//   auto warmer = weightmap::Warmer::start(checkpoint);         // the whole file, in file order
+//   if (!warmer) return fail(warmer.error());
+//   checkpoint.demand(first_needed);                            // the warmer gives way meanwhile
+//   auto report = warmer->wait();
+//
+// A tensor that was warmed costs no disk and few page faults when it is read. Warming changes
+// nothing else: a tensor that was not is read when it is touched, as before.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// How pages are brought in. The first is the fastest that leaves a mapping which is cheap to map
+// again; the others are for kernels without it, and to compare with.
+enum class WarmMethod : std::uint8_t {
+  automatic,  // populate where the kernel knows it, else read
+  populate,   // MADV_POPULATE_READ in 2 MiB steps of large pages; Linux 5.14
+  fault,      // touches each page: raises SIGBUS if the file is cut short meanwhile
+  read,       // pread into a scratch buffer: fills the page cache and maps nothing
+  readahead,  // readahead(2); does not wait for the disk, and leaves 4 KiB pages behind
+  willneed,   // MADV_WILLNEED; likewise
+};
+// "automatic", "populate", ...
+WEIGHTMAP_API std::string_view to_string(WarmMethod method) noexcept;
+
+struct WarmOptions {
+  WarmMethod method = WarmMethod::automatic;
+  // Positions in Checkpoint::tensors(), in the order in which they will be needed. Empty: the whole
+  // file, in its own order.
+  std::vector<std::size_t> tensors;
+  unsigned threads = 1;  // one comes closest to what a disk can do; at most 64
+  // What is brought in between two looks at demands and cancel(); at least 2 MiB.
+  std::uint64_t step_bytes = std::uint64_t{8} << 20;
+  // Stop after this many bytes. 0: what fits into the memory that the machine and the process's
+  // cgroup have left, so that warming never throws out what it has just brought in.
+  std::uint64_t budget_bytes = 0;
+  // Compare the CRC-32 of every storage that is brought in as a whole, as soon as it is there: one
+  // more thread, which reads from memory and not from the disk.
+  bool verify_crc = false;
+};
+
+struct WarmProgress {
+  std::uint64_t bytes_done = 0;  // of the file, brought in; never goes back
+  std::uint64_t bytes_all = 0;   // that were planned
+  bool finished = false;         // nothing more will happen
+};
+
+struct WarmReport {
+  WarmMethod method = WarmMethod::populate;  // what was used
+  std::string method_reason;                 // why it is not the default; empty if it is
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes_left_out = 0;  // by the budget
+  std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if it was given
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t waits_for_demands = 0;
+  bool cancelled = false;
+  // With verify_crc: what was compared, with a fault for each storage that differs, and how many
+  // storages were not brought in as a whole.
+  Checkpoint::CrcReport crc;
+  std::uint64_t storages_left_out = 0;
+  std::chrono::nanoseconds time{};
+};
+
+// Movable. The Checkpoint must outlive it; moving the Checkpoint is fine. progress() and cancel()
+// may be called from any thread.
+class WEIGHTMAP_API Warmer {
+ public:
+  // Begins and returns. Fails with invalid_argument for options out of range, or with unsupported
+  // for a method that the kernel does not know.
+  static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options = {});
+
+  Warmer(Warmer&&) noexcept;
+  Warmer& operator=(Warmer&&) noexcept;
+  ~Warmer();  // cancels and waits
+
+  WarmProgress progress() const noexcept;
+  // Stops at the next step; wait() then says how far it came.
+  void cancel() noexcept;
+  // Blocks until the work is done, cancelled or has failed. Fails with io, at the byte, if the file
+  // was cut short or the disk failed. May be called once.
+  Result<WarmReport> wait();
+
+ private:
+  struct WEIGHTMAP_LOCAL Work;
+  explicit Warmer(std::unique_ptr<Work> work) noexcept;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace weightmap

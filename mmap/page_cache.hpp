@@ -1,0 +1,62 @@
+// What of a file lies in the page cache, and getting it out of there.
+//
+// The system tells this to the file's owner and to those who may write to it. To others it would
+// say that every page is cached; they get an io error with EPERM instead.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mmap/file.hpp"
+#include "mmap/mapping.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+// Which pages of a file were cached at one moment: a bit for each, with counts between them, so
+// that every question is answered in constant time. 256 KiB of memory for each 4 GiB of file.
+class CachedPages {
+ public:
+  // Reads no page and maps none, beyond a window of 1 GiB of address space at a time.
+  static Result<CachedPages> of(const File& file);
+  // The same through a mapping that exists. Pages which a private mapping has copied count as long
+  // as their copies are in memory. Does not notice that the system does not tell.
+  static Result<CachedPages> of(const Mapping& mapping);
+
+  std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, file_bytes_); }
+  // Of [offset, offset + length), cut at the end of the file. Counts bytes, not pages: a page that
+  // the range begins or ends in counts with its part of the range.
+  std::uint64_t cached_bytes(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+ private:
+  explicit CachedPages(std::uint64_t file_bytes);
+  // Adds a range of the file; `has_counts` if the system can count its cached pages.
+  Result<void> append(const File& file, std::uint64_t offset, std::uint64_t size, bool has_counts);
+  // Adds `size` bytes that are mapped at `address`, whole pages but at the end of the file.
+  Result<void> append(const void* address, std::uint64_t size);
+  void append(const std::vector<unsigned char>& pages);
+  bool is_cached(std::uint64_t page) const noexcept;
+  std::uint64_t cached_before(std::uint64_t page) const noexcept;  // pages
+
+  std::uint64_t file_bytes_;
+  std::uint64_t page_bytes_;
+  std::uint64_t page_count_ = 0;
+  std::vector<std::uint64_t> words_;   // a bit for each page
+  std::vector<std::uint64_t> before_;  // cached pages before each word
+};
+
+// As CachedPages::of(file).cached_bytes(), by one system call where the kernel has it (Linux 6.5).
+Result<std::uint64_t> cached_bytes_of(const File& file);
+
+// Of those, the ones that are not on the disk yet; 0 where the kernel does not tell.
+std::uint64_t unwritten_bytes_of(const File& file) noexcept;
+
+// Whether the page cache is all there is of this file: tmpfs and its like. Nothing can be evicted.
+bool lives_in_memory(const File& file) noexcept;
+
+// Asks the system to drop the whole file from the page cache, and answers how many bytes stay:
+// pages that a process has mapped or locked, pages that are not on the disk yet (nothing is
+// synchronised here), everything of a file that lives in memory.
+Result<std::uint64_t> evict(const File& file);
+
+}  // namespace weightmap::os

@@ -1,0 +1,158 @@
+#include "weightmap/residency.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "mmap/fill.hpp"
+#include "mmap/huge_sample.hpp"
+#include "mmap/mapped_memory.hpp"
+#include "mmap/page_cache.hpp"
+#include "runtime/checkpoint/open_archive.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/checkpoint/warm_plan.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::uint64_t step_bytes = std::uint64_t{8} << 20;
+
+template <class T>
+tl::unexpected<Error> error_of(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+// Of all mappings that the checkpoint has of its file.
+Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
+  Result<os::MappedMemory> memory = os::mapped_memory(state.mapping.bytes());
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  const Result<os::MappedMemory> copies = os::mapped_memory(state.copy_on_write.bytes());
+  if (!copies) return copies;
+  if (memory) *memory += *copies;
+  return memory;
+}
+
+Residency describe(const os::File& file, const os::CachedPages& cached,
+                   const os::MappedMemory& memory) {
+  const os::HugeSample sample = os::sample_huge_pages(file, cached);
+  Residency residency;
+  residency.file_bytes = file.size();
+  residency.cached_bytes = cached.cached_bytes();
+  residency.resident_bytes = memory.resident;
+  residency.huge_mapped_bytes = memory.huge;
+  residency.pss_bytes = memory.proportional;
+  residency.anonymous_bytes = memory.anonymous;
+  residency.sampled_bytes = sample.bytes;
+  residency.sampled_huge_bytes = sample.huge_bytes;
+  residency.is_fragmented = sample.is_fragmented();
+  return residency;
+}
+
+Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
+  const Result<os::MappedMemory> memory = memory_of(state);
+  if (!memory) return error_of(memory);
+  const Result<os::CachedPages> cached = os::CachedPages::of(state.file);
+  if (!cached) return error_of(cached);
+  ResidencyReport report;
+  report.file = describe(state.file, *cached, *memory);
+  report.tensors.reserve(state.catalog.size());
+  for (const catalog::Entry& entry : state.catalog.entries())
+    report.tensors.push_back({report.tensors.size(), entry.file_offset, entry.extent,
+                              cached->cached_bytes(entry.file_offset, entry.extent)});
+  return report;
+}
+
+Result<EvictReport> evict_file(const os::File& file) {
+  const Result<std::uint64_t> before = os::cached_bytes_of(file);
+  if (!before) return error_of(before);
+  const Result<std::uint64_t> after = os::evict(file);
+  if (!after) return error_of(after);
+  EvictReport report;
+  report.file_bytes = file.size();
+  report.cached_before = *before;
+  report.cached_after = *after;
+  if (*after > 0) report.unwritten_bytes = os::unwritten_bytes_of(file);
+  report.lives_in_memory = os::lives_in_memory(file);
+  return report;
+}
+
+// The large pages in which anything is cached; neighbours joined to steps.
+std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t file_bytes) {
+  std::vector<ByteRange> steps;
+  for (std::uint64_t at = 0; at < file_bytes; at += large_page) {
+    const std::uint64_t length = std::min(large_page, file_bytes - at);
+    if (cached.cached_bytes(at, length) == 0) continue;
+    const bool joins = !steps.empty() && steps.back().offset + steps.back().length == at &&
+                       steps.back().length < step_bytes;
+    if (joins)
+      steps.back().length += length;
+    else
+      steps.push_back({at, length});
+  }
+  return steps;
+}
+
+Result<std::uint64_t> read_again(
+    const os::File& file, const os::Mapping& mapping, const std::vector<ByteRange>& steps,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  std::uint64_t all = 0;
+  for (const ByteRange& step : steps) all += step.length;
+  os::Filler filler(file, mapping, os::FillMethod::populate);
+  std::uint64_t done = 0;
+  for (const ByteRange& step : steps) {
+    if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
+    done += step.length;
+    if (progress) progress(done, all);
+  }
+  return done;
+}
+
+Result<RepairReport> repair_file(
+    const os::File& file, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  const Result<os::CachedPages> cached = os::CachedPages::of(file);
+  if (!cached) return error_of(cached);
+  // Large pages are asked for by default; nothing is touched before the eviction.
+  const Result<os::Mapping> mapping = os::Mapping::map(file, {});
+  if (!mapping) return error_of(mapping);
+  if (!os::knows_method(*mapping, os::FillMethod::populate))
+    return failure(ErrorCode::unsupported,
+                   "this kernel cannot read a file in large pieces (Linux 5.14 does)");
+  const std::vector<ByteRange> steps = steps_of(*cached, file.size());
+  const Result<EvictReport> evicted = evict_file(file);
+  if (!evicted) return error_of(evicted);
+  const Result<std::uint64_t> read = read_again(file, *mapping, steps, progress);
+  if (!read) return error_of(read);
+  const Result<os::MappedMemory> memory = os::mapped_memory(mapping->bytes());
+  if (!memory) return error_of(memory);
+  const Result<std::uint64_t> after = os::cached_bytes_of(file);
+  if (!after) return error_of(after);
+  return RepairReport{*evicted, *read, memory->huge, *after};
+}
+
+}  // namespace
+
+Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
+  Checkpoint::Access::State& state = Checkpoint::Access::state(checkpoint);
+  Result<ResidencyReport> report = examine(state);
+  if (!report) report.error().file = state.file_name;
+  return report;
+}
+
+Result<EvictReport> evict(const std::filesystem::path& path) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return about_file(file.error(), path);
+  Result<EvictReport> report = evict_file(*file);
+  if (!report) return about_file(report.error(), path);
+  return report;
+}
+
+Result<RepairReport> repair(const std::filesystem::path& path,
+                            const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return about_file(file.error(), path);
+  Result<RepairReport> report = repair_file(*file, progress);
+  if (!report) return about_file(report.error(), path);
+  return report;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,387 @@
+// What is cached and mapped of real files, in the folder of temporary files.
+#include "mmap/page_cache.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "mmap/file.hpp"
+#include "mmap/huge_sample.hpp"
+#include "mmap/mapped_memory.hpp"
+#include "mmap/mapping.hpp"
+#include "tests/failures.hpp"
+#include "tests/temporary_file.hpp"
+
+namespace weightmap::os {
+namespace {
+
+using test::TemporaryFolder;
+
+const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+#ifndef MADV_POPULATE_READ
+constexpr int MADV_POPULATE_READ = 22;
+#endif
+
+// A file that is on the disk, and nothing of it in the page cache but what a test puts there.
+class CacheFixture {
+ public:
+  File make(std::uint64_t size) {
+    const auto path = folder.write("file", std::string(size, 'w'));
+    File file = File::open(path, false).value();
+    REQUIRE(::fsync(file.descriptor()) == 0);
+    return file;
+  }
+
+  // False where the file system keeps files in memory, so that a test has nothing to say.
+  static bool evicted(const File& file) {
+    if (lives_in_memory(file)) {
+      MESSAGE("SKIPPED: the temporary folder is in memory, where nothing can be evicted");
+      return false;
+    }
+    const Result<std::uint64_t> stays = evict(file);
+    REQUIRE_OK(stays);
+    REQUIRE(*stays == 0);
+    return true;
+  }
+
+  // Brings one page in, alone.
+  static void read_page(const File& file, std::uint64_t index) {
+    ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_RANDOM);
+    std::array<char, 1> byte{};
+    REQUIRE(::pread(file.descriptor(), byte.data(), 1, static_cast<off_t>(index * page)) == 1);
+  }
+
+  TemporaryFolder folder;
+};
+
+// --- CachedPages -------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(CacheFixture, "counts the bytes of cached pages, cut at range and file") {
+  const File file = make(10 * page + 100);
+  if (!evicted(file)) return;
+  for (std::uint64_t index : {2, 3, 10}) read_page(file, index);
+  const CachedPages cached = CachedPages::of(file).value();
+  CHECK(cached.cached_bytes() == 2 * page + 100);
+  CHECK(cached.cached_bytes(0, 2 * page) == 0);
+  CHECK(cached.cached_bytes(2 * page + 7, 5) == 5);
+  CHECK(cached.cached_bytes(page, page + 1) == 1);
+  CHECK(cached.cached_bytes(4 * page - 1, 2) == 1);
+  CHECK(cached.cached_bytes(page + 1, 3 * page) == 2 * page);
+  CHECK(cached.cached_bytes(10 * page + 99, 50) == 1);
+  CHECK(cached.cached_bytes(10 * page, ~std::uint64_t{0}) == 100);
+  CHECK(cached.cached_bytes(11 * page, 5) == 0);
+  CHECK(cached.cached_bytes(~std::uint64_t{0}, ~std::uint64_t{0}) == 0);
+  CHECK(cached.cached_bytes(2 * page, 0) == 0);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many words of bits") {
+  constexpr std::uint64_t pages = 300;
+  const File file = make(pages * page);
+  if (!evicted(file)) return;
+  const auto was_read = [](std::uint64_t i) { return i % 3 == 0 || (i >= 120 && i < 200); };
+  for (std::uint64_t i = 0; i < pages; ++i)
+    if (was_read(i)) read_page(file, i);
+  const CachedPages cached = CachedPages::of(file).value();
+  for (std::uint64_t first = 0; first < pages; first += 7)
+    for (std::uint64_t last = first; last < pages; last += 11) {
+      std::uint64_t expected = 0;
+      for (std::uint64_t i = first; i <= last; ++i) expected += was_read(i) ? page : 0;
+      REQUIRE(cached.cached_bytes(first * page, (last - first + 1) * page) == expected);
+    }
+  CHECK(cached_bytes_of(file).value() == cached.cached_bytes());
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothing by looking") {
+  const File file = make(20 * page + 1);
+  if (!evicted(file)) return;
+  for (std::uint64_t index : {0, 7, 20}) read_page(file, index);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  const CachedPages by_mapping = CachedPages::of(mapping).value();
+  const CachedPages by_file = CachedPages::of(file).value();
+  CHECK(by_mapping.cached_bytes() == 2 * page + 1);
+  for (std::uint64_t i = 0; i <= 20; ++i)
+    CHECK(by_mapping.cached_bytes(i * page, page) == by_file.cached_bytes(i * page, page));
+  CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
+  CHECK(cached_bytes_of(file).value() == 2 * page + 1);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks for each page") {
+  const File file = make(10 * mib + 3 * page + 1);
+  if (!evicted(file)) return;
+  for (std::uint64_t i = 0; i < 2 * mib / page; ++i) read_page(file, 2 * mib / page + i);
+  for (std::uint64_t i = 0; i < 100; i += 3) read_page(file, 6 * mib / page + i);
+  for (std::uint64_t i = 0; i < 4; ++i) read_page(file, 10 * mib / page + i);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  const CachedPages by_page = CachedPages::of(mapping).value();
+  const CachedPages by_piece = CachedPages::of(file).value();
+  CHECK(by_piece.cached_bytes() == 2 * mib + 34 * page + 3 * page + 1);
+  for (std::uint64_t at = 0; at < file.size(); at += page)
+    REQUIRE(by_piece.cached_bytes(at, page) == by_page.cached_bytes(at, page));
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a failure") {
+  const File file = make(20 * page);
+  if (!evicted(file)) return;
+  for (std::uint64_t index : {1, 15}) read_page(file, index);
+  std::filesystem::resize_file(folder.path() / "file", 5 * page);
+  CHECK(CachedPages::of(file).value().cached_bytes() == page);
+  CHECK(cached_bytes_of(file).value() == page);
+}
+
+TEST_CASE("does not believe a system that hides what is cached") {
+  const File file = File::open("/etc/passwd", false).value();
+  if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
+  const auto pages = CachedPages::of(file);
+  const auto bytes = cached_bytes_of(file);
+  const auto stays = evict(file);
+  if (::getuid() == 0) REQUIRE(::seteuid(0) == 0);
+  if (pages.has_value() && bytes.has_value()) {
+    MESSAGE("SKIPPED: this kernel tells everybody (before Linux 5.2)");
+    return;
+  }
+  CHECK_FAILS(pages, ErrorCode::io, "tells to the file's owner");
+  CHECK_FAILS(bytes, ErrorCode::io, "tells to the file's owner");
+  CHECK_FAILS(stays, ErrorCode::io, "tells to the file's owner");
+  CHECK(pages.error().os_error == EPERM);
+}
+
+// Counts, in a child with mounts of its own, what is cached of lower/file seen through an overlay.
+enum class Overlay { agrees, differs, cannot_mount };
+Overlay count_through_overlay(const std::filesystem::path& folder, std::uint64_t expected) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string at = folder.string();
+    const std::string how =
+        "lowerdir=" + at + "/lower,upperdir=" + at + "/upper,workdir=" + at + "/work";
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("overlay", (at + "/seen").c_str(), "overlay", 0, how.c_str()) != 0)
+      ::_exit(static_cast<int>(Overlay::cannot_mount));
+    const Result<File> file = File::open(folder / "seen/file", false);
+    const bool agrees = file && cached_bytes_of(*file).value_or(0) == expected &&
+                        CachedPages::of(*file).value().cached_bytes() == expected;
+    ::_exit(static_cast<int>(agrees ? Overlay::agrees : Overlay::differs));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return static_cast<Overlay>(WEXITSTATUS(status));
+}
+
+TEST_CASE("sees the pages below a file of an overlay, which has none itself") {
+  const TemporaryFolder folder;
+  for (const char* name : {"lower", "upper", "work", "seen"})
+    std::filesystem::create_directory(folder.path() / name);
+  folder.write("lower/file", std::string(3 * page + 5, 'w'));
+  switch (count_through_overlay(folder.path(), 3 * page + 5)) {
+    case Overlay::cannot_mount:
+      MESSAGE("SKIPPED: an overlay cannot be mounted here");
+      break;
+    case Overlay::differs:
+      FAIL("the overlay hides what is cached");
+    case Overlay::agrees:
+      break;
+  }
+}
+
+// --- evict -------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(CacheFixture, "evicts a whole file, the last part of a page included") {
+  const File file = make(3 * mib + 10);
+  CHECK(cached_bytes_of(file).value() == 3 * mib + 10);
+  if (!evicted(file)) return;
+  CHECK(cached_bytes_of(file).value() == 0);
+  CHECK(evict(file).value() == 0);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "answers how much stays because it is mapped") {
+  const File file = make(100 * page);
+  if (!evicted(file)) return;
+  const Mapping mapping = Mapping::map(file, {}).value();
+  for (std::uint64_t index : {4, 5, 50}) read_page(file, index);
+  for (std::uint64_t index : {4, 50})
+    static_cast<void>(*static_cast<const volatile std::byte*>(&mapping.bytes()[index * page]));
+  // The neighbour was mapped along with the first.
+  CHECK(evict(file).value() == 3 * page);
+  CHECK(CachedPages::of(file).value().cached_bytes(50 * page, page) == page);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "tells what is not on the disk yet") {
+  const auto path = folder.write("file", std::string(50 * page, 'w'));
+  const File file = File::open(path, false).value();
+  if (lives_in_memory(file)) {
+    MESSAGE("SKIPPED: the temporary folder is in memory");
+    return;
+  }
+  if (unwritten_bytes_of(file) == 0) MESSAGE("written at once, or the kernel does not tell");
+  REQUIRE(::fsync(file.descriptor()) == 0);
+  CHECK(unwritten_bytes_of(file) == 0);
+}
+
+TEST_CASE("knows a file that lives in memory, of which everything stays") {
+  const std::filesystem::path shared = "/dev/shm";
+  std::string name = (shared / "weightmap-XXXXXX").string();
+  const UniqueFd made(::mkstemp(name.data()));
+  if (made.get() < 0) {
+    MESSAGE("SKIPPED: no files can be made in " << shared.string());
+    return;
+  }
+  REQUIRE(::ftruncate(made.get(), 8) == 0);
+  REQUIRE(::pwrite(made.get(), "12345678", 8, 0) == 8);
+  const File file = File::open(name, false).value();
+  std::filesystem::remove(name);
+  CHECK(lives_in_memory(file));
+  CHECK(evict(file).value() == 8);
+}
+
+// --- MappedMemory ------------------------------------------------------------------------------
+
+Result<MappedMemory> memory_in(const std::string& text, std::uint64_t begin, std::uint64_t end) {
+  std::istringstream smaps(text);
+  return read_smaps(smaps, begin, end);
+}
+
+const std::string three_mappings =
+    "1000-3000 r--s 00000000 fe:00 12     /a\n"
+    "Rss:                   8 kB\n"
+    "Pss:                   4 kB\n"
+    "3000-5000 r--s 00002000 fe:00 12     /a Rss: 9999 kB\n"
+    "Size:                  8 kB\n"
+    "Rss:                   4 kB\n"
+    "Pss:                   1 kB\n"
+    "Pss_Dirty:           100 kB\n"
+    "Anonymous:             2 kB\n"
+    "FilePmdMapped:      2048 kB\n"
+    "VmFlags: rd sh mr mw me ms\n"
+    "5000-6000 rw-p 00000000 00:00 0 \n"
+    "Rss:                  64 kB\n";
+
+TEST_CASE("adds up the mappings of a range and no others") {
+  const MappedMemory all = memory_in(three_mappings, 0x1000, 0x5000).value();
+  CHECK(all.resident == 12 * 1024);
+  CHECK(all.proportional == 5 * 1024);
+  CHECK(all.anonymous == 2 * 1024);
+  CHECK(all.huge == 2 * mib);
+  CHECK(memory_in(three_mappings, 0x5000, 0x6000).value().resident == 64 * 1024);
+  CHECK(memory_in(three_mappings, 0x1000, 0x3000).value().huge == 0);
+}
+
+TEST_CASE("refuses a list that does not match the range") {
+  CHECK_FAILS(memory_in(three_mappings, 0x1000, 0x4000), ErrorCode::io, "lists 8192 of 12288");
+  CHECK_FAILS(memory_in(three_mappings, 0x8000, 0x9000), ErrorCode::io, "lists 0 of 4096");
+  CHECK_FAILS(memory_in("", 0x1000, 0x2000), ErrorCode::io, "lists 0");
+}
+
+TEST_CASE("passes over lines that it does not understand") {
+  const std::string text =
+      "1000-2000 r--s 0 0:0 1 /a\nRss: many kB\nRss: 7\nRss:\nPss\n\n-\nRss: 99999999999999999 kB\n"
+      "Rss: 18446744073709551616 kB\n2000-1000 x\nzz\nRss: 4 kB\n";
+  CHECK(memory_in(text, 0x1000, 0x2000).value().resident == 4096);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what was copied") {
+  const File file = make(64 * page);
+  MapOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  const Mapping mapping = Mapping::map(file, options).value();
+  CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
+  REQUIRE(::madvise(mapping.writable_bytes().data(), 64 * page, MADV_POPULATE_READ) == 0);
+  const MappedMemory mapped = mapped_memory(mapping.bytes()).value();
+  CHECK(mapped.resident == 64 * page);
+  CHECK(mapped.proportional == 64 * page);
+  CHECK(mapped.anonymous == 0);
+  mapping.writable_bytes()[3 * page] = std::byte{'X'};
+  CHECK(mapped_memory(mapping.bytes()).value().anonymous == page);
+  CHECK(mapped_memory({}).value().resident == 0);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
+  const File file = make(64 * page);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  auto* const first = const_cast<std::byte*>(mapping.bytes().data());
+  REQUIRE(::madvise(first + 16 * page, 16 * page, MADV_RANDOM) == 0);
+  REQUIRE(::madvise(first, 64 * page, MADV_POPULATE_READ) == 0);
+  CHECK(mapped_memory(mapping.bytes()).value().resident == 64 * page);
+}
+
+// --- HugeSample --------------------------------------------------------------------------------
+
+TEST_CASE("a sample is fragmented if most of it is small and it could be better") {
+  const auto sample = [](std::uint64_t bytes, std::uint64_t huge, bool could_be_huge) {
+    return HugeSample{bytes, huge, could_be_huge}.is_fragmented();
+  };
+  CHECK(sample(0, 0, true) == std::nullopt);
+  CHECK(sample(16 * mib, 0, false) == std::nullopt);
+  CHECK(sample(16 * mib, 0, true) == true);
+  CHECK(sample(16 * mib, 6 * mib, false) == true);
+  CHECK(sample(16 * mib, 8 * mib, false) == false);
+  CHECK(sample(16 * mib, 16 * mib, true) == false);
+}
+
+TEST_CASE_FIXTURE(CacheFixture,
+                  "a sample takes only what is cached as a whole, and reads nothing") {
+  const std::uint64_t huge = huge_page_bytes();
+  if (huge == 0 || huge > 4 * mib) {
+    MESSAGE("SKIPPED: this kernel has no huge pages of a few MiB");
+    return;
+  }
+  const File file = make(4 * huge + 5 * page);
+  if (!evicted(file)) return;
+  CHECK(sample_huge_pages(file, CachedPages::of(file).value()).bytes == 0);
+  for (std::uint64_t i = 0; i < 2 * huge / page; ++i) read_page(file, i);
+  for (std::uint64_t i = 0; i < huge / page - 1; ++i) read_page(file, 2 * huge / page + i);
+  const std::uint64_t before = cached_bytes_of(file).value();
+  CHECK(before == 3 * huge - page);
+  const HugeSample sample = sample_huge_pages(file, CachedPages::of(file).value());
+  CHECK(sample.bytes == 2 * huge);
+  CHECK(sample.huge_bytes == 0);  // they came page by page
+  CHECK(cached_bytes_of(file).value() == before);
+  CHECK(evict(file).value() == 0);  // nothing of it stays mapped
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "a sample does not take up reading ahead where others stopped") {
+  const std::uint64_t huge = huge_page_bytes();
+  const File file = make(64 * mib);
+  if (huge == 0 || huge > 4 * mib || !evicted(file)) return;
+  std::vector<std::byte> begin(2 * huge);
+  for (std::uint64_t at = 0; at < begin.size(); at += 128 << 10)
+    REQUIRE_OK(file.read(at, std::span(begin).subspan(at, 128 << 10)));
+  const std::uint64_t before = cached_bytes_of(file).value();
+  CHECK(sample_huge_pages(file, CachedPages::of(file).value()).bytes > 0);
+  CHECK(cached_bytes_of(file).value() == before);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "a sample sees pages that came in large pieces") {
+  const std::uint64_t huge = huge_page_bytes();
+  const File file = make(20 * 2 * mib);
+  if (huge != 2 * mib || !evicted(file)) return;
+  {
+    const Mapping mapping = Mapping::map(file, {}).value();
+    auto* const first = const_cast<std::byte*>(mapping.bytes().data());
+    for (std::uint64_t at = 0; at < file.size(); at += huge)
+      REQUIRE(::madvise(first + at, huge, MADV_POPULATE_READ) == 0);
+  }
+  const HugeSample sample = sample_huge_pages(file, CachedPages::of(file).value());
+  CHECK(sample.bytes == 8 * huge);
+  if (!sample.could_be_huge || sample.huge_bytes == 0)
+    MESSAGE("SKIPPED: the system gave no large pages to this file");
+  else
+    CHECK(sample.is_fragmented() == false);
+}
+
+}  // namespace
+}  // namespace weightmap::os

@@ -1,0 +1,241 @@
+// Warming: which ranges, how much of them, and what happens meanwhile.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "mmap/memory_limit.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/checkpoint/warm_plan.hpp"
+#include "tests/failures.hpp"
+#include "tests/temporary_file.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::uint64_t no_budget = ~std::uint64_t{0};
+
+std::vector<ByteRange> steps(std::vector<ByteRange> ranges, std::uint64_t file_bytes,
+                             std::uint64_t step = 8 * mib) {
+  return plan_warm_up(ranges, file_bytes, {step, no_budget}).steps;
+}
+
+using Ranges = std::vector<ByteRange>;
+
+const fs::path data = WEIGHTMAP_TEST_DATA;
+
+Checkpoint opened(const fs::path& path) { return Checkpoint::open(path).value(); }
+
+// Files as the kernel shows them, under a folder of the test.
+class FakeRoot {
+ public:
+  void write(const std::string& name, const std::string& text) {
+    const fs::path path = folder_.path() / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  os::MemoryLimit limit() const { return os::memory_limit(folder_.path()); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("cuts a whole file into steps that end where large pages do") {
+  CHECK(steps({{0, 20 * mib + 5}}, 20 * mib + 5) ==
+        Ranges{{0, 8 * mib}, {8 * mib, 8 * mib}, {16 * mib, 4 * mib + 5}});
+  CHECK(steps({{0, 0}}, 100).empty());
+  CHECK(steps({{0, 100}}, 100) == Ranges{{0, 100}});
+}
+
+TEST_CASE("keeps the consumer's order and takes each page once") {
+  CHECK(steps({{10 * mib, 4 * mib}, {mib / 2, mib}}, 32 * mib) ==
+        Ranges{{10 * mib, 4 * mib}, {0, 2 * mib}});
+  CHECK(steps({{0, 4 * mib}, {mib, mib}, {3 * mib, 3 * mib}}, 32 * mib) == Ranges{{0, 6 * mib}});
+  CHECK(steps({{4 * mib, 2 * mib}, {0, 8 * mib}}, 32 * mib) ==
+        Ranges{{4 * mib, 2 * mib}, {0, 4 * mib}, {6 * mib, 2 * mib}});
+}
+
+TEST_CASE("takes small ranges by the page and joins near neighbours") {
+  CHECK(steps({{5000, 100}}, 32 * mib) == Ranges{{4096, 4096}});
+  CHECK(steps({{5000, 100}, {12300, 50}}, 32 * mib) == Ranges{{4096, 12288}});
+  CHECK(steps({{5000, 100}, {mib, 50}}, 32 * mib) == Ranges{{4096, 4096}, {mib, 4096}});
+  CHECK(steps({{mib, 50}, {5000, 100}}, 32 * mib) == Ranges{{mib, 4096}, {4096, 4096}});
+}
+
+TEST_CASE("does not join across pages that another step has") {
+  CHECK(steps({{8192, 10}, {0, 10}, {3 * 4096, 10}}, 32 * mib) ==
+        Ranges{{8192, 4096}, {0, 4096}, {3 * 4096, 4096}});
+}
+
+TEST_CASE("stops at the budget and says what it left out") {
+  const Ranges whole = {{0, 8 * mib}};
+  const WarmPlan plan = plan_warm_up(whole, 8 * mib, {2 * mib, 5 * mib});
+  CHECK(plan.steps == Ranges{{0, 2 * mib}, {2 * mib, 2 * mib}});
+  CHECK(plan.bytes == 4 * mib);
+  CHECK(plan.bytes_left_out == 4 * mib);
+}
+
+TEST_CASE("takes the least of what the machine and each cgroup above have left") {
+  FakeRoot root;
+  CHECK(root.limit().available == os::MemoryLimit::unknown);
+  root.write("proc/meminfo", "MemTotal: 99 kB\nMemAvailable: 1000 kB\n");
+  CHECK(root.limit().available == 1000 * 1024);
+  CHECK(root.limit().reason == "MemAvailable");
+  root.write("proc/self/cgroup", "0::/pods/one\n");
+  root.write("sys/fs/cgroup/pods/one/memory.max", "max\n");
+  root.write("sys/fs/cgroup/pods/one/memory.current", "5\n");
+  CHECK(root.limit().reason == "MemAvailable");
+  root.write("sys/fs/cgroup/pods/memory.max", "500000\n");
+  root.write("sys/fs/cgroup/pods/memory.current", "300000\n");
+  CHECK(root.limit().available == 200000);
+  CHECK(root.limit().reason == "memory.max of /pods");
+  root.write("sys/fs/cgroup/pods/memory.stat",
+             "anon 1\nfile 90000\ninactive_file 50000\nactive_file 40000\n");
+  CHECK(root.limit().available == 290000);
+  root.write("sys/fs/cgroup/pods/memory.current", "900000\n");
+  CHECK(root.limit().available == 0);
+}
+
+TEST_CASE("knows the files of the first version of cgroups") {
+  FakeRoot root;
+  root.write("proc/self/cgroup", "12:cpu,cpuacct:/a\n9:memory:/docker/1f\n");
+  root.write("sys/fs/cgroup/memory/docker/1f/memory.limit_in_bytes", "4096000\n");
+  root.write("sys/fs/cgroup/memory/docker/1f/memory.usage_in_bytes", "96000\n");
+  CHECK(root.limit().available == 4000000);
+  CHECK(root.limit().reason == "memory.limit_in_bytes of /docker/1f");
+}
+
+TEST_CASE("warms a whole file, and single tensors") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  for (WarmMethod method : {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault,
+                            WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed}) {
+    CAPTURE(to_string(method));
+    WarmOptions options;
+    options.method = method;
+    Result<Warmer> warmer = Warmer::start(checkpoint, options);
+    REQUIRE(warmer.has_value());
+    const Result<WarmReport> report = warmer->wait();
+    REQUIRE(report.has_value());
+    CHECK(report->bytes_done == checkpoint.info().file_bytes);
+    CHECK(report->method != WarmMethod::automatic);
+    CHECK(!report->cancelled);
+    CHECK(warmer->progress().finished);
+    CHECK(warmer->progress().bytes_done == warmer->progress().bytes_all);
+  }
+  WarmOptions one;
+  one.tensors = {3};
+  CHECK(Warmer::start(checkpoint, one)->wait()->bytes_done <= 2 * 4096);
+}
+
+TEST_CASE("warms with several threads") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  WarmOptions options;
+  options.threads = 8;
+  CHECK(Warmer::start(checkpoint, options)->wait()->bytes_done == checkpoint.info().file_bytes);
+}
+
+TEST_CASE("compares sums behind the warmer, and names the tensor that differs") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(data / "training.pt", path);
+  const Checkpoint good = opened(path);
+  WarmOptions options;
+  options.verify_crc = true;
+  Result<WarmReport> report = Warmer::start(good, options)->wait();
+  REQUIRE(report.has_value());
+  CHECK(report->crc.storages_checked == good.storage_count());
+  CHECK(report->crc.faults.empty());
+  CHECK(report->storages_left_out == 0);
+
+  const NamedTensor weight = *good.get("model.2.weight");
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(weight.file_offset));
+  file.put('!');
+  file.close();
+  const Checkpoint bad = opened(path);
+  report = Warmer::start(bad, options)->wait();
+  REQUIRE(report->crc.faults.size() == 1);
+  CHECK(report->crc.faults[0].code == ErrorCode::corrupt);
+  CHECK(report->crc.faults[0].message.find("the storage of tensor \"model.2.weight\",") !=
+        std::string::npos);
+  CHECK(report->crc.faults[0].file_offset == weight.file_offset);
+
+  options.budget_bytes = 1;
+  report = Warmer::start(bad, options)->wait();
+  CHECK(report->crc.storages_checked == 0);
+  CHECK(report->storages_left_out == bad.storage_count());
+}
+
+TEST_CASE("refuses options out of range") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  WarmOptions options;
+  options.threads = 0;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument, "1 to 64 threads");
+  options = {};
+  options.step_bytes = 4096;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument, "at least 2 MiB");
+  options = {};
+  options.tensors = {1000};
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "there is no tensor 1000 of 17");
+}
+
+TEST_CASE("gives way while somebody waits for a tensor") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  auto& demands = Checkpoint::Access::state(checkpoint).demands;
+  ++demands;
+  Result<Warmer> warmer = Warmer::start(checkpoint);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(warmer->progress().bytes_done == 0);
+  CHECK(!warmer->progress().finished);
+  --demands;
+  demands.notify_all();
+  const Result<WarmReport> report = warmer->wait();
+  CHECK(report->bytes_done == checkpoint.info().file_bytes);
+  CHECK(report->waits_for_demands == 1);
+}
+
+TEST_CASE("stops when it is cancelled, and when it is destroyed") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  auto& demands = Checkpoint::Access::state(checkpoint).demands;
+  ++demands;
+  {
+    Result<Warmer> warmer = Warmer::start(checkpoint);
+    Result<Warmer> other = Warmer::start(checkpoint);
+    warmer->cancel();
+    --demands;
+    demands.notify_all();
+    const Result<WarmReport> report = warmer->wait();
+    CHECK(report->cancelled);
+    CHECK(report->bytes_done == 0);
+  }
+  CHECK(opened(data / "training.pt").demand(checkpoint.tensors()[0].view).error().code ==
+        ErrorCode::invalid_argument);
+}
+
+TEST_CASE("demands a tensor, or nothing") {
+  const Checkpoint checkpoint = opened(data / "scalars_and_empty.pt");
+  for (const NamedTensor& tensor : checkpoint.tensors())
+    CHECK(checkpoint.demand(tensor.view).has_value());
+  CHECK(Checkpoint::Access::state(checkpoint).demands == 0);
+}
+
+TEST_CASE("says that the file was cut short instead of dying of it") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(data / "training.pt", path);
+  const Checkpoint checkpoint = opened(path);
+  fs::resize_file(path, 100);
+  Result<Warmer> warmer = Warmer::start(checkpoint);
+  CHECK_FAILS(warmer->wait(), ErrorCode::io, "cut short");
+  CHECK_FAILS(checkpoint.demand(checkpoint.tensors()[0].view), ErrorCode::io, "");
+}

@@ -1,0 +1,263 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tools/columns.hpp"
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/progress_bar.hpp"
+#include "tools/residency_groups.hpp"
+#include "tools/staying.hpp"
+#include "tools/tensor_selection.hpp"
+#include "tools/terminal.hpp"
+#include "tools/text.hpp"
+#include "weightmap/residency.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+constexpr std::chrono::seconds watch_interval{1};
+
+struct ResidencyOptions {
+  std::string file;
+  std::string pattern;
+  std::size_t depth = 3;
+  bool by_tensor = false;
+  bool watch = false;
+  bool repair = false;
+  bool json = false;
+};
+
+struct Picture {
+  Residency file;
+  std::vector<ResidencyGroup> groups;
+};
+
+struct Repair {
+  Residency before;
+  RepairReport report;
+};
+
+// Reads the metadata and nothing else, whatever the environment says.
+Result<Checkpoint> open_quietly(const std::string& file) {
+  OpenOptions open;
+  open.verify = Verify::chain;
+  open.populate = false;
+  open.locked = false;
+  return Checkpoint::open(file, open);
+}
+
+Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
+                     const ResidencyOptions& options) {
+  const Result<ResidencyReport> report = residency(checkpoint);
+  if (!report) return tl::unexpected<Error>(report.error());
+  return Picture{report->file, group_tensors(checkpoint, *report, indices,
+                                             options.by_tensor ? 0 : options.depth)};
+}
+
+Json nullable(const std::optional<bool>& flag) { return flag ? Json(*flag) : Json(nullptr); }
+
+Json describe_repair(const Repair& repair) {
+  const EvictReport& evicted = repair.report.evicted;
+  const std::string_view reason = staying_reason(evicted);
+  return {{"cached_before", evicted.cached_before},
+          {"fragmented_before", nullable(repair.before.is_fragmented)},
+          {"stayed_bytes", evicted.cached_after},
+          {"reason", reason.empty() ? Json(nullptr) : Json(reason)},
+          {"read_bytes", repair.report.read_bytes},
+          {"huge_bytes", repair.report.huge_mapped_bytes}};
+}
+
+Json describe_picture(const std::string& file, const Picture& picture,
+                      const std::optional<Repair>& repair) {
+  Json groups = Json::array();
+  for (const ResidencyGroup& group : picture.groups)
+    groups.push_back({{"name", group.name},
+                      {"tensors", group.tensors},
+                      {"bytes", group.bytes},
+                      {"cached_bytes", group.cached_bytes}});
+  Json document = {{"file", file},
+                   {"file_bytes", picture.file.file_bytes},
+                   {"cached_bytes", picture.file.cached_bytes},
+                   {"fragmented", nullable(picture.file.is_fragmented)},
+                   {"sampled_bytes", picture.file.sampled_bytes},
+                   {"sampled_huge_bytes", picture.file.sampled_huge_bytes},
+                   {"groups", groups}};
+  if (repair) document["repair"] = describe_repair(*repair);
+  return document;
+}
+
+double part_of(std::uint64_t cached, std::uint64_t bytes) {
+  return bytes == 0 ? 0 : static_cast<double>(cached) / static_cast<double>(bytes);
+}
+
+// Never rounded to 0 or to 100.
+std::string percent(std::uint64_t cached, std::uint64_t bytes) {
+  if (bytes == 0) return "-";
+  if (cached == 0) return "0%";
+  if (cached >= bytes) return "100%";
+  return std::to_string(std::clamp(static_cast<int>(part_of(cached, bytes) * 100), 1, 99)) + "%";
+}
+
+std::string bar(std::uint64_t cached, std::uint64_t bytes, std::size_t cells) {
+  auto full = static_cast<std::size_t>(part_of(cached, bytes) * static_cast<double>(cells));
+  full = std::clamp<std::size_t>(full, cached == 0 ? 0 : 1, cells);
+  return "[" + std::string(full, '#') + std::string(cells - full, '.') + "]";
+}
+
+// What a line has left beside the name and three columns of numbers with two spaces between.
+std::size_t bar_cells(const std::vector<ResidencyGroup>& rows) {
+  constexpr std::size_t others = 2 + 10 + 2 + 10 + 2 + 4 + 2 + 2;
+  std::size_t name = 0;
+  for (const ResidencyGroup& row : rows) name = std::max(name, width(printable(row.name)));
+  const std::size_t all = terminal_width();
+  return std::clamp<std::size_t>(all < others + name ? 0 : all - others - name, 10, 50);
+}
+
+void print_table(Output& out, const Picture& picture, bool by_tensor) {
+  std::vector<ResidencyGroup> rows = picture.groups;
+  rows.push_back({"whole file", 0, picture.file.file_bytes, picture.file.cached_bytes});
+  const std::size_t cells = bar_cells(rows);
+  const std::vector<Column> columns = {{by_tensor ? "TENSOR" : "GROUP", Column::left},
+                                       {"SIZE", Column::right},
+                                       {"CACHED", Column::right},
+                                       {"%", Column::right},
+                                       {"IN THE PAGE CACHE", Column::left}};
+  print_columns(out, columns, rows.size(), [&](std::size_t i) -> std::vector<std::string> {
+    const ResidencyGroup& row = rows[i];
+    return {i + 1 == rows.size() ? row.name : printable(row.name), human_bytes(row.bytes),
+            human_bytes(row.cached_bytes), percent(row.cached_bytes, row.bytes),
+            bar(row.cached_bytes, row.bytes, cells)};
+  });
+}
+
+std::string sample_text(const Residency& file) {
+  return human_bytes(file.sampled_huge_bytes) + " of " + human_bytes(file.sampled_bytes) +
+         " sampled in pieces of 2 MiB";
+}
+
+void print_repair(Output& out, const Repair& repair, const Residency& after) {
+  const RepairReport& report = repair.report;
+  out.write(
+      "repaired: read " + human_bytes(report.read_bytes) + " again, of which " +
+      human_bytes(report.huge_mapped_bytes) + " are in pieces of 2 MiB" +
+      (repair.before.sampled_bytes > 0 ? " (before: " + sample_text(repair.before) + ")" : "") +
+      "\n");
+  if (report.evicted.cached_after > 0)
+    out.write(human_bytes(report.evicted.cached_after) +
+              " could not be evicted: " + staying_text(report.evicted) + "\n");
+  if (after.is_fragmented.value_or(false))
+    out.write("still fragmented: " + sample_text(after) + "\n");
+}
+
+void print_picture(Output& out, const Picture& picture, bool by_tensor,
+                   const std::optional<Repair>& repair) {
+  print_table(out, picture, by_tensor);
+  if (repair)
+    print_repair(out, *repair, picture.file);
+  else if (picture.file.is_fragmented.value_or(false))
+    out.write("fragmented: " + sample_text(picture.file) +
+              ", so that mapping costs a page fault for each small one; --repair evicts the file "
+              "and reads it again\n");
+}
+
+Result<void> show(Output& out, const Checkpoint& checkpoint,
+                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  const Result<Picture> picture = look(checkpoint, indices, options);
+  if (!picture) return tl::unexpected<Error>(picture.error());
+  if (options.json) {
+    out.write(to_text(describe_picture(options.file, *picture, std::nullopt)) + "\n");
+  } else {
+    if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
+    print_picture(out, *picture, options.by_tensor, std::nullopt);
+  }
+  return {};
+}
+
+// Until the reader leaves or the user interrupts.
+Result<int> watch(Output& out, const Checkpoint& checkpoint,
+                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  while (!out.failed()) {
+    if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
+      return tl::unexpected<Error>(ok.error());
+    if (!out.finish()) break;  // said once, by main()
+    std::this_thread::sleep_for(watch_interval);
+  }
+  return exit_good;
+}
+
+Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOptions& options) {
+  const Result<ResidencyReport> before = residency(checkpoint);
+  if (!before) return tl::unexpected<Error>(before.error());
+  ProgressBar bar;
+  const Result<RepairReport> report =
+      repair(options.file, [&](std::uint64_t done, std::uint64_t all) { bar.update(done, all); });
+  if (!report) return tl::unexpected<Error>(report.error());
+  return Repair{before->file, *report};
+}
+
+// Fails where the file is as fragmented as before.
+Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
+                       const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  const Result<Repair> repair = repair_with_bar(checkpoint, options);
+  if (!repair) return tl::unexpected<Error>(repair.error());
+  const Result<Picture> after = look(checkpoint, indices, options);
+  if (!after) return tl::unexpected<Error>(after.error());
+  if (options.json)
+    out.write(to_text(describe_picture(options.file, *after, *repair)) + "\n");
+  else
+    print_picture(out, *after, options.by_tensor, *repair);
+  return after->file.is_fragmented.value_or(false) ? exit_failed : exit_good;
+}
+
+Result<int> run_residency(Output& out, const ResidencyOptions& options) {
+  const Result<Checkpoint> checkpoint = open_quietly(options.file);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  TensorSelection selection;
+  if (!options.pattern.empty()) selection.patterns.push_back(options.pattern);
+  Result<std::vector<std::size_t>> indices = select(*checkpoint, selection);
+  if (!indices) {
+    indices.error().file = printable(options.file);
+    return tl::unexpected<Error>(indices.error());
+  }
+  if (options.repair) return run_repair(out, *checkpoint, *indices, options);
+  if (options.watch) return watch(out, *checkpoint, *indices, options);
+  if (Result<void> ok = show(out, *checkpoint, *indices, options); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return exit_good;
+}
+
+}  // namespace
+
+void add_residency(CLI::App& app, Run& run) {
+  auto options = std::make_shared<ResidencyOptions>();
+  CLI::App& command =
+      *app.add_subcommand("residency", "Show what of the file is in the page cache");
+  command.add_option("FILE", options->file, "The checkpoint")->required()->type_name("");
+  command.add_option("PATTERN", options->pattern, "Only names that match, e.g. 'layers.0.*'")
+      ->type_name("");
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  CLI::Option* const depth =
+      command
+          .add_option("--depth", options->depth,
+                      "A bar for all tensors that share the first N parts of their names; 3")
+          ->type_name("N")
+          ->check(CLI::PositiveNumber);
+  command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
+  CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
+  command.add_flag("--repair", options->repair, "Evict what is cached and read it in large pieces")
+      ->excludes(watch);
+  command.footer(
+      "Opening the file for this reads its metadata, which is cached afterwards.\n"
+      "Examples:\n"
+      "  weightmap residency model.pt\n"
+      "  weightmap residency --by-tensor model.pt 'model.layers.0.*'\n"
+      "  weightmap residency --repair model.pt");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_residency(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,198 @@
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/progress_bar.hpp"
+#include "tools/tensor_selection.hpp"
+#include "tools/text.hpp"
+#include "weightmap/warmer.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct WarmCommand : CommonOptions {
+  TensorSelection tensors;
+  std::string order;
+  bool explain = false;
+  WarmOptions warm;
+};
+
+const std::vector<WarmMethod> methods = {WarmMethod::automatic, WarmMethod::populate,
+                                         WarmMethod::fault,     WarmMethod::read,
+                                         WarmMethod::readahead, WarmMethod::willneed};
+
+std::string method_words() {
+  std::string words;
+  for (WarmMethod method : methods)
+    words += (words.empty() ? "" : "|") + std::string(to_string(method));
+  return words;
+}
+
+WarmMethod method_from(const std::string& word) {
+  for (WarmMethod method : methods)
+    if (to_string(method) == word) return method;
+  throw CLI::ValidationError("--method",
+                             "must be " + method_words() + ", not \"" + printable(word) + "\"");
+}
+
+bool takes_all(const WarmCommand& options) {
+  return options.order.empty() && options.tensors.patterns.empty() &&
+         options.tensors.except.empty();
+}
+
+// Which tensors, in which order; nothing for the whole file.
+Result<void> choose_tensors(const Checkpoint& checkpoint, WarmCommand& options) {
+  if (takes_all(options)) return {};
+  if (!options.order.empty()) {
+    const Result<std::vector<std::string>> lines = read_patterns(options.order);
+    if (!lines) return tl::unexpected<Error>(lines.error());
+    options.tensors.patterns.insert(options.tensors.patterns.end(), lines->begin(), lines->end());
+  }
+  Result<std::vector<std::size_t>> chosen = select(checkpoint, options.tensors);
+  if (!chosen) return tl::unexpected<Error>(chosen.error());
+  if (chosen->empty()) return failure(ErrorCode::invalid_argument, "nothing is left to warm");
+  options.warm.tensors = std::move(*chosen);
+  return {};
+}
+
+Result<WarmReport> warm(const Checkpoint& checkpoint, const WarmOptions& options) {
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  if (!warmer) return tl::unexpected<Error>(warmer.error());
+  ProgressBar bar;
+  for (WarmProgress progress = warmer->progress(); !progress.finished;
+       progress = warmer->progress()) {
+    bar.update(progress.bytes_done, progress.bytes_all);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return warmer->wait();
+}
+
+double seconds(const WarmReport& report) {
+  return std::chrono::duration<double>(report.time).count();
+}
+
+Json describe_crc(const WarmReport& report) {
+  Json faults = Json::array();
+  for (const Error& fault : report.crc.faults) faults.push_back(describe(fault));
+  return {{"storages_checked", report.crc.storages_checked},
+          {"storages_without_crc", report.crc.storages_without_crc},
+          {"storages_left_out", report.storages_left_out},
+          {"faults", faults}};
+}
+
+Json describe(const WarmCommand& options, const WarmReport& report) {
+  const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
+  return {{"file", options.file},
+          {"tensors", takes_all(options) ? Json(nullptr) : Json(options.warm.tensors.size())},
+          {"bytes", report.bytes_done},
+          {"bytes_left_out", report.bytes_left_out},
+          {"budget_bytes", has_limit ? Json(report.budget_bytes) : Json(nullptr)},
+          {"budget_reason", report.budget_reason},
+          {"method", to_string(report.method)},
+          {"method_reason", report.method_reason},
+          {"steps", report.steps},
+          {"crc", options.warm.verify_crc ? describe_crc(report) : Json(nullptr)},
+          {"seconds", seconds(report)}};
+}
+
+std::string rate(std::uint64_t bytes, double time) {
+  return human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / time)) + "/s";
+}
+
+void print_crc(Output& out, const WarmReport& report) {
+  for (Error fault : report.crc.faults) {
+    fault.file.clear();
+    out.write("FAULT " + to_string(fault) + "\n");
+  }
+  out.write((report.crc.faults.empty() ? "OK" : "FAILED") + std::string(" CRC of ") +
+            count(report.crc.storages_checked, "storage"));
+  if (report.crc.storages_without_crc > 0)
+    out.write("; " + count(report.crc.storages_without_crc, "storage") + " had no CRC");
+  if (report.storages_left_out > 0)
+    out.write("; " + count(report.storages_left_out, "storage") + " not brought in as a whole");
+  out.write("\n");
+}
+
+void print_report(Output& out, const WarmCommand& options, const WarmReport& report) {
+  char time[32];
+  std::snprintf(time, sizeof time, "%.3f s", seconds(report));
+  out.write(human_bytes(report.bytes_done) + " in memory after " + time + " (" +
+            rate(report.bytes_done, std::max(seconds(report), 1e-6)) + ")\n");
+  if (report.bytes_left_out > 0)
+    out.write("left out " + human_bytes(report.bytes_left_out) + ": the budget is " +
+              human_bytes(report.budget_bytes) +
+              (report.budget_reason.empty() ? "" : " (" + report.budget_reason + ")") + "\n");
+  if (options.warm.verify_crc) print_crc(out, report);
+  if (!options.explain) return;
+  out.write("what    " +
+            (takes_all(options) ? std::string("the whole file, in its order")
+                                : count(options.warm.tensors.size(), "tensor") + ", as named") +
+            ", in " + count(report.steps, "step") + "\n");
+  out.write("method  " + std::string(to_string(report.method)) +
+            (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
+  const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
+  out.write("budget  " + (has_limit ? human_bytes(report.budget_bytes) : std::string("none")) +
+            (report.budget_reason.empty() ? "" : ", 15/16 of " + report.budget_reason) + "\n");
+}
+
+Result<int> run_warm(Output& out, WarmCommand& options) {
+  Result<Checkpoint> checkpoint = open_checkpoint(options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (Result<void> ok = choose_tensors(*checkpoint, options); !ok)
+    return tl::unexpected<Error>(about(options, ok.error()));
+  const Result<WarmReport> report = warm(*checkpoint, options.warm);
+  if (!report) return tl::unexpected<Error>(about(options, report.error()));
+  if (options.json)
+    out.write(to_text(describe(options, *report)) + "\n");
+  else
+    print_report(out, options, *report);
+  return report->crc.faults.empty() ? exit_good : exit_failed;
+}
+
+}  // namespace
+
+void add_warm(CLI::App& app, Run& run) {
+  auto options = std::make_shared<WarmCommand>();
+  CLI::App& command = *app.add_subcommand("warm", "Bring the file, or some tensors, into memory");
+  add_common_options(command, *options);
+  command
+      .add_option("PATTERN", options->tensors.patterns,
+                  "Only names that match, in this order, e.g. 'embed*' 'layers.0.*'")
+      ->type_name("");
+  command.add_option("--except", options->tensors.except, "Leave out names that match")
+      ->allow_extra_args(false)
+      ->type_name("PATTERN");
+  command.add_option("--order", options->order, "A file with a name or pattern on each line")
+      ->type_name("FILE");
+  command
+      .add_option_function<std::string>(
+          "--method",
+          [options](const std::string& word) { options->warm.method = method_from(word); },
+          "How to bring pages in")
+      ->type_name(method_words());
+  command.add_option("--threads", options->warm.threads, "How many at once; 1 is usually best")
+      ->type_name("N");
+  command
+      .add_option("--budget", options->warm.budget_bytes,
+                  "Stop after this much, e.g. 2GiB; default: what fits into free memory")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
+  command.add_flag("--crc", options->warm.verify_crc,
+                   "Compare the CRC-32 of each storage as it comes in");
+  command.add_flag("--explain", options->explain, "Say what was chosen, and why");
+  command.footer(
+      "What is in memory already costs next to nothing. The pages stay when the command ends, "
+      "until\n"
+      "the system needs their memory.\n"
+      "Examples:\n"
+      "  weightmap warm model.pt\n"
+      "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*' --explain\n"
+      "  weightmap warm --except 'optimizer.*' model.pt");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_warm(out, *options); }; });
+}
+
+}  // namespace weightmap::cli
