@@ -15,8 +15,9 @@ def run_json(command):
     return json.loads(done.stdout)
 
 
-def touch_memory(build):
-    subprocess.run([os.path.join(build, "bench", "touch_memory"), "512"], check=True)
+def touch_memory(build, mebibytes=512):
+    program = os.path.join(build, "bench", "touch_memory")
+    subprocess.run([program, str(mebibytes)], check=True)
 
 
 class Samples:

@@ -6,6 +6,9 @@
 // METHOD: `touch`, the consumer alone; a name of WarmMethod, which a Warmer does in the background;
 // or `direct`, O_DIRECT reads of 4 MiB by two threads: what the disk can do. ORDER: `file` or
 // `random`, that of the tensors. The consumer adds up every byte of each tensor as soon as it can.
+// Other METHODs have no consumer: `wait` and `wait-crc`, a Warmer until it is done; `copy`, a
+// copying loader; `demand` and `demand-during`, one tensor alone or 40 ms into a warm-up of the
+// whole file.
 // --warm leaves the cache as it is.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,6 +24,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -73,6 +77,7 @@ std::vector<std::size_t> tensor_order(const Checkpoint& checkpoint, const std::s
 struct Outcome {
   std::uint64_t checksum = 0;
   double first_tensor_ms = 0;
+  std::uint64_t bytes = 0;  // of what was read, if not of all tensors
 };
 
 Outcome consume(const Checkpoint& checkpoint, const std::vector<std::size_t>& tensors,
@@ -116,7 +121,7 @@ class DirectReader {
     std::thread other([&] { work(buffers_[1].get(), start); });
     work(buffers_[0].get(), start);
     other.join();
-    return {checksum_, first_tensor_ms_};
+    return {checksum_, first_tensor_ms_, 0};
   }
 
  private:
@@ -157,8 +162,72 @@ weightmap::WarmMethod method_from(const std::string& word) {
   fail("unknown method " + word);
 }
 
+void warm(const Checkpoint& checkpoint, const weightmap::WarmOptions& options) {
+  auto warmer = weightmap::Warmer::start(checkpoint, options);
+  if (!warmer) fail(to_string(warmer.error()));
+  const auto report = warmer->wait();
+  if (!report) fail(to_string(report.error()));
+  if (!report->crc.faults.empty()) fail(to_string(report->crc.faults.front()));
+}
+
+// A copying loader at its best: two threads, into large pages.
+void copy(const char* path, std::uint64_t size) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (file < 0 || memory == MAP_FAILED) fail("cannot copy");
+  madvise(memory, size, MADV_HUGEPAGE);
+  const auto copy_part = [&](std::uint64_t from, std::uint64_t end) {
+    constexpr std::uint64_t block = std::uint64_t{8} << 20;
+    while (from < end) {
+      const ssize_t got = pread(file, static_cast<char*>(memory) + from,
+                                std::min(block, end - from), static_cast<off_t>(from));
+      if (got <= 0) fail("a read failed");
+      from += static_cast<std::uint64_t>(got);
+    }
+  };
+  const std::uint64_t half = size / 2 >> 21 << 21;
+  std::thread other(copy_part, half, size);
+  copy_part(0, half);
+  other.join();
+  close(file);
+}
+
+// The tensor in the middle of the file, among the largest: not yet there when a warm-up of 40 ms
+// has come to the first of them.
+NamedTensor late_tensor(const Checkpoint& checkpoint) {
+  const auto tensors = checkpoint.tensors();
+  std::size_t index = tensors.size() * 3 / 4;
+  while (tensors[index].view.nbytes() < (std::uint64_t{8} << 20)) ++index;
+  return tensors[index];
+}
+
+Outcome demand(const Checkpoint& checkpoint, bool during_warm_up) {
+  std::optional<weightmap::Warmer> warmer;
+  if (during_warm_up) {
+    auto started = weightmap::Warmer::start(checkpoint);
+    if (!started) fail(to_string(started.error()));
+    warmer = std::move(*started);
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  }
+  const NamedTensor tensor = late_tensor(checkpoint);
+  const Clock::time_point start = Clock::now();
+  if (auto done = checkpoint.demand(tensor.view); !done) fail(to_string(done.error()));
+  Outcome outcome;
+  outcome.first_tensor_ms = milliseconds(Clock::now() - start);
+  outcome.bytes = tensor.view.nbytes();
+  return outcome;
+}
+
 Outcome run(const Checkpoint& checkpoint, const char* path, const std::string& method,
             const std::string& order) {
+  weightmap::WarmOptions options;
+  if (method == "demand" || method == "demand-during")
+    return demand(checkpoint, method != "demand");
+  if (method == "copy") return copy(path, checkpoint.info().file_bytes), Outcome{};
+  if (method == "wait" || method == "wait-crc") {
+    options.verify_crc = method == "wait-crc";
+    return warm(checkpoint, options), Outcome{};
+  }
   const std::vector<std::size_t> tensors = tensor_order(checkpoint, order);
   if (method == "direct") {
     DirectReader reader(path, checkpoint, tensors);
@@ -166,7 +235,6 @@ Outcome run(const Checkpoint& checkpoint, const char* path, const std::string& m
   }
   const Clock::time_point start = Clock::now();
   if (method == "touch") return consume(checkpoint, tensors, start);
-  weightmap::WarmOptions options;
   options.method = method_from(method);
   options.tensors = tensors;
   auto warmer = weightmap::Warmer::start(checkpoint, options);
@@ -202,8 +270,9 @@ int main(int argc, char** argv) {
       "\"cached_before\": %llu, \"checksum\": %llu, \"minor_faults\": %ld, \"major_faults\": "
       "%ld}\n",
       all_ms, outcome.first_tensor_ms,
-      static_cast<unsigned long long>(checkpoint->info().tensor_bytes), disk_bytes() - disk_before,
-      static_cast<unsigned long long>(cached), static_cast<unsigned long long>(outcome.checksum),
-      usage.ru_minflt, usage.ru_majflt);
+      static_cast<unsigned long long>(outcome.bytes != 0 ? outcome.bytes
+                                                         : checkpoint->info().tensor_bytes),
+      disk_bytes() - disk_before, static_cast<unsigned long long>(cached),
+      static_cast<unsigned long long>(outcome.checksum), usage.ru_minflt, usage.ru_majflt);
   return 0;
 }

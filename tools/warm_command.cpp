@@ -174,6 +174,7 @@ void add_warm(CLI::App& app, Run& run) {
           "How to bring pages in")
       ->type_name(method_words());
   command.add_option("--threads", options->warm.threads, "How many at once; 1 is usually best")
+      ->check(CLI::Range(1, 64))
       ->type_name("N");
   command
       .add_option("--budget", options->warm.budget_bytes,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -134,15 +136,25 @@ struct Warmer::Work {
   void begin(unsigned count, bool verify_crc) {
     if (verify_crc) {
       verify = std::make_unique<VerifyBehind>(state.file, state.catalog, plan);
-      verifier = std::thread([this] { report.crc = verify->run(); });
+      verifier = std::thread([this] { guarded([this] { report.crc = verify->run(); }); });
     }
     running = count;
     threads.reserve(count);
     for (unsigned i = 0; i < count; ++i)
       threads.emplace_back([this] {
-        run();
+        guarded([this] { run(); });
         --running;
       });
+  }
+
+  // An exception that left a thread would end the process.
+  template <class Function>
+  void guarded(Function function) {
+    try {
+      function();
+    } catch (const std::bad_alloc&) {
+      fail({ErrorCode::io, "not enough memory to warm", Error::no_offset, {}});
+    }
   }
 
   void run() {
@@ -203,7 +215,11 @@ Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& op
   choose_budget(options.budget_bytes, work->report);
   work->plan = plan_warm_up(*ranges, work->state.file.size(),
                             {options.step_bytes, work->report.budget_bytes});
-  work->begin(options.threads, options.verify_crc);
+  try {
+    work->begin(options.threads, options.verify_crc);
+  } catch (const std::system_error& refusal) {  // the limit on threads; those begun end here
+    return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
+  }
   return Warmer(std::move(work));
 }
 
