@@ -9,10 +9,12 @@ import mmap
 import os
 import pathlib
 import pty
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -495,6 +497,46 @@ class Verify(Case):
         )
         self.assertEqual([list(f) for f in bad["faults"]], [["code", "message", "file_offset"]])
         self.assertEqual(bad["faults"][0]["code"], "corrupt")
+
+
+class Record(Case):
+    def test_writes_the_order_in_which_tensors_are_read(self):
+        path = self.make("--count", 8, "--shape", "1024x1024", "--dtype", "float32")
+        os.sync()
+        if run("evict", path).returncode != 0:
+            self.skipTest("this file system keeps its files in memory, so nothing can be seen to come")
+        tensors = {t["name"]: t for t in self.document("ls", "--json", path)["tensors"]}
+        recorder = subprocess.Popen(
+            [TOOL, "record", "--keep", "--json", path], env=ENVIRONMENT, stdout=subprocess.PIPE
+        )
+        order = ["tensor.6", "tensor.1", "tensor.3"]
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            for name in order:
+                time.sleep(0.5)
+                # From its middle, so that a neighbour's page is not read with it.
+                file.seek(tensors[name]["file_offset"] + (1 << 20))
+                file.read(1 << 16)
+        time.sleep(0.5)
+        recorder.send_signal(signal.SIGINT)
+        report = json.loads(recorder.communicate()[0])
+        self.assertEqual(recorder.returncode, 0)
+        self.assertEqual(report["tensors_seen"], 3)
+        written = pathlib.Path(report["order"])
+        self.assertEqual(written, pathlib.Path(str(path) + ".order"))
+        self.assertEqual(written.read_text().splitlines()[1:], order)
+        warmed = self.document("warm", "--json", path, "--order", written)
+        self.assertEqual(warmed["tensors"], 3)
+
+    def test_stops_after_the_time_that_is_given(self):
+        path = self.make("--count", 2, "--shape", "1024x1024", "--dtype", "float32")
+        order = self.folder / "order.txt"
+        report = self.document("record", "--json", "--keep", "--for", "0.05", "-o", order, path)
+        self.assertEqual(report["tensors_seen"], 0)
+        self.assertEqual(len(order.read_text().splitlines()), 1)
+
+    def test_refuses_what_is_not_there(self):
+        self.fails("none.pt: cannot open the file: No such file or directory", "record", "none.pt")
 
 
 class Warm(Case):

@@ -45,5 +45,6 @@ void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
+void add_record(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

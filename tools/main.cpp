@@ -56,6 +56,7 @@ int run_command_line(int argc, char** argv) {
   add_residency(app, run);
   add_evict(app, run);
   add_warm(app, run);
+  add_record(app, run);
 
   Output out;
   const bool json = asks_for_json(argc, argv);

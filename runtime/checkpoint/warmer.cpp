@@ -62,7 +62,7 @@ Result<void> fill_step(os::Filler& filler, const ByteRange& range) {
 // All of a range, at once.
 Result<void> fill_now(os::Filler& filler, const ByteRange& range, std::uint64_t file_bytes) {
   if (range.length < small_range) return fill_step(filler, range);
-  constexpr std::uint64_t step = std::uint64_t{8} << 20;
+  constexpr std::uint64_t step = std::uint64_t{64} << 20;  // few borders: less is read ahead
   const std::uint64_t end = std::min(
       file_bytes, (range.offset + range.length + large_page - 1) / large_page * large_page);
   for (std::uint64_t at = range.offset / large_page * large_page; at < end; at += step)
