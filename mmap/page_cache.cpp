@@ -194,7 +194,9 @@ Result<void> CachedPages::append(const void* address, std::uint64_t size) {
 void CachedPages::append(const std::vector<unsigned char>& pages) {
   for (unsigned char page : pages) {
     if (page_count_ % 64 == 0) {
-      before_.push_back(words_.empty() ? 0 : before_.back() + std::popcount(words_.back()));
+      before_.push_back(words_.empty() ? 0
+                                       : before_.back() + static_cast<std::uint64_t>(
+                                                              std::popcount(words_.back())));
       words_.push_back(0);
     }
     words_.back() |= std::uint64_t{page & 1u} << page_count_ % 64;

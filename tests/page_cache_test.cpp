@@ -72,7 +72,7 @@ class CacheFixture {
 TEST_CASE_FIXTURE(CacheFixture, "counts the bytes of cached pages, cut at range and file") {
   const File file = make(10 * page + 100);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {2, 3, 10}) read_page(file, index);
+  for (std::uint64_t index : {2u, 3u, 10u}) read_page(file, index);
   const CachedPages cached = CachedPages::of(file).value();
   CHECK(cached.cached_bytes() == 2 * page + 100);
   CHECK(cached.cached_bytes(0, 2 * page) == 0);
@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many wo
 TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothing by looking") {
   const File file = make(20 * page + 1);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {0, 7, 20}) read_page(file, index);
+  for (std::uint64_t index : {0u, 7u, 20u}) read_page(file, index);
   const Mapping mapping = Mapping::map(file, {}).value();
   const CachedPages by_mapping = CachedPages::of(mapping).value();
   const CachedPages by_file = CachedPages::of(file).value();
@@ -135,7 +135,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks 
 TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a failure") {
   const File file = make(20 * page);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {1, 15}) read_page(file, index);
+  for (std::uint64_t index : {1u, 15u}) read_page(file, index);
   std::filesystem::resize_file(folder.path() / "file", 5 * page);
   CHECK(CachedPages::of(file).value().cached_bytes() == page);
   CHECK(cached_bytes_of(file).value() == page);
@@ -211,8 +211,8 @@ TEST_CASE_FIXTURE(CacheFixture, "answers how much stays because it is mapped") {
   const File file = make(100 * page);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
-  for (std::uint64_t index : {4, 5, 50}) read_page(file, index);
-  for (std::uint64_t index : {4, 50})
+  for (std::uint64_t index : {4u, 5u, 50u}) read_page(file, index);
+  for (std::uint64_t index : {4u, 50u})
     static_cast<void>(*static_cast<const volatile std::byte*>(&mapping.bytes()[index * page]));
   // The neighbour was mapped along with the first.
   CHECK(evict(file).value() == 3 * page);
