@@ -64,6 +64,16 @@ Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
   return {};
 }
 
+Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
+  void* const address = address_of(mapping_, page_start(offset));
+  const std::uint64_t size = offset + length - page_start(offset);
+  // Together with MADV_HUGEPAGE this still brings in large pages, but only those of the range.
+  ::madvise(address, size, MADV_RANDOM);
+  const Result<void> filled = fill(offset, length);
+  ::madvise(address, size, MADV_NORMAL);
+  return filled;
+}
+
 Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.

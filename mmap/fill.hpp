@@ -35,6 +35,10 @@ class Filler {
   // Precondition: the range lies in the file.
   Result<void> fill(std::uint64_t offset, std::uint64_t length);
 
+  // The same for somebody who waits for just this range: the system reads nothing ahead, which
+  // would share the disk with it.
+  Result<void> fill_alone(std::uint64_t offset, std::uint64_t length);
+
   // The same by exact reads on a descriptor of its own, which read nothing ahead: for ranges of a
   // few pages, of which the others would bring in 2 MiB. Page cache only.
   Result<void> fill_exactly(std::uint64_t offset, std::uint64_t length);

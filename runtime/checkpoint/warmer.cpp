@@ -62,12 +62,10 @@ Result<void> fill_step(os::Filler& filler, const ByteRange& range) {
 // All of a range, at once.
 Result<void> fill_now(os::Filler& filler, const ByteRange& range, std::uint64_t file_bytes) {
   if (range.length < small_range) return fill_step(filler, range);
-  constexpr std::uint64_t step = std::uint64_t{64} << 20;  // few borders: less is read ahead
+  const std::uint64_t start = range.offset / large_page * large_page;
   const std::uint64_t end = std::min(
       file_bytes, (range.offset + range.length + large_page - 1) / large_page * large_page);
-  for (std::uint64_t at = range.offset / large_page * large_page; at < end; at += step)
-    if (Result<void> ok = filler.fill(at, std::min(step, end - at)); !ok) return ok;
-  return {};
+  return filler.fill_alone(start, end - start);
 }
 
 // Fills in what was left to be chosen: the method, and why.
