@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "mmap/memory_limit.hpp"
+#include "runtime/checkpoint/page_set.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
 #include "tests/failures.hpp"
@@ -48,6 +49,24 @@ class FakeRoot {
 };
 
 }  // namespace
+
+TEST_CASE("a set of pages finds what is in it and what is not, across words") {
+  PageSet pages(300);
+  CHECK(pages.find_in(0, 300) == 300);
+  CHECK(pages.find_out(0, 300) == 0);
+  pages.add(60, 200);
+  pages.add(299, 300);
+  pages.add(5, 5);
+  CHECK(pages.find_in(0, 300) == 60);
+  CHECK(pages.find_in(0, 60) == 60);
+  CHECK(pages.find_in(61, 300) == 61);
+  CHECK(pages.find_in(200, 300) == 299);
+  CHECK(pages.find_out(60, 300) == 200);
+  CHECK(pages.find_out(64, 199) == 199);
+  CHECK(pages.find_out(299, 300) == 300);
+  pages.add(0, 128);
+  CHECK(pages.find_out(0, 300) == 200);
+}
 
 TEST_CASE("cuts a whole file into steps that end where large pages do") {
   CHECK(steps({{0, 20 * mib + 5}}, 20 * mib + 5) ==

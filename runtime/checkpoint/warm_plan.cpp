@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/checkpoint/page_set.hpp"
+
 namespace weightmap {
 namespace {
 
@@ -26,12 +28,11 @@ class Planner {
  private:
   // The pages from `first` to before `end` that no step has yet.
   void add_pages(std::uint64_t first, std::uint64_t end) {
-    while (first < end) {
-      while (first < end && taken_[first]) ++first;
-      std::uint64_t run = first;
-      while (run < end && !taken_[run]) taken_[run++] = true;
-      if (first < run) add_run(first * page, std::min(run * page, file_bytes_));
-      first = run;
+    while ((first = taken_.find_out(first, end)) < end) {
+      const std::uint64_t run_end = taken_.find_in(first, end);
+      taken_.add(first, run_end);
+      add_run(first * page, std::min(run_end * page, file_bytes_));
+      first = run_end;
     }
   }
 
@@ -56,11 +57,11 @@ class Planner {
     if (offset < last_end || offset - last_end >= small_range) return offset;
     const std::uint64_t border = (last.offset / large_page) * large_page + limits_.step_bytes;
     const std::uint64_t stop = std::min(end, border);
-    const auto gap = taken_.begin() + static_cast<std::ptrdiff_t>(last_end / page);
-    const auto gap_end = taken_.begin() + static_cast<std::ptrdiff_t>(offset / page);
-    if (stop <= offset || std::find(gap, gap_end, true) != gap_end || !spend(stop - last_end))
+    const std::uint64_t gap = last_end / page;
+    const std::uint64_t gap_end = offset / page;
+    if (stop <= offset || taken_.find_in(gap, gap_end) != gap_end || !spend(stop - last_end))
       return offset;
-    std::fill(gap, gap_end, true);
+    taken_.add(gap, gap_end);
     last.length = stop - last.offset;
     return stop;
   }
@@ -74,7 +75,7 @@ class Planner {
 
   std::uint64_t file_bytes_;
   WarmPlanLimits limits_;
-  std::vector<bool> taken_;  // by page
+  PageSet taken_;
   WarmPlan plan_;
 };
 
