@@ -16,7 +16,8 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-from weightmap import _checkpoint, _tensors, config
+# _tensors says which package is missing where torch is, so it comes before torch.
+from weightmap import _checkpoint, _tensors, config  # noqa: F401
 from weightmap._errors import (
     InvalidArgumentError,
     NotACheckpointError,
