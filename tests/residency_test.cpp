@@ -28,11 +28,7 @@ struct CopyFixture {
   fs::path path = folder.write("model.pt", read_file(data / "aligned_4096.pt"));
   std::uint64_t size = fs::file_size(path);
 
-  CopyFixture() {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    REQUIRE(::fsync(descriptor) == 0);
-    ::close(descriptor);
-  }
+  CopyFixture() { test::write_to_disk(path); }
 
   Checkpoint open(const OpenOptions& options = {}) const {
     return Checkpoint::open(path, options).value();

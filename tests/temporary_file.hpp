@@ -1,7 +1,9 @@
 // A folder that is removed with all that is in it.
 #pragma once
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <filesystem>
@@ -45,6 +47,14 @@ class TemporaryFolder {
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Until then its pages cannot be evicted.
+inline void write_to_disk(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool done = ::fsync(descriptor) == 0;
+  ::close(descriptor);
+  if (!done) throw std::runtime_error("cannot write " + path.string() + " to the disk");
 }
 
 }  // namespace weightmap::test

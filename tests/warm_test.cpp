@@ -10,8 +10,10 @@
 #include "runtime/checkpoint/page_set.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
+#include "runtime/checkpoint/warm_window.hpp"
 #include "tests/failures.hpp"
 #include "tests/temporary_file.hpp"
+#include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
@@ -101,6 +103,39 @@ TEST_CASE("stops at the budget and says what it left out") {
   CHECK(plan.steps == Ranges{{0, 2 * mib}, {2 * mib, 2 * mib}});
   CHECK(plan.bytes == 4 * mib);
   CHECK(plan.bytes_left_out == 4 * mib);
+}
+
+TEST_CASE("a window lets a warmer begin what fits, and more when the reader has passed something") {
+  using enum WarmWindow::Turn;
+  const Ranges ranges = {{0, 4 * mib}, {4 * mib, 4 * mib}, {2 * mib, 2 * mib}};
+  const WarmPlan plan = plan_warm_up(ranges, 8 * mib, {2 * mib, no_budget});
+  REQUIRE(plan.steps ==
+          Ranges{{0, 2 * mib}, {2 * mib, 2 * mib}, {4 * mib, 2 * mib}, {6 * mib, 2 * mib}});
+  WarmWindow window(plan, ranges, 4 * mib);
+  CHECK(window.wait_for_turn(0) == fill);
+  CHECK(window.wait_for_turn(1) == fill);
+  CHECK(!window.filled(0));
+  CHECK(!window.filled(1));
+  // The second step is needed again, so only the first is behind.
+  CHECK(window.pass(1) == std::vector<std::size_t>{0});
+  CHECK(window.pass(1).empty());
+  CHECK(window.wait_for_turn(2) == fill);
+  std::thread reader([&window] { CHECK(window.pass(2) == std::vector<std::size_t>{}); });
+  // Waits for the reader, who is at it while the third step is still on its way.
+  CHECK(window.wait_for_turn(3) == skip);
+  reader.join();
+  CHECK(window.filled(2));
+  CHECK(window.pass(3) == std::vector<std::size_t>{1});
+}
+
+TEST_CASE("a window takes one step, however small it is, and lets go of whoever waits at the end") {
+  const Ranges ranges = {{0, 8 * mib}};
+  const WarmPlan plan = plan_warm_up(ranges, 8 * mib, {2 * mib, no_budget});
+  WarmWindow window(plan, ranges, 1);
+  CHECK(window.wait_for_turn(0) == WarmWindow::Turn::fill);
+  std::thread warmer([&window] { CHECK(window.wait_for_turn(1) == WarmWindow::Turn::stop); });
+  window.stop();
+  warmer.join();
 }
 
 TEST_CASE("takes the least of what the machine and each cgroup above have left") {
@@ -206,6 +241,115 @@ TEST_CASE("refuses options out of range") {
   options.tensors = {1000};
   CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
               "there is no tensor 1000 of 17");
+}
+
+TEST_CASE("refuses options that exclude one another") {
+  OpenOptions writable;
+  writable.sharing = Sharing::private_;
+  writable.writable = true;
+  const Checkpoint checkpoint = Checkpoint::open(data / "training.pt", writable).value();
+  WarmOptions options;
+  options.drop_behind = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "drop_behind needs follow");
+  options.follow = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "would lose what was written");
+  options.verify_crc = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "what verify_crc has not summed");
+  options = {};
+  options.lock = true;
+  options.follow = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "what is locked cannot follow");
+  options.follow = false;
+  options.method = WarmMethod::read;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "the method read maps no pages");
+}
+
+TEST_CASE("follows the consumer, skips what it has passed, and drops what is behind") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(data / "aligned_4096.pt", path);
+  test::write_to_disk(path);
+  const EvictReport evicted = evict(path).value();
+  const Checkpoint checkpoint = opened(path);
+  WarmOptions options;
+  options.follow = true;
+  options.drop_behind = true;
+  options.budget_bytes = 1;  // one step at a time
+  // Backwards, so that each tensor is a step of its own.
+  for (std::size_t i = checkpoint.tensors().size(); i-- > 0;) options.tensors.push_back(i);
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE(warmer.has_value());
+  while (warmer->progress().bytes_done == 0) std::this_thread::yield();
+  const std::uint64_t first_step = warmer->progress().bytes_done;
+  CHECK(first_step < warmer->progress().bytes_all);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(warmer->progress().bytes_done == first_step);
+  CHECK(!warmer->progress().finished);
+
+  warmer->passed(1000);  // not among them
+  for (std::size_t tensor : options.tensors) warmer->passed(tensor);
+  warmer->passed(options.tensors.front());  // for a second time
+  const Result<WarmReport> report = warmer->wait();
+  REQUIRE(report.has_value());
+  CHECK(report->bytes_left_out == 0);
+  CHECK(report->bytes_done + report->bytes_skipped == warmer->progress().bytes_all);
+  CHECK(report->bytes_done >= first_step);
+  if (evicted.lives_in_memory) {
+    MESSAGE("SKIPPED: the temporary folder is in memory");
+    return;
+  }
+  CHECK(residency(checkpoint)->file.cached_bytes < checkpoint.info().file_bytes);
+}
+
+TEST_CASE("keeps what it follows unless it was asked to drop it") {
+  const Checkpoint checkpoint = opened(data / "aligned_4096.pt");
+  WarmOptions options;
+  options.follow = true;
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  const Result<WarmReport> report = warmer->wait();  // all of it fits: nobody needs to pass
+  REQUIRE(report.has_value());
+  for (const NamedTensor& tensor : checkpoint.tensors())
+    CHECK(tensor.view.bytes().data() != nullptr);
+  warmer->passed(checkpoint.tensors().size() - 1);
+  CHECK(residency(checkpoint)->file.resident_bytes > 0);
+}
+
+TEST_CASE("a warmer that follows ends when it is cancelled") {
+  const Checkpoint checkpoint = opened(data / "aligned_4096.pt");
+  WarmOptions options;
+  options.follow = true;
+  options.budget_bytes = 1;
+  for (std::size_t i = checkpoint.tensors().size(); i-- > 0;) options.tensors.push_back(i);
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  warmer->cancel();
+  CHECK(warmer->wait()->cancelled);
+  { Result<Warmer> forgotten = Warmer::start(checkpoint, options); }
+}
+
+TEST_CASE("locks what it brings in, or says how much may be locked") {
+  const auto locked_bytes = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("VmLck:")) return std::stoull(line.substr(6)) * 1024;
+    return 0ULL;
+  };
+  WarmOptions options;
+  options.lock = true;
+  {
+    const Checkpoint checkpoint = opened(data / "training.pt");
+    Result<Warmer> warmer = Warmer::start(checkpoint, options);
+    REQUIRE(warmer->wait().has_value());
+    if (locked_bytes() == 0)
+      MESSAGE("SKIPPED: memory is not locked here (AddressSanitizer switches that off)");
+    else
+      CHECK(locked_bytes() >= checkpoint.info().file_bytes);
+  }
+  CHECK(locked_bytes() == 0);
 }
 
 TEST_CASE("gives way while somebody waits for a tensor") {

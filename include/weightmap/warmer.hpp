@@ -47,6 +47,17 @@ struct WarmOptions {
   // Stop after this many bytes. 0: what fits into the memory that the machine and the process's
   // cgroup have left, so that warming never throws out what it has just brought in.
   std::uint64_t budget_bytes = 0;
+  // What happens beyond the budget. false: it is left out. true: the warmer keeps so many bytes
+  // ahead of the consumer and waits until passed() tells it to go on; what the consumer has passed
+  // before it came in is skipped.
+  bool follow = false;
+  // With `follow`: passed() also drops what is not needed any more from the mapping and from the
+  // page cache, so that a file larger than memory displaces nothing else. It is read again if it is
+  // touched again. Not for a checkpoint that is private and writable, not together with verify_crc.
+  bool drop_behind = false;
+  // Lock what comes in, so that it stays in memory until the Checkpoint is destroyed. For methods
+  // that map what they bring in; not together with `follow`.
+  bool lock = false;
   // Compare the CRC-32 of every storage that is brought in as a whole, as soon as it is there: one
   // more thread, which reads from memory and not from the disk.
   bool verify_crc = false;
@@ -63,6 +74,7 @@ struct WarmReport {
   std::string method_reason;                 // why it is not the default; empty if it is
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
+  std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer was faster
   std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if it was given
   std::uint64_t budget_bytes = 0;
   std::uint64_t steps = 0;
@@ -75,12 +87,12 @@ struct WarmReport {
   std::chrono::nanoseconds time{};
 };
 
-// Movable. The Checkpoint must outlive it; moving the Checkpoint is fine. progress() and cancel()
-// may be called from any thread.
+// Movable. The Checkpoint must outlive it; moving the Checkpoint is fine. progress(), passed() and
+// cancel() may be called from any thread.
 class WEIGHTMAP_API Warmer {
  public:
-  // Begins and returns. Fails with invalid_argument for options out of range, or with unsupported
-  // for a method that the kernel does not know.
+  // Begins and returns. Fails with invalid_argument for options out of range or that exclude one
+  // another, with unsupported for a method that the kernel does not know.
   static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options = {});
 
   Warmer(Warmer&&) noexcept;
@@ -88,10 +100,16 @@ class WEIGHTMAP_API Warmer {
   ~Warmer();  // cancels and waits
 
   WarmProgress progress() const noexcept;
+  // The consumer has done with this tensor, a position in Checkpoint::tensors(), and with all that
+  // come before it in WarmOptions::tensors, or in the file if that is empty. For
+  // WarmOptions::follow; does nothing without it, or if the tensor was passed already or is not
+  // among them.
+  void passed(std::size_t tensor);
   // Stops at the next step; wait() then says how far it came.
   void cancel() noexcept;
-  // Blocks until the work is done, cancelled or has failed. Fails with io, at the byte, if the file
-  // was cut short or the disk failed. May be called once.
+  // Blocks until the work is done, cancelled or has failed; with `follow` until passed() was told
+  // of enough. Fails with io, at the byte, if the file was cut short, the disk failed, or the
+  // system does not lock so much. May be called once.
   Result<WarmReport> wait();
 
  private:

@@ -4,16 +4,19 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "mmap/fill.hpp"
 #include "mmap/memory_limit.hpp"
+#include "mmap/ranges.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_behind.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
+#include "runtime/checkpoint/warm_window.hpp"
 
 namespace weightmap {
 namespace {
@@ -92,9 +95,44 @@ void choose_budget(std::uint64_t wanted, WarmReport& report) {
   report.budget_reason = limit.reason;
 }
 
+bool maps_pages(WarmMethod method) noexcept {
+  return method == WarmMethod::populate || method == WarmMethod::fault;
+}
+
+// What excludes what.
+Result<void> check_options(const Checkpoint::Access::State& state, const WarmOptions& options) {
+  if (options.threads == 0 || options.threads > max_threads)
+    return failure(ErrorCode::invalid_argument, "warming takes 1 to " +
+                                                    std::to_string(max_threads) + " threads, not " +
+                                                    std::to_string(options.threads));
+  if (options.step_bytes < large_page)
+    return failure(ErrorCode::invalid_argument, "a step has at least 2 MiB, not " +
+                                                    std::to_string(options.step_bytes) + " bytes");
+  if (options.lock && options.follow)
+    return failure(ErrorCode::invalid_argument, "what is locked cannot follow the consumer");
+  if (!options.drop_behind) return {};
+  if (!options.follow) return failure(ErrorCode::invalid_argument, "drop_behind needs follow");
+  if (options.verify_crc)
+    return failure(ErrorCode::invalid_argument,
+                   "drop_behind could drop what verify_crc has not summed yet");
+  if (state.info.writable && state.info.sharing == Sharing::private_)
+    return failure(ErrorCode::invalid_argument,
+                   "drop_behind would lose what was written to private memory");
+  return {};
+}
+
+// The whole file, or every tensor of it, in its order.
+std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
+  std::vector<std::size_t> tensors(catalog.size());
+  std::iota(tensors.begin(), tensors.end(), std::size_t{0});
+  std::stable_sort(tensors.begin(), tensors.end(), [&catalog](std::size_t a, std::size_t b) {
+    return catalog[a].file_offset < catalog[b].file_offset;
+  });
+  return tensors;
+}
+
 Result<std::vector<ByteRange>> ranges_of(const Checkpoint::Access::State& state,
                                          const std::vector<std::size_t>& tensors) {
-  if (tensors.empty()) return std::vector<ByteRange>{{0, state.file.size()}};
   std::vector<ByteRange> ranges;
   ranges.reserve(tensors.size());
   for (std::size_t index : tensors) {
@@ -124,11 +162,39 @@ struct Warmer::Work {
   std::vector<std::thread> threads;
   std::unique_ptr<VerifyBehind> verify;
   std::thread verifier;
+  bool lock = false;
+  // With WarmOptions::follow: the order, how many of it the consumer has passed, and the window.
+  std::vector<std::size_t> order;
+  std::mutex order_mutex;
+  std::size_t passed = 0;  // under the mutex
+  bool drop_behind = false;
+  std::atomic<std::uint64_t> bytes_skipped{0};
+  std::unique_ptr<WarmWindow> window;
 
   explicit Work(Checkpoint::Access::State& of) : state(of) {}
   ~Work() {
-    cancelled = true;
+    cancel();
     join();
+  }
+
+  // Plans what `options` ask for, with the budget of the report.
+  Result<void> prepare(const WarmOptions& options) {
+    lock = options.lock;
+    drop_behind = options.drop_behind;
+    order = options.tensors;
+    if (options.follow && order.empty()) order = in_file_order(state.catalog);
+    const Result<std::vector<ByteRange>> ranges =
+        order.empty() ? std::vector<ByteRange>{{0, state.file.size()}} : ranges_of(state, order);
+    if (!ranges) return tl::unexpected<Error>(ranges.error());
+    const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report.budget_bytes;
+    plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
+    if (options.follow) window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
+    return {};
+  }
+
+  void cancel() noexcept {
+    cancelled = true;
+    if (window) window->stop();
   }
 
   void begin(unsigned count, bool verify_crc) {
@@ -161,12 +227,42 @@ struct Warmer::Work {
       give_way();
       const std::size_t step = next_step++;
       if (cancelled || step >= plan.steps.size()) return;
-      const ByteRange& range = plan.steps[step];
-      const Result<void> filled = fill_step(filler, range);
-      if (!filled) return fail(filled.error());
-      bytes_done += range.length;
+      if (window && !wait_for_turn(step)) continue;
+      if (Result<void> done = bring_in(filler, plan.steps[step]); !done) return fail(done.error());
+      if (window && window->filled(step) && drop_behind) drop(step);
       if (verify) verify->step_done(step);
     }
+  }
+
+  // false: the step need not be brought in, or nothing more is.
+  bool wait_for_turn(std::size_t step) {
+    const WarmWindow::Turn turn = window->wait_for_turn(step);
+    if (turn == WarmWindow::Turn::skip) bytes_skipped += plan.steps[step].length;
+    return turn == WarmWindow::Turn::fill;
+  }
+
+  Result<void> bring_in(os::Filler& filler, const ByteRange& range) {
+    if (Result<void> filled = fill_step(filler, range); !filled) return filled;
+    if (lock)
+      if (Result<void> locked = os::lock_range(state.mapping, range.offset, range.length); !locked)
+        return locked;
+    bytes_done += range.length;
+    return {};
+  }
+
+  void drop(std::size_t step) noexcept {
+    os::drop_range(state.file, state.mapping, plan.steps[step].offset, plan.steps[step].length);
+  }
+
+  void pass(std::size_t tensor) {
+    if (!window) return;
+    const std::lock_guard guard(order_mutex);
+    const auto ahead = order.begin() + static_cast<std::ptrdiff_t>(passed);
+    const auto found = std::find(ahead, order.end(), tensor);
+    if (found == order.end()) return;
+    passed = static_cast<std::size_t>(found - order.begin()) + 1;
+    for (std::size_t step : window->pass(passed))
+      if (drop_behind) drop(step);
   }
 
   // Lets those who wait for a tensor have the disk to themselves.
@@ -181,9 +277,9 @@ struct Warmer::Work {
 
   void fail(Error happened) {
     happened.file = state.file_name;
-    const std::lock_guard lock(error_mutex);
+    const std::lock_guard guard(error_mutex);
     if (!error) error = std::move(happened);
-    cancelled = true;
+    cancel();
   }
 
   void join() {
@@ -198,21 +294,17 @@ struct Warmer::Work {
 };
 
 Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& options) {
-  if (options.threads == 0 || options.threads > max_threads)
-    return failure(ErrorCode::invalid_argument, "warming takes 1 to " +
-                                                    std::to_string(max_threads) + " threads, not " +
-                                                    std::to_string(options.threads));
-  if (options.step_bytes < large_page)
-    return failure(ErrorCode::invalid_argument, "a step has at least 2 MiB, not " +
-                                                    std::to_string(options.step_bytes) + " bytes");
   auto work = std::make_unique<Work>(Checkpoint::Access::state(checkpoint));
+  if (Result<void> ok = check_options(work->state, options); !ok)
+    return tl::unexpected<Error>(ok.error());
   if (Result<void> ok = choose_method(work->state.mapping, options.method, work->report); !ok)
     return tl::unexpected<Error>(ok.error());
-  const Result<std::vector<ByteRange>> ranges = ranges_of(work->state, options.tensors);
-  if (!ranges) return tl::unexpected<Error>(ranges.error());
+  if (options.lock && !maps_pages(work->report.method))
+    return failure(ErrorCode::invalid_argument,
+                   "the method " + std::string(to_string(work->report.method)) +
+                       " maps no pages, and only those that are mapped can be locked");
   choose_budget(options.budget_bytes, work->report);
-  work->plan = plan_warm_up(*ranges, work->state.file.size(),
-                            {options.step_bytes, work->report.budget_bytes});
+  if (Result<void> ok = work->prepare(options); !ok) return tl::unexpected<Error>(ok.error());
   try {
     work->begin(options.threads, options.verify_crc);
   } catch (const std::system_error& refusal) {  // the limit on threads; those begun end here
@@ -230,7 +322,9 @@ WarmProgress Warmer::progress() const noexcept {
   return {work_->bytes_done, work_->plan.bytes, work_->running == 0};
 }
 
-void Warmer::cancel() noexcept { work_->cancelled = true; }
+void Warmer::passed(std::size_t tensor) { work_->pass(tensor); }
+
+void Warmer::cancel() noexcept { work_->cancel(); }
 
 Result<WarmReport> Warmer::wait() {
   work_->join();
@@ -238,6 +332,7 @@ Result<WarmReport> Warmer::wait() {
   WarmReport report = std::move(work_->report);
   report.bytes_done = work_->bytes_done;
   report.bytes_left_out = work_->plan.bytes_left_out;
+  report.bytes_skipped = work_->bytes_skipped;
   report.steps = work_->plan.steps.size();
   report.waits_for_demands = work_->waits;
   report.cancelled = work_->cancelled;

@@ -1,0 +1,50 @@
+#include "mmap/ranges.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <string>
+
+#include "mmap/os_error.hpp"
+
+namespace weightmap::os {
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+void* address_of(const Mapping& mapping, std::uint64_t offset) noexcept {
+  return const_cast<std::byte*>(mapping.bytes().data() + offset);
+}
+
+std::string lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return " (RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) + " bytes)";
+}
+
+}  // namespace
+
+Result<void> lock_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return {};
+  const std::uint64_t start = offset / page * page;
+  // Plain mlock() would copy every page of a private writable mapping.
+  if (::mlock2(address_of(mapping, start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
+  Error refusal = os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
+  refusal.message += lock_limit();
+  return tl::unexpected<Error>(std::move(refusal));
+}
+
+void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
+                std::uint64_t length) noexcept {
+  const std::uint64_t start = (offset + page - 1) / page * page;
+  const std::uint64_t end =
+      offset + length == file.size() ? file.size() : (offset + length) / page * page;
+  if (start >= end) return;
+  ::madvise(address_of(mapping, start), end - start, MADV_DONTNEED);
+  ::posix_fadvise(file.descriptor(), static_cast<off_t>(start), static_cast<off_t>(end - start),
+                  POSIX_FADV_DONTNEED);
+}
+
+}  // namespace weightmap::os
