@@ -185,8 +185,10 @@ class WEIGHTMAP_API Checkpoint {
 
   // Compares every storage offset with the record's local header. One small read a record.
   Result<void> verify_headers() const;
-  // Reads every storage with pread and compares its CRC-32; answers how many storages had none (CRC
-  // 0: the writer did not compute it). `progress` gets the bytes done and the bytes in all.
+  // Brings the whole file into memory, as a Warmer does, and compares the CRC-32 of each storage as
+  // soon as it is there: the disk is read once, and what fits stays. Answers how many storages had
+  // none (CRC 0: the writer did not compute it). `progress` gets the bytes summed and the bytes in
+  // all, from a thread that ends before this returns.
   struct CrcReport {
     std::uint64_t storages_checked = 0;
     std::uint64_t storages_without_crc = 0;

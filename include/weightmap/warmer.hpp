@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -113,6 +114,10 @@ class WEIGHTMAP_API Warmer {
   Result<WarmReport> wait();
 
  private:
+  friend class Checkpoint;  // sums storages behind a warmer
+  using SumProgress = std::function<void(std::uint64_t, std::uint64_t)>;
+  static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options,
+                              SumProgress progress);
   struct WEIGHTMAP_LOCAL Work;
   explicit Warmer(std::unique_ptr<Work> work) noexcept;
   std::unique_ptr<Work> work_;

@@ -25,7 +25,11 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   auto state = std::make_unique<State>(std::move(*file));
   if (Result<void> ok = Opener(*state, *filled).run(); !ok) return about_file(ok.error(), path);
   state->file_name = about_file(Error{}, path).value().file;
-  return Checkpoint(std::move(state));
+  Checkpoint checkpoint(std::move(state));
+  if (*filled->verify != Verify::crc) return checkpoint;
+  CrcReport sums = checkpoint.verify_crc();
+  if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
+  return checkpoint;
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -215,13 +219,6 @@ Result<void> Checkpoint::verify_headers() const {
     return tl::unexpected<Error>(std::move(error));
   }
   return ok;
-}
-
-Checkpoint::CrcReport Checkpoint::verify_crc(
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
-  CrcReport report = verify_storage_crcs(state_->file, state_->catalog, progress);
-  for (Error& fault : report.faults) fault.file = state_->file_name;
-  return report;
 }
 
 }  // namespace weightmap

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/checkpoint/open_archive.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/zip/record_bytes.hpp"
@@ -49,7 +48,7 @@ Result<void> Checkpoint::Opener::run() {
   state_.memory.trim();
   stats.total = total.lap();
   summarize();
-  return *options_.verify == Verify::crc ? verify_crc() : Result<void>{};
+  return {};
 }
 
 Result<void> Checkpoint::Opener::read_archive() {
@@ -183,12 +182,6 @@ void Checkpoint::Opener::summarize() {
       std::to_string(state_.stats.reads) + (state_.stats.reads == 1 ? " read of " : " reads of ") +
       std::to_string(state_.stats.bytes_read) + " bytes, " +
       std::to_string(state_.stats.total.count() / 1000) + " us");
-}
-
-Result<void> Checkpoint::Opener::verify_crc() const {
-  const Checkpoint::CrcReport report = verify_storage_crcs(state_.file, state_.catalog, {});
-  if (report.faults.empty()) return {};
-  return tl::unexpected<Error>(report.faults.front());
 }
 
 }  // namespace weightmap

@@ -25,7 +25,6 @@ class Checkpoint::Opener {
   void keep_nodes(const torch::TensorTable& table);
   void release_metadata();
   Result<void> map();
-  Result<void> verify_crc() const;
   void summarize();
 
   State& state_;

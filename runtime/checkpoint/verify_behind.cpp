@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
-
-#include "runtime/checkpoint/verify_storages.hpp"
+#include <utility>
 
 namespace weightmap {
 
 VerifyBehind::VerifyBehind(const os::File& file, const catalog::Catalog& catalog,
-                           const WarmPlan& plan)
-    : file_(file), catalog_(catalog), by_offset_(plan.steps.size()), done_(plan.steps.size()) {
+                           const WarmPlan& plan, StorageSummer::Progress progress)
+    : summer_(file, catalog, std::move(progress)),
+      by_offset_(plan.steps.size()),
+      done_(plan.steps.size()) {
   std::iota(by_offset_.begin(), by_offset_.end(), std::size_t{0});
   std::sort(by_offset_.begin(), by_offset_.end(), [&plan](std::size_t a, std::size_t b) {
     return plan.steps[a].offset < plan.steps[b].offset;
@@ -63,13 +64,12 @@ bool VerifyBehind::wait_for(const Job& job) {
 
 Checkpoint::CrcReport VerifyBehind::run() {
   Checkpoint::CrcReport report;
-  StorageSummer summer(file_, catalog_);
   for (const Job& job : jobs_) {
     if (!wait_for(job)) {
       ++left_out_;
       continue;
     }
-    summer.check(job.storage, report);
+    summer_.check(job.storage, report);
   }
   return report;
 }

@@ -8,6 +8,7 @@
 
 #include "mmap/file.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -16,7 +17,9 @@ namespace weightmap {
 // What it is made with must outlive it. step_done() and stop() may be called from any thread.
 class VerifyBehind {
  public:
-  VerifyBehind(const os::File& file, const catalog::Catalog& catalog, const WarmPlan& plan);
+  // `progress` gets the bytes summed and the bytes of all storages, from the thread of run().
+  VerifyBehind(const os::File& file, const catalog::Catalog& catalog, const WarmPlan& plan,
+               StorageSummer::Progress progress = {});
 
   // Step `index` of the plan is in memory.
   void step_done(std::size_t index);
@@ -42,8 +45,7 @@ class VerifyBehind {
   void add_job(std::size_t storage, const catalog::StorageEntry& entry, const WarmPlan& plan);
   bool wait_for(const Job& job);
 
-  const os::File& file_;
-  const catalog::Catalog& catalog_;
+  StorageSummer summer_;
   std::vector<std::size_t> by_offset_;  // steps of the plan
   std::vector<Job> jobs_;
   std::size_t left_out_ = 0;

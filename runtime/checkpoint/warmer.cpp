@@ -15,6 +15,7 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_behind.hpp"
+#include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
 #include "runtime/checkpoint/warm_window.hpp"
 
@@ -197,11 +198,12 @@ struct Warmer::Work {
     if (window) window->stop();
   }
 
-  void begin(unsigned count, bool verify_crc) {
-    if (verify_crc) {
-      verify = std::make_unique<VerifyBehind>(state.file, state.catalog, plan);
-      verifier = std::thread([this] { guarded([this] { report.crc = verify->run(); }); });
-    }
+  void begin_sums(SumProgress progress) {
+    verify = std::make_unique<VerifyBehind>(state.file, state.catalog, plan, std::move(progress));
+    verifier = std::thread([this] { guarded([this] { report.crc = verify->run(); }); });
+  }
+
+  void begin(unsigned count) {
     running = count;
     threads.reserve(count);
     for (unsigned i = 0; i < count; ++i)
@@ -294,6 +296,11 @@ struct Warmer::Work {
 };
 
 Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& options) {
+  return start(checkpoint, options, {});
+}
+
+Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& options,
+                             SumProgress progress) {
   auto work = std::make_unique<Work>(Checkpoint::Access::state(checkpoint));
   if (Result<void> ok = check_options(work->state, options); !ok)
     return tl::unexpected<Error>(ok.error());
@@ -306,7 +313,8 @@ Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& op
   choose_budget(options.budget_bytes, work->report);
   if (Result<void> ok = work->prepare(options); !ok) return tl::unexpected<Error>(ok.error());
   try {
-    work->begin(options.threads, options.verify_crc);
+    if (options.verify_crc) work->begin_sums(std::move(progress));
+    work->begin(options.threads);
   } catch (const std::system_error& refusal) {  // the limit on threads; those begun end here
     return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
   }
@@ -355,6 +363,22 @@ Result<void> Checkpoint::demand(const TensorView& view) const {
   Result<void> filled = fill_now(filler, {start - base, part.size()}, state_->file.size());
   if (!filled) filled.error().file = state_->file_name;
   return filled;
+}
+
+Checkpoint::CrcReport Checkpoint::verify_crc(
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
+  WarmOptions options;
+  options.verify_crc = true;
+  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
+  Result<Warmer> warmer = Warmer::start(*this, options, progress);
+  if (warmer) {
+    Result<WarmReport> report = warmer->wait();
+    if (report && report->storages_left_out == 0) return std::move(report->crc);
+  }
+  // Without threads, or past what could not be read, to say of each storage what is wrong with it.
+  CrcReport report = verify_storage_crcs(state_->file, state_->catalog, progress);
+  for (Error& fault : report.faults) fault.file = state_->file_name;
+  return report;
 }
 
 std::string_view to_string(WarmMethod method) noexcept {
