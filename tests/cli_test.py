@@ -9,6 +9,7 @@ import mmap
 import os
 import pathlib
 import pty
+import resource
 import signal
 import struct
 import subprocess
@@ -557,6 +558,7 @@ class Warm(Case):
                 "method": "populate",
                 "method_reason": "",
                 "steps": 3,
+                "locked": False,
                 "crc": None,
             },
         )
@@ -570,6 +572,55 @@ class Warm(Case):
         some = self.document("warm", "--json", path, "tensor.*", "--except", "tensor.[0-3]")
         self.assertEqual(some["tensors"], 1)
         self.assertLessEqual(some["bytes"], 8 << 20)
+
+    def test_stays_with_what_it_has_locked_until_it_is_interrupted(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        holder = subprocess.Popen(
+            [TOOL, "warm", "--lock", "--json", path], env=ENVIRONMENT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        self.assertEqual(
+            holder.stderr.readline(),
+            b"weightmap: locked in memory until this is interrupted (Ctrl-C)\n",
+        )
+        status = pathlib.Path(f"/proc/{holder.pid}/status").read_text()
+        self.assertIsNone(holder.poll())
+        holder.send_signal(signal.SIGINT)
+        report = json.loads(holder.communicate()[0])
+        self.assertEqual(holder.returncode, 0)
+        self.assertIs(report["locked"], True)
+        locked = int(status.split("VmLck:")[1].split()[0]) * 1024
+        if locked == 0:
+            self.skipTest("memory is not locked here (AddressSanitizer switches that off)")
+        self.assertGreaterEqual(locked, report["bytes"])
+
+    def test_says_how_much_may_be_locked(self):
+        path = self.make("--count", 1, "--shape", "1024x1024", "--dtype", "float32")
+        self.folder.chmod(0o755)
+
+        def become_somebody_with_little():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+            if os.geteuid() == 0:
+                os.setuid(65534)  # root may lock as much as it likes
+
+        try:
+            tool = subprocess.Popen(
+                [TOOL, "warm", "--lock", path], env=ENVIRONMENT, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, preexec_fn=become_somebody_with_little,
+            )
+        except PermissionError:
+            self.skipTest("the tool lies where only root may run it")
+        said = tool.stderr.readline().decode()
+        if "until this is interrupted" in said:
+            tool.send_signal(signal.SIGINT)
+        tool.communicate()
+        if tool.returncode == 0 and b"AddressSanitizer" in TOOL.read_bytes():
+            self.skipTest("memory is not locked here (AddressSanitizer switches that off)")
+        self.assertEqual(tool.returncode, 1)
+        self.assertRegex(
+            said,
+            r"made\.pt: cannot lock \d+ bytes in memory: .* \(RLIMIT_MEMLOCK is 65536 bytes\)",
+        )
 
     def test_stops_at_the_budget(self):
         path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")

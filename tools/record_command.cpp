@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "tools/command.hpp"
+#include "tools/interruption.hpp"
 #include "tools/json_out.hpp"
 #include "tools/output_file.hpp"
 #include "tools/text.hpp"
@@ -21,26 +21,6 @@ struct RecordOptions : CommonOptions {
   std::string output;  // FILE.order if empty
   double seconds = 0;  // 0: until it is interrupted, or every tensor was seen
   bool keep = false;   // do not evict first
-};
-
-volatile std::sig_atomic_t interrupted = 0;
-
-// Between its construction and destruction, SIGINT and SIGTERM end the recording, not the program.
-class Interruptible {
- public:
-  Interruptible() noexcept
-      : old_int_(std::signal(SIGINT, note)), old_term_(std::signal(SIGTERM, note)) {}
-  ~Interruptible() {
-    std::signal(SIGINT, old_int_);
-    std::signal(SIGTERM, old_term_);
-  }
-  Interruptible(const Interruptible&) = delete;
-  Interruptible& operator=(const Interruptible&) = delete;
-
- private:
-  static void note(int) { interrupted = 1; }
-  void (*old_int_)(int);
-  void (*old_term_)(int);
 };
 
 // Tensors in the order in which they were first seen in the page cache.
@@ -84,9 +64,9 @@ Result<std::vector<std::size_t>> record(const Checkpoint& checkpoint,
   const Result<ResidencyReport> before = residency(checkpoint);
   if (!before) return tl::unexpected<Error>(before.error());
   sightings.begin(*before);
-  const Interruptible interruptible;
+  const Interruption interruption;
   const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
-  while (interrupted == 0 && !sightings.complete() &&
+  while (!interruption.happened() && !sightings.complete() &&
          (options.seconds == 0 || Clock::now() < end)) {
     std::this_thread::sleep_for(interval);
     const Result<ResidencyReport> report = residency(checkpoint);

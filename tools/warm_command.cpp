@@ -1,9 +1,11 @@
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "tools/command.hpp"
+#include "tools/interruption.hpp"
 #include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/tensor_selection.hpp"
@@ -94,6 +96,7 @@ Json describe(const WarmCommand& options, const WarmReport& report) {
           {"method", to_string(report.method)},
           {"method_reason", report.method_reason},
           {"steps", report.steps},
+          {"locked", options.warm.lock},
           {"crc", options.warm.verify_crc ? describe_crc(report) : Json(nullptr)},
           {"seconds", seconds(report)}};
 }
@@ -138,6 +141,14 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
             (report.budget_reason.empty() ? "" : ", 15/16 of " + report.budget_reason) + "\n");
 }
 
+// Locked memory belongs to a process, so this one stays.
+void hold(Output& out) {
+  const Interruption interruption;
+  if (!out.finish()) return;
+  std::fputs("weightmap: locked in memory until this is interrupted (Ctrl-C)\n", stderr);
+  interruption.wait();
+}
+
 Result<int> run_warm(Output& out, WarmCommand& options) {
   Result<Checkpoint> checkpoint = open_checkpoint(options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
@@ -149,6 +160,7 @@ Result<int> run_warm(Output& out, WarmCommand& options) {
     out.write(to_text(describe(options, *report)) + "\n");
   else
     print_report(out, options, *report);
+  if (options.warm.lock && report->crc.faults.empty()) hold(out);
   return report->crc.faults.empty() ? exit_good : exit_failed;
 }
 
@@ -181,13 +193,15 @@ void add_warm(CLI::App& app, Run& run) {
                   "Stop after this much, e.g. 2GiB; default: what fits into free memory")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  command.add_flag("--lock", options->warm.lock,
+                   "Lock it in memory, and stay until interrupted (Ctrl-C)");
   command.add_flag("--crc", options->warm.verify_crc,
                    "Compare the CRC-32 of each storage as it comes in");
   command.add_flag("--explain", options->explain, "Say what was chosen, and why");
   command.footer(
       "What is in memory already costs next to nothing. The pages stay when the command ends, "
       "until\n"
-      "the system needs their memory.\n"
+      "the system needs their memory; with --lock it may not take them.\n"
       "Examples:\n"
       "  weightmap warm model.pt\n"
       "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*' --explain\n"
