@@ -47,4 +47,8 @@ void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
                   POSIX_FADV_DONTNEED);
 }
 
+void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
+  ::madvise(address_of(mapping, 0), mapping.bytes().size(), allowed ? MADV_NORMAL : MADV_RANDOM);
+}
+
 }  // namespace weightmap::os

@@ -176,6 +176,7 @@ struct Warmer::Work {
   ~Work() {
     cancel();
     join();
+    if (window) os::allow_readahead(state.mapping, true);
   }
 
   // Plans what `options` ask for, with the budget of the report.
@@ -189,7 +190,10 @@ struct Warmer::Work {
     if (!ranges) return tl::unexpected<Error>(ranges.error());
     const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report.budget_bytes;
     plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
-    if (options.follow) window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
+    if (!options.follow) return {};
+    window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
+    // What is read ahead of a jump would be thrown out before it is needed, and be read again.
+    os::allow_readahead(state.mapping, false);
     return {};
   }
 
