@@ -146,6 +146,11 @@ Result<std::vector<ByteRange>> ranges_of(const Checkpoint::Access::State& state,
   return ranges;
 }
 
+bool ascends(const std::vector<ByteRange>& ranges) {
+  return std::is_sorted(ranges.begin(), ranges.end(),
+                        [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
+}
+
 }  // namespace
 
 struct Warmer::Work {
@@ -193,7 +198,7 @@ struct Warmer::Work {
     if (!options.follow) return {};
     window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
     // What is read ahead of a jump would be thrown out before it is needed, and be read again.
-    os::allow_readahead(state.mapping, false);
+    if (!ascends(*ranges)) os::allow_readahead(state.mapping, false);
     return {};
   }
 
