@@ -47,6 +47,11 @@ void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
                   POSIX_FADV_DONTNEED);
 }
 
+void yield_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = offset / page * page;
+  ::madvise(address_of(mapping, start), offset + length - start, MADV_COLD);
+}
+
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
   ::madvise(address_of(mapping, 0), mapping.bytes().size(), allowed ? MADV_NORMAL : MADV_RANDOM);
 }

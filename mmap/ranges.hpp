@@ -20,6 +20,9 @@ Result<void> lock_range(const Mapping& mapping, std::uint64_t offset, std::uint6
 void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
                 std::uint64_t length) noexcept;
 
+// Makes the pages of the range the first that the system takes when it needs memory (Linux 5.4).
+void yield_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) noexcept;
+
 // Whether a page fault may read more than its own page, or 2 MiB where the mapping has large pages.
 // It does after a mapping is made.
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept;

@@ -102,7 +102,8 @@ class WEIGHTMAP_API Warmer {
 
   WarmProgress progress() const noexcept;
   // The consumer has done with this tensor, a position in Checkpoint::tensors(), and with all that
-  // come before it in WarmOptions::tensors, or in the file if that is empty. For
+  // come before it in WarmOptions::tensors, or in the file if that is empty. Their pages are then
+  // the first to go when the system needs memory; with `drop_behind` they go at once. For
   // WarmOptions::follow; does nothing without it, or if the tensor was passed already or is not
   // among them.
   void passed(std::size_t tensor);

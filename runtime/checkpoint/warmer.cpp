@@ -240,7 +240,7 @@ struct Warmer::Work {
       if (cancelled || step >= plan.steps.size()) return;
       if (window && !wait_for_turn(step)) continue;
       if (Result<void> done = bring_in(filler, plan.steps[step]); !done) return fail(done.error());
-      if (window && window->filled(step) && drop_behind) drop(step);
+      if (window && window->filled(step)) leave_behind(step);
       if (verify) verify->step_done(step);
     }
   }
@@ -261,8 +261,13 @@ struct Warmer::Work {
     return {};
   }
 
-  void drop(std::size_t step) noexcept {
-    os::drop_range(state.file, state.mapping, plan.steps[step].offset, plan.steps[step].length);
+  // The system cannot know which pages are needed no more, and would take those that are new.
+  void leave_behind(std::size_t step) noexcept {
+    const auto [offset, length] = plan.steps[step];
+    if (drop_behind)
+      os::drop_range(state.file, state.mapping, offset, length);
+    else
+      os::yield_range(state.mapping, offset, length);
   }
 
   void pass(std::size_t tensor) {
@@ -272,8 +277,7 @@ struct Warmer::Work {
     const auto found = std::find(ahead, order.end(), tensor);
     if (found == order.end()) return;
     passed = static_cast<std::size_t>(found - order.begin()) + 1;
-    for (std::size_t step : window->pass(passed))
-      if (drop_behind) drop(step);
+    for (std::size_t step : window->pass(passed)) leave_behind(step);
   }
 
   // Lets those who wait for a tensor have the disk to themselves.
