@@ -53,18 +53,23 @@ def table(head, rows):
     return [row(head), "|" + "---|" * len(head), *(row(cells) for cells in rows)]
 
 
-def machine_line(versions, rounds):
-    """Where and how it was measured; `versions` names the packages, "torch 2.13.0"."""
+def machine():
+    """Where it is measured, today."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
                      "unknown processor")
     with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="utf-8") as setting:
         huge = setting.read().split("[")[1].split("]")[0]
     return (f"Measured on {datetime.date.today().isoformat()}: {model}, {os.cpu_count()} cores, "
-            f"Linux {platform.release().split('-')[0]}, transparent huge pages `{huge}`, "
-            f"{versions}, Python {platform.python_version()}. Medians of {rounds} interleaved "
-            "rounds, each sample a fresh process, page cache warm unless said otherwise, 512 MiB "
-            "of memory touched and freed before each.")
+            f"Linux {platform.release().split('-')[0]}, transparent huge pages `{huge}`")
+
+
+def machine_line(versions, rounds):
+    """Where and how it was measured, each sample in a process of its own; `versions` names the
+    packages, "torch 2.13.0"."""
+    return (f"{machine()}, {versions}, Python {platform.python_version()}. Medians of {rounds} "
+            "interleaved rounds, each sample a fresh process, page cache warm unless said "
+            "otherwise, 512 MiB of memory touched and freed before each.")
 
 
 def has_between(path, begin, end):
