@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""The Python engines of `weightmap bench`, run as the tool runs them, against sums made by hand.
+
+    bench_engines_test.py ROOT
+
+An engine that cannot be measured here is skipped, and its reason is printed.
+"""
+import collections
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+SOURCE = pathlib.Path(sys.argv[1], "tools/bench/python_engines.py").read_text(encoding="utf-8")
+
+# Names, and what is at their ends: the bytes of these tensors are what the engines must have read.
+BYTES = {
+    "model.layers.0.weight": bytes(range(256)) * 3,            # float32
+    "model.layers.1.weight": bytes(range(7, 249)),             # bfloat16, 242: 2 bytes left over
+    "model.odd": bytes([255] * 13),                            # uint8: 5 bytes left over
+    "model.list.1.0": bytes([1, 2, 3]),                        # less than one word
+    "model.unaligned": bytes((5 * i) % 251 for i in range(3 << 20)),  # starts at byte 3 of its storage
+    "epoch.7": bytes([128] * 8),                               # a key that is an integer
+    "scalar": bytes([9, 8, 7, 6]),
+}
+ORDER = ["model.layers.1.weight", "model.odd", "scalar", "model.layers.0.weight", "epoch.7",
+         "model.unaligned", "model.list.1.0"]
+FIELDS = {"open_ms", "first_byte_ms", "first_tensor_ms", "all_ms", "disk_bytes", "minor_faults",
+          "major_faults", "anonymous_bytes", "file_bytes", "checksum", "bytes"}
+KNOWN = ["torch-mmap", "torch-copy", "safetensors-mmap", "safetensors-pread", "weightmap-torch",
+         "weightmap-python", "fastsafetensors", "runai-streamer"]
+
+
+def sum_of(content):
+    padded = content + bytes(-len(content) % 8)
+    return sum(int.from_bytes(padded[at:at + 8], "little") for at in range(0, len(padded), 8))
+
+
+def tensor_of(name, dtype, shape=(-1,)):
+    return torch.frombuffer(bytearray(BYTES[name]), dtype=dtype).view(shape)
+
+
+def checkpoint():
+    unaligned = torch.frombuffer(bytearray(3) + BYTES["model.unaligned"], dtype=torch.uint8)[3:]
+    model = collections.OrderedDict()
+    # Keys with dots beside keys on the way: both ways of naming must be found.
+    model["layers.0.weight"] = tensor_of("model.layers.0.weight", torch.float32, (2, 96))
+    model["layers"] = {"1": {"weight": tensor_of("model.layers.1.weight", torch.bfloat16)}}
+    model["odd"] = torch.nn.Parameter(tensor_of("model.odd", torch.uint8), requires_grad=False)
+    model["list"] = ["text", (tensor_of("model.list.1.0", torch.uint8), None)]
+    model["unaligned"] = unaligned
+    model["crossed"] = torch.arange(6).view(2, 3).t()
+    scalar = tensor_of("scalar", torch.float32, ())
+    return {"model": model, "epoch": {7: tensor_of("epoch.7", torch.int64)}, "scalar": scalar,
+            "other": torch.ones(1000)}
+
+
+def run(*arguments, python=(sys.executable,)):
+    return subprocess.run([*python, "-c", SOURCE, *map(str, arguments)], capture_output=True,
+                          text=True, check=False)
+
+
+@functools.lru_cache(maxsize=None)
+def listed(python=(sys.executable,)):
+    done = run("--list", python=python)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.files = {"pt": self.folder / "model.pt", "safetensors": self.folder / "model.st"}
+        torch.save(checkpoint(), self.files["pt"])
+
+    def order(self, names):
+        path = self.folder / "order.json"
+        path.write_text(json.dumps(names))
+        return path
+
+    def convert(self, names):
+        return run("--convert", self.files["pt"], self.files["safetensors"], self.order(names))
+
+    def fails(self, done, *words):
+        """With exit 1 and, at the end of what libraries may say, one line that holds the words."""
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr.splitlines()[-1])
+
+
+class ListTest(Case):
+    def test_says_what_every_engine_is(self):
+        engines = listed()
+        self.assertEqual([engine["name"] for engine in engines], KNOWN)
+        for engine in engines:
+            self.assertEqual(set(engine), {"name", "title", "why_not", "reads"})
+        self.assertEqual(engines[0]["why_not"], "")
+        self.assertEqual(engines[0]["title"], f"torch.load(mmap=True) {torch.__version__}")
+
+    def test_without_torch_says_so_for_every_engine(self):
+        engines = listed(python=(sys.executable, "-I", "-S"))
+        self.assertEqual([engine["name"] for engine in engines], KNOWN)
+        self.assertEqual({engine["why_not"] for engine in engines}, {"torch is not installed"})
+
+    def test_says_which_import_fails(self):
+        broken = self.folder / "safetensors.py"
+        broken.write_text("raise ImportError('no such\\nsymbol')\n")
+        code = f"import sys; sys.path.insert(0, {str(self.folder)!r})\n{SOURCE}"
+        done = subprocess.run([sys.executable, "-c", code, "--list"], capture_output=True,
+                              text=True, check=True)
+        reasons = {engine["name"]: engine["why_not"] for engine in json.loads(done.stdout)}
+        self.assertEqual(reasons["safetensors-mmap"],
+                         "safetensors cannot be imported: no such symbol")
+        self.assertEqual(reasons["torch-mmap"], "")
+
+
+class EnginesTest(Case):
+    def available(self):
+        for engine in listed():
+            if engine["why_not"]:
+                print(f"SKIPPED: {engine['name']}: {engine['why_not']}")
+            else:
+                yield engine["name"], self.files[engine["reads"]]
+
+    def test_read_every_byte_of_what_is_named_and_no_other(self):
+        self.assertEqual(self.convert([*ORDER, "other"]).returncode, 0)
+        expected = sum(map(sum_of, BYTES.values())) % 2**64
+        order = self.order(ORDER)
+        for name, path in self.available():
+            with self.subTest(engine=name):
+                done = run(name, path, order)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                sample = json.loads(done.stdout)
+                self.assertEqual(set(sample), FIELDS)
+                self.assertEqual(sample["checksum"], expected)
+                self.assertEqual(sample["bytes"], 768 + 242 + 13 + 3 + (3 << 20) + 8 + 4)
+                times = [sample[key] for key in ("open_ms", "first_byte_ms", "first_tensor_ms",
+                                                 "all_ms")]
+                self.assertGreater(times[0], 0)
+                self.assertEqual(times, sorted(times))
+                for key in FIELDS - {"checksum"}:
+                    self.assertGreaterEqual(sample[key], 0, key)
+
+    def test_what_copies_takes_memory_of_its_own(self):
+        order = self.order(["model.unaligned"])
+        copied = json.loads(run("torch-copy", self.files["pt"], order).stdout)
+        self.assertGreater(copied["anonymous_bytes"], 2 << 20)
+        self.assertGreater(copied["minor_faults"], 0)
+
+    def test_a_tensor_that_is_not_there(self):
+        self.assertEqual(self.convert(ORDER).returncode, 0)
+        order = self.order([ORDER[0], "model.layers.2.weight"])
+        for name, path in self.available():
+            with self.subTest(engine=name):
+                self.fails(run(name, path, order), "model.layers.2.weight")
+
+    def test_a_file_that_is_cut_off(self):
+        self.assertEqual(self.convert(ORDER).returncode, 0)
+        for path in self.files.values():
+            path.write_bytes(path.read_bytes()[:-5000])
+        order = self.order(ORDER)
+        for name, path in self.available():
+            with self.subTest(engine=name):
+                self.fails(run(name, path, order))
+
+    def test_elements_that_do_not_lie_in_one_piece(self):
+        order = self.order(["model.crossed"])
+        self.fails(run("torch-mmap", self.files["pt"], order),
+                   "model.crossed: its elements do not lie in one piece")
+
+    def test_an_order_without_names(self):
+        self.fails(run("torch-mmap", self.files["pt"], self.order([])), "names no tensor")
+
+    def test_wrong_usage(self):
+        for arguments in ((), ("torch-map", "a", "b"), ("torch-mmap", "a"), ("--list", "a")):
+            self.assertEqual(run(*arguments).returncode, 2)
+
+
+class ConvertTest(Case):
+    def test_every_tensor_is_the_same(self):
+        done = self.convert(ORDER)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        try:
+            from safetensors.torch import load_file
+        except ImportError:
+            self.skipTest("SKIPPED: safetensors is not installed")
+        loaded = load_file(self.files["safetensors"])
+        self.assertEqual(sorted(loaded), sorted(ORDER))
+        for name, tensor in loaded.items():
+            content = bytes(tensor.view(-1).view(torch.uint8).tolist())
+            self.assertEqual(content, BYTES[name], name)
+        self.assertEqual(loaded["model.layers.0.weight"].shape, (2, 96))
+        self.assertEqual(loaded["model.layers.0.weight"].dtype, torch.float32)
+        self.assertEqual(loaded["model.layers.1.weight"].dtype, torch.bfloat16)
+        self.assertEqual(loaded["scalar"].shape, ())
+
+    def test_keeps_the_order_among_elements_of_one_width(self):
+        self.convert(ORDER)
+        content = self.files["safetensors"].read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        self.assertEqual(length % 8, 0)
+        header = json.loads(content[8:8 + length])
+        self.assertEqual(list(header), ["epoch.7", "scalar", "model.layers.0.weight",
+                                        "model.layers.1.weight", "model.odd", "model.unaligned",
+                                        "model.list.1.0"])
+        ends = [entry["data_offsets"] for entry in header.values()]
+        self.assertEqual(ends[0], [0, 8])
+        self.assertEqual(ends[-1][1], len(content) - 8 - length)
+
+    def test_names_the_tensor_that_it_cannot_write(self):
+        self.fails(self.convert(["scalar", "model.none"]), "there is no tensor 'model.none'")
+        self.fails(self.convert(["scalar", "model.list.0"]), "there is no tensor 'model.list.0'")
+        self.fails(self.convert(["model.crossed"]), "model.crossed: its elements")
+        self.fails(self.convert(["scalar", "scalar"]), "scalar: is named twice")
+        self.assertFalse(self.files["safetensors"].exists())
+
+    def test_a_type_that_safetensors_does_not_have(self):
+        torch.save({"z": torch.ones(2, dtype=torch.complex128)}, self.files["pt"])
+        self.fails(self.convert(["z"]), "z: safetensors has no complex128")
+
+    def test_every_type_that_safetensors_has(self):
+        names = ["bool", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
+                 "float64", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
+        made = {name: torch.ones(3).to(getattr(torch, name)) for name in names
+                if hasattr(torch, name)}
+        torch.save(made, self.files["pt"])
+        self.assertEqual(self.convert(list(made)).returncode, 0)
+        order = self.order(list(made))
+        sums = {json.loads(run(engine, self.files[kind], order).stdout)["checksum"]
+                for engine, kind in (("torch-mmap", "pt"), ("safetensors-mmap", "safetensors"))}
+        self.assertEqual(len(sums), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,372 @@
+"""The Python libraries that `weightmap bench` measures. One fresh process for each sample.
+
+    --list                       what can be measured here, as JSON
+    --convert FILE OUT ORDER     the tensors of a torch checkpoint as a safetensors file
+    ENGINE FILE ORDER            measures once and prints a JSON object
+
+ORDER is a file with a JSON list of tensor names: the keys on the way to a tensor, joined by dots.
+The tensors are read in that order, but for engines that hand them out in an order of their own.
+The tool hands this text to `python -c`, so nothing here may ask for the file that it lies in.
+"""
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+
+# Offsets of two lseek calls on no file, for whoever traces the system calls of a sample.
+BEGIN_MARK, END_MARK = 0x77650001, 0x77650002
+
+MASK = 2**64 - 1
+PIECE = 1 << 20  # bytes that are copied at a time where words would not be aligned
+
+
+class Failure(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def naming(name):
+    """What goes wrong in the block is said of this tensor."""
+    try:
+        yield
+    except Exception as error:
+        raise Failure(f"{name}: {error}") from error
+
+
+# ---- engines: context managers that give (name, tensor) as these can be had
+
+@contextlib.contextmanager
+def torch_load(path, names, mmap):
+    root = load(path, mmap)
+    yield ((name, tensor_at(root, name)) for name in names)
+
+
+@contextlib.contextmanager
+def safe_open(path, names, **options):
+    import safetensors
+    with safetensors.safe_open(path, framework="pt", **options) as file:
+        yield ((name, file.get_tensor(name)) for name in names)
+
+
+@contextlib.contextmanager
+def weightmap_torch(path, names):
+    import weightmap.torch
+    root = weightmap.torch.load(path, map_location="cpu")
+    yield ((name, tensor_at(root, name)) for name in names)
+
+
+@contextlib.contextmanager
+def weightmap_open(path, names):
+    import weightmap
+    with weightmap.open(path) as checkpoint, ThreadPoolExecutor(1) as thread:
+        warmed = thread.submit(checkpoint.warm, names)
+        yield ((name, checkpoint[name].torch()) for name in names)
+        warmed.result()
+
+
+@contextlib.contextmanager
+def fastsafetensors_loader(path, names):
+    from fastsafetensors import SafeTensorsFileLoader
+    loader = SafeTensorsFileLoader(None, device="cpu", nogds=True)
+    loader.add_filenames({0: [path]})
+    # In flight: a tensor can be asked for while others are still being read.
+    buffer = loader.copy_files_to_device(allow_inflight=True)
+    with contextlib.closing(loader), contextlib.closing(buffer):
+        yield ((name, buffer.get_tensor(name)) for name in names)
+
+
+@contextlib.contextmanager
+def runai_streamer(path, names):
+    from runai_model_streamer import SafetensorsStreamer
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(path)
+        yield streamer.get_tensors()  # in an order of its own, whatever the names say
+
+
+# Titles are followed by the version of the distribution; modules are imported before a sample.
+Engine = namedtuple("Engine", "name reads title distribution modules open")
+ENGINES = [Engine(*row) for row in (
+    ("torch-mmap", "pt", "torch.load(mmap=True)", "torch", (),
+     functools.partial(torch_load, mmap=True)),
+    ("torch-copy", "pt", "torch.load(mmap=False)", "torch", (),
+     functools.partial(torch_load, mmap=False)),
+    ("safetensors-mmap", "safetensors", "safetensors.safe_open", "safetensors", ("safetensors",),
+     safe_open),
+    ("safetensors-pread", "safetensors", 'safetensors.safe_open(backend="pread")', "safetensors",
+     ("safetensors",), functools.partial(safe_open, backend="pread")),
+    ("weightmap-torch", "pt", "weightmap.torch.load", "weightmap",
+     ("weightmap", "weightmap.torch"), weightmap_torch),
+    ("weightmap-python", "pt", "weightmap.open, warm() in a thread", "weightmap", ("weightmap",),
+     weightmap_open),
+    ("fastsafetensors", "safetensors", "fastsafetensors, O_DIRECT by default", "fastsafetensors",
+     ("fastsafetensors",), fastsafetensors_loader),
+    ("runai-streamer", "safetensors", "Run:ai model streamer, O_DIRECT by default",
+     "runai-model-streamer", ("runai_model_streamer",), runai_streamer),
+)]
+
+
+# ---- tensors of a checkpoint by their names
+
+def load(path, mmap):
+    import torch
+    return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
+
+
+def tensor_at(root, name):
+    tensor = find(root, name)
+    if tensor is None:
+        raise missing(name)
+    return tensor
+
+
+def missing(name):
+    return Failure(f"there is no tensor {name!r}")
+
+
+def find(node, name):
+    """The tensor of this name, or None. Keys may hold dots, so longer ones are tried first."""
+    import torch
+    cut = len(name)
+    while cut != -1:
+        child = child_of(node, name[:cut])
+        if cut < len(name):
+            child = find(child, name[cut + 1:])
+        if isinstance(child, torch.Tensor):
+            return child
+        cut = name.rfind(".", 0, cut)
+    return None
+
+
+def child_of(node, key):
+    if isinstance(node, dict) and key in node:
+        return node[key]
+    try:
+        return node[int(key)] if isinstance(node, (dict, list, tuple)) else None
+    except (ValueError, LookupError):
+        return None
+
+
+# ---- the consumer, the same for all engines
+
+def flat_bytes(tensor):
+    """The bytes of a contiguous tensor, not copied."""
+    import torch
+    if not tensor.is_contiguous():
+        raise Failure("its elements do not lie in one piece")
+    return tensor.detach().view(-1).view(torch.uint8)
+
+
+def checksum(tensor):
+    """Sum of the bytes as little-endian words of 8; the last is filled up with zeros. Mod 2^64.
+
+    torch adds up words in memory at 38 GB/s where numpy does at 33, with one thread each.
+    """
+    import torch
+    flat = flat_bytes(tensor)
+    words = flat[:flat.numel() & ~7]
+    pieces = (words,)
+    if words.storage_offset() % 8 != 0:
+        pieces = (piece.clone() for piece in words.split(PIECE))
+    total = sum(piece.view(torch.int64).sum().item() for piece in pieces)
+    tail = bytes(flat[words.numel():].tolist())
+    return (total + int.from_bytes(tail, "little")) & MASK
+
+
+def consume(opener, path, names):
+    """Opens, reads one byte of names[0] and adds everything up: times and sum, and counters.
+
+    All tensors are kept to the end, as a model would keep them.
+    """
+    wanted, kept = set(names), {}
+    sample = {"checksum": 0, "bytes": 0}
+    begin = time.perf_counter_ns()
+
+    def stamp(key):
+        sample[key] = (time.perf_counter_ns() - begin) / 1e6
+
+    with opener(path, names) as tensors:
+        stamp("open_ms")
+        for name, tensor in tensors:
+            if name not in wanted:
+                continue
+            kept[name] = tensor
+            with naming(name):
+                if name == names[0]:
+                    flat_bytes(tensor)[0].item()
+                    stamp("first_byte_ms")
+                sample["checksum"] += checksum(tensor)
+            sample["bytes"] += tensor.numel() * tensor.element_size()
+            if name == names[0]:
+                stamp("first_tensor_ms")
+        stamp("all_ms")
+        mark(END_MARK)
+        counters = read_counters()  # while the library still holds what it holds
+    for name in wanted - kept.keys():
+        raise missing(name)
+    sample["checksum"] &= MASK
+    return sample, counters
+
+
+# ---- a sample
+
+def mark(offset):
+    with contextlib.suppress(OSError):
+        os.lseek(-1, offset, os.SEEK_SET)
+
+
+def read_counters():
+    """Of this process until now, all its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    status, io = ({line.split(":")[0]: int(line.split()[1])
+                   for line in pathlib.Path("/proc/self", name).read_text().splitlines()
+                   if line.startswith(("RssAnon:", "RssFile:", "read_bytes:"))}
+                  for name in ("status", "io"))
+    return {"disk_bytes": io["read_bytes"],
+            "minor_faults": usage.ru_minflt,
+            "major_faults": usage.ru_majflt,
+            "anonymous_bytes": status["RssAnon"] * 1024,
+            "file_bytes": status["RssFile"] * 1024}
+
+
+def measure(one, path, names):
+    import_all(one)
+    warm_up(one)
+    gc.collect()
+    before = read_counters()
+    mark(BEGIN_MARK)
+    sample, after = consume(one.open, path, names)
+    # Resident memory may have shrunk.
+    sample.update((key, max(0, after[key] - before[key])) for key in before)
+    return sample
+
+
+def import_all(one):
+    for module in ("torch", *one.modules):
+        package = module.split(".")[0]
+        if importlib.util.find_spec(package) is None:
+            raise Failure(f"{package} is not installed")
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise Failure(f"{module} cannot be imported: {error}") from error
+    importlib.import_module("torch").set_num_threads(1)
+
+
+def warm_up(one):
+    """Reads a small file, so that what a library does once in a process is not measured."""
+    import torch
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "small.pt")
+        torch.save({"a": torch.ones(64), "b": torch.ones(13, dtype=torch.uint8)}, path)
+        if one.reads == "safetensors":
+            path, source = os.path.join(folder, "small.safetensors"), path
+            convert(source, path, ["a", "b"])
+        consume(one.open, path, ["a", "b"])
+
+
+def describe(one):
+    version, why_not = "", ""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version(one.distribution)
+    try:
+        import_all(one)
+        warm_up(one)
+    except Exception as error:
+        why_not = one_line(error)
+    return {"name": one.name, "title": f"{one.title} {version}".rstrip(), "why_not": why_not,
+            "reads": one.reads}
+
+
+# ---- safetensors, written in the order that was asked for
+
+SAFETENSORS_DTYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
+    "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
+    "float32": "F32", "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
+}
+
+
+def convert(source, target, names):
+    """Writes the tensors in the order of names, but wider elements first: all are aligned then."""
+    root = load(source, mmap=True)
+    tensors = [(name, tensor_at(root, name)) for name in names]
+    tensors.sort(key=lambda item: -item[1].element_size())
+    header, parts, end = {}, [], 0
+    for name, tensor in tensors:
+        dtype = str(tensor.dtype).split(".")[-1]
+        with naming(name):
+            if dtype not in SAFETENSORS_DTYPES:
+                raise Failure(f"safetensors has no {dtype}")
+            if name in header:
+                raise Failure("is named twice")
+            parts.append((name, flat_bytes(tensor)))
+        begin, end = end, end + parts[-1][1].numel()
+        header[name] = {"dtype": SAFETENSORS_DTYPES[dtype], "shape": list(tensor.shape),
+                        "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    with open(target, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, flat in parts:
+            with naming(name):
+                file.write((ctypes.c_char * flat.numel()).from_address(flat.data_ptr()))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# ---- the command line
+
+def one_line(error):
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def read_names(path):
+    with open(path, encoding="utf-8") as file:
+        names = json.load(file)
+    if not names:
+        raise Failure(f"{path}: names no tensor")
+    return names
+
+
+def run(arguments):
+    """What is to be printed: an object for JSON, or None."""
+    if arguments == ["--list"]:
+        return [describe(one) for one in ENGINES]
+    if len(arguments) == 4 and arguments[0] == "--convert":
+        return convert(arguments[1], arguments[2], read_names(arguments[3]))
+    for one in ENGINES:
+        if len(arguments) == 3 and arguments[0] == one.name:
+            return measure(one, arguments[1], read_names(arguments[2]))
+    print(__doc__, file=sys.stderr)
+    sys.exit(2)
+
+
+def main():
+    # Libraries print what they like; none of it belongs to the answer.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        made = run(sys.argv[1:])
+    except Exception as error:
+        print(one_line(error), file=sys.stderr)
+        sys.exit(1)
+    if made is not None:
+        with open(answer, "w", encoding="utf-8") as file:
+            print(json.dumps(made), file=file)
+
+
+if __name__ == "__main__":
+    main()
