@@ -10,11 +10,7 @@ The tool hands this text to `python -c`, so nothing here may ask for the file th
 """
 import contextlib
 import ctypes
-import functools
 import gc
-import importlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import pathlib
@@ -24,16 +20,12 @@ import tempfile
 import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module, metadata, util
 
 # Offsets of two lseek calls on no file, for whoever traces the system calls of a sample.
 BEGIN_MARK, END_MARK = 0x77650001, 0x77650002
-
-MASK = 2**64 - 1
 PIECE = 1 << 20  # bytes that are copied at a time where words would not be aligned
-
-
-class Failure(Exception):
-    pass
 
 
 @contextlib.contextmanager
@@ -42,32 +34,28 @@ def naming(name):
     try:
         yield
     except Exception as error:
-        raise Failure(f"{name}: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
 
 
-# ---- engines: context managers that give (name, tensor) as these can be had
+# ---- engines: what contextlib.contextmanager takes, to give (name, tensor) as these can be had
 
-@contextlib.contextmanager
 def torch_load(path, names, mmap):
     root = load(path, mmap)
     yield ((name, tensor_at(root, name)) for name in names)
 
 
-@contextlib.contextmanager
 def safe_open(path, names, **options):
     import safetensors
     with safetensors.safe_open(path, framework="pt", **options) as file:
         yield ((name, file.get_tensor(name)) for name in names)
 
 
-@contextlib.contextmanager
 def weightmap_torch(path, names):
     import weightmap.torch
     root = weightmap.torch.load(path, map_location="cpu")
     yield ((name, tensor_at(root, name)) for name in names)
 
 
-@contextlib.contextmanager
 def weightmap_open(path, names):
     import weightmap
     with weightmap.open(path) as checkpoint, ThreadPoolExecutor(1) as thread:
@@ -76,7 +64,6 @@ def weightmap_open(path, names):
         warmed.result()
 
 
-@contextlib.contextmanager
 def fastsafetensors_loader(path, names):
     from fastsafetensors import SafeTensorsFileLoader
     loader = SafeTensorsFileLoader(None, device="cpu", nogds=True)
@@ -87,7 +74,6 @@ def fastsafetensors_loader(path, names):
         yield ((name, buffer.get_tensor(name)) for name in names)
 
 
-@contextlib.contextmanager
 def runai_streamer(path, names):
     from runai_model_streamer import SafetensorsStreamer
     with SafetensorsStreamer() as streamer:
@@ -95,25 +81,20 @@ def runai_streamer(path, names):
         yield streamer.get_tensors()  # in an order of its own, whatever the names say
 
 
-# Titles are followed by the version of the distribution; modules are imported before a sample.
-Engine = namedtuple("Engine", "name reads title distribution modules open")
+# Titles are followed by the version of the module's package.
+Engine = namedtuple("Engine", "name reads module title open")
 ENGINES = [Engine(*row) for row in (
-    ("torch-mmap", "pt", "torch.load(mmap=True)", "torch", (),
-     functools.partial(torch_load, mmap=True)),
-    ("torch-copy", "pt", "torch.load(mmap=False)", "torch", (),
-     functools.partial(torch_load, mmap=False)),
-    ("safetensors-mmap", "safetensors", "safetensors.safe_open", "safetensors", ("safetensors",),
-     safe_open),
-    ("safetensors-pread", "safetensors", 'safetensors.safe_open(backend="pread")', "safetensors",
-     ("safetensors",), functools.partial(safe_open, backend="pread")),
-    ("weightmap-torch", "pt", "weightmap.torch.load", "weightmap",
-     ("weightmap", "weightmap.torch"), weightmap_torch),
-    ("weightmap-python", "pt", "weightmap.open, warm() in a thread", "weightmap", ("weightmap",),
-     weightmap_open),
-    ("fastsafetensors", "safetensors", "fastsafetensors, O_DIRECT by default", "fastsafetensors",
-     ("fastsafetensors",), fastsafetensors_loader),
-    ("runai-streamer", "safetensors", "Run:ai model streamer, O_DIRECT by default",
-     "runai-model-streamer", ("runai_model_streamer",), runai_streamer),
+    ("torch-mmap", "pt", "torch", "torch.load(mmap=True)", partial(torch_load, mmap=True)),
+    ("torch-copy", "pt", "torch", "torch.load(mmap=False)", partial(torch_load, mmap=False)),
+    ("safetensors-mmap", "safetensors", "safetensors", "safetensors.safe_open", safe_open),
+    ("safetensors-pread", "safetensors", "safetensors", 'safetensors.safe_open(backend="pread")',
+     partial(safe_open, backend="pread")),
+    ("weightmap-torch", "pt", "weightmap.torch", "weightmap.torch.load", weightmap_torch),
+    ("weightmap-python", "pt", "weightmap", "weightmap.open, warm() in a thread", weightmap_open),
+    ("fastsafetensors", "safetensors", "fastsafetensors", "fastsafetensors, O_DIRECT by default",
+     fastsafetensors_loader),
+    ("runai-streamer", "safetensors", "runai_model_streamer",
+     "Run:ai model streamer, O_DIRECT by default", runai_streamer),
 )]
 
 
@@ -127,12 +108,8 @@ def load(path, mmap):
 def tensor_at(root, name):
     tensor = find(root, name)
     if tensor is None:
-        raise missing(name)
+        raise ValueError(f"there is no tensor {name!r}")
     return tensor
-
-
-def missing(name):
-    return Failure(f"there is no tensor {name!r}")
 
 
 def find(node, name):
@@ -141,7 +118,7 @@ def find(node, name):
     cut = len(name)
     while cut != -1:
         child = child_of(node, name[:cut])
-        if cut < len(name):
+        if child is not None and cut < len(name):
             child = find(child, name[cut + 1:])
         if isinstance(child, torch.Tensor):
             return child
@@ -164,28 +141,27 @@ def flat_bytes(tensor):
     """The bytes of a contiguous tensor, not copied."""
     import torch
     if not tensor.is_contiguous():
-        raise Failure("its elements do not lie in one piece")
+        raise ValueError("its elements do not lie in one piece")
     return tensor.detach().view(-1).view(torch.uint8)
 
 
 def checksum(tensor):
-    """Sum of the bytes as little-endian words of 8; the last is filled up with zeros. Mod 2^64.
+    """Sum, modulo 2^64, of the bytes as little-endian words of 8; the last is filled up with zeros.
 
     torch adds up words in memory at 38 GB/s where numpy does at 33, with one thread each.
     """
     import torch
     flat = flat_bytes(tensor)
     words = flat[:flat.numel() & ~7]
-    pieces = (words,)
-    if words.storage_offset() % 8 != 0:
-        pieces = (piece.clone() for piece in words.split(PIECE))
+    is_aligned = words.storage_offset() % 8 == 0
+    pieces = (words,) if is_aligned else (piece.clone() for piece in words.split(PIECE))
     total = sum(piece.view(torch.int64).sum().item() for piece in pieces)
     tail = bytes(flat[words.numel():].tolist())
-    return (total + int.from_bytes(tail, "little")) & MASK
+    return total + int.from_bytes(tail, "little")
 
 
-def consume(opener, path, names):
-    """Opens, reads one byte of names[0] and adds everything up: times and sum, and counters.
+def consume(opener, path, names, at_end):
+    """Opens, reads one byte of names[0], adds everything up: times and sum, and what at_end says.
 
     All tensors are kept to the end, as a model would keep them.
     """
@@ -196,7 +172,7 @@ def consume(opener, path, names):
     def stamp(key):
         sample[key] = (time.perf_counter_ns() - begin) / 1e6
 
-    with opener(path, names) as tensors:
+    with contextlib.contextmanager(opener)(path, names) as tensors:
         stamp("open_ms")
         for name, tensor in tensors:
             if name not in wanted:
@@ -211,12 +187,11 @@ def consume(opener, path, names):
             if name == names[0]:
                 stamp("first_tensor_ms")
         stamp("all_ms")
-        mark(END_MARK)
-        counters = read_counters()  # while the library still holds what it holds
+        ended = at_end()  # while the library still holds what it holds
     for name in wanted - kept.keys():
-        raise missing(name)
-    sample["checksum"] &= MASK
-    return sample, counters
+        raise ValueError(f"there is no tensor {name!r}")
+    sample["checksum"] %= 2**64
+    return sample, ended
 
 
 # ---- a sample
@@ -229,15 +204,18 @@ def mark(offset):
 def read_counters():
     """Of this process until now, all its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    status, io = ({line.split(":")[0]: int(line.split()[1])
-                   for line in pathlib.Path("/proc/self", name).read_text().splitlines()
-                   if line.startswith(("RssAnon:", "RssFile:", "read_bytes:"))}
-                  for name in ("status", "io"))
-    return {"disk_bytes": io["read_bytes"],
+    texts = (pathlib.Path("/proc/self", name).read_text() for name in ("status", "io"))
+    found = dict(line.split(":", 1) for text in texts for line in text.splitlines())
+    return {"disk_bytes": int(found["read_bytes"]),
             "minor_faults": usage.ru_minflt,
             "major_faults": usage.ru_majflt,
-            "anonymous_bytes": status["RssAnon"] * 1024,
-            "file_bytes": status["RssFile"] * 1024}
+            "anonymous_bytes": int(found["RssAnon"].split()[0]) * 1024,
+            "file_bytes": int(found["RssFile"].split()[0]) * 1024}
+
+
+def end_sample():
+    mark(END_MARK)
+    return read_counters()
 
 
 def measure(one, path, names):
@@ -246,22 +224,22 @@ def measure(one, path, names):
     gc.collect()
     before = read_counters()
     mark(BEGIN_MARK)
-    sample, after = consume(one.open, path, names)
+    sample, after = consume(one.open, path, names, end_sample)
     # Resident memory may have shrunk.
     sample.update((key, max(0, after[key] - before[key])) for key in before)
     return sample
 
 
 def import_all(one):
-    for module in ("torch", *one.modules):
+    for module in ("torch", one.module):
         package = module.split(".")[0]
-        if importlib.util.find_spec(package) is None:
-            raise Failure(f"{package} is not installed")
+        if util.find_spec(package) is None:
+            raise ValueError(f"{package} is not installed")
         try:
-            importlib.import_module(module)
+            import_module(module)
         except Exception as error:
-            raise Failure(f"{module} cannot be imported: {error}") from error
-    importlib.import_module("torch").set_num_threads(1)
+            raise ValueError(f"{module} cannot be imported: {error}") from error
+    import_module("torch").set_num_threads(1)
 
 
 def warm_up(one):
@@ -273,13 +251,13 @@ def warm_up(one):
         if one.reads == "safetensors":
             path, source = os.path.join(folder, "small.safetensors"), path
             convert(source, path, ["a", "b"])
-        consume(one.open, path, ["a", "b"])
+        consume(one.open, path, ["a", "b"], read_counters)
 
 
 def describe(one):
     version, why_not = "", ""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version(one.distribution)
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version(one.module.split(".")[0])
     try:
         import_all(one)
         warm_up(one)
@@ -309,9 +287,7 @@ def convert(source, target, names):
         dtype = str(tensor.dtype).split(".")[-1]
         with naming(name):
             if dtype not in SAFETENSORS_DTYPES:
-                raise Failure(f"safetensors has no {dtype}")
-            if name in header:
-                raise Failure("is named twice")
+                raise ValueError(f"safetensors has no {dtype}")
             parts.append((name, flat_bytes(tensor)))
         begin, end = end, end + parts[-1][1].numel()
         header[name] = {"dtype": SAFETENSORS_DTYPES[dtype], "shape": list(tensor.shape),
@@ -334,10 +310,9 @@ def one_line(error):
 
 
 def read_names(path):
-    with open(path, encoding="utf-8") as file:
-        names = json.load(file)
-    if not names:
-        raise Failure(f"{path}: names no tensor")
+    names = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{path}: must name tensors, none of them twice")
     return names
 
 
@@ -368,5 +343,4 @@ def main():
             print(json.dumps(made), file=file)
 
 
-if __name__ == "__main__":
-    main()
+main()
