@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python engines of `weightmap bench`, run as the tool runs them, against sums made by hand.
 
-    bench_engines_test.py ROOT
+    bench_engines_test.py ROOT [TESTS]
 
 An engine that cannot be measured here is skipped, and its reason is printed.
 """
@@ -242,4 +242,4 @@ class ConvertTest(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

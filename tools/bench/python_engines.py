@@ -156,8 +156,9 @@ def checksum(tensor):
     is_aligned = words.storage_offset() % 8 == 0
     pieces = (words,) if is_aligned else (piece.clone() for piece in words.split(PIECE))
     total = sum(piece.view(torch.int64).sum().item() for piece in pieces)
-    tail = bytes(flat[words.numel():].tolist())
-    return total + int.from_bytes(tail, "little")
+    if flat.numel() % 8 != 0:
+        total += int.from_bytes(bytes(flat[words.numel():].tolist()), "little")
+    return total
 
 
 def consume(opener, path, names, at_end):
