@@ -9,6 +9,7 @@ import mmap
 import os
 import pathlib
 import pty
+import re
 import resource
 import signal
 import struct
@@ -528,6 +529,10 @@ class Record(Case):
         self.assertEqual(written.read_text().splitlines()[1:], order)
         warmed = self.document("warm", "--json", path, "--order", written)
         self.assertEqual(warmed["tensors"], 3)
+        self.assertEqual(
+            self.document("warm", "--json", path)["order"],
+            {"file": str(written), "tensors": 3, "unmatched_lines": 0},
+        )
 
     def test_stops_after_the_time_that_is_given(self):
         path = self.make("--count", 2, "--shape", "1024x1024", "--dtype", "float32")
@@ -538,6 +543,15 @@ class Record(Case):
 
     def test_refuses_what_is_not_there(self):
         self.fails("none.pt: cannot open the file: No such file or directory", "record", "none.pt")
+
+    def test_refuses_to_replace_the_checkpoint(self):
+        path = self.make("--count", 2)
+        size = path.stat().st_size
+        self.fails(
+            f"{path}: would replace the checkpoint",
+            "record", "--keep", "--for", "0.01", "-o", path, path,
+        )
+        self.assertEqual(path.stat().st_size, size)
 
 
 class Warm(Case):
@@ -553,6 +567,7 @@ class Warm(Case):
             {
                 "file": str(path),
                 "tensors": None,
+                "order": None,
                 "bytes": path.stat().st_size,
                 "bytes_left_out": 0,
                 "method": "populate",
@@ -622,6 +637,82 @@ class Warm(Case):
             r"made\.pt: cannot lock \d+ bytes in memory: .* \(RLIMIT_MEMLOCK is 65536 bytes\)",
         )
 
+    def test_takes_an_order_without_what_is_left_out(self):
+        path = self.make("--count", 5)
+        order = self.write("order.txt", b"tensor.4\ntensor.[01]\n")
+        report = self.document("warm", "--json", path, "--order", order, "--except", "*.4")
+        self.assertEqual(report["tensors"], 2)
+        self.assertEqual(report["order"], {"file": str(order), "tensors": 3, "unmatched_lines": 0})
+        report = self.document("warm", "--json", path, "tensor.3", "--order", order)
+        self.assertEqual(report["tensors"], 4)
+
+    def test_says_which_lines_of_an_order_match_nothing(self):
+        path = self.make("--count", 5)
+        order = self.write("order.txt", b"tensor.4\ntensor.7\n")
+        done = run("warm", "--json", path, "--order", order)
+        self.assertEqual(json.loads(done.stdout)["order"]["unmatched_lines"], 1)
+        self.assertEqual(
+            done.stderr.decode(),
+            f"weightmap: warning: {order}: 1 line of the order matched no tensor\n",
+        )
+
+    def test_refuses_an_order_that_names_nothing(self):
+        path = self.make("--count", 5)
+        order = self.write("order.txt", b"a\n")
+        self.fails(
+            f"{order}: the order is of another model: none of its lines (1) names a tensor of this one",
+            "warm", path, "--order", order,
+        )
+        order.write_bytes(b"# nothing\n")
+        self.fails(f"{path}: the order in {order} has no lines", "warm", path, "--order", order)
+
+    def test_brings_in_first_what_the_order_beside_the_file_names(self):
+        path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
+        order = self.write("made.pt.order", b"tensor.3\ntensor.1\ngone\n")
+        done = run("warm", "--explain", path)
+        self.assertEqual(done.stderr, b"")
+        self.assertRegex(
+            done.stdout.decode(),
+            r"\nwhat    all tensors, in recorded order, in 5 steps\n"
+            rf"order   2 tensors of {re.escape(str(order))}; 1 line matched no tensor\nmethod",
+        )
+        report = self.document("warm", "--json", path)
+        self.assertIsNone(report["tensors"])
+        self.assertEqual(report["order"], {"file": str(order), "tensors": 2, "unmatched_lines": 1})
+        self.assertGreaterEqual(report["bytes"], 20 << 20)
+        some = self.document("warm", "--json", path, "--except", "tensor.[12]")
+        self.assertEqual((some["tensors"], some["order"]["tensors"]), (3, 2))
+
+    def test_looks_for_no_order_where_it_is_told_what_to_take(self):
+        path = self.make("--count", 5)
+        self.write("made.pt.order", b"tensor.3\n")
+        for arguments in (["--no-order"], ["tensor.1"], ["--no-order", "--except", "tensor.1"]):
+            self.assertIsNone(self.document("warm", "--json", path, *arguments)["order"])
+        other = self.write("other", b"tensor.2\n")
+        report = self.document("warm", "--json", path, "--order", other)
+        self.assertEqual((report["tensors"], report["order"]["file"]), (1, str(other)))
+        self.assertEqual(run("warm", path, "--order", other, "--no-order").returncode, 2)
+
+    def test_warms_the_file_in_its_own_order_where_the_order_is_unusable(self):
+        path = self.make("--count", 5)
+        for content, reason in (
+            (b"a\nb\n", "the order is of another model: none of its lines (2) names a tensor of this one"),
+            (b"a" * (1 << 20) + b"a\n", "a line has more than 1 MiB (at byte 0)"),
+        ):
+            order = self.write("made.pt.order", content)
+            done = run("warm", "--json", path)
+            self.assertEqual(
+                (done.stderr.decode(), done.returncode),
+                (f"weightmap: warning: {order}: {reason}; --no-order ignores it\n", 0),
+            )
+            self.assertIsNone(json.loads(done.stdout)["order"])
+        order.write_bytes(b"# nothing was recorded\n")
+        done = run("warm", "--json", path)
+        self.assertEqual((json.loads(done.stdout)["order"], done.stderr), (None, b""))
+        order.unlink()
+        order.mkdir()
+        self.assertIn(b"cannot read the order: Is a directory", run("warm", path).stderr)
+
     def test_stops_at_the_budget(self):
         path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
         report = self.document("warm", "--json", path, "--budget", "8MiB")
@@ -662,7 +753,7 @@ class Warm(Case):
         self.fails('training.pt: no tensor matches "nothing*"', "warm", "training.pt", "nothing*")
         self.fails("training.pt: nothing is left to warm", "warm", "training.pt", "--except", "*")
         self.fails(
-            'training.pt: cannot read the order in "no.txt": No such file or directory',
+            "no.txt: cannot read the order: No such file or directory",
             "warm", "training.pt", "--order", "no.txt",
         )
         done = run("warm", "training.pt", "--method", "magic")

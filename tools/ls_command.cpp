@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <memory>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "tools/command.hpp"
 #include "tools/json_out.hpp"
 #include "tools/text.hpp"
+#include "weightmap/name_pattern.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -18,11 +17,10 @@ struct LsOptions : CommonOptions {
 
 // Indices of the tensors whose name matches the pattern; all of them without one.
 std::vector<std::size_t> selected(const Checkpoint& checkpoint, const LsOptions& options) {
+  const NamePattern pattern(options.pattern);
   std::vector<std::size_t> indices;
   for (const NamedTensor& tensor : checkpoint.tensors()) {
-    const std::string name(tensor.name);
-    if (options.pattern.empty() || fnmatch(options.pattern.c_str(), name.c_str(), 0) == 0)
-      indices.push_back(tensor.index);
+    if (options.pattern.empty() || pattern.matches(tensor.name)) indices.push_back(tensor.index);
   }
   return indices;
 }

@@ -7,9 +7,9 @@
 #include "tools/command.hpp"
 #include "tools/interruption.hpp"
 #include "tools/json_out.hpp"
-#include "tools/output_file.hpp"
 #include "tools/text.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/tensor_order.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -76,25 +76,6 @@ Result<std::vector<std::size_t>> record(const Checkpoint& checkpoint,
   return sightings.order();
 }
 
-// One name a line, as `warm --order` reads it; a name that is no line is left out.
-std::string order_text(const Checkpoint& checkpoint, const std::vector<std::size_t>& order) {
-  std::string text = "# The order in which tensors were first read, for: weightmap warm --order\n";
-  for (std::size_t index : order) {
-    const NamedTensor tensor = checkpoint.tensors()[index];
-    if (tensor.name.find('\n') == std::string_view::npos && !tensor.name.empty())
-      text.append(tensor.name).push_back('\n');
-  }
-  return text;
-}
-
-Result<void> write_order(const std::string& path, const RecordOptions& options,
-                         const std::string& text) {
-  Result<OutputFile> file = OutputFile::create(path, options.file);
-  if (!file) return tl::unexpected<Error>(file.error());
-  if (Result<void> ok = file->write(std::as_bytes(std::span(text))); !ok) return ok;
-  return file->commit();
-}
-
 Result<int> run_record(Output& out, const RecordOptions& options) {
   if (Result<void> ok = evict_first(options); !ok)
     return tl::unexpected<Error>(about(options, ok.error()));
@@ -103,7 +84,7 @@ Result<int> run_record(Output& out, const RecordOptions& options) {
   const Result<std::vector<std::size_t>> order = record(*checkpoint, options);
   if (!order) return tl::unexpected<Error>(about(options, order.error()));
   const std::string path = options.output.empty() ? options.file + ".order" : options.output;
-  if (Result<void> ok = write_order(path, options, order_text(*checkpoint, *order)); !ok)
+  if (Result<void> ok = save_tensor_order(*checkpoint, *order, path); !ok)
     return tl::unexpected<Error>(ok.error());
   const std::size_t all = checkpoint->tensors().size();
   if (options.json)
@@ -139,7 +120,7 @@ void add_record(CLI::App& app, Run& run) {
       "been read.\n"
       "Examples:\n"
       "  weightmap record model.pt          # and start the program that reads it\n"
-      "  weightmap warm --order model.pt.order model.pt");
+      "  weightmap warm model.pt            # in the order of model.pt.order");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_record(out, *options); }; });
 }

@@ -1,59 +1,62 @@
 #include "tools/tensor_selection.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <system_error>
 
 #include "tools/text.hpp"
+#include "weightmap/name_pattern.hpp"
 
 namespace weightmap::cli {
 namespace {
 
-bool matches(const std::string& pattern, std::string_view name) {
-  return pattern == name || fnmatch(pattern.c_str(), std::string(name).c_str(), 0) == 0;
-}
+// Takes tensors, each once, but those that are to be left out.
+class Chosen {
+ public:
+  Chosen(const Checkpoint& checkpoint, const std::vector<std::string>& except)
+      : except_(except.begin(), except.end()), taken_(checkpoint.tensors().size()) {}
 
-bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [name](const std::string& pattern) { return matches(pattern, name); });
+  void take(const NamedTensor& tensor) {
+    if (taken_[tensor.index] || is_left_out(tensor.name)) return;
+    taken_[tensor.index] = true;
+    tensors_.push_back(tensor.index);
+  }
+  std::vector<std::size_t> tensors() && { return std::move(tensors_); }
+
+ private:
+  bool is_left_out(std::string_view name) const {
+    return std::any_of(except_.begin(), except_.end(),
+                       [name](const NamePattern& pattern) { return pattern.matches(name); });
+  }
+
+  std::vector<NamePattern> except_;
+  std::vector<bool> taken_;
+  std::vector<std::size_t> tensors_;
+};
+
+// Whether any matches. A name may be typed as it is, with what would otherwise be a wildcard.
+bool take_matching(const Checkpoint& checkpoint, const std::string& text, Chosen& chosen) {
+  const NamePattern pattern(text);
+  bool found = false;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    if (text != tensor.name && !pattern.matches(tensor.name)) continue;
+    found = true;
+    chosen.take(tensor);
+  }
+  return found;
 }
 
 }  // namespace
 
 Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
                                         const TensorSelection& selection) {
-  const std::vector<std::string> everything = {"*"};
-  const auto& patterns = selection.patterns.empty() ? everything : selection.patterns;
-  std::vector<std::size_t> chosen;
-  std::vector<bool> taken(checkpoint.tensors().size());
-  for (const std::string& pattern : patterns) {
-    bool found = false;
-    for (const NamedTensor& tensor : checkpoint.tensors()) {
-      if (!matches(pattern, tensor.name)) continue;
-      found = true;
-      if (taken[tensor.index] || matches_any(selection.except, tensor.name)) continue;
-      taken[tensor.index] = true;
-      chosen.push_back(tensor.index);
-    }
-    if (!found && &patterns != &everything)
+  Chosen chosen(checkpoint, selection.except);
+  for (const std::string& pattern : selection.patterns)
+    if (!take_matching(checkpoint, pattern, chosen))
       return failure(ErrorCode::invalid_argument,
                      "no tensor matches \"" + printable(pattern) + "\"");
-  }
-  return chosen;
-}
-
-Result<std::vector<std::string>> read_patterns(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return failure(ErrorCode::io, "cannot read the order in \"" + printable(path) +
-                                      "\": " + std::generic_category().message(errno));
-  std::vector<std::string> patterns;
-  for (std::string line; std::getline(file, line);)
-    if (!line.empty() && line.front() != '#') patterns.push_back(line);
-  return patterns;
+  for (std::size_t index : selection.also) chosen.take(checkpoint.tensors()[index]);
+  if (selection.patterns.empty() && selection.also.empty())
+    for (const NamedTensor& tensor : checkpoint.tensors()) chosen.take(tensor);
+  return std::move(chosen).tensors();
 }
 
 }  // namespace weightmap::cli

@@ -10,16 +10,14 @@
 namespace weightmap::cli {
 
 struct TensorSelection {
-  std::vector<std::string> patterns;  // as the shell has them: '*.wq.weight'; none: every tensor
+  std::vector<std::string> patterns;  // weightmap/name_pattern.hpp: '*.wq.weight'
+  std::vector<std::size_t> also;      // positions in Checkpoint::tensors(), after the patterns
   std::vector<std::string> except;    // leaves out what matches one of these
 };
 
-// Positions in Checkpoint::tensors(): pattern after pattern, each tensor once. Fails with
-// invalid_argument if a pattern matches no tensor.
+// Positions in Checkpoint::tensors(): pattern after pattern, each tensor once; every tensor if the
+// selection names none. Fails with invalid_argument if a pattern matches no tensor.
 Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
                                         const TensorSelection& selection);
-
-// The lines of a text file that are neither empty nor begin with '#'.
-Result<std::vector<std::string>> read_patterns(const std::string& path);
 
 }  // namespace weightmap::cli

@@ -1,6 +1,10 @@
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <numeric>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -10,14 +14,23 @@
 #include "tools/progress_bar.hpp"
 #include "tools/tensor_selection.hpp"
 #include "tools/text.hpp"
+#include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {
 
+struct UsedOrder {
+  std::string file;
+  std::size_t tensors;
+  std::size_t unmatched_lines;
+};
+
 struct WarmCommand : CommonOptions {
   TensorSelection tensors;
   std::string order;
+  bool no_order = false;
+  std::optional<UsedOrder> used_order;
   bool explain = false;
   WarmOptions warm;
 };
@@ -45,14 +58,52 @@ bool takes_all(const WarmCommand& options) {
          options.tensors.except.empty();
 }
 
+void warn(const std::string& what) {
+  std::fprintf(stderr, "weightmap: warning: %s\n", what.c_str());
+}
+
+void use_order(const std::string& path, TensorOrder order, WarmCommand& options) {
+  options.used_order = UsedOrder{path, order.tensors.size(), order.unmatched_lines};
+  options.tensors.also = std::move(order.tensors);
+}
+
+Result<void> use_given_order(const Checkpoint& checkpoint, WarmCommand& options) {
+  Result<TensorOrder> order = load_tensor_order(checkpoint, options.order);
+  if (!order) return tl::unexpected<Error>(order.error());
+  if (order->tensors.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "the order in " + printable(options.order) + " has no lines");
+  if (order->unmatched_lines > 0)
+    warn(printable(options.order) + ": " + count(order->unmatched_lines, "line") +
+         " of the order matched no tensor");
+  use_order(options.order, std::move(*order), options);
+  return {};
+}
+
+// The order beside the checkpoint is a help that nobody asked for, so what is wrong with it stops
+// nothing. What it does not name comes after it.
+void use_order_beside(const Checkpoint& checkpoint, WarmCommand& options) {
+  const std::string path = options.file + ".order";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  Result<TensorOrder> order = load_tensor_order(checkpoint, path);
+  if (!order) return warn(to_string(order.error()) + "; --no-order ignores it");
+  if (order->tensors.empty()) return;
+  use_order(path, std::move(*order), options);
+  std::vector<std::size_t>& all = options.tensors.also;
+  all.resize(all.size() + checkpoint.tensors().size());
+  std::iota(all.end() - static_cast<std::ptrdiff_t>(checkpoint.tensors().size()), all.end(),
+            std::size_t{0});
+}
+
 // Which tensors, in which order; nothing for the whole file.
 Result<void> choose_tensors(const Checkpoint& checkpoint, WarmCommand& options) {
-  if (takes_all(options)) return {};
   if (!options.order.empty()) {
-    const Result<std::vector<std::string>> lines = read_patterns(options.order);
-    if (!lines) return tl::unexpected<Error>(lines.error());
-    options.tensors.patterns.insert(options.tensors.patterns.end(), lines->begin(), lines->end());
+    if (Result<void> ok = use_given_order(checkpoint, options); !ok) return ok;
+  } else if (options.tensors.patterns.empty() && !options.no_order) {
+    use_order_beside(checkpoint, options);
   }
+  if (takes_all(options) && !options.used_order) return {};
   Result<std::vector<std::size_t>> chosen = select(checkpoint, options.tensors);
   if (!chosen) return tl::unexpected<Error>(chosen.error());
   if (chosen->empty()) return failure(ErrorCode::invalid_argument, "nothing is left to warm");
@@ -85,10 +136,18 @@ Json describe_crc(const WarmReport& report) {
           {"faults", faults}};
 }
 
+Json describe_order(const WarmCommand& options) {
+  if (!options.used_order) return nullptr;
+  return {{"file", options.used_order->file},
+          {"tensors", options.used_order->tensors},
+          {"unmatched_lines", options.used_order->unmatched_lines}};
+}
+
 Json describe(const WarmCommand& options, const WarmReport& report) {
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   return {{"file", options.file},
           {"tensors", takes_all(options) ? Json(nullptr) : Json(options.warm.tensors.size())},
+          {"order", describe_order(options)},
           {"bytes", report.bytes_done},
           {"bytes_left_out", report.bytes_left_out},
           {"budget_bytes", has_limit ? Json(report.budget_bytes) : Json(nullptr)},
@@ -119,6 +178,13 @@ void print_crc(Output& out, const WarmReport& report) {
   out.write("\n");
 }
 
+std::string order_words(const UsedOrder& order) {
+  return count(order.tensors, "tensor") + " of " + printable(order.file) +
+         (order.unmatched_lines == 0
+              ? ""
+              : "; " + count(order.unmatched_lines, "line") + " matched no tensor");
+}
+
 void print_report(Output& out, const WarmCommand& options, const WarmReport& report) {
   char time[32];
   std::snprintf(time, sizeof time, "%.3f s", seconds(report));
@@ -131,9 +197,11 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
   if (options.warm.verify_crc) print_crc(out, report);
   if (!options.explain) return;
   out.write("what    " +
-            (takes_all(options) ? std::string("the whole file, in its order")
+            (takes_all(options) ? std::string(options.used_order ? "all tensors, in recorded order"
+                                                                 : "the whole file, in its order")
                                 : count(options.warm.tensors.size(), "tensor") + ", as named") +
             ", in " + count(report.steps, "step") + "\n");
+  if (options.used_order) out.write("order   " + order_words(*options.used_order) + "\n");
   out.write("method  " + std::string(to_string(report.method)) +
             (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
@@ -177,8 +245,14 @@ void add_warm(CLI::App& app, Run& run) {
   command.add_option("--except", options->tensors.except, "Leave out names that match")
       ->allow_extra_args(false)
       ->type_name("PATTERN");
-  command.add_option("--order", options->order, "A file with a name or pattern on each line")
-      ->type_name("FILE");
+  CLI::Option* const order =
+      command
+          .add_option(
+              "--order", options->order,
+              "Only what this file names, a pattern on each line; without patterns or this,\n"
+              "FILE.order comes first if it is there, then the rest")
+          ->type_name("FILE");
+  command.add_flag("--no-order", options->no_order, "Do not look for FILE.order")->excludes(order);
   command
       .add_option_function<std::string>(
           "--method",

@@ -182,6 +182,11 @@ class WEIGHTMAP_API Checkpoint {
   // they are there. A Warmer that is at work gives way. Fails with io if the file was cut short or
   // the disk failed, with invalid_argument if the view is not one of this checkpoint.
   Result<void> demand(const TensorView& view) const;
+  // Positions in tensors(), in the order in which demand() was first asked for each, to be saved
+  // for the next warm-up (tensor_order.hpp). A view, whole or narrowed, stands for the first tensor
+  // in tensors() that has its first byte; so of tensors that share memory one is named, and an
+  // empty one never. A demand that failed counts. Remembering takes at most some 70 bytes a tensor.
+  std::vector<std::size_t> demand_order() const;
 
   // Compares every storage offset with the record's local header. One small read a record.
   Result<void> verify_headers() const;

@@ -13,6 +13,7 @@
 #include "mmap/huge_pages.hpp"
 #include "mmap/mapping.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/pickle/tree.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -34,6 +35,7 @@ struct Checkpoint::State {
   std::mutex copy_on_write_mutex;
   os::Mapping copy_on_write;              // on demand; under the mutex
   std::atomic<std::uint32_t> demands{0};  // how many threads wait in demand()
+  DemandLog demand_log{catalog};
   CheckpointInfo info;
   OpenStats stats;
   std::string file_name;  // the path, escaped, for errors made later

@@ -368,6 +368,7 @@ Result<void> Checkpoint::demand(const TensorView& view) const {
   const auto base = reinterpret_cast<std::uintptr_t>(state_->mapping.bytes().data());
   if (start < base || !bytes::contains(state_->mapping.bytes().size(), start - base, part.size()))
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
+  state_->demand_log.note(start - base);
   const DemandMark mark(state_->demands);
   WarmReport chosen;
   if (Result<void> ok = choose_method(state_->mapping, WarmMethod::automatic, chosen); !ok)

@@ -1,0 +1,85 @@
+#include "runtime/checkpoint/demand_log.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+namespace weightmap {
+namespace {
+
+using catalog::Catalog;
+
+// The tensors that have bytes, by the first of these.
+std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
+  std::vector<std::uint32_t> tensors;
+  tensors.reserve(catalog.size());
+  for (std::uint32_t i = 0; i < catalog.size(); ++i)
+    if (catalog[i].extent != 0) tensors.push_back(i);
+  std::sort(tensors.begin(), tensors.end(), [&catalog](std::uint32_t a, std::uint32_t b) {
+    return catalog[a].file_offset < catalog[b].file_offset;
+  });
+  return tensors;
+}
+
+}  // namespace
+
+// Walks from one start or end of a tensor to the next; `open` are those that began and may not have
+// ended yet, the first tensor on top.
+std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
+  const std::vector<std::uint32_t> tensors = by_offset(catalog);
+  const auto start = [&catalog](std::uint32_t i) { return catalog[i].file_offset; };
+  const auto end = [&catalog](std::uint32_t i) {
+    return catalog[i].file_offset + catalog[i].extent;
+  };
+  std::vector<Piece> pieces;
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> open;
+  std::uint64_t at = 0;
+  auto next = tensors.begin();
+  while (!open.empty() || next != tensors.end()) {
+    if (open.empty()) at = start(*next);
+    for (; next != tensors.end() && start(*next) == at; ++next) open.push(*next);
+    while (!open.empty() && end(open.top()) <= at) open.pop();
+    if (open.empty()) continue;
+    std::uint64_t until = end(open.top());
+    if (next != tensors.end()) until = std::min(until, start(*next));
+    pieces.push_back({at, until, open.top()});
+    at = until;
+  }
+  return pieces;
+}
+
+void DemandLog::note(std::uint64_t file_offset) {
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(file_offset);
+  if (waiting_.size() >= most_waiting) resolve();
+}
+
+std::vector<std::size_t> DemandLog::order() {
+  const std::lock_guard lock(mutex_);
+  resolve();
+  return order_;
+}
+
+void DemandLog::resolve() {
+  if (waiting_.empty()) return;
+  if (pieces_.empty()) {
+    pieces_ = pieces_of(catalog_);
+    seen_.resize(catalog_.size());
+  }
+  for (std::uint64_t offset : waiting_) add(offset);
+  waiting_.clear();
+}
+
+void DemandLog::add(std::uint64_t file_offset) {
+  auto after = std::upper_bound(
+      pieces_.begin(), pieces_.end(), file_offset,
+      [](std::uint64_t offset, const Piece& piece) { return offset < piece.start; });
+  if (after == pieces_.begin()) return;
+  const Piece& piece = *--after;
+  if (file_offset >= piece.end || seen_[piece.tensor]) return;
+  seen_[piece.tensor] = true;
+  order_.push_back(piece.tensor);
+}
+
+}  // namespace weightmap

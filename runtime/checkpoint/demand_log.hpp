@@ -1,0 +1,49 @@
+// Which tensors were demanded, in the order of the first demand for each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "runtime/catalog/catalog.hpp"
+
+namespace weightmap {
+
+// Safe to call from any thread. Takes no memory before the first demand, and then at most some 70
+// bytes for each tensor of the catalog, whatever is noted.
+class DemandLog {
+ public:
+  // The catalog must outlive the log; it may be filled until the first call.
+  explicit DemandLog(const catalog::Catalog& catalog) noexcept : catalog_(catalog) {}
+
+  // The byte of the file that a demanded view begins at. As a rule this only writes it down.
+  void note(std::uint64_t file_offset);
+
+  // Positions of tensors in the catalog. An offset stands for the first tensor that has this byte.
+  std::vector<std::size_t> order();
+
+ private:
+  // Bytes of the file and the first tensor that has them.
+  struct Piece {
+    std::uint64_t start;
+    std::uint64_t end;
+    std::uint32_t tensor;
+  };
+  static std::vector<Piece> pieces_of(const catalog::Catalog& catalog);
+  // These two under the mutex.
+  void resolve();
+  void add(std::uint64_t file_offset);
+
+  // So many offsets wait until they are resolved together.
+  static constexpr std::size_t most_waiting = 1024;
+
+  const catalog::Catalog& catalog_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> waiting_;
+  std::vector<Piece> pieces_;  // by offset, none overlap; made when first needed
+  std::vector<bool> seen_;     // of each tensor
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace weightmap
