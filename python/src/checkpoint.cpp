@@ -19,6 +19,7 @@
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::python {
@@ -182,6 +183,32 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std:
   return fields;
 }
 
+void demand(const OpenCheckpoint& self, const Tensor& tensor) {
+  const Result<void> demanded = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().demand(tensor.view());
+  }();
+  value_or_raise(demanded);
+}
+
+void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const Result<void> saved = [&] {
+    const nb::gil_scoped_release release;
+    return save_tensor_order(self.checkpoint(), self.checkpoint().demand_order(), file);
+  }();
+  value_or_raise(saved);
+}
+
+std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes& path) {
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const Result<TensorOrder> loaded = [&] {
+    const nb::gil_scoped_release release;
+    return load_tensor_order(self.checkpoint(), file);
+  }();
+  return value_or_raise(loaded).tensors;
+}
+
 nb::dict residency(const OpenCheckpoint& self) {
   const Result<ResidencyReport> looked = [&] {
     const nb::gil_scoped_release release;
@@ -268,6 +295,15 @@ void bind_checkpoint(nb::module_& module) {
            nb::arg("budget_bytes"), nb::arg("crc"),
            nb::sig("def warm(self, tensors: list[int], method: str, threads: int, budget_bytes: "
                    "int, crc: bool, /) -> dict[str, typing.Any]"))
+      .def("demand", demand, nb::arg("tensor"),
+           nb::sig("def demand(self, tensor: Tensor, /) -> None"))
+      .def("demand_order",
+           [](const OpenCheckpoint& self) { return self.checkpoint().demand_order(); })
+      .def("save_order", save_order, nb::arg("path"),
+           nb::sig("def save_order(self, path: bytes, /) -> None"),
+           "Writes demand_order() to an order file.")
+      .def("load_order", load_order, nb::arg("path"),
+           nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
       .def("verify_headers", verify_headers)
       .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),

@@ -750,6 +750,65 @@ def test_warms_the_file_or_some_tensors(checkpoint):
     assert opened.warm(method="read", threads=2).method == "read"
 
 
+def test_remembers_the_order_of_demands(checkpoint):
+    opened = checkpoint("training.pt")
+    assert opened.demand_order() == []
+    opened.demand(opened["model.2.bias"])
+    opened.demand(opened["model.0.weight"][3:])
+    opened.demand(opened["model.2.bias"])
+    assert opened.demand_order() == ["model.2.bias", "model.0.weight"]
+
+
+def test_refuses_to_demand_a_tensor_of_another_checkpoint(checkpoint):
+    opened, other = checkpoint("training.pt"), checkpoint("training.pt")
+    with pytest.raises(weightmap.InvalidArgumentError, match="not one of this checkpoint"):
+        opened.demand(other["model.0.weight"])
+    with pytest.raises(TypeError):
+        opened.demand("model.0.weight")
+    assert opened.demand_order() == []
+
+
+def test_saves_the_order_for_the_next_warm_up(copy_of, tmp_path):
+    path = copy_of("training.pt")
+    with weightmap.open(path) as opened:
+        opened.demand(opened["model.2.bias"])
+        opened.demand(opened["model.0.bias"])
+        opened.save_order()
+        opened.save_order(tmp_path / "other.order")
+    saved = path.with_name("training.pt.order")
+    assert saved.read_text().splitlines()[1:] == ["model.2.bias", "model.0.bias"]
+    assert (tmp_path / "other.order").read_text() == saved.read_text()
+    with weightmap.open(path) as opened:
+        assert 0 < opened.warm(order=saved).bytes <= 4096
+        assert opened.demand_order() == []
+
+
+def test_warms_what_an_order_names(checkpoint, tmp_path):
+    opened = checkpoint("training.pt")
+    order = tmp_path / "order"
+    order.write_text("# mine\ngone\nmodel.?.bias\n")
+    assert 0 < opened.warm(order=order).bytes <= 6599
+    order.write_text("# nothing\n")
+    assert opened.warm(order=str(order)).bytes == 0
+
+
+def test_refuses_an_order_that_is_none(checkpoint, copy_of, tmp_path):
+    path = copy_of("training.pt")
+    opened = checkpoint("training.pt")
+    with pytest.raises(FileNotFoundError, match="cannot read the order"):
+        opened.warm(order=tmp_path / "missing")
+    order = tmp_path / "order"
+    order.write_text("gone\n")
+    with pytest.raises(weightmap.InvalidArgumentError, match="of another model"):
+        opened.warm(order=order)
+    with pytest.raises(weightmap.InvalidArgumentError, match="not by both"):
+        opened.warm(["model.0.bias"], order=order)
+    with weightmap.open(path) as other:
+        with pytest.raises(weightmap.InvalidArgumentError, match="would replace the checkpoint"):
+            other.save_order(path)
+    assert path.stat().st_size == 6599
+
+
 def test_compares_sums_while_it_warms(copy_of):
     path = copy_of("training.pt")
     with weightmap.open(path) as opened:

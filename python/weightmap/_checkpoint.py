@@ -203,6 +203,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self,
         names: Iterable[str] | None = None,
         *,
+        order: PathLike | None = None,
         method: WarmMethod = "automatic",
         threads: int = 1,
         budget: int | None = None,
@@ -210,15 +211,48 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
+        order: instead of names, a file with a name or pattern on each line, as save_order() and
+            the command `weightmap record` write it. Lines that name no tensor are skipped;
+            InvalidArgumentError if none does.
         budget: stop after this many bytes; None for what fits into free memory.
         crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
             CorruptError names the tensor that differs.
         method: for comparisons; see the command `weightmap warm --help`.
         """
-        indices = [] if names is None else [self[name].index for name in names]
-        if names is not None and not indices:
+        if names is not None and order is not None:
+            raise InvalidArgumentError("tensors are named by names or by order, not by both")
+        indices: list[int] = []
+        if names is not None:
+            indices = [self[name].index for name in names]
+        if order is not None:
+            indices = self._core.load_order(os.fsencode(order))
+        if not indices and (names is not None or order is not None):
             return WarmReport(0, 0, "", "automatic", "", 0, 0.0)
         return WarmReport(**self._core.warm(indices, method, threads, budget or 0, crc))
+
+    def demand(self, tensor: Tensor) -> None:
+        """Brings a tensor of this checkpoint, or a part of one, into memory now.
+
+        Returns when it is there; a warm() that another thread is in gives way. Touching a tensor's
+        bytes does the same more slowly, and is not remembered by demand_order().
+        """
+        self._core.demand(tensor)
+
+    def demand_order(self) -> list[str]:
+        """The names of the tensors that were demanded, in the order of the first demand for each.
+
+        Of tensors that share memory only the first in the file's order is named.
+        """
+        core = self._core
+        return [core.name(index) for index in core.demand_order()]
+
+    def save_order(self, path: PathLike | None = None) -> None:
+        """Writes demand_order() to a text file, for the next warm(order=path).
+
+        path: None for the checkpoint's own with ".order" after it, which the command
+            `weightmap warm` looks for. The file appears as a whole or not at all.
+        """
+        self._core.save_order(os.fsencode(self.path + ".order" if path is None else path))
 
     def residency(self) -> Residency:
         """What of the file is in memory. Reads nothing and brings nothing in.
