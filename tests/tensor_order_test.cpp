@@ -2,6 +2,7 @@
 #include "weightmap/tensor_order.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <numeric>
@@ -169,8 +170,11 @@ TEST_CASE("refuses to replace what is no file, and to write where it cannot") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, folder.path()), ErrorCode::invalid_argument,
               "is not a regular file");
-  CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, "/dev/null"), ErrorCode::invalid_argument,
+  const fs::path pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, pipe), ErrorCode::invalid_argument,
               "is not a regular file");
+  CHECK(fs::is_fifo(pipe));
   CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, folder.path() / "none" / "order"),
               ErrorCode::io, "cannot create the file: No such file or directory");
 }

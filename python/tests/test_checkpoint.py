@@ -792,6 +792,18 @@ def test_warms_what_an_order_names(checkpoint, tmp_path):
     assert opened.warm(order=str(order)).bytes == 0
 
 
+def test_takes_names_of_an_order_literally(float_archive, tmp_path):
+    names = ["a", "*", "?", "[a]", "#a", " a ", "\\x61", "a\n", "\\", "", '"']
+    with weightmap.open(float_archive({name: b"\x00\x00\x80?" for name in names})) as opened:
+        for name in names[::-1]:
+            opened.demand(opened[name])
+            opened.save_order(tmp_path / "order")
+            wanted = names[names.index(name) :][::-1]
+            assert opened.demand_order() == wanted
+            loaded = opened._core.load_order(os.fsencode(tmp_path / "order"))
+            assert [opened._core.name(index) for index in loaded] == wanted
+
+
 def test_refuses_an_order_that_is_none(checkpoint, copy_of, tmp_path):
     path = copy_of("training.pt")
     opened = checkpoint("training.pt")
