@@ -34,17 +34,31 @@ std::string line(const std::vector<Column>& columns, const Widths& widths,
   return out + "\n";
 }
 
+std::vector<std::string> titles(const std::vector<Column>& columns) {
+  std::vector<std::string> out;
+  for (const Column& column : columns) out.push_back(column.title);
+  return out;
+}
+
 }  // namespace
 
 void print_columns(Output& out, const std::vector<Column>& columns, std::size_t rows,
                    const std::function<std::vector<std::string>(std::size_t)>& row) {
-  std::vector<std::string> titles;
-  for (const Column& column : columns) titles.push_back(column.title);
   Widths widths(columns.size(), 0);
-  widen(widths, titles);
+  widen(widths, titles(columns));
   for (std::size_t i = 0; i < rows; ++i) widen(widths, row(i));
-  out.write(line(columns, widths, titles));
+  out.write(line(columns, widths, titles(columns)));
   for (std::size_t i = 0; i < rows && !out.failed(); ++i) out.write(line(columns, widths, row(i)));
+}
+
+std::string to_columns(const std::vector<Column>& columns,
+                       const std::vector<std::vector<std::string>>& rows) {
+  Widths widths(columns.size(), 0);
+  widen(widths, titles(columns));
+  for (const std::vector<std::string>& row : rows) widen(widths, row);
+  std::string out = line(columns, widths, titles(columns));
+  for (const std::vector<std::string>& row : rows) out += line(columns, widths, row);
+  return out;
 }
 
 }  // namespace weightmap::cli

@@ -19,5 +19,8 @@ struct Column {
 // that a hundred thousand rows need no memory.
 void print_columns(Output& out, const std::vector<Column>& columns, std::size_t rows,
                    const std::function<std::vector<std::string>(std::size_t)>& row);
+// The same as text, for a table that is small.
+std::string to_columns(const std::vector<Column>& columns,
+                       const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace weightmap::cli

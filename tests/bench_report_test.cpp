@@ -1,0 +1,456 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tools/bench/chart_svg.hpp"
+#include "tools/bench/findings.hpp"
+#include "tools/bench/numbers.hpp"
+#include "tools/bench/report_csv.hpp"
+#include "tools/bench/report_html.hpp"
+#include "tools/bench/report_json.hpp"
+#include "tools/bench/report_text.hpp"
+
+namespace weightmap::cli::bench {
+namespace {
+
+using Values = std::vector<double>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t number = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++number;
+  return number;
+}
+
+// Samples that took these times until all bytes were read, and a quarter, half and 3/4 of them for
+// the steps before.
+Series series(const std::string& engine, const Values& all_ms) {
+  Series out;
+  out.engine = engine;
+  for (double ms : all_ms) {
+    Sample sample;
+    sample.open_ms = ms / 4;
+    sample.first_byte_ms = ms / 2;
+    sample.first_tensor_ms = ms * 3 / 4;
+    sample.all_ms = ms;
+    sample.disk_bytes = 1'000'000;
+    sample.checksum = 0xfedcba9876543210;
+    out.samples.push_back(sample);
+  }
+  return out;
+}
+
+// "ours" against itself ("ours-again"), one that takes twice as long, one that is not there.
+Results results() {
+  Results out;
+  out.machine = {"Processor", 2,       1 << 30,   "Linux 6.18", "ext4",
+                 "vda",       8 << 20, "madvise", "2026-11-21"};
+  out.version = "1.2.3";
+  out.rounds = 7;
+  out.reference = "ours";
+  out.again = "ours-again";
+  out.engines = {{"ours", "our loader", ""},
+                 {"ours-again", "our loader once more", ""},
+                 {"torch", "torch.load", ""},
+                 {"absent", "an absent loader", "it is not installed"}};
+  FileResults file;
+  file.path = "model.pt";
+  file.file_bytes = 2'001'000;
+  file.tensors = 3;
+  file.tensor_bytes = 2'000'000;
+  file.named_tensor = "layer.weight";
+  file.named_tensor_bytes = 1000;
+  file.series = {series("ours", {10, 11, 12, 13, 14, 15, 16}),
+                 series("ours-again", {10, 11, 12, 13, 14, 15, 17}),
+                 series("torch", {20, 22, 24, 26, 28, 30, 32})};
+  out.files = {file};
+  return out;
+}
+
+// The reference once more took 1.1 times as long in every round.
+Results with_failed_aa() {
+  Results out = results();
+  out.files[0].series[1] = series("ours-again", {11, 12.1, 13.2, 14.3, 15.4, 16.5, 17.6});
+  return out;
+}
+
+void check_summary(const Values& values, double median, double min, double p95) {
+  const Summary summary = summarize(values);
+  CHECK(summary.median == median);
+  CHECK(summary.min == min);
+  CHECK(summary.p95 == p95);
+}
+
+TEST_CASE("summarizes by the middle and by the nearest rank") {
+  check_summary({3}, 3, 3, 3);
+  check_summary({4, 2}, 3, 2, 4);
+  check_summary({5, 1, 4, 2, 3}, 3, 1, 5);
+  check_summary({7, 7, 7, 7}, 7, 7, 7);
+  check_summary({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 10.5, 1,
+                19);
+  check_summary({21, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 11, 1,
+                20);
+  CHECK(std::isnan(summarize({}).median));
+}
+
+void check_interval(const Values& mine, double value, double low, double high, double confidence) {
+  const std::optional<Ratio> ratio = compare(mine, Values(mine.size(), 1.0));
+  REQUIRE(ratio);
+  CHECK(ratio->value == value);
+  CHECK(ratio->low == low);
+  CHECK(ratio->high == high);
+  CHECK(ratio->confidence == confidence);
+}
+
+TEST_CASE("takes the narrowest interval of at least 95 %, or the widest there is") {
+  check_interval({2}, 2, 2, 2, 0);
+  check_interval({2, 4}, 3, 2, 4, 0.5);
+  check_interval({5, 4, 3, 2, 1}, 3, 1, 5, 0.9375);
+  check_interval({1, 2, 3, 4, 5, 6}, 3.5, 1, 6, 0.96875);
+  check_interval({1, 2, 3, 4, 5, 6, 7}, 4, 1, 7, 0.984375);
+  check_interval({1, 2, 3, 4, 5, 6, 7, 8}, 4.5, 1, 8, 0.9921875);
+  check_interval({9, 8, 7, 6, 5, 4, 3, 2, 1}, 5, 2, 8, 0.9609375);
+  check_interval({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 6.5, 3, 10, 1 - 79.0 / 2048);
+  check_interval({3, 3, 3, 3, 3, 3, 3}, 3, 3, 3, 0.984375);
+}
+
+TEST_CASE("keeps its confidence over many rounds") {
+  const std::optional<Ratio> ratio = compare(Values(5000, 2.0), Values(5000, 1.0));
+  CHECK(ratio->confidence > 0.95);
+  CHECK(ratio->confidence < 0.952);
+}
+
+TEST_CASE("compares round by round, not median by median") {
+  // Every round took twice as long, though no two rounds were alike.
+  const std::optional<Ratio> ratio =
+      compare(Values{2, 20, 200, 4, 40, 400}, Values{1, 10, 100, 2, 20, 200});
+  CHECK(ratio->value == 2);
+  CHECK(ratio->low == 2);
+  CHECK(ratio->high == 2);
+  CHECK(ratio->differs());
+}
+
+TEST_CASE("compares the rounds that both have") {
+  CHECK(compare(Values{2, 2, 9}, Values{1, 1})->value == 2);
+  CHECK(compare(Values{2, 2, 9}, Values{1, 1})->confidence == 0.5);
+}
+
+TEST_CASE("does not compare with nothing or with no time") {
+  CHECK_FALSE(compare(Values{}, Values{}));
+  CHECK_FALSE(compare(Values{1}, Values{}));
+  CHECK_FALSE(compare(Values{1, 1}, Values{1, 0}));
+  CHECK_FALSE(compare(Values{1}, Values{std::numeric_limits<double>::quiet_NaN()}));
+}
+
+TEST_CASE("differs if the interval leaves out 1") {
+  CHECK(Ratio{1.2, 1.1, 1.3, 0.98}.differs());
+  CHECK(Ratio{0.8, 0.7, 0.9, 0.98}.differs());
+  CHECK_FALSE(Ratio{1.2, 1.0, 1.3, 0.98}.differs());
+  CHECK_FALSE(Ratio{0.8, 0.7, 1.0, 0.98}.differs());
+}
+
+TEST_CASE("writes figures with three digits and their unit") {
+  CHECK(short_number(0) == "0");
+  CHECK(short_number(0.0524) == "0.052");
+  CHECK(short_number(9.996) == "10.0");
+  CHECK(short_number(612.4) == "612");
+  CHECK(duration(999.4) == "999 ms");
+  CHECK(duration(1234) == "1.23 s");
+  CHECK(percent(0.984375) == "98.4 %");
+  CHECK(percent(1) == "100 %");
+  CHECK(short_count(9999) == "9999");
+  CHECK(short_count(530123) == "530k");
+  CHECK(short_count(1.5e6) == "1.50M");
+  CHECK(gigabytes_per_second(2'000'000, 1) == "2.00");
+  CHECK(gigabytes_per_second(2'000'000, 0) == "-");
+}
+
+TEST_CASE("writes a ratio so that one sees on which side of 1 its interval lies") {
+  CHECK(ratio_text({2.414, 2.3, 2.66, 0.98}) == "2.41x [2.30, 2.66]");
+  CHECK(ratio_text({1.02, 1.001, 1.1, 0.98}) == "1.020x [1.001, 1.100]");
+  CHECK(ratio_text({12.34, 9.999, 20, 0.98}) == "12.3x [10.0, 20.0]");
+  CHECK(ratio_text({0.0042, 0.004, 0.005, 0.98}) == "0.0042x [0.0040, 0.0050]");
+  CHECK(ratio_text({2, 2, 2, 0}) == "2.00x");
+}
+
+TEST_CASE("passes the A/A check if the reference is not told apart from itself") {
+  const Results all = results();
+  const std::vector<Section> found = sections(all, all.files[0]);
+  REQUIRE(found.size() == 1);
+  REQUIRE(found[0].aa);
+  CHECK(found[0].aa->passed);
+  CHECK(found[0].aa->all.value == 1);
+  CHECK(found[0].aa->all.high == 17.0 / 16);
+  CHECK(contains(text_report(all), "A/A check passed: ours again took 1.000x [1.000, 1.062]"));
+  CHECK(contains(html_report(all), "A/A: 1 check, none failed."));
+  CHECK(json_report(all)["files"][0]["aa_checks"][0]["passed"] == true);
+}
+
+TEST_CASE("shows a failed A/A check in every report") {
+  const Results all = with_failed_aa();
+  const std::string sentence = "A/A CHECK FAILED: ours again took 1.10x [1.10, 1.10] as long";
+  CHECK(contains(text_report(all), sentence));
+  CHECK(contains(text_report(all), "Ratios within 10 % of 1 mean nothing here."));
+  CHECK(contains(html_report(all), sentence));
+  CHECK(contains(html_report(all), "A/A: 1 of 1 check failed."));
+  const Json check = json_report(all)["files"][0]["aa_checks"][0];
+  CHECK(check["scenario"] == "cold");
+  CHECK(check["order"] == "file");
+  CHECK(check["passed"] == false);
+  CHECK(check["all_ms"]["confidence"] == 0.984375);
+}
+
+TEST_CASE("does not tell an engine apart that differs less than the reference from itself") {
+  Results all = with_failed_aa();
+  all.files[0].series[2] =
+      series("torch", {10.5, 11.55, 12.6, 13.65, 14.7, 15.75, 16.8});  // 1.05 times
+  CHECK(sections(all, all.files[0])[0].findings[1].standing == Standing::same);
+  all.files[0].series[1] = results().files[0].series[1];
+  CHECK(sections(all, all.files[0])[0].findings[2].standing == Standing::slower);
+}
+
+TEST_CASE("says that there is no A/A check with one round or without the second measurement") {
+  Results all = results();
+  all.files[0].series.erase(all.files[0].series.begin() + 1);
+  CHECK_FALSE(sections(all, all.files[0])[0].aa);
+  CHECK(contains(text_report(all), "cold, file order: no A/A check"));
+  CHECK(contains(html_report(all), "A/A check: not made."));
+  all = results();
+  for (Series& one : all.files[0].series) one.samples.resize(1);
+  CHECK_FALSE(sections(all, all.files[0])[0].aa);
+  CHECK(sections(all, all.files[0])[0].findings.back().standing == Standing::unknown);
+}
+
+TEST_CASE("puts the quickest first and says how it stands to the reference") {
+  Results all = results();
+  all.files[0].series.push_back(series("direct", {9, 10, 11, 12, 13, 14, 15}));
+  const std::vector<Section> found = sections(all, all.files[0]);
+  const std::vector<Finding>& findings = found[0].findings;
+  CHECK(findings[0].series->engine == "direct");
+  CHECK(findings[0].title == "direct");
+  CHECK(findings[0].standing == Standing::faster);
+  CHECK(findings[1].standing == Standing::reference);
+  CHECK_FALSE(findings[1].all_ratio);
+  CHECK(findings[2].standing == Standing::again);
+  CHECK(findings[3].standing == Standing::slower);
+  CHECK(headline(found[0], all.files[0]) == "Fastest: direct, 12.0 ms for all bytes (0.167 GB/s).");
+  CHECK(comparison(found[0]) ==
+        std::vector<std::string>{"The reference: ours (our loader), 13.0 ms.",
+                                 "Faster, times as long as the reference: direct 0.92x [0.90, "
+                                 "0.94].",
+                                 "Slower, times as long as the reference: torch 2.00x [2.00, "
+                                 "2.00]."});
+}
+
+TEST_CASE("warns of few rounds, discarded samples and checksums that differ") {
+  Results all = results();
+  CHECK(warnings(all).empty());
+  all.warnings = {"the runner's"};
+  all.rounds = 5;
+  all.files[0].series[0].discarded = 2;
+  all.files[0].series[2].samples[6].checksum = 1;
+  CHECK(warnings(all) ==
+        std::vector<std::string>{
+            "the runner's", "only 5 rounds: an interval of 95 % confidence takes 6",
+            "model.pt: not all samples read the same bytes (their checksums differ)",
+            "model.pt: 2 samples discarded by a guard and repeated"});
+}
+
+TEST_CASE("writes a table for the terminal") {
+  const std::string text = text_report(results());
+  CHECK(contains(text, "cold, file order; before each sample: none of the file in the page cache"));
+  CHECK(contains(text,
+                 "Fastest: ours (our loader), 13.0 ms for all bytes (0.154 GB/s); it is the "
+                 "reference."));
+  CHECK(contains(
+      text,
+      "ours           3.25     6.50       9.75  13.0 (10.0, 16.0)   0.154             reference"
+      "  50 %      0/0   0 B"));
+  CHECK(contains(
+      text,
+      "torch          6.50     13.0       19.5  26.0 (20.0, 32.0)  0.0769    2.00x [2.00, 2.00]"));
+  CHECK(contains(text, "not measured: absent: it is not installed\n"));
+}
+
+TEST_CASE("writes every sample as a row of CSV") {
+  Results all = results();
+  all.files[0].path = "a,\"b\"\nc.pt";
+  all.files[0].series = {series("ours", {10})};
+  all.files[0].series[0].samples[0].first_byte_ms = 0.1;
+  CHECK(csv_report(all) ==
+        "file,scenario,order,engine,round,open_ms,first_byte_ms,first_tensor_ms,all_ms,disk_bytes,"
+        "minor_faults,major_faults,anonymous_bytes,file_bytes,cached_before,cached_after,"
+        "huge_part_after,checksum\r\n"
+        "\"a,\"\"b\"\"\nc.pt\",cold,file,ours,1,2.5,0.1,7.5,10,1000000,0,0,0,0,0,0,,"
+        "0xfedcba9876543210\r\n");
+}
+
+TEST_CASE("writes JSON with samples, summaries and ratios") {
+  Results all = results();
+  all.files[0].series[2].scenario = Scenario::poisoned;
+  all.files[0].series[2].order = Order::random;
+  all.files[0].series[0].samples[0].huge_part_after = 0.5;
+  all.files[0].series[0].system_calls = 12;
+  const Json json = json_report(all);
+  CHECK(json["version"] == "1.2.3");
+  CHECK(json["machine"]["read_ahead_bytes"] == 8 << 20);
+  CHECK(json["settings"] == Json{{"rounds", 7},
+                                 {"reference", "ours"},
+                                 {"again", "ours-again"},
+                                 {"recycled_memory", true}});
+  CHECK(json["engines"][3]["why_not"] == "it is not installed");
+  CHECK(json["engines"][0]["why_not"].is_null());
+  const Json& file = json["files"][0];
+  CHECK(file["named_tensor"] == "layer.weight");
+  CHECK(file["series"].size() == 3);
+  const Json& ours = file["series"][0];
+  CHECK(ours["samples"].size() == 7);
+  CHECK(ours["samples"][0].dump() ==
+        "{\"open_ms\":2.5,\"first_byte_ms\":5.0,\"first_tensor_ms\":7.5,\"all_ms\":10.0,"
+        "\"disk_bytes\":1000000,\"minor_faults\":0,\"major_faults\":0,\"anonymous_bytes\":0,"
+        "\"file_bytes\":0,\"cached_before\":0,\"cached_after\":0,\"huge_part_after\":0.5,"
+        "\"checksum\":\"0xfedcba9876543210\"}");
+  CHECK(ours["samples"][1]["huge_part_after"].is_null());
+  CHECK(ours["summaries"]["all_ms"] == Json{{"median", 13.0}, {"min", 10.0}, {"p95", 16.0}});
+  CHECK(ours["summaries"]["huge_part_after"]["median"] == 0.5);
+  CHECK(ours["system_calls"] == 12);
+  CHECK(ours["ratios"]["all_ms"].is_null());
+  const Json& again = file["series"][1];
+  CHECK(again["ratios"]["first_tensor_ms"] ==
+        Json{{"value", 1.0}, {"low", 1.0}, {"high", 17.0 / 16}, {"confidence", 0.984375}});
+  CHECK(again["system_calls"].is_null());
+  // There is no reference in this scenario.
+  CHECK(file["series"][2]["scenario"] == "poisoned");
+  CHECK(file["series"][2]["order"] == "random");
+  CHECK(file["series"][2]["ratios"]["all_ms"].is_null());
+}
+
+TEST_CASE("compares nothing with a reference that took no time") {
+  Results all = results();
+  all.files[0].series[0] = series("ours", {0, 0, 0, 0, 0, 0, 0});
+  const std::vector<Section> found = sections(all, all.files[0]);
+  CHECK_FALSE(found[0].aa);
+  CHECK(found[0].findings[2].standing == Standing::unknown);
+  CHECK(json_report(all)["files"][0]["series"][2]["ratios"]["all_ms"].is_null());
+  CHECK(contains(text_report(all), "0 (0, 0)     -"));
+  CHECK_FALSE(contains(html_report(all), "nan"));
+  CHECK_FALSE(contains(html_report(all), "inf"));
+}
+
+TEST_CASE("reports an empty series, no rounds and no files") {
+  Results all = results();
+  all.files[0].series[2].samples.clear();
+  all.files[0].series[2].why_not = "it was killed";
+  CHECK(contains(text_report(all), "not measured: torch: it was killed\n"));
+  CHECK(contains(html_report(all), "not measured: it was killed"));
+  CHECK(json_report(all)["files"][0]["series"][2]["why_not"] == "it was killed");
+  CHECK(json_report(all)["files"][0]["series"][2]["summaries"]["all_ms"].is_null());
+
+  all.rounds = 0;
+  for (Series& one : all.files[0].series) one.samples.clear();
+  CHECK(contains(text_report(all), "WARNING    model.pt: nothing was measured"));
+  CHECK(contains(text_report(all), "not measured: ours: no samples\n"));
+  CHECK(occurrences(html_report(all), "<svg") == 0);
+  CHECK(occurrences(csv_report(all), "\r\n") == 1);
+
+  all.files.clear();
+  CHECK(contains(text_report(all), "weightmap bench 1.2.3, 2026-11-21\n"));
+  CHECK(contains(html_report(all), "<title>Cold starts of 0 files</title>"));
+  CHECK(json_report(all)["files"] == Json::array());
+}
+
+TEST_CASE("lets no text from files become markup or move the cursor") {
+  const std::string evil = "</title><script>alert('\"&\x1b[2J\xff')</script>";
+  Results all = results();
+  all.files[0].path = evil;
+  all.files[0].named_tensor = evil;
+  all.engines[0].title = evil;
+  all.engines[3].why_not = evil;
+  all.engines[3].name = evil;
+  all.warnings = {evil};
+  all.machine.device = evil;
+  const std::string page = html_report(all);
+  CHECK_FALSE(contains(page, "<script"));
+  CHECK_FALSE(contains(page, "alert('"));
+  CHECK_FALSE(contains(page, "\x1b"));
+  CHECK_FALSE(contains(page, "\xff"));
+  CHECK(contains(page, "&lt;script&gt;alert(&#39;&quot;&amp;\\x1B[2J\\xFF&#39;)"));
+  const std::string text = text_report(all);
+  CHECK_FALSE(contains(text, "\x1b"));
+  CHECK_FALSE(contains(text, "\xff"));
+}
+
+TEST_CASE("writes a page that needs nothing but itself") {
+  const std::string page = html_report(results());
+  CHECK(page.starts_with("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">"));
+  for (const char* outside : {"http://", "https://", "src=", "href=", "url(", "@import", "<script"})
+    CHECK_FALSE(contains(page, outside));
+  for (const char* name : {"html", "head", "body", "style", "table", "svg", "ul", "dl", "div", "tr",
+                           "td", "dt", "dd", "g", "text", "h2", "h3", "p", "li"}) {
+    INFO(name);
+    CHECK(occurrences(page, "<" + std::string(name) + ">") +
+              occurrences(page, "<" + std::string(name) + " ") ==
+          occurrences(page, "</" + std::string(name) + ">"));
+  }
+  CHECK(contains(page, "prefers-color-scheme: dark"));
+  CHECK(contains(page, "<td class=\"why\" colspan=\"16\">not measured: it is not installed</td>"));
+  CHECK(contains(page, "<small>20.0 &#8211; 32.0</small><small>2.00x [2.00, 2.00]</small>"));
+  // One chart of all bytes, one of the first tensor, each with the reference in its own style.
+  CHECK(occurrences(page, "role=\"img\"") == 2);
+  CHECK(occurrences(page, "<g class=\"reference\">") == 2);
+  CHECK(occurrences(page, "<circle") == 42);
+}
+
+TEST_CASE("draws every sample, every median and an axis from 0") {
+  const std::string svg = dot_chart(
+      {"title", "until done", {{"a < b", {1, 2, 7}, 2}, {"c", {3}, 3, DotRow::reference}}});
+  CHECK(contains(svg, "<title>title</title>\n<desc>Medians: a &lt; b 2.00 ms; c 3.00 ms;</desc>"));
+  CHECK(occurrences(svg, "<circle") == 4);
+  CHECK(occurrences(svg, "class=\"median\"") == 2);
+  CHECK(contains(svg, ">a &lt; b</text>"));
+  // 588 units for 0 to 7: 1 is at 26 + 84.
+  CHECK(contains(svg, "<circle class=\"dot\" cx=\"110\" cy=\"29\" r=\"4\"/>"));
+  CHECK(contains(svg, "<text class=\"axis\" x=\"26\" y=\"99\" text-anchor=\"middle\">0</text>"));
+  CHECK(contains(svg, "<text class=\"axis\" x=\"614\" y=\"99\" text-anchor=\"middle\">7</text>"));
+  CHECK(contains(svg, "class=\"baseline\" x1=\"278\""));
+  CHECK(contains(svg, "milliseconds until done</text>"));
+}
+
+TEST_CASE("draws seconds where there are many milliseconds") {
+  const std::string svg = dot_chart({"t", "x", {{"a", {1000}, 1000}, {"b", {4000}, 4000}}});
+  CHECK(contains(svg, "seconds x</text>"));
+  CHECK(contains(svg, "4.00 s</text>"));
+  CHECK(contains(svg, "x=\"614\" y=\"99\" text-anchor=\"middle\">4</text>"));
+}
+
+TEST_CASE("draws a logarithmic axis where one median is more than 20 times another") {
+  const auto drawn = [](double largest) {
+    return dot_chart({"t", "x", {{"a", {1}, 1}, {"b", {largest}, largest}}});
+  };
+  CHECK_FALSE(contains(drawn(20), "logarithmic"));
+  CHECK(contains(drawn(20.1), "milliseconds x, logarithmic scale</text>"));
+  CHECK(contains(drawn(100), "cx=\"26\" cy=\"29\""));
+  CHECK(contains(drawn(100), "cx=\"614\" cy=\"71\""));
+  CHECK(contains(drawn(100), ">50</text>"));
+  CHECK_FALSE(contains(drawn(100'000), ">50</text>"));
+}
+
+TEST_CASE("draws what has no extent") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const std::string& svg :
+       {dot_chart({"t", "x", {}}), dot_chart({"t", "x", {{"a", {0, 0}, 0}}}),
+        dot_chart({"t", "x", {{"a", {0}, 0}, {"b", {1e9}, 1e9}}}),
+        dot_chart({"t", "x", {{"a", {nan}, nan}, {"b", {1e-9}, 1e-9}}})}) {
+    CHECK(contains(svg, "class=\"axis\""));
+    CHECK_FALSE(contains(svg, "nan"));
+    CHECK_FALSE(contains(svg, "inf"));
+  }
+}
+
+}  // namespace
+}  // namespace weightmap::cli::bench

@@ -1,0 +1,38 @@
+// What a few repeated measurements allow to say.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace weightmap::cli::bench {
+
+// In the unit of the values. The median of an even count is the mean of the middle two. p95 is by
+// the nearest-rank rule: the smallest value that at least 95 % of the values do not exceed, so it
+// is one of them, and the largest of fewer than 20.
+struct Summary {
+  double median, min, p95;
+};
+// All NaN if there are no values.
+Summary summarize(std::vector<double> values);
+
+// How many times as much as the reference: 2 is twice as long.
+struct Ratio {
+  double value;
+  double low, high;   // the interval; both ends are ratios of some round
+  double confidence;  // 0 to 1: how probable it is that such an interval holds the true median
+  // False if the interval holds 1: what was measured does not tell the two apart.
+  bool differs() const noexcept { return low > 1 || high < 1; }
+};
+
+// Compares round by round, so that what slows a whole round, a busy disk say, hits both sides.
+// `value` is the median of the rounds' ratios. The interval is that of the sign test: from the k-th
+// smallest ratio to the k-th largest, with the largest k that still gives 95 % by the binomial
+// distribution. That is exact however the ratios are distributed, equal ones only make it safer;
+// all it takes is that the rounds do not depend on each other. 7 rounds give the smallest to the
+// largest, 98.4 %; 9 rounds the 2nd to the 8th, 96.1 %. Fewer than 6 cannot give 95 %: then it is
+// the smallest to the largest with the confidence that this has: 0 for one round.
+// Compares the rounds that both have. Nothing if there are none or if any reference is not above 0.
+std::optional<Ratio> compare(std::span<const double> mine, std::span<const double> reference);
+
+}  // namespace weightmap::cli::bench
