@@ -214,6 +214,18 @@ TEST_CASE("does not tell an engine apart that differs less than the reference fr
   CHECK(sections(all, all.files[0])[0].findings[2].standing == Standing::slower);
 }
 
+TEST_CASE("lets a passed A/A check hide no difference, however much it varies") {
+  Results all = results();
+  all.files[0].series[1] = series("ours-again", {9, 12, 13.2, 14.3, 15.4, 16.5, 17.6});
+  all.files[0].series[2] =
+      series("torch", {10.5, 11.55, 12.6, 13.65, 14.7, 15.75, 16.8});  // 1.05 times
+  const std::vector<Section> found = sections(all, all.files[0]);
+  CHECK(found[0].aa->passed);
+  CHECK(found[0].aa->deviation() > 0.09);
+  CHECK(found[0].findings[1].series->engine == "torch");
+  CHECK(found[0].findings[1].standing == Standing::slower);
+}
+
 TEST_CASE("says that there is no A/A check with one round or without the second measurement") {
   Results all = results();
   all.files[0].series.erase(all.files[0].series.begin() + 1);
@@ -245,6 +257,25 @@ TEST_CASE("puts the quickest first and says how it stands to the reference") {
                                  "0.94].",
                                  "Slower, times as long as the reference: torch 2.00x [2.00, "
                                  "2.00]."});
+}
+
+TEST_CASE("does not call the reference's second measurement the fastest") {
+  Results all = results();
+  all.files[0].series[1] = series("ours-again", {9, 10, 11, 12, 13, 14, 17});
+  const Section section = sections(all, all.files[0])[0];
+  CHECK(section.findings[0].standing == Standing::again);
+  CHECK(headline(section, all.files[0]) ==
+        "Fastest: ours (our loader), 13.0 ms for all bytes (0.154 GB/s); it is the reference.");
+}
+
+TEST_CASE("says who is not told apart from the reference") {
+  Results all = results();
+  all.files[0].series[2] = series("torch", {9, 10, 11, 12, 13, 14, 17});
+  CHECK(contains(text_report(all), "  ~0.92x [0.90, 1.06]  "));
+  CHECK(contains(text_report(all), "GB/s); not told apart from the reference.\n"));
+  CHECK(contains(html_report(all),
+                 "<li>Not told apart from the reference: torch 0.92x [0.90, 1.06].</li>"));
+  CHECK(contains(html_report(all), "<td>not told apart</td>"));
 }
 
 TEST_CASE("warns of few rounds, discarded samples and checksums that differ") {
@@ -295,6 +326,10 @@ TEST_CASE("writes JSON with samples, summaries and ratios") {
   all.files[0].series[2].order = Order::random;
   all.files[0].series[0].samples[0].huge_part_after = 0.5;
   all.files[0].series[0].system_calls = 12;
+  for (Sample& sample : all.files[0].series[1].samples) {
+    sample.open_ms *= 2;
+    sample.first_byte_ms *= 3;
+  }
   const Json json = json_report(all);
   CHECK(json["version"] == "1.2.3");
   CHECK(json["machine"]["read_ahead_bytes"] == 8 << 20);
@@ -320,6 +355,9 @@ TEST_CASE("writes JSON with samples, summaries and ratios") {
   CHECK(ours["system_calls"] == 12);
   CHECK(ours["ratios"]["all_ms"].is_null());
   const Json& again = file["series"][1];
+  CHECK(again["ratios"]["open_ms"]["value"] == 2);
+  CHECK(again["ratios"]["first_byte_ms"]["value"] == 3);
+  CHECK(again["ratios"]["all_ms"]["value"] == 1);
   CHECK(again["ratios"]["first_tensor_ms"] ==
         Json{{"value", 1.0}, {"low", 1.0}, {"high", 17.0 / 16}, {"confidence", 0.984375}});
   CHECK(again["system_calls"].is_null());
@@ -403,6 +441,16 @@ TEST_CASE("writes a page that needs nothing but itself") {
   CHECK(occurrences(page, "role=\"img\"") == 2);
   CHECK(occurrences(page, "<g class=\"reference\">") == 2);
   CHECK(occurrences(page, "<circle") == 42);
+}
+
+TEST_CASE("says of several files which one a chart is of") {
+  Results all = results();
+  CHECK(contains(html_report(all), "<h2>cold, file order</h2>"));
+  all.files.push_back(all.files[0]);
+  all.files[1].path = "other.pt";
+  CHECK(contains(html_report(all), "<title>Cold starts of 2 files</title>"));
+  CHECK(contains(html_report(all), "<h2>cold, file order: model.pt</h2>"));
+  CHECK(contains(html_report(all), "<h2>cold, file order: other.pt</h2>"));
 }
 
 TEST_CASE("draws every sample, every median and an axis from 0") {

@@ -229,7 +229,8 @@ std::string table(const FileResults& file, const Section& section) {
 // Parts of the page.
 
 std::string section_html(const Results& results, const FileResults& file, const Section& section) {
-  std::string out = element("h2", escaped(name_of(section))) +
+  const std::string of_file = results.files.size() > 1 ? ": " + html(file.path) : "";
+  std::string out = element("h2", escaped(name_of(section)) + of_file) +
                     paragraph("Before each sample: " + describe(section.scenario) + ".");
   out += aa_paragraph(results, section);
   if (!section.findings.empty()) {
