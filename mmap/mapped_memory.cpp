@@ -43,6 +43,7 @@ std::uint64_t* field_of(MappedMemory& memory, std::string_view name) noexcept {
   if (name == "Pss") return &memory.proportional;
   if (name == "Anonymous") return &memory.anonymous;
   if (name == "FilePmdMapped" || name == "ShmemPmdMapped") return &memory.huge;
+  if (name == "AnonHugePages") return &memory.anonymous_huge;
   return nullptr;
 }
 
@@ -66,6 +67,7 @@ MappedMemory& MappedMemory::operator+=(const MappedMemory& other) noexcept {
   proportional += other.proportional;
   anonymous += other.anonymous;
   huge += other.huge;
+  anonymous_huge += other.anonymous_huge;
   return *this;
 }
 

@@ -16,6 +16,7 @@ struct MappedMemory {
   std::uint64_t proportional = 0;  // PSS: each page divided by the number of processes that map it
   std::uint64_t anonymous = 0;     // copies that belong to this process
   std::uint64_t huge = 0;          // file pages mapped 2 MiB at a time
+  std::uint64_t anonymous_huge = 0;  // copies mapped 2 MiB at a time
 
   MappedMemory& operator+=(const MappedMemory& other) noexcept;
 };

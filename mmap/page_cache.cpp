@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <optional>
 #include <string>
@@ -25,6 +24,10 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on
 constexpr int max_evictions = 5;
 
 std::uint64_t page_size() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+std::uint64_t pages_in(std::uint64_t length) noexcept {
+  return (length + page_size() - 1) / page_size();
+}
 
 tl::unexpected<Error> hidden() {
   return tl::unexpected<Error>(
@@ -128,18 +131,11 @@ std::optional<bool> is_cached_evenly(const File& file, std::uint64_t offset,
   const tl::expected<Cachestat, int> counts = cachestat(file, offset, length);
   if (!counts) return std::nullopt;
   if (counts->cached == 0) return false;
-  if (counts->cached == (length + page_size() - 1) / page_size()) return true;
+  if (counts->cached == pages_in(length)) return true;
   return std::nullopt;
 }
 
 }  // namespace
-
-CachedPages::CachedPages(std::uint64_t file_bytes)
-    : file_bytes_(file_bytes), page_bytes_(page_size()) {
-  const std::uint64_t words = file_bytes / page_bytes_ / 64 + 1;
-  words_.reserve(words);
-  before_.reserve(words);
-}
 
 Result<CachedPages> CachedPages::of(const File& file) {
   if (!tells_what_is_cached(file)) return hidden();
@@ -164,7 +160,7 @@ Result<void> CachedPages::append(const File& file, std::uint64_t offset, std::ui
     std::optional<bool> evenly;
     if (has_counts) evenly = is_cached_evenly(file, offset + at, length);
     if (evenly) {
-      append(std::vector<unsigned char>((length + page_bytes_ - 1) / page_bytes_, *evenly ? 1 : 0));
+      pages_.append(pages_in(length), *evenly);
       continue;
     }
     const void* const address = static_cast<const std::byte*>(window.address()) + at;
@@ -185,47 +181,10 @@ Result<CachedPages> CachedPages::of(const Mapping& mapping) {
 }
 
 Result<void> CachedPages::append(const void* address, std::uint64_t size) {
-  std::vector<unsigned char> pages((size + page_bytes_ - 1) / page_bytes_);
+  std::vector<unsigned char> pages(pages_in(size));
   if (Result<void> ok = ask(address, static_cast<std::size_t>(size), pages); !ok) return ok;
-  append(pages);
+  for (const unsigned char page : pages) pages_.append(1, (page & 1) != 0);
   return {};
-}
-
-void CachedPages::append(const std::vector<unsigned char>& pages) {
-  for (unsigned char page : pages) {
-    if (page_count_ % 64 == 0) {
-      before_.push_back(words_.empty() ? 0
-                                       : before_.back() + static_cast<std::uint64_t>(
-                                                              std::popcount(words_.back())));
-      words_.push_back(0);
-    }
-    words_.back() |= std::uint64_t{page & 1u} << page_count_ % 64;
-    ++page_count_;
-  }
-}
-
-bool CachedPages::is_cached(std::uint64_t page) const noexcept {
-  return (words_[page / 64] >> page % 64 & 1) != 0;
-}
-
-std::uint64_t CachedPages::cached_before(std::uint64_t page) const noexcept {
-  const std::uint64_t earlier_in_word = (std::uint64_t{1} << page % 64) - 1;
-  return before_[page / 64] +
-         static_cast<std::uint64_t>(std::popcount(words_[page / 64] & earlier_in_word));
-}
-
-std::uint64_t CachedPages::cached_bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
-  if (offset >= file_bytes_) return 0;
-  length = std::min(length, file_bytes_ - offset);
-  if (length == 0) return 0;
-  const std::uint64_t end = offset + length;
-  const std::uint64_t first = offset / page_bytes_;
-  const std::uint64_t last = (end - 1) / page_bytes_;
-  if (first == last) return is_cached(first) ? length : 0;
-  const std::uint64_t in_first = (first + 1) * page_bytes_ - offset;
-  const std::uint64_t in_last = end - last * page_bytes_;
-  return (is_cached(first) ? in_first : 0) + (is_cached(last) ? in_last : 0) +
-         (cached_before(last) - cached_before(first + 1)) * page_bytes_;
 }
 
 Result<std::uint64_t> cached_bytes_of(const File& file) {

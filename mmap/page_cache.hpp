@@ -5,16 +5,15 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_bits.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
 
-// Which pages of a file were cached at one moment: a bit for each, with counts between them, so
-// that every question is answered in constant time. 256 KiB of memory for each 4 GiB of file.
+// Which pages of a file were cached at one moment.
 class CachedPages {
  public:
   // Reads no page and maps none, beyond a window of 1 GiB of address space at a time.
@@ -23,26 +22,21 @@ class CachedPages {
   // as their copies are in memory. Does not notice that the system does not tell.
   static Result<CachedPages> of(const Mapping& mapping);
 
-  std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, file_bytes_); }
+  std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, pages_.range_bytes()); }
   // Of [offset, offset + length), cut at the end of the file. Counts bytes, not pages: a page that
   // the range begins or ends in counts with its part of the range.
-  std::uint64_t cached_bytes(std::uint64_t offset, std::uint64_t length) const noexcept;
+  std::uint64_t cached_bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
+    return pages_.set_bytes(offset, length);
+  }
 
  private:
-  explicit CachedPages(std::uint64_t file_bytes);
+  explicit CachedPages(std::uint64_t file_bytes) : pages_(file_bytes) {}
   // Adds a range of the file; `has_counts` if the system can count its cached pages.
   Result<void> append(const File& file, std::uint64_t offset, std::uint64_t size, bool has_counts);
   // Adds `size` bytes that are mapped at `address`, whole pages but at the end of the file.
   Result<void> append(const void* address, std::uint64_t size);
-  void append(const std::vector<unsigned char>& pages);
-  bool is_cached(std::uint64_t page) const noexcept;
-  std::uint64_t cached_before(std::uint64_t page) const noexcept;  // pages
 
-  std::uint64_t file_bytes_;
-  std::uint64_t page_bytes_;
-  std::uint64_t page_count_ = 0;
-  std::vector<std::uint64_t> words_;   // a bit for each page
-  std::vector<std::uint64_t> before_;  // cached pages before each word
+  PageBits pages_;
 };
 
 // As CachedPages::of(file).cached_bytes(), by one system call where the kernel has it (Linux 6.5).

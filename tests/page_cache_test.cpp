@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@
 #include "mmap/huge_sample.hpp"
 #include "mmap/mapped_memory.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_table.hpp"
+#include "mmap/process_faults.hpp"
 #include "tests/failures.hpp"
 #include "tests/temporary_file.hpp"
 
@@ -264,6 +268,7 @@ const std::string three_mappings =
     "Pss:                   1 kB\n"
     "Pss_Dirty:           100 kB\n"
     "Anonymous:             2 kB\n"
+    "AnonHugePages:      4096 kB\n"
     "FilePmdMapped:      2048 kB\n"
     "VmFlags: rd sh mr mw me ms\n"
     "5000-6000 rw-p 00000000 00:00 0 \n"
@@ -275,6 +280,7 @@ TEST_CASE("adds up the mappings of a range and no others") {
   CHECK(all.proportional == 5 * 1024);
   CHECK(all.anonymous == 2 * 1024);
   CHECK(all.huge == 2 * mib);
+  CHECK(all.anonymous_huge == 4 * mib);
   CHECK(memory_in(three_mappings, 0x5000, 0x6000).value().resident == 64 * 1024);
   CHECK(memory_in(three_mappings, 0x1000, 0x3000).value().huge == 0);
 }
@@ -316,6 +322,161 @@ TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
   REQUIRE(::madvise(first + 16 * page, 16 * page, MADV_RANDOM) == 0);
   REQUIRE(::madvise(first, 64 * page, MADV_POPULATE_READ) == 0);
   CHECK(mapped_memory(mapping.bytes()).value().resident == 64 * page);
+}
+
+// --- MappedPages -------------------------------------------------------------------------------
+
+// The scan, or what stands in for it before Linux 6.7, after saying so.
+MappedPages scanned(std::span<const std::byte> mapping) {
+  Result<MappedPages> pages = MappedPages::scan(mapping);
+  if (pages) return std::move(*pages);
+  MESSAGE("SKIPPED: this kernel cannot scan a page table: " << pages.error().message);
+  return MappedPages::read(mapping).value();
+}
+
+// Without huge pages, since a fault among those brings in all of one.
+MapOptions writable_copy() {
+  MapOptions options;
+  options.huge_pages = false;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  return options;
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "tells of each page whether it is mapped, and whether copied") {
+  const File file = make(64 * page + 100);
+  if (!evicted(file)) return;
+  const Mapping mapping = Mapping::map(file, writable_copy()).value();
+  const std::span<std::byte> bytes = mapping.writable_bytes();
+  REQUIRE(::madvise(bytes.data(), bytes.size(), MADV_RANDOM) == 0);
+  bytes[3 * page] = bytes[40 * page] = std::byte{'X'};
+  for (std::uint64_t i = 32; i < 40; ++i) read_page(file, i);
+  for (std::uint64_t i = 32; i < 40; ++i)
+    static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i * page]));
+  static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[64 * page]));
+  for (const MappedPages& pages :
+       {scanned(mapping.bytes()), MappedPages::read(mapping.bytes()).value()}) {
+    CHECK(pages.bytes(0, 3 * page).resident == 0);
+    CHECK(pages.bytes(3 * page, page).resident == page);
+    CHECK(pages.bytes(3 * page, page).anonymous == page);
+    CHECK(pages.bytes(4 * page - 5, 10).resident == 5);
+    CHECK(pages.bytes(4 * page, 28 * page).resident == 0);
+    CHECK(pages.bytes(32 * page, 8 * page).resident == 8 * page);
+    CHECK(pages.bytes(32 * page, 8 * page).anonymous == 0);
+    CHECK(pages.bytes(40 * page - 1, page).anonymous == page - 1);
+    CHECK(pages.bytes(0, ~std::uint64_t{0}).resident == 10 * page + 100);
+    CHECK(pages.bytes(0, ~std::uint64_t{0}).anonymous == 2 * page);
+    CHECK(pages.bytes(65 * page, 1).resident == 0);
+  }
+  CHECK(scanned(mapping.bytes()).bytes(0, 65 * page).huge.value_or(0) == 0);
+  CHECK(MappedPages::read(mapping.bytes()).value().bytes(0, page).huge == std::nullopt);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "counts what smaps counts, also where a mapping is in parts") {
+  const File file = make(96 * page);
+  const Mapping mapping = Mapping::map(file, writable_copy()).value();
+  const std::span<std::byte> bytes = mapping.writable_bytes();
+  REQUIRE(::madvise(&bytes[16 * page], 8 * page, MADV_RANDOM) == 0);
+  REQUIRE(::mmap(&bytes[40 * page], 16 * page, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == &bytes[40 * page]);
+  bytes[41 * page] = bytes[2 * page] = std::byte{1};
+  REQUIRE(::madvise(&bytes[60 * page], 30 * page, MADV_POPULATE_READ) == 0);
+  const MappedMemory smaps = mapped_memory(mapping.bytes()).value();
+  CHECK(smaps.resident >= 32 * page);
+  CHECK(smaps.anonymous == 2 * page);
+  for (const MappedPages& pages :
+       {scanned(mapping.bytes()), MappedPages::read(mapping.bytes()).value()}) {
+    CHECK(pages.bytes(0, 96 * page).resident == smaps.resident);
+    CHECK(pages.bytes(0, 96 * page).anonymous == smaps.anonymous);
+    CHECK(pages.bytes(41 * page, page).anonymous == page);
+  }
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "takes an answer of more parts than fit in one call") {
+  constexpr std::uint64_t pages = 9000;
+  const File file = make(pages * page);
+  const Mapping mapping = Mapping::map(file, writable_copy()).value();
+  for (std::uint64_t i = 0; i < pages; i += 2) mapping.writable_bytes()[i * page] = std::byte{1};
+  for (const MappedPages& found :
+       {scanned(mapping.bytes()), MappedPages::read(mapping.bytes()).value()})
+    for (std::uint64_t i = 0; i < pages; ++i)
+      REQUIRE(found.bytes(i * page, page).anonymous == (i % 2 == 0 ? page : 0));
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "tells what is mapped by huge pages, as smaps does") {
+  const File file = make(21 * 2 * mib + 3 * page);
+  if (!evicted(file)) return;
+  const Mapping mapping = Mapping::map(file, {}).value();
+  auto* const first = const_cast<std::byte*>(mapping.bytes().data());
+  REQUIRE(::madvise(first, 20 * mib, MADV_POPULATE_READ) == 0);
+  const MappedMemory smaps = mapped_memory(mapping.bytes()).value();
+  const MappedBytes all = scanned(mapping.bytes()).bytes(0, file.size());
+  CHECK(all.resident == smaps.resident);
+  CHECK(all.resident >= 20 * mib);
+  if (!all.huge) return;
+  CHECK(*all.huge == smaps.huge);
+  if (smaps.huge == 0) MESSAGE("SKIPPED: the system gave no large pages to this file");
+  std::uint64_t sum = 0;
+  for (std::uint64_t at = 0; at < file.size(); at += 2 * mib) {
+    const MappedBytes part = scanned(mapping.bytes()).bytes(at, 2 * mib);
+    CHECK((*part.huge == 0 || *part.huge == 2 * mib));
+    sum += *part.huge;
+  }
+  CHECK(sum == smaps.huge);
+}
+
+TEST_CASE("of no mapping there are no pages") {
+  const MappedBytes none = MappedPages::of({}).value().bytes(0, 100);
+  CHECK(none.resident == 0);
+  CHECK(none.anonymous == 0);
+  CHECK(none.huge == 0);
+}
+
+TEST_CASE("a sum of which one part is not known is not known") {
+  MappedBytes known{3 * page, page, page};
+  known += MappedBytes{page, page, page};
+  CHECK(known.resident == 4 * page);
+  CHECK(known.anonymous == 2 * page);
+  CHECK(known.huge == 2 * page);
+  known += MappedBytes{page, 0, std::nullopt};
+  CHECK(known.resident == 5 * page);
+  CHECK(known.huge == std::nullopt);
+}
+
+// --- ProcessFaults -----------------------------------------------------------------------------
+
+// Touches pages that nobody has touched.
+void fault_in_new_pages(std::uint64_t count) {
+  void* const memory = ::mmap(nullptr, count * page, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  REQUIRE(::madvise(memory, count * page, MADV_NOHUGEPAGE) == 0);
+  for (std::uint64_t i = 0; i < count; ++i) static_cast<volatile char*>(memory)[i * page] = 1;
+  ::munmap(memory, count * page);
+}
+
+TEST_CASE("counts the page faults of the process since a moment") {
+  const ProcessFaults start = process_faults();
+  fault_in_new_pages(500);
+  const ProcessFaults faults = faults_since(start);
+  CHECK(faults.minor >= 500);
+  CHECK(faults.minor <= process_faults().minor - start.minor);
+  CHECK(faults.process == ::getpid());
+}
+
+TEST_CASE("a process that was forked since has its own page faults, and not fewer than none") {
+  fault_in_new_pages(5000);
+  const ProcessFaults start = process_faults();
+  REQUIRE(start.minor >= 5000);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::uint64_t own = faults_since(start).minor;
+    ::_exit(own > 0 && own < start.minor ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 // --- HugeSample --------------------------------------------------------------------------------

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "tests/failures.hpp"
@@ -93,6 +95,66 @@ TEST_CASE_FIXTURE(CopyFixture, "tells what was copied by writing, in either mapp
   const Residency after = residency(reader).value().file;
   CHECK(after.anonymous_bytes == page);
   CHECK(after.resident_bytes >= before + page);
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "tells of each storage what is cached") {
+  const Checkpoint checkpoint = open();
+  const ResidencyReport report = residency(checkpoint).value();
+  REQUIRE(report.storages.size() == checkpoint.storage_count());
+  REQUIRE(report.storages.size() > 1);
+  for (std::size_t i = 0; i < report.storages.size(); ++i) {
+    const NamedStorage storage = checkpoint.storage(i);
+    CHECK(report.storages[i].key == storage.key);
+    CHECK(report.storages[i].file_offset == storage.payload_offset);
+    CHECK(report.storages[i].extent_bytes == storage.nbytes);
+    CHECK(report.storages[i].cached_bytes == storage.nbytes);
+  }
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "tells of each tensor and storage what this checkpoint has mapped") {
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  Checkpoint checkpoint = open(options);
+  const ResidencyReport before = residency(checkpoint).value();
+  for (const TensorResidency& tensor : before.tensors) CHECK(tensor.resident_bytes == 0u);
+  // Writing maps the page that it copies, and no neighbour.
+  const NamedTensor last = checkpoint.tensors()[checkpoint.tensors().size() - 1];
+  checkpoint.writable_bytes(last.view).value()[0] = std::byte{1};
+  const ResidencyReport report = residency(checkpoint).value();
+  for (const TensorResidency& tensor : report.tensors) {
+    const bool is_written = tensor.file_offset / page == last.file_offset / page;
+    const std::uint64_t mapped = is_written ? std::min(tensor.extent_bytes, page) : 0;
+    CHECK(tensor.resident_bytes == mapped);
+    CHECK(tensor.anonymous_bytes == mapped);
+    CHECK(tensor.huge_mapped_bytes.value_or(0) == 0);
+  }
+  const StorageResidency& storage = report.storages[last.storage_index];
+  CHECK(storage.resident_bytes == std::min(storage.extent_bytes, page));
+  CHECK(storage.anonymous_bytes == storage.resident_bytes);
+  CHECK(report.file.resident_bytes == page);
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "counts what both mappings of a checkpoint hold twice") {
+  const Checkpoint checkpoint = open();
+  const NamedTensor tensor = checkpoint.tensors()[0];
+  touch(tensor.view);
+  const std::span<std::byte> copies = checkpoint.copy_on_write().value();
+  copies[tensor.file_offset] = std::byte{1};
+  const TensorResidency seen = residency(checkpoint).value().tensors[0];
+  CHECK(seen.resident_bytes == 2 * seen.extent_bytes);
+  CHECK(seen.anonymous_bytes == seen.extent_bytes);
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "counts the page faults of the process since it was opened") {
+  const Checkpoint checkpoint = open();
+  const Residency before = residency(checkpoint).value().file;
+  touch(checkpoint.tensors()[0].view);
+  const Residency after = residency(checkpoint).value().file;
+  CHECK(after.minor_faults_since_open + after.major_faults_since_open >
+        before.minor_faults_since_open + before.major_faults_since_open);
+  const Residency of_another = residency(open()).value().file;
+  CHECK(of_another.minor_faults_since_open < after.minor_faults_since_open);
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "an empty tensor has no bytes to be cached") {

@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
@@ -32,12 +33,24 @@ struct Residency {
   // In the page cache, whoever brought it there.
   std::uint64_t cached_bytes = 0;
 
-  // In the page table of this process, through the mappings of this Checkpoint: reading these does
-  // not even cost a page fault. Of a file that is cached, this is what has been touched so far.
+  // RSS: in the page table of this process, through the mappings of this Checkpoint. Reading these
+  // does not even cost a page fault. Of a file that is cached, this is what has been touched so
+  // far. In whole pages, the last one of the file included.
   std::uint64_t resident_bytes = 0;
-  std::uint64_t huge_mapped_bytes = 0;  // of these, mapped 2 MiB at a time
-  std::uint64_t pss_bytes = 0;  // each page divided by the number of processes that have it mapped
-  std::uint64_t anonymous_bytes = 0;  // copied by writing to private memory
+  // Of these, this process's own copies, made by writing to private memory. The rest are the pages
+  // of the file, which are shared with the page cache.
+  std::uint64_t anonymous_bytes = 0;
+  std::uint64_t huge_mapped_bytes = 0;  // of resident_bytes, mapped 2 MiB at a time
+  // PSS: resident_bytes, each page divided by the number of processes that have it mapped. The
+  // system does not say of a mapping how much of this is anonymous: nothing, if no
+  // anonymous_bytes are, and all of them as long as the process has not been forked since.
+  std::uint64_t pss_bytes = 0;
+
+  // Page faults since the Checkpoint was opened. The system counts them for a process, not for a
+  // mapping: these are of all threads and of all memory. In a process that was forked since, its
+  // own.
+  std::uint64_t minor_faults_since_open = 0;  // found their page in memory
+  std::uint64_t major_faults_since_open = 0;  // waited for the disk
 
   // Up to eight ranges of 2 MiB that are cached as a whole are mapped for a moment, to see how the
   // cache holds them. `sampled_bytes` of them, `sampled_huge_bytes` in one piece of 2 MiB each.
@@ -45,25 +58,44 @@ struct Residency {
   std::uint64_t sampled_huge_bytes = 0;
   // The cache holds most of the sample in small pieces, which cost a page fault each, although this
   // kernel and file system could do better: repair() does. nullopt where this cannot be known,
-  // because no range is cached as a whole or the system is not known to use large pieces.
+  // because no range is cached as a whole, or because the system is not known to use large pieces
+  // (Linux does for ext4 since 6.16 and for XFS since 5.18) and none of this file was seen.
   std::optional<bool> is_fragmented;
 };
 
-struct TensorResidency {
-  std::size_t index = 0;           // position in Checkpoint::tensors()
-  std::uint64_t file_offset = 0;   // of the first element
-  std::uint64_t extent_bytes = 0;  // from the first to the last element that the strides reach
-  std::uint64_t cached_bytes = 0;  // of the extent
+// A range of the file. Counts bytes of the range, not the whole pages that it begins and ends in.
+struct RangeResidency {
+  std::uint64_t file_offset = 0;   // of the first byte
+  std::uint64_t extent_bytes = 0;  // its length
+  std::uint64_t cached_bytes = 0;  // of the extent, in the page cache
+
+  // Of the extent, as for the whole file: what two mappings of this Checkpoint hold, its own and
+  // that of copy_on_write(), counts twice. nullopt where the system does not say it of a part of a
+  // mapping: huge_mapped_bytes before Linux 6.7, and all of them in some sandboxes.
+  std::optional<std::uint64_t> resident_bytes;
+  std::optional<std::uint64_t> anonymous_bytes;
+  std::optional<std::uint64_t> huge_mapped_bytes;
+};
+
+// From the first to the last element that the strides reach.
+struct TensorResidency : RangeResidency {
+  std::size_t index = 0;  // position in Checkpoint::tensors()
+};
+
+struct StorageResidency : RangeResidency {
+  std::string key;  // "0" for data/0
 };
 
 struct ResidencyReport {
   Residency file;
-  std::vector<TensorResidency> tensors;  // one for each of Checkpoint::tensors(), in their order
+  std::vector<TensorResidency> tensors;    // one for each of Checkpoint::tensors(), in their order
+  std::vector<StorageResidency> storages;  // the same of Checkpoint::storage()
 };
 
 // Looks, and brings nothing in: no tensor is read, and none becomes mapped. Costs up to 0.1 us for
 // each 4 KiB of the file; little where the cache holds it in large pieces, or not at all. Fails
-// with io if the system does not tell.
+// with io if the system does not tell. What is cached and what is mapped are seen one after the
+// other.
 WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 
 struct EvictReport {

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "mmap/process_faults.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/open_archive.hpp"
@@ -26,9 +27,11 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   if (Result<void> ok = Opener(*state, *filled).run(); !ok) return about_file(ok.error(), path);
   state->file_name = about_file(Error{}, path).value().file;
   Checkpoint checkpoint(std::move(state));
-  if (*filled->verify != Verify::crc) return checkpoint;
-  CrcReport sums = checkpoint.verify_crc();
-  if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
+  if (*filled->verify == Verify::crc) {
+    CrcReport sums = checkpoint.verify_crc();
+    if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
+  }
+  checkpoint.state_->faults_at_open = os::process_faults();
   return checkpoint;
 }
 

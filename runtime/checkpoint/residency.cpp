@@ -1,13 +1,19 @@
 #include "weightmap/residency.hpp"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "mmap/fill.hpp"
 #include "mmap/huge_sample.hpp"
 #include "mmap/mapped_memory.hpp"
 #include "mmap/page_cache.hpp"
+#include "mmap/page_table.hpp"
+#include "mmap/process_faults.hpp"
 #include "runtime/checkpoint/open_archive.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
@@ -22,43 +28,94 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
   return tl::unexpected<Error>(result.error());
 }
 
-// Of all mappings that the checkpoint has of its file.
+// What the page cache and the page table hold, page by page.
+struct Pages {
+  os::CachedPages cached;
+  // Of each mapping that the checkpoint has of its file. nullopt where the system does not tell.
+  std::optional<std::array<os::MappedPages, 2>> mapped;
+};
+
+// The checkpoint's mappings of its file. `lock` is of what guards the second.
+std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::Access::State& state,
+                                                      const std::lock_guard<std::mutex>&) {
+  return {state.mapping.bytes(), state.copy_on_write.bytes()};
+}
+
 Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
-  Result<os::MappedMemory> memory = os::mapped_memory(state.mapping.bytes());
   const std::lock_guard lock(state.copy_on_write_mutex);
-  const Result<os::MappedMemory> copies = os::mapped_memory(state.copy_on_write.bytes());
-  if (!copies) return copies;
-  if (memory) *memory += *copies;
+  os::MappedMemory memory;
+  for (const std::span<const std::byte> mapping : mappings_of(state, lock)) {
+    const Result<os::MappedMemory> part = os::mapped_memory(mapping);
+    if (!part) return part;
+    memory += *part;
+  }
   return memory;
 }
 
+std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::Access::State& state) {
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  const auto [main, copies] = mappings_of(state, lock);
+  Result<os::MappedPages> of_main = os::MappedPages::of(main);
+  Result<os::MappedPages> of_copies = os::MappedPages::of(copies);
+  if (!of_main || !of_copies) return std::nullopt;
+  return std::array{std::move(*of_main), std::move(*of_copies)};
+}
+
 Residency describe(const os::File& file, const os::CachedPages& cached,
-                   const os::MappedMemory& memory) {
-  const os::HugeSample sample = os::sample_huge_pages(file, cached);
+                   const os::MappedMemory& memory, const os::ProcessFaults& faults) {
+  os::HugeSample sample = os::sample_huge_pages(file, cached);
+  if (memory.huge > 0) sample.could_be_huge = true;  // some of this very file is
   Residency residency;
   residency.file_bytes = file.size();
   residency.cached_bytes = cached.cached_bytes();
   residency.resident_bytes = memory.resident;
-  residency.huge_mapped_bytes = memory.huge;
-  residency.pss_bytes = memory.proportional;
   residency.anonymous_bytes = memory.anonymous;
+  residency.huge_mapped_bytes = memory.huge + memory.anonymous_huge;
+  residency.pss_bytes = memory.proportional;
+  residency.minor_faults_since_open = faults.minor;
+  residency.major_faults_since_open = faults.major;
   residency.sampled_bytes = sample.bytes;
   residency.sampled_huge_bytes = sample.huge_bytes;
   residency.is_fragmented = sample.is_fragmented();
   return residency;
 }
 
-Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
-  const Result<os::MappedMemory> memory = memory_of(state);
-  if (!memory) return error_of(memory);
-  const Result<os::CachedPages> cached = os::CachedPages::of(state.file);
-  if (!cached) return error_of(cached);
-  ResidencyReport report;
-  report.file = describe(state.file, *cached, *memory);
+RangeResidency describe(const Pages& pages, std::uint64_t offset, std::uint64_t length) {
+  RangeResidency range;
+  range.file_offset = offset;
+  range.extent_bytes = length;
+  range.cached_bytes = pages.cached.cached_bytes(offset, length);
+  if (!pages.mapped) return range;
+  os::MappedBytes bytes;
+  for (const os::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(offset, length);
+  range.resident_bytes = bytes.resident;
+  range.anonymous_bytes = bytes.anonymous;
+  range.huge_mapped_bytes = bytes.huge;
+  return range;
+}
+
+void describe_ranges(const Checkpoint::Access::State& state, const Pages& pages,
+                     ResidencyReport& report) {
   report.tensors.reserve(state.catalog.size());
   for (const catalog::Entry& entry : state.catalog.entries())
-    report.tensors.push_back({report.tensors.size(), entry.file_offset, entry.extent,
-                              cached->cached_bytes(entry.file_offset, entry.extent)});
+    report.tensors.push_back(
+        {describe(pages, entry.file_offset, entry.extent), report.tensors.size()});
+  report.storages.reserve(state.catalog.storages().size());
+  for (const catalog::StorageEntry& storage : state.catalog.storages())
+    report.storages.push_back({describe(pages, storage.payload_offset, storage.nbytes),
+                               std::string(state.catalog.text(storage.key))});
+}
+
+Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
+  const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
+  const Result<os::MappedMemory> memory = memory_of(state);
+  if (!memory) return error_of(memory);
+  Result<os::CachedPages> cached = os::CachedPages::of(state.file);
+  if (!cached) return error_of(cached);
+  const Pages pages{std::move(*cached), mapped_pages_of(state)};
+  ResidencyReport report;
+  report.file = describe(state.file, pages.cached, *memory, faults);
+  describe_ranges(state, pages, report);
   return report;
 }
 

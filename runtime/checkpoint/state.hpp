@@ -12,6 +12,7 @@
 #include "mmap/file.hpp"
 #include "mmap/huge_pages.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/process_faults.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/pickle/tree.hpp"
@@ -38,7 +39,8 @@ struct Checkpoint::State {
   DemandLog demand_log{catalog};
   CheckpointInfo info;
   OpenStats stats;
-  std::string file_name;  // the path, escaped, for errors made later
+  os::ProcessFaults faults_at_open;  // when it was done
+  std::string file_name;             // the path, escaped, for errors made later
 
   explicit State(os::File opened) : file(std::move(opened)) {}
 
