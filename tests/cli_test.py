@@ -4,6 +4,7 @@
     cli_test.py ROOT WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import errno
 import json
 import mmap
 import os
@@ -16,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 import zipfile
@@ -29,6 +31,48 @@ def run(*arguments, **options):
     """Runs the tool in the folder of the fixtures, so that messages hold no machine's paths."""
     options = {"cwd": DATA, "env": ENVIRONMENT, "capture_output": True, **options}
     return subprocess.run([TOOL, *map(str, arguments)], **options)
+
+
+class Terminal:
+    """A terminal of 80 cells for one of the tool's outputs, and what appears on it."""
+
+    def __init__(self):
+        self.ours, self.theirs = pty.openpty()
+        self.text = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.ours)
+        if self.theirs is not None:
+            os.close(self.theirs)
+
+    def leave_to_child(self):
+        """After this, read() sees the end once the child is gone."""
+        os.close(self.theirs)
+        self.theirs = None
+
+    def read(self):
+        """What has come since, at least something; False at the end."""
+        try:
+            text = os.read(self.ours, 1 << 16).decode()
+        except OSError as error:  # EIO: nobody has the other side any more
+            if error.errno != errno.EIO:
+                raise
+            text = ""
+        self.text += text
+        return bool(text)
+
+    def read_until(self, wanted):
+        while wanted not in self.text and self.read():
+            pass
+        return wanted in self.text
+
+    def read_all(self):
+        while self.read():
+            pass
+        return self.text
 
 
 class Case(unittest.TestCase):
@@ -745,7 +789,7 @@ class Warm(Case):
         self.assertEqual((some["crc"]["storages_checked"], some["crc"]["faults"]), (1, []))
         self.assertEqual(some["crc"]["storages_left_out"], 4)
 
-    def test_draws_a_bar_on_a_terminal_only(self):
+    def test_draws_no_bar_where_standard_error_is_no_terminal(self):
         path = self.make("--count", 2, "--shape", "1024x1024", "--dtype", "float32")
         self.assertEqual(run("warm", path).stderr, b"")
 
@@ -797,6 +841,39 @@ class Caching(Case):
     def read_tensor(self, path, index):
         tensor = self.document("ls", "--json", path)["tensors"][index]
         read_pages(path, tensor["file_offset"], tensor["nbytes"])
+
+
+class Bar(Caching):
+    """The progress bar, on a terminal that only standard error leads to."""
+
+    def warm_with_a_stop(self, path):
+        """Warms a file, and stops the process for a moment once its bar has appeared."""
+        with Terminal() as terminal, subprocess.Popen(
+            [TOOL, "warm", path], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=terminal.theirs
+        ) as child:
+            terminal.leave_to_child()
+            if terminal.read():
+                child.send_signal(signal.SIGSTOP)
+                time.sleep(0.3)
+                child.send_signal(signal.SIGCONT)
+            drawn = terminal.read_all()
+            self.assertRegex(child.stdout.read(), rb"\A[\d.]+ MiB in memory after ")
+            self.assertEqual(child.wait(), 0)
+        return drawn
+
+    def test_shows_bytes_rate_and_time_left_and_wipes_the_line(self):
+        path = self.make("--count", 75, "--shape", "1024x1024", "--dtype", "float32")
+        for _ in range(10):  # a fast disk may be done before the process is stopped
+            drawn = self.warm_with_a_stop(self.evicted(path))
+            if "left" in drawn:
+                break
+        amount = r"\d+(\.\d)? [KMG]?i?B"
+        first, *_, last = drawn.split("\x1b[K")[:-1]
+        self.assertRegex(first, rf"\A\r\[#*\.*\] +\d+%  {amount} of 300\.0 MiB\Z")
+        self.assertRegex(
+            drawn, rf"\r\[#*\.*\] +\d+%  {amount} of 300\.0 MiB, {amount}/s, \d+ s left\x1b\[K"
+        )
+        self.assertEqual(last, "\r")
 
 
 class Evict(Caching):
@@ -885,6 +962,19 @@ class Residency(Caching):
         for group in groups[:2] + groups[3:]:
             self.assertLess(group["cached_bytes"], 256 << 10)
 
+    def test_counts_the_bytes_of_each_storage(self):
+        path = self.model()
+        self.read_tensor(path, 2)
+        storages = self.residency(path)["storages"]
+        self.assertEqual({s["key"] for s in storages}, {str(i) for i in range(6)})
+        offset = self.document("ls", "--json", path)["tensors"][2]["file_offset"]
+        for storage in storages:
+            self.assertEqual(storage["bytes"], 4 << 20)
+            if storage["file_offset"] == offset:
+                self.assertEqual(storage["cached_bytes"], 4 << 20)
+            else:
+                self.assertLess(storage["cached_bytes"], 256 << 10)
+
     def test_looking_reads_only_metadata(self):
         path = self.model()
         first = self.residency(path)
@@ -936,6 +1026,7 @@ class Residency(Caching):
         self.assertEqual(self.residency("--depth", 1, path)["groups"], [together])
         alone = [(g["name"], g["bytes"]) for g in self.residency("--by-tensor", path)["groups"]]
         self.assertEqual(alone, [("a.x", 16), ("a.y", 16)])
+        self.assertEqual([s["bytes"] for s in self.residency(path)["storages"]], [16])
 
     def test_prints_a_bar_for_each_group_and_one_for_the_file(self):
         path = self.model()
@@ -1021,6 +1112,10 @@ class Residency(Caching):
                     {"name": "layers.1.weight", "tensors": 1, "bytes": 128, "cached_bytes": 128},
                     {"name": "layers.1.mask", "tensors": 1, "bytes": 4, "cached_bytes": 4},
                 ]),
+                ("storages", [
+                    {"key": "3", "file_offset": 1792, "bytes": 128, "cached_bytes": 128},
+                    {"key": "4", "file_offset": 2048, "bytes": 4, "cached_bytes": 4},
+                ]),
             ],
         )
 
@@ -1041,6 +1136,36 @@ class Residency(Caching):
             self.assertEqual(watch.stderr.read(), b"")
         self.assertEqual(list(documents[0]), list(documents[1]))
         self.assertEqual({d["file_bytes"] for d in documents}, {3576})
+
+    def test_watches_on_a_terminal_until_it_is_interrupted(self):
+        wipe = "\x1b[H\x1b[2J"
+        with Terminal() as terminal:
+            before = termios.tcgetattr(terminal.theirs)
+            command = [TOOL, "residency", "--watch", "state_dict.pt"]
+            with subprocess.Popen(
+                command, cwd=DATA, env=ENVIRONMENT, stdout=terminal.theirs, stderr=subprocess.PIPE
+            ) as watch:
+                while terminal.text.count("whole file") < 2:
+                    self.assertTrue(terminal.read())
+                watch.send_signal(signal.SIGINT)
+                self.assertEqual((watch.wait(), watch.stderr.read()), (0, b""))
+            self.assertEqual(termios.tcgetattr(terminal.theirs), before)
+            terminal.leave_to_child()
+            pictures = terminal.read_all().split(wipe)
+        self.assertEqual(pictures[0], "")
+        self.assertNotIn("\x1b", "".join(pictures))  # there is nothing to undo
+        for picture in pictures[1:]:
+            lines = picture.split("\r\n")
+            self.assertEqual(lines[0].split(), ["GROUP", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
+            self.assertRegex(lines[-2], r"^whole file +3\.5 KiB +3\.5 KiB  100%  \[#+\]$")
+            self.assertEqual((len(lines), lines[-1]), (10, ""))
+
+    def test_watching_ends_well_when_it_is_terminated(self):
+        command = [TOOL, "residency", "--watch", "--json", "state_dict.pt"]
+        with subprocess.Popen(command, cwd=DATA, env=ENVIRONMENT, stdout=subprocess.PIPE) as watch:
+            json.loads(watch.stdout.readline())
+            watch.terminate()
+            self.assertEqual(watch.wait(), 0)
 
     def test_refuses_what_is_no_checkpoint(self):
         for name in ("strangers/page.pt", "strangers/empty.pt", "."):

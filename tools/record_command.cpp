@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/interruption.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/text.hpp"
 #include "weightmap/residency.hpp"
@@ -64,11 +63,11 @@ Result<std::vector<std::size_t>> record(const Checkpoint& checkpoint,
   const Result<ResidencyReport> before = residency(checkpoint);
   if (!before) return tl::unexpected<Error>(before.error());
   sightings.begin(*before);
-  const Interruption interruption;
+  const Interruptible interruptible;
   const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
-  while (!interruption.happened() && !sightings.complete() &&
+  while (!interruptible.interrupted() && !sightings.complete() &&
          (options.seconds == 0 || Clock::now() < end)) {
-    std::this_thread::sleep_for(interval);
+    interruptible.sleep_for(interval);
     const Result<ResidencyReport> report = residency(checkpoint);
     if (!report) return tl::unexpected<Error>(report.error());
     sightings.look(*report);

@@ -2,11 +2,11 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "tools/columns.hpp"
 #include "tools/command.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/residency_groups.hpp"
@@ -34,12 +34,25 @@ struct ResidencyOptions {
 struct Picture {
   Residency file;
   std::vector<ResidencyGroup> groups;
+  std::vector<StorageResidency> storages;
 };
 
 struct Repair {
   Residency before;
   RepairReport report;
 };
+
+// Those that the tensors lie in, in the order of the report.
+std::vector<StorageResidency> storages_of(const Checkpoint& checkpoint,
+                                          const ResidencyReport& report,
+                                          const std::vector<std::size_t>& indices) {
+  std::vector<bool> is_wanted(report.storages.size());
+  for (std::size_t index : indices) is_wanted[checkpoint.tensors()[index].storage_index] = true;
+  std::vector<StorageResidency> storages;
+  for (std::size_t i = 0; i < is_wanted.size(); ++i)
+    if (is_wanted[i]) storages.push_back(report.storages[i]);
+  return storages;
+}
 
 // Reads the metadata and nothing else, whatever the environment says.
 Result<Checkpoint> open_quietly(const std::string& file) {
@@ -54,8 +67,9 @@ Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t
                      const ResidencyOptions& options) {
   const Result<ResidencyReport> report = residency(checkpoint);
   if (!report) return tl::unexpected<Error>(report.error());
-  return Picture{report->file, group_tensors(checkpoint, *report, indices,
-                                             options.by_tensor ? 0 : options.depth)};
+  return Picture{report->file,
+                 group_tensors(checkpoint, *report, indices, options.by_tensor ? 0 : options.depth),
+                 storages_of(checkpoint, *report, indices)};
 }
 
 Json nullable(const std::optional<bool>& flag) { return flag ? Json(*flag) : Json(nullptr); }
@@ -79,13 +93,20 @@ Json describe_picture(const std::string& file, const Picture& picture,
                       {"tensors", group.tensors},
                       {"bytes", group.bytes},
                       {"cached_bytes", group.cached_bytes}});
+  Json storages = Json::array();
+  for (const StorageResidency& storage : picture.storages)
+    storages.push_back({{"key", storage.key},
+                        {"file_offset", storage.file_offset},
+                        {"bytes", storage.extent_bytes},
+                        {"cached_bytes", storage.cached_bytes}});
   Json document = {{"file", file},
                    {"file_bytes", picture.file.file_bytes},
                    {"cached_bytes", picture.file.cached_bytes},
                    {"fragmented", nullable(picture.file.is_fragmented)},
                    {"sampled_bytes", picture.file.sampled_bytes},
                    {"sampled_huge_bytes", picture.file.sampled_huge_bytes},
-                   {"groups", groups}};
+                   {"groups", groups},
+                   {"storages", storages}};
   if (repair) document["repair"] = describe_repair(*repair);
   return document;
 }
@@ -177,14 +198,15 @@ Result<void> show(Output& out, const Checkpoint& checkpoint,
   return {};
 }
 
-// Until the reader leaves or the user interrupts.
+// Until the reader leaves or the user interrupts. The last picture stays on the screen.
 Result<int> watch(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
-  while (!out.failed()) {
+  const Interruptible interruptible;
+  while (!interruptible.interrupted() && !out.failed()) {
     if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
       return tl::unexpected<Error>(ok.error());
     if (!out.finish()) break;  // said once, by main()
-    std::this_thread::sleep_for(watch_interval);
+    interruptible.sleep_for(watch_interval);
   }
   return exit_good;
 }

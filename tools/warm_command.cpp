@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/interruption.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/tensor_selection.hpp"
@@ -211,10 +211,10 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
 
 // Locked memory belongs to a process, so this one stays.
 void hold(Output& out) {
-  const Interruption interruption;
+  const Interruptible interruptible;
   if (!out.finish()) return;
   std::fputs("weightmap: locked in memory until this is interrupted (Ctrl-C)\n", stderr);
-  interruption.wait();
+  while (!interruptible.interrupted()) interruptible.sleep_for(std::chrono::seconds(1));
 }
 
 Result<int> run_warm(Output& out, WarmCommand& options) {
