@@ -207,6 +207,10 @@ std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes&
     return load_tensor_order(self.checkpoint(), file);
   }();
   return value_or_raise(loaded).tensors;
+
+nb::tuple range_fields(const RangeResidency& range) {
+  return nb::make_tuple(range.file_offset, range.extent_bytes, range.cached_bytes,
+                        range.resident_bytes, range.anonymous_bytes, range.huge_mapped_bytes);
 }
 
 nb::dict residency(const OpenCheckpoint& self) {
@@ -216,16 +220,22 @@ nb::dict residency(const OpenCheckpoint& self) {
   }();
   const ResidencyReport report = value_or_raise(looked);
   nb::list tensors;
-  for (const TensorResidency& tensor : report.tensors) tensors.append(tensor.cached_bytes);
+  for (const TensorResidency& tensor : report.tensors) tensors.append(range_fields(tensor));
+  nb::list storages;
+  for (const StorageResidency& storage : report.storages)
+    storages.append(nb::make_tuple(to_str(storage.key), range_fields(storage)));
   nb::dict fields;
   fields["file_bytes"] = report.file.file_bytes;
   fields["cached_bytes"] = report.file.cached_bytes;
   fields["resident_bytes"] = report.file.resident_bytes;
+  fields["anonymous_bytes"] = report.file.anonymous_bytes;
   fields["huge_mapped_bytes"] = report.file.huge_mapped_bytes;
   fields["pss_bytes"] = report.file.pss_bytes;
-  fields["anonymous_bytes"] = report.file.anonymous_bytes;
+  fields["minor_faults_since_open"] = report.file.minor_faults_since_open;
+  fields["major_faults_since_open"] = report.file.major_faults_since_open;
   fields["is_fragmented"] = report.file.is_fragmented;
-  fields["tensors"] = nb::tuple(tensors);
+  fields["tensors"] = tensors;
+  fields["storages"] = storages;
   return fields;
 }
 

@@ -852,9 +852,31 @@ def test_says_what_is_in_memory(copy_of):
         seen = opened.residency()
         assert seen.file_bytes == seen.cached_bytes == 6599
         assert len(seen.tensors) == 17
-        assert seen.tensors[0] == opened["model.0.weight"].nbytes == 48
+        first = opened["model.0.weight"]
+        assert (seen.tensors[0].file_offset, seen.tensors[0].extent_bytes) == (first.file_offset, 48)
+        assert seen.tensors[0].cached_bytes == seen.tensors[0].resident_bytes == 48
+        assert seen.tensors[0].anonymous_bytes == 0
+        assert seen.tensors[0].huge_mapped_bytes in (0, None)  # None before Linux 6.7
+        assert seen.storages[first.storage].cached_bytes == 48
+        assert len(seen.storages) == opened.info.storages
         assert seen.resident_bytes >= 4096
         assert seen.anonymous_bytes == 0
+
+
+def test_tells_of_each_tensor_what_was_copied_by_writing(copy_of):
+    with weightmap.open(copy_of("training.pt"), sharing="private", writable=True) as opened:
+        before = opened.residency()
+        tensor = opened["model.0.weight"]
+        tensor.numpy()[0] = 1
+        after = opened.residency()
+    assert before.tensors[tensor.index].resident_bytes == 0
+    assert after.tensors[tensor.index].anonymous_bytes == 48
+    assert (before.anonymous_bytes, after.anonymous_bytes) == (0, 4096)
+    assert after.minor_faults_since_open > before.minor_faults_since_open
+
+
+def test_evicts_a_file(copy_of):
+    path = copy_of("training.pt")
     evicted = weightmap.evict(path)
     assert (evicted.file_bytes, evicted.cached_before) == (6599, 6599)
     assert evicted.cached_after in (0, 6599)  # tmpfs keeps what it has, and so does an unsynced disk

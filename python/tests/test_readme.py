@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 
@@ -44,3 +45,14 @@ def test_the_manual_names_every_public_attribute_of_a_tensor():
     public = [name for name in dir(weightmap.Tensor) if not name.startswith("_")]
     missing = [name for name in public if not re.search(rf"\.{name}\b", manual)]
     assert missing == []
+
+
+def test_the_manual_names_every_field_of_a_residency():
+    manual = (ROOT / "docs" / "python.md").read_text()
+    fields = {*fields_of(weightmap.Residency), *fields_of(weightmap.RangeResidency)}
+    assert len(fields) == 13
+    assert [name for name in sorted(fields) if f"`.{name}`" not in manual] == []
+
+
+def fields_of(record):
+    return [field.name for field in dataclasses.fields(record)]

@@ -86,17 +86,32 @@ class WarmReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeResidency:
+    """What of a tensor or a storage is in memory. In bytes; None: the system does not tell."""
+
+    file_offset: int
+    extent_bytes: int  # from the first to the last that strides reach
+    cached_bytes: int  # of these, in the page cache, whoever brought them there
+    resident_bytes: int | None  # mapped into this process, too; what is mapped twice counts twice
+    anonymous_bytes: int | None  # of those, copied by writing to private memory
+    huge_mapped_bytes: int | None  # of those that are mapped, in pieces of 2 MiB
+
+
+@dataclass(frozen=True, slots=True)
 class Residency:
     """What of a checkpoint is in memory, at one moment. In bytes."""
 
     file_bytes: int
     cached_bytes: int  # in the page cache, whoever brought it there
-    resident_bytes: int  # mapped into this process, too
-    huge_mapped_bytes: int  # of those, in pieces of 2 MiB
-    pss_bytes: int  # each page divided by the number of processes that have it mapped
-    anonymous_bytes: int  # copied by writing to private memory
+    resident_bytes: int  # mapped into this process, too (RSS)
+    anonymous_bytes: int  # of those, copied by writing to private memory; the rest is the file's
+    huge_mapped_bytes: int  # of those that are mapped, in pieces of 2 MiB
+    pss_bytes: int  # each page divided by the number of processes that have it mapped (PSS)
+    minor_faults_since_open: int  # page faults of the whole process that found it in memory
+    major_faults_since_open: int  # that waited for the disk
     is_fragmented: bool | None  # cached in 4 KiB pieces, slow to map; None: cannot be known
-    tensors: tuple[int, ...]  # cached bytes of each tensor, in the order of the file
+    tensors: tuple[RangeResidency, ...]  # in the order of the file
+    storages: dict[str, RangeResidency]  # by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +275,10 @@ class Checkpoint(Mapping[str, Tensor]):
         FileError with errno EPERM for a file that this user may not write to: the system does not
         tell then.
         """
-        return Residency(**self._core.residency())
+        fields = self._core.residency()
+        fields["tensors"] = tuple(RangeResidency(*tensor) for tensor in fields["tensors"])
+        fields["storages"] = {key: RangeResidency(*range) for key, range in fields["storages"]}
+        return Residency(**fields)
 
     def verify_headers(self) -> None:
         """Compares every calculated offset with the record's local header; CorruptError if wrong."""
