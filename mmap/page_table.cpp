@@ -42,11 +42,14 @@ constexpr std::uint64_t page_is_present = 1 << 3;
 constexpr std::uint64_t page_is_huge = 1 << 6;
 
 // The bits of an entry of /proc/self/pagemap, from Documentation/admin-guide/mm/pagemap.rst.
+constexpr std::uint64_t entry_is_exclusive = std::uint64_t{1} << 56;  // mapped once
 constexpr std::uint64_t entry_is_file = std::uint64_t{1} << 61;
 constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
 
 constexpr std::size_t regions_a_call = 512;
 constexpr std::size_t entries_a_read = 8192;
+
+std::uint64_t page_size() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 Result<UniqueFd> open_pagemap() {
   UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
@@ -72,6 +75,30 @@ Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std
     return failure(ErrorCode::io, "the scan of /proc/self/pagemap does not go on");
   begin = scan.walk_end;
   return static_cast<std::size_t>(count);
+}
+
+// Calls `visit` with the number and the entry of each page of `mapping` that is in the page table;
+// answers how many pages it has in all.
+template <class Visit>
+Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
+  const std::uint64_t count = (mapping.size() + page_size() - 1) / page_size();
+  if (count == 0) return count;
+  const Result<UniqueFd> pagemap = open_pagemap();
+  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page_size();
+  std::vector<std::uint64_t> entries(entries_a_read);
+  for (std::uint64_t at = 0; at < count;) {
+    const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
+    const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
+                                static_cast<off_t>((first + at) * sizeof entries[0]));
+    if (got < 0) return tl::unexpected<Error>(os_error("read /proc/self/pagemap", errno));
+    const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
+    if (read == 0) return failure(ErrorCode::io, "/proc/self/pagemap ends early");
+    for (std::uint64_t i = 0; i < read; ++i)
+      if ((entries[i] & entry_is_present) != 0) visit(at + i, entries[i]);
+    at += read;
+  }
+  return count;
 }
 
 }  // namespace
@@ -132,27 +159,23 @@ Result<MappedPages> MappedPages::scan(std::span<const std::byte> mapping) {
 
 Result<MappedPages> MappedPages::read(std::span<const std::byte> mapping) {
   MappedPages pages(mapping.size(), false);
-  if (mapping.empty()) return pages;
-  const Result<UniqueFd> pagemap = open_pagemap();
-  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
-  const std::uint64_t page = pages.resident_.page_bytes();
-  const std::uint64_t count = (mapping.size() + page - 1) / page;
-  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page;
-  std::vector<std::uint64_t> entries(entries_a_read);
-  for (std::uint64_t at = 0; at < count;) {
-    const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
-    const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
-                                static_cast<off_t>((first + at) * sizeof entries[0]));
-    if (got < 0) return tl::unexpected<Error>(os_error("read /proc/self/pagemap", errno));
-    const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
-    if (read == 0) return failure(ErrorCode::io, "/proc/self/pagemap ends early");
-    for (std::uint64_t i = 0; i < read; ++i)
-      if ((entries[i] & entry_is_present) != 0)
-        pages.append(at + i, 1, (entries[i] & entry_is_file) == 0, false);
-    at += read;
-  }
-  pages.append_absent(count);
+  const Result<std::uint64_t> count =
+      read_entries(mapping, [&](std::uint64_t page, std::uint64_t entry) {
+        pages.append(page, 1, (entry & entry_is_file) == 0, false);
+      });
+  if (!count) return tl::unexpected<Error>(count.error());
+  pages.append_absent(*count);
   return pages;
+}
+
+Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping) {
+  std::uint64_t copies = 0;
+  const Result<std::uint64_t> count =
+      read_entries(mapping, [&](std::uint64_t, std::uint64_t entry) {
+        if ((entry & entry_is_file) == 0 && (entry & entry_is_exclusive) != 0) ++copies;
+      });
+  if (!count) return count;
+  return copies * page_size();
 }
 
 MappedBytes MappedPages::bytes(std::uint64_t offset, std::uint64_t length) const noexcept {

@@ -20,6 +20,11 @@ struct MappedBytes {
   MappedBytes& operator+=(const MappedBytes& other) noexcept;
 };
 
+// How much of `mapping` are copies that no other process shares, as a fork makes them shared; whole
+// pages. Costs 8 bytes to read for each page of the mapping. Fails with io if the system does not
+// tell.
+Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping);
+
 // Which pages of a mapping were in the page table at one moment, as /proc/self/pagemap says it.
 class MappedPages {
  public:

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,7 @@ TEST_CASE_FIXTURE(CopyFixture, "tells what this checkpoint has mapped, and looki
   CHECK(touched.resident_bytes <= whole_pages());
   CHECK(touched.pss_bytes == touched.resident_bytes);  // nobody else has it
   CHECK(touched.anonymous_bytes == 0);
+  CHECK(touched.pss_anonymous_bytes == 0u);
   CHECK(touched.huge_mapped_bytes == 0);
 }
 
@@ -144,6 +146,31 @@ TEST_CASE_FIXTURE(CopyFixture, "counts what both mappings of a checkpoint hold t
   const TensorResidency seen = residency(checkpoint).value().tensors[0];
   CHECK(seen.resident_bytes == 2 * seen.extent_bytes);
   CHECK(seen.anonymous_bytes == seen.extent_bytes);
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "splits what is shared only while the copies are not") {
+  const Checkpoint checkpoint = open();
+  touch(checkpoint.tensors()[0].view);
+  checkpoint.copy_on_write().value()[0] = std::byte{1};
+  const Residency alone = residency(checkpoint).value().file;
+  CHECK(alone.pss_anonymous_bytes == page);
+  CHECK(alone.pss_bytes == alone.resident_bytes);
+
+  int until_looked[2];
+  REQUIRE(::pipe(until_looked) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(until_looked[1]);
+    char none = 0;
+    ::_exit(::read(until_looked[0], &none, 1) == 0 ? 0 : 1);
+  }
+  const Residency shared = residency(checkpoint).value().file;
+  ::close(until_looked[0]);
+  ::close(until_looked[1]);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(shared.anonymous_bytes == page);
+  CHECK(shared.pss_anonymous_bytes == std::nullopt);
+  CHECK(residency(checkpoint).value().file.pss_anonymous_bytes == page);
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "counts the page faults of the process since it was opened") {

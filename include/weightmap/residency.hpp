@@ -41,10 +41,11 @@ struct Residency {
   // of the file, which are shared with the page cache.
   std::uint64_t anonymous_bytes = 0;
   std::uint64_t huge_mapped_bytes = 0;  // of resident_bytes, mapped 2 MiB at a time
-  // PSS: resident_bytes, each page divided by the number of processes that have it mapped. The
-  // system does not say of a mapping how much of this is anonymous: nothing, if no
-  // anonymous_bytes are, and all of them as long as the process has not been forked since.
+  // PSS: resident_bytes, each page divided by the number of processes that have it mapped.
   std::uint64_t pss_bytes = 0;
+  // Of these, the anonymous_bytes; the rest are pages of the file. nullopt where the system does
+  // not say it: other processes, forked since, share some of the copies.
+  std::optional<std::uint64_t> pss_anonymous_bytes;
 
   // Page faults since the Checkpoint was opened. The system counts them for a process, not for a
   // mapping: these are of all threads and of all memory. In a process that was forked since, its

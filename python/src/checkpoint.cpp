@@ -231,6 +231,7 @@ nb::dict residency(const OpenCheckpoint& self) {
   fields["anonymous_bytes"] = report.file.anonymous_bytes;
   fields["huge_mapped_bytes"] = report.file.huge_mapped_bytes;
   fields["pss_bytes"] = report.file.pss_bytes;
+  fields["pss_anonymous_bytes"] = report.file.pss_anonymous_bytes;
   fields["minor_faults_since_open"] = report.file.minor_faults_since_open;
   fields["major_faults_since_open"] = report.file.major_faults_since_open;
   fields["is_fragmented"] = report.file.is_fragmented;

@@ -872,6 +872,7 @@ def test_tells_of_each_tensor_what_was_copied_by_writing(copy_of):
     assert before.tensors[tensor.index].resident_bytes == 0
     assert after.tensors[tensor.index].anonymous_bytes == 48
     assert (before.anonymous_bytes, after.anonymous_bytes) == (0, 4096)
+    assert (before.pss_anonymous_bytes, after.pss_anonymous_bytes) == (0, 4096)
     assert after.minor_faults_since_open > before.minor_faults_since_open
 
 

@@ -107,6 +107,7 @@ class Residency:
     anonymous_bytes: int  # of those, copied by writing to private memory; the rest is the file's
     huge_mapped_bytes: int  # of those that are mapped, in pieces of 2 MiB
     pss_bytes: int  # each page divided by the number of processes that have it mapped (PSS)
+    pss_anonymous_bytes: int | None  # of those, anonymous; None: forked processes share copies
     minor_faults_since_open: int  # page faults of the whole process that found it in memory
     major_faults_since_open: int  # that waited for the disk
     is_fragmented: bool | None  # cached in 4 KiB pieces, slow to map; None: cannot be known

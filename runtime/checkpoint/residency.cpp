@@ -52,6 +52,17 @@ Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
   return memory;
 }
 
+// The system divides shared pages in one sum, so copies have a part of their own only if none is.
+std::optional<std::uint64_t> anonymous_pss(Checkpoint::Access::State& state,
+                                           const os::MappedMemory& memory) {
+  if (memory.anonymous == 0) return 0;
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  std::uint64_t unshared = 0;
+  for (const std::span<const std::byte> mapping : mappings_of(state, lock))
+    unshared += os::unshared_copies(mapping).value_or(0);
+  return unshared == memory.anonymous ? std::optional(unshared) : std::nullopt;
+}
+
 std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::Access::State& state) {
   const std::lock_guard lock(state.copy_on_write_mutex);
   const auto [main, copies] = mappings_of(state, lock);
@@ -115,6 +126,7 @@ Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
   const Pages pages{std::move(*cached), mapped_pages_of(state)};
   ResidencyReport report;
   report.file = describe(state.file, pages.cached, *memory, faults);
+  report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
   describe_ranges(state, pages, report);
   return report;
 }
