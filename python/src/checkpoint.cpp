@@ -207,6 +207,7 @@ std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes&
     return load_tensor_order(self.checkpoint(), file);
   }();
   return value_or_raise(loaded).tensors;
+}
 
 nb::tuple range_fields(const RangeResidency& range) {
   return nb::make_tuple(range.file_offset, range.extent_bytes, range.cached_bytes,
