@@ -18,7 +18,7 @@ if(BUILD_SHARED_LIBS)
   set(weightmap_pc_private "")
 else()
   set(WEIGHTMAP_IS_STATIC ON)
-  set(weightmap_pc_private "Requires.private: libdeflate libisal\nLibs.private: -lstdc++ -pthread\n")
+  set(weightmap_pc_private "Requires.private: libdeflate libisal liburing\nLibs.private: -lstdc++ -pthread\n")
 endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in

@@ -8,8 +8,9 @@
 #include <cerrno>
 #include <string>
 
+#include "mmap/cut_short.hpp"
 #include "mmap/os_error.hpp"
-#include "runtime/bytes/checked.hpp"
+#include "mmap/private_pages.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -49,6 +50,8 @@ Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
       return populate(start, size);
     case FillMethod::fault:
       return touch(start, size);
+    case FillMethod::sequential:
+      return touch_in_order(start, size);
     case FillMethod::read:
       return read_all(file_.descriptor(), start, size);
     case FillMethod::readahead:
@@ -60,11 +63,14 @@ Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
       if (::madvise(address_of(mapping_, start), size, MADV_WILLNEED) != 0)
         return tl::unexpected<Error>(os_error("ask for " + range_text(start, size), errno, start));
       return {};
+    case FillMethod::direct:
+      return replace(start, size);
   }
   return {};
 }
 
 Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
+  if (!uses_page_cache()) return fill(offset, length);
   void* const address = address_of(mapping_, page_start(offset));
   const std::uint64_t size = offset + length - page_start(offset);
   // Together with MADV_HUGEPAGE this still brings in large pages, but only those of the range.
@@ -75,6 +81,7 @@ Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
 }
 
 Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
+  if (!uses_page_cache()) return fill(offset, length);
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.
     const std::string self = "/proc/self/fd/" + std::to_string(file_.descriptor());
@@ -89,7 +96,7 @@ Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
   while (::madvise(address_of(mapping_, offset), length, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     const int error_number = errno;
-    if (Result<void> ok = check_size(offset, length); !ok) return ok;
+    if (Result<void> ok = check_not_cut_short(file_, offset, length); !ok) return ok;
     // EFAULT says that a page could not be read, which the disk calls EIO.
     return tl::unexpected<Error>(os_error("read " + range_text(offset, length),
                                           error_number == EFAULT ? EIO : error_number, offset));
@@ -98,11 +105,27 @@ Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
 }
 
 Result<void> Filler::touch(std::uint64_t offset, std::uint64_t length) {
-  if (Result<void> ok = check_size(offset, length); !ok) return ok;
+  if (Result<void> ok = check_not_cut_short(file_, offset, length); !ok) return ok;
   const std::span<const std::byte> bytes = mapping_.bytes().subspan(offset, length);
   for (std::uint64_t at = 0; at < bytes.size(); at += page)
     static_cast<void>(*static_cast<const volatile std::byte*>(bytes.data() + at));
   return {};
+}
+
+Result<void> Filler::touch_in_order(std::uint64_t offset, std::uint64_t length) {
+  void* const address = address_of(mapping_, offset);
+  ::madvise(address, length, MADV_SEQUENTIAL);
+  const Result<void> touched = touch(offset, length);
+  ::madvise(address, length, MADV_NORMAL);
+  return touched;
+}
+
+Result<void> Filler::replace(std::uint64_t offset, std::uint64_t length) {
+  if (Result<void> ok = check_replaceable(mapping_); !ok) return ok;
+  Result<PrivatePages> pages = PrivatePages::for_range(mapping_, offset, length);
+  if (!pages) return tl::unexpected<Error>(pages.error());
+  if (Result<void> ok = direct_.read(offset, pages->bytes()); !ok) return ok;
+  return pages->take_place();
 }
 
 Result<void> Filler::read_all(int descriptor, std::uint64_t offset, std::uint64_t length) {
@@ -114,21 +137,10 @@ Result<void> Filler::read_all(int descriptor, std::uint64_t offset, std::uint64_
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       return tl::unexpected<Error>(os_error("read " + range_text(offset, part), errno, offset));
-    if (got == 0) return check_size(offset, part);
+    if (got == 0) return check_not_cut_short(file_, offset, part);
     offset += static_cast<std::uint64_t>(got);
   }
   return {};
-}
-
-Result<void> Filler::check_size(std::uint64_t offset, std::uint64_t length) const {
-  const Result<FileIdentity> now = file_.current_identity();
-  if (!now) return tl::unexpected<Error>(now.error());
-  if (bytes::contains(now->size, offset, length)) return {};
-  return failure(ErrorCode::io,
-                 "the file was cut short while it was mapped: it had " +
-                     std::to_string(file_.size()) + " bytes and has now " +
-                     std::to_string(now->size),
-                 std::min(offset, now->size));
 }
 
 }  // namespace weightmap::os

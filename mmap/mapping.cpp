@@ -84,6 +84,8 @@ Result<Mapping> map_with(const File& file, const MapOptions& options, const MapF
   const int flags = options.no_reserve ? MAP_NORESERVE : 0;
   Mapping mapping;
   mapping.writable_ = options.writable;
+  mapping.locked_ = options.locked;
+  mapping.huge_pages_ = options.huge_pages;
   mapping.sharing_ = options.sharing;
   Region region = try_map(map, file, mode_of(options.sharing, options.writable), flags);
   const bool may_be_private = options.sharing == Sharing::shared && !options.writable;

@@ -50,6 +50,8 @@ class Mapping {
   // is written, MAP_PRIVATE serves as well.
   bool fell_back() const noexcept { return fell_back_; }
   bool writable() const noexcept { return writable_; }
+  bool locked() const noexcept { return locked_; }
+  bool huge_pages() const noexcept { return huge_pages_; }  // were asked for
 
  private:
   friend Result<Mapping> map_with(const File&, const MapOptions&, const MapFunction&);
@@ -58,6 +60,8 @@ class Mapping {
   Sharing sharing_ = Sharing::shared;
   bool fell_back_ = false;
   bool writable_ = false;
+  bool locked_ = false;
+  bool huge_pages_ = false;
 };
 
 // Mapping::map() over another way to call mmap; for tests.

@@ -32,6 +32,7 @@ ALLOWED = (
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
     (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
+    (r"liburing\.h", ("mmap",)),
     (r"xxhash\.h", ("zip", "catalog")),
     (r"(spdlog|nlohmann|CLI)/.*", EDGES),
     (r"nanobind/.*", ("python",)),

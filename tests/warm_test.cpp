@@ -1,11 +1,15 @@
 // Warming: which ranges, how much of them, and what happens meanwhile.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "mmap/direct_reader.hpp"
+#include "mmap/file.hpp"
 #include "mmap/memory_limit.hpp"
 #include "runtime/checkpoint/page_set.hpp"
 #include "runtime/checkpoint/state.hpp"
@@ -170,8 +174,9 @@ TEST_CASE("knows the files of the first version of cgroups") {
 
 TEST_CASE("warms a whole file, and single tensors") {
   const Checkpoint checkpoint = opened(data / "training.pt");
-  for (WarmMethod method : {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault,
-                            WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed}) {
+  for (WarmMethod method :
+       {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault, WarmMethod::sequential,
+        WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed}) {
     CAPTURE(to_string(method));
     WarmOptions options;
     options.method = method;
@@ -188,6 +193,77 @@ TEST_CASE("warms a whole file, and single tensors") {
   WarmOptions one;
   one.tensors = {3};
   CHECK(Warmer::start(checkpoint, one)->wait()->bytes_done <= 2 * 4096);
+}
+
+// A copy of a fixture, on the disk and not in the page cache.
+struct ColdCopy {
+  TemporaryFolder folder;
+  fs::path path = folder.path() / "model.pt";
+
+  ColdCopy() {
+    fs::copy_file(data / "training.pt", path);
+    const os::File file = os::File::open(path, false).value();
+    REQUIRE(::fsync(file.descriptor()) == 0);
+    REQUIRE(evict(path).has_value());
+  }
+  Result<WarmReport> warm_directly(const Checkpoint& checkpoint, WarmOptions options = {}) const {
+    options.method = WarmMethod::direct;
+    Result<WarmReport> report = Warmer::start(checkpoint, options)->wait();
+    if (!report) CHECK(report.error().code == ErrorCode::unsupported);
+    if (!report) MESSAGE("SKIPPED: the file system of the temporary folder refuses O_DIRECT");
+    return report;
+  }
+};
+
+TEST_CASE_FIXTURE(ColdCopy, "warms a whole file past the page cache") {
+  const Checkpoint checkpoint = opened(path);
+  const std::uint64_t cached = residency(checkpoint)->file.cached_bytes;
+  const Result<WarmReport> report = warm_directly(checkpoint);
+  if (!report) return;
+  CHECK(report->method == WarmMethod::direct);
+  CHECK(report->method_reason.empty() == os::why_no_io_uring().empty());
+  CHECK(report->bytes_done == fs::file_size(path));
+  const Residency memory = residency(checkpoint)->file;
+  CHECK(memory.cached_bytes == cached);
+  CHECK(memory.anonymous_bytes == (fs::file_size(path) + 4095) / 4096 * 4096);
+  CHECK(memory.resident_bytes == memory.anonymous_bytes);
+  const Checkpoint original = opened(data / "training.pt");
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    const std::span<const std::byte> bytes = tensor.view.bytes();
+    const std::span<const std::byte> expected = original.tensors()[tensor.index].view.bytes();
+    CHECK(std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end()));
+    CHECK(checkpoint.demand(tensor.view).has_value());
+  }
+}
+
+TEST_CASE_FIXTURE(ColdCopy, "warms single tensors past the page cache, with several threads") {
+  const Checkpoint checkpoint = opened(path);
+  const std::uint64_t cached = residency(checkpoint)->file.cached_bytes;
+  WarmOptions options;
+  options.threads = 4;
+  options.tensors = {8, 3};
+  const Result<WarmReport> report = warm_directly(checkpoint, options);
+  if (!report) return;
+  CHECK(residency(checkpoint)->file.anonymous_bytes == report->bytes_done);
+  CHECK(residency(checkpoint)->file.cached_bytes == cached);
+}
+
+TEST_CASE("does not warm past the page cache what cannot be, and says so at once") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(data / "training.pt", path);
+  WarmOptions options;
+  options.method = WarmMethod::direct;
+  OpenOptions writable;
+  writable.writable = true;
+  for (Sharing sharing : {Sharing::shared, Sharing::private_}) {
+    writable.sharing = sharing;
+    CHECK_FAILS(Warmer::start(Checkpoint::open(path, writable).value(), options),
+                ErrorCode::unsupported, "a writable mapping cannot be filled past");
+  }
+  options.verify_crc = true;
+  CHECK_FAILS(Warmer::start(opened(path), options), ErrorCode::invalid_argument,
+              "which direct reads go past");
 }
 
 TEST_CASE("warms with several threads") {

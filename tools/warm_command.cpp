@@ -35,9 +35,9 @@ struct WarmCommand : CommonOptions {
   WarmOptions warm;
 };
 
-const std::vector<WarmMethod> methods = {WarmMethod::automatic, WarmMethod::populate,
-                                         WarmMethod::fault,     WarmMethod::read,
-                                         WarmMethod::readahead, WarmMethod::willneed};
+const std::vector<WarmMethod> methods = {
+    WarmMethod::automatic, WarmMethod::populate,  WarmMethod::fault,    WarmMethod::sequential,
+    WarmMethod::read,      WarmMethod::readahead, WarmMethod::willneed, WarmMethod::direct};
 
 std::string method_words() {
   std::string words;

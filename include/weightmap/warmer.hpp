@@ -27,12 +27,19 @@ namespace weightmap {
 // How pages are brought in. The first is the fastest that leaves a mapping which is cheap to map
 // again; the others are for kernels without it, and to compare with.
 enum class WarmMethod : std::uint8_t {
-  automatic,  // populate where the kernel knows it, else read
-  populate,   // MADV_POPULATE_READ in 2 MiB steps of large pages; Linux 5.14
-  fault,      // touches each page: raises SIGBUS if the file is cut short meanwhile
-  read,       // pread into a scratch buffer: fills the page cache and maps nothing
-  readahead,  // readahead(2); does not wait for the disk, and leaves 4 KiB pages behind
-  willneed,   // MADV_WILLNEED; likewise
+  automatic,   // populate where the kernel knows it, else read
+  populate,    // MADV_POPULATE_READ in 2 MiB steps of large pages; Linux 5.14
+  fault,       // touches each page: raises SIGBUS if the file is cut short meanwhile
+  sequential,  // the same under MADV_SEQUENTIAL
+  read,        // pread into a scratch buffer: fills the page cache and maps nothing
+  readahead,   // readahead(2); does not wait for the disk, and leaves 4 KiB pages behind
+  willneed,    // MADV_WILLNEED; likewise
+  // Reads past the page cache (O_DIRECT, with io_uring where the system allows it) into private
+  // memory of 2 MiB pages, which takes the place of the file's pages in this Checkpoint. Shared
+  // with no other process, and lost with the Checkpoint. Needs a mapping that is neither writable
+  // nor locked, and not verify_crc, which sums what is in the page cache. Each step is a mapping of
+  // its own, of which a process may have vm.max_map_count.
+  direct,
 };
 // "automatic", "populate", ...
 WEIGHTMAP_API std::string_view to_string(WarmMethod method) noexcept;
@@ -54,7 +61,8 @@ struct WarmOptions {
   bool follow = false;
   // With `follow`: passed() also drops what is not needed any more from the mapping and from the
   // page cache, so that a file larger than memory displaces nothing else. It is read again if it is
-  // touched again. Not for a checkpoint that is private and writable, not together with verify_crc.
+  // touched again. Not for a checkpoint that is private and writable; not together with verify_crc
+  // or the method direct.
   bool drop_behind = false;
   // Lock what comes in, so that it stays in memory until the Checkpoint is destroyed. For methods
   // that map what they bring in; not together with `follow`.
@@ -72,7 +80,7 @@ struct WarmProgress {
 
 struct WarmReport {
   WarmMethod method = WarmMethod::populate;  // what was used
-  std::string method_reason;                 // why it is not the default; empty if it is
+  std::string method_reason;  // what the system lacks for the default, or for `direct`; or empty
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
   std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer was faster
@@ -93,7 +101,8 @@ struct WarmReport {
 class WEIGHTMAP_API Warmer {
  public:
   // Begins and returns. Fails with invalid_argument for options out of range or that exclude one
-  // another, with unsupported for a method that the kernel does not know.
+  // another, with unsupported for a method that the kernel does not know or that this mapping
+  // cannot be warmed by.
   static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options = {});
 
   Warmer(Warmer&&) noexcept;
@@ -111,7 +120,8 @@ class WEIGHTMAP_API Warmer {
   void cancel() noexcept;
   // Blocks until the work is done, cancelled or has failed; with `follow` until passed() was told
   // of enough. Fails with io, at the byte, if the file was cut short, the disk failed, or the
-  // system does not lock so much. May be called once.
+  // system does not lock so much; with unsupported if the file system does not know the method.
+  // May be called once.
   Result<WarmReport> wait();
 
  private:

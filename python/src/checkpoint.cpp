@@ -150,11 +150,13 @@ nb::tuple verify_crc(const OpenCheckpoint& self) {
 }
 
 WarmMethod method_from(std::string_view word) {
-  for (WarmMethod method : {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault,
-                            WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed})
+  for (WarmMethod method :
+       {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault, WarmMethod::sequential,
+        WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed, WarmMethod::direct})
     if (to_string(method) == word) return method;
   raise(ErrorCode::invalid_argument,
-        "the method is none of automatic, populate, fault, read, readahead and willneed");
+        "the method is none of automatic, populate, fault, sequential, read, readahead, willneed "
+        "and direct");
 }
 
 nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std::string_view method,

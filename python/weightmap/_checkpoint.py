@@ -16,7 +16,7 @@ PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Sharing: TypeAlias = Literal["shared", "private"]
 Verify: TypeAlias = Literal["chain", "headers", "crc"]
 WarmMethod: TypeAlias = Literal[
-    "automatic", "populate", "fault", "read", "readahead", "willneed"
+    "automatic", "populate", "fault", "sequential", "read", "readahead", "willneed", "direct"
 ]
 Endianness: TypeAlias = Literal["little", "big", "native"]
 

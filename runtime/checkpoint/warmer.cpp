@@ -9,8 +9,10 @@
 #include <thread>
 #include <utility>
 
+#include "mmap/direct_reader.hpp"
 #include "mmap/fill.hpp"
 #include "mmap/memory_limit.hpp"
+#include "mmap/private_pages.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
@@ -45,12 +47,16 @@ os::FillMethod fill_method(WarmMethod method) noexcept {
   switch (method) {
     case WarmMethod::fault:
       return os::FillMethod::fault;
+    case WarmMethod::sequential:
+      return os::FillMethod::sequential;
     case WarmMethod::read:
       return os::FillMethod::read;
     case WarmMethod::readahead:
       return os::FillMethod::readahead;
     case WarmMethod::willneed:
       return os::FillMethod::willneed;
+    case WarmMethod::direct:
+      return os::FillMethod::direct;
     default:
       return os::FillMethod::populate;
   }
@@ -58,7 +64,7 @@ os::FillMethod fill_method(WarmMethod method) noexcept {
 
 // A small range is read alone, since a large page would cost more than it brings, and then mapped.
 Result<void> fill_step(os::Filler& filler, const ByteRange& range) {
-  if (range.length < small_range)
+  if (range.length < small_range && filler.uses_page_cache())
     if (Result<void> ok = filler.fill_exactly(range.offset, range.length); !ok) return ok;
   return filler.fill(range.offset, range.length);
 }
@@ -72,6 +78,12 @@ Result<void> fill_now(os::Filler& filler, const ByteRange& range, std::uint64_t 
   return filler.fill_alone(start, end - start);
 }
 
+Result<void> check_direct(const os::Mapping& mapping, WarmReport& report) {
+  if (const std::string why = os::why_no_io_uring(); !why.empty())
+    report.method_reason = "read by pread, since the system refuses io_uring: " + why;
+  return os::check_replaceable(mapping);
+}
+
 // Fills in what was left to be chosen: the method, and why.
 Result<void> choose_method(const os::Mapping& mapping, WarmMethod wanted, WarmReport& report) {
   const bool can_populate = os::knows_method(mapping, os::FillMethod::populate);
@@ -79,6 +91,7 @@ Result<void> choose_method(const os::Mapping& mapping, WarmMethod wanted, WarmRe
     return failure(ErrorCode::unsupported,
                    "this kernel does not know MADV_POPULATE_READ (Linux 5.14)");
   report.method = wanted;
+  if (wanted == WarmMethod::direct) return check_direct(mapping, report);
   if (wanted != WarmMethod::automatic) return {};
   report.method = can_populate ? WarmMethod::populate : WarmMethod::read;
   if (!can_populate) report.method_reason = "this kernel does not know MADV_POPULATE_READ";
@@ -97,7 +110,8 @@ void choose_budget(std::uint64_t wanted, WarmReport& report) {
 }
 
 bool maps_pages(WarmMethod method) noexcept {
-  return method == WarmMethod::populate || method == WarmMethod::fault;
+  return method == WarmMethod::populate || method == WarmMethod::fault ||
+         method == WarmMethod::sequential || method == WarmMethod::direct;
 }
 
 // What excludes what.
@@ -109,10 +123,17 @@ Result<void> check_options(const Checkpoint::Access::State& state, const WarmOpt
   if (options.step_bytes < large_page)
     return failure(ErrorCode::invalid_argument, "a step has at least 2 MiB, not " +
                                                     std::to_string(options.step_bytes) + " bytes");
+  if (options.verify_crc && options.method == WarmMethod::direct)
+    return failure(ErrorCode::invalid_argument,
+                   "checksums are compared with what is in the page cache, which direct reads go "
+                   "past: warm by another method");
   if (options.lock && options.follow)
     return failure(ErrorCode::invalid_argument, "what is locked cannot follow the consumer");
   if (!options.drop_behind) return {};
   if (!options.follow) return failure(ErrorCode::invalid_argument, "drop_behind needs follow");
+  if (options.method == WarmMethod::direct)
+    return failure(ErrorCode::invalid_argument,
+                   "private pages, which direct reads fill, cannot be dropped and read again");
   if (options.verify_crc)
     return failure(ErrorCode::invalid_argument,
                    "drop_behind could drop what verify_crc has not summed yet");
@@ -403,12 +424,16 @@ std::string_view to_string(WarmMethod method) noexcept {
       return "populate";
     case WarmMethod::fault:
       return "fault";
+    case WarmMethod::sequential:
+      return "sequential";
     case WarmMethod::read:
       return "read";
     case WarmMethod::readahead:
       return "readahead";
     case WarmMethod::willneed:
       return "willneed";
+    case WarmMethod::direct:
+      return "direct";
   }
   return "unknown";
 }
