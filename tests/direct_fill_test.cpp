@@ -1,19 +1,14 @@
 // Filling a mapping past the page cache: private memory in the place of the file's pages.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,10 +19,14 @@
 #include "mmap/page_cache.hpp"
 #include "mmap/private_pages.hpp"
 #include "tests/failures.hpp"
+#include "tests/refused_calls.hpp"
 #include "tests/temporary_file.hpp"
 
 namespace weightmap::os {
 namespace {
+
+using test::no_io_uring;
+using test::with_refusals;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -81,40 +80,6 @@ bool reads_directly(const File& file) {
   MESSAGE("SKIPPED: the file system of the temporary folder refuses O_DIRECT");
   return false;
 }
-
-// A system call that fails with an errno, if a bit of `flags` is set in its third argument or
-// `flags` is 0.
-struct Refusal {
-  unsigned number;
-  unsigned error_number;
-  unsigned flags = 0;
-};
-
-void refuse(const Refusal& refusal) {
-  const __u8 has_flags = refusal.flags == 0 ? 0 : 1;
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refusal.number, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(__u64)),
-      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refusal.flags, 0, has_flags),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | refusal.error_number),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{6, code};
-  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
-// Runs it in a thread for which the system refuses these calls.
-template <class Function>
-void with_refusals(std::initializer_list<Refusal> refusals, const Function& function) {
-  std::thread([&] {
-    for (const Refusal& refusal : refusals) refuse(refusal);
-    function();
-  }).join();
-}
-
-constexpr Refusal no_io_uring{SYS_io_uring_setup, EPERM};
 
 // --- sequential --------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
 #include "runtime/checkpoint/warm_plan.hpp"
 #include "runtime/checkpoint/warm_window.hpp"
 #include "tests/failures.hpp"
+#include "tests/refused_calls.hpp"
 #include "tests/temporary_file.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
@@ -234,6 +235,18 @@ TEST_CASE_FIXTURE(ColdCopy, "warms a whole file past the page cache") {
     CHECK(std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end()));
     CHECK(checkpoint.demand(tensor.view).has_value());
   }
+}
+
+TEST_CASE_FIXTURE(ColdCopy, "says why it did without io_uring") {
+  const Checkpoint checkpoint = opened(path);
+  test::with_refusals({test::no_io_uring}, [&] {
+    const Result<WarmReport> report = warm_directly(checkpoint);
+    if (!report) return;
+    CHECK(report->method == WarmMethod::direct);
+    CHECK(report->method_reason ==
+          "read by pread, since the system refuses io_uring: Operation not permitted");
+    CHECK(report->bytes_done == fs::file_size(path));
+  });
 }
 
 TEST_CASE_FIXTURE(ColdCopy, "warms single tensors past the page cache, with several threads") {

@@ -1,0 +1,51 @@
+// System calls that fail, as they do on other machines or in containers.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <future>
+#include <initializer_list>
+
+namespace weightmap::test {
+
+// A system call that fails with an errno, if a bit of `flags` is set in its third argument or
+// `flags` is 0.
+struct Refusal {
+  unsigned number;
+  unsigned error_number;
+  unsigned flags = 0;
+};
+
+inline void refuse(const Refusal& refusal) {
+  const __u8 has_flags = refusal.flags == 0 ? 0 : 1;
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refusal.number, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(__u64)),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refusal.flags, 0, has_flags),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | refusal.error_number),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{6, code};
+  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+// Runs it in a thread for which, and for all that it starts, the system refuses these calls.
+template <class Function>
+void with_refusals(std::initializer_list<Refusal> refusals, const Function& function) {
+  std::async(std::launch::async, [&] {
+    for (const Refusal& refusal : refusals) refuse(refusal);
+    function();
+  }).get();
+}
+
+inline constexpr Refusal no_io_uring{SYS_io_uring_setup, EPERM};
+
+}  // namespace weightmap::test
