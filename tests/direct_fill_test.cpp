@@ -162,7 +162,7 @@ TEST_CASE_FIXTURE(Fixture, "its pages are large if those of the mapping are") {
     if (enabled.find("[madvise]") == std::string::npos)
       MESSAGE("SKIPPED: the system does not leave it to programs who gets large pages");
     else
-      CHECK((memory.huge > 0) == options.huge_pages);
+      CHECK((memory.anonymous_huge > 0) == options.huge_pages);
   }
 }
 
