@@ -46,5 +46,7 @@ void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_record(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
+void add_bench_sample(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

@@ -1,0 +1,27 @@
+// How far a benchmark has come, on standard error; nothing where that is no terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace weightmap::cli::bench {
+
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::size_t steps);
+  ~ProgressLine();  // wipes the line
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // Shows what begins now. `what` is printable and short.
+  void begin(const std::string& what);
+  // Some of the steps will not be made.
+  void skip(std::size_t steps) noexcept { done_ += steps; }
+
+ private:
+  bool enabled_;
+  std::size_t done_ = 0;
+  std::size_t steps_;
+};
+
+}  // namespace weightmap::cli::bench

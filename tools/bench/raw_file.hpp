@@ -1,0 +1,35 @@
+// A regular file, opened as the system does it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::cli::bench {
+
+// "PATH: WHAT: what errno says".
+Error system_error(const std::string& path, const char* what);
+
+class RawFile {
+ public:
+  // `flags` beside O_RDONLY | O_CLOEXEC.
+  static Result<RawFile> open(const std::string& path, int flags = 0);
+
+  RawFile(RawFile&& other) noexcept;
+  RawFile& operator=(RawFile&&) = delete;
+  ~RawFile();
+
+  int descriptor() const noexcept { return descriptor_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  std::uint64_t device() const noexcept { return device_; }  // st_dev
+
+ private:
+  RawFile(int descriptor, std::uint64_t bytes, std::uint64_t device) noexcept
+      : descriptor_(descriptor), bytes_(bytes), device_(device) {}
+  int descriptor_;
+  std::uint64_t bytes_;
+  std::uint64_t device_;
+};
+
+}  // namespace weightmap::cli::bench
