@@ -1,8 +1,5 @@
 #include "tools/bench/bench_file.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -63,15 +60,6 @@ Result<TemporaryFolder> write_orders(const std::vector<NamedTensor>& tensors,
   return folder;
 }
 
-// So that the file can be evicted.
-bool write_to_disk(const fs::path& path) noexcept {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool good = ::fsync(file) == 0;
-  ::close(file);
-  return good;
-}
-
 }  // namespace
 
 BenchFile::BenchFile(FileResults description, std::uint64_t sum, TemporaryFolder orders,
@@ -118,7 +106,6 @@ Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
                    target.string(), order_file(Order::file)});
   if (!done) return tl::unexpected<Error>(done.error());
   if (done->exit_code != 0) return "cannot be converted to safetensors: " + failure_text(*done);
-  if (!write_to_disk(target)) return "the conversion to safetensors cannot be written to the disk";
   Result<WatchedFile> watched = WatchedFile::open(target.string(), false);
   if (!watched) return to_string(watched.error());
   safetensors_.emplace(std::move(*watched));

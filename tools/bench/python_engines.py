@@ -2,7 +2,8 @@
 
     --list                       what can be measured here, as JSON
     --convert FILE OUT ORDER     the tensors of a torch checkpoint as a safetensors file
-    ENGINE FILE ORDER            measures once and prints a JSON object
+    ENGINE FILE ORDER            measures once and prints a JSON object; before, prints a line
+                                 "ready" and waits for a line on standard input
 
 ORDER is a file with a JSON list of tensor names: the keys on the way to a tensor, joined by dots.
 The tensors are read in that order, but for engines that hand them out in an order of their own.
@@ -219,10 +220,11 @@ def end_sample():
     return read_counters()
 
 
-def measure(one, path, names):
+def measure(one, path, names, stand_ready):
     import_all(one)
     warm_up(one)
     gc.collect()
+    stand_ready()
     before = read_counters()
     mark(BEGIN_MARK)
     sample, after = consume(one.open, path, names, end_sample)
@@ -317,7 +319,7 @@ def read_names(path):
     return names
 
 
-def run(arguments):
+def run(arguments, stand_ready):
     """What is to be printed: an object for JSON, or None."""
     if arguments == ["--list"]:
         return [describe(one) for one in ENGINES]
@@ -325,23 +327,28 @@ def run(arguments):
         return convert(arguments[1], arguments[2], read_names(arguments[3]))
     for one in ENGINES:
         if len(arguments) == 3 and arguments[0] == one.name:
-            return measure(one, arguments[1], read_names(arguments[2]))
+            return measure(one, arguments[1], read_names(arguments[2]), stand_ready)
     print(__doc__, file=sys.stderr)
     sys.exit(2)
 
 
 def main():
     # Libraries print what they like; none of it belongs to the answer.
-    answer = os.dup(1)
+    answer = open(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+
+    def stand_ready():
+        """The state of the file and of the memory is prepared now, after all imports."""
+        print("ready", file=answer, flush=True)
+        sys.stdin.readline()
+
     try:
-        made = run(sys.argv[1:])
+        made = run(sys.argv[1:], stand_ready)
     except Exception as error:
         print(one_line(error), file=sys.stderr)
         sys.exit(1)
     if made is not None:
-        with open(answer, "w", encoding="utf-8") as file:
-            print(json.dumps(made), file=file)
+        print(json.dumps(made), file=answer, flush=True)
 
 
 main()

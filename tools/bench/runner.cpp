@@ -88,6 +88,9 @@ class Runner {
     Result<WhyNot> why = file.convert(options_.python, options_.keep);
     if (!why) return tl::unexpected<Error>(why.error());
     no_safetensors_ = std::move(*why);
+    if (no_safetensors_.empty() && options_.keep)
+      std::fprintf(stderr, "weightmap: kept %s\n",
+                   printable(file.watched(Reads::safetensors).path()).c_str());
     return {};
   }
 
