@@ -17,8 +17,6 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr unsigned good_rounds = 7;
-
 // What takes part in a round: the engines that can be measured here, and the reference once more.
 std::vector<BenchEngine> contenders(const std::vector<BenchEngine>& engines,
                                     const Results& results) {
@@ -175,21 +173,17 @@ class Runner {
   bool cannot_trace_ = false;
 };
 
-std::string percent(double part) {
+std::string decimal(double number) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", part * 100);
+  std::snprintf(text, sizeof text, "%.1f", number);
   return text;
 }
 
-void warn_before(const BenchOptions& options, Results& results) {
-  if (options.rounds < good_rounds)
-    results.warnings.push_back("Only " + count(options.rounds, "round") +
-                               ": at least 7 are needed for a range that means something.");
+void warn_of_load(Results& results) {
   const double load = load_average();
   if (load > results.machine.cores * 0.5)
-    results.warnings.push_back("The machine was busy before: on average " +
-                               std::to_string(static_cast<int>(load + 0.5)) +
-                               " processes wanted a processor.");
+    results.warnings.push_back("The machine was busy before: load average " + decimal(load) +
+                               " on " + count(results.machine.cores, "core") + ".");
 }
 
 void warn_of_size(const BenchFile& file, Results& results) {
@@ -206,8 +200,8 @@ void warn_of_steal(const ProcessorTime& before, Results& results) {
   const double part = static_cast<double>(after.stolen - before.stolen) /
                       static_cast<double>(after.all - before.all);
   if (part > 0.01)
-    results.warnings.push_back("The host gave " + percent(part) +
-                               " of the processors' time to other machines meanwhile.");
+    results.warnings.push_back("The host gave " + decimal(part * 100) +
+                               " % of the processors' time to other machines meanwhile.");
 }
 
 // Before any file is opened, since that is when a file takes the setting over.
@@ -244,7 +238,7 @@ Result<Results> run_bench(const BenchOptions& options) {
   results.again = options.reference + " again";
   results.recycled_memory = options.recycle_memory;
   results.machine = describe_machine(options.files.front());
-  warn_before(options, results);
+  warn_of_load(results);
 
   const Result<std::vector<BenchEngine>> engines = choose_engines(options);
   if (!engines) return tl::unexpected<Error>(engines.error());

@@ -21,11 +21,6 @@ struct Attempt {
 
 Attempt hopeless(std::string why) { return {{}, std::move(why), {}}; }
 
-std::string printed_by(const Finished& finished) {
-  return finished.exit_code != 0 ? failure_text(finished)
-                                 : "printed " + printable(finished.output.substr(0, 80));
-}
-
 // nullopt if `json` is no sample.
 std::optional<Sample> read_sample(const Json& json) {
   Sample sample;
@@ -87,11 +82,12 @@ Result<Attempt> attempt(WatchedFile& file, const SampleTask& task) {
   process->write(std::string(go_line) + "\n");
   const Result<Finished> finished = process->finish();
   if (!finished) return tl::unexpected<Error>(finished.error());
-  if (!*ready || finished->exit_code != 0) return hopeless(printed_by(*finished));
+  if (finished->exit_code != 0) return hopeless(failure_text(*finished));
+  if (!*ready) return hopeless("did not wait until the file was prepared");
 
   const Json json = Json::parse(finished->output, nullptr, false);
   std::optional<Sample> sample = read_sample(json);
-  if (!sample) return hopeless(printed_by(*finished));
+  if (!sample) return hopeless("printed no sample: " + printable(finished->output.substr(0, 80)));
   if (std::string why = wrong_bytes(task, json, *sample); !why.empty()) return hopeless(why);
   sample->cached_before = before.cached_before;
   sample->cached_after = file.cached_bytes().value_or(0);

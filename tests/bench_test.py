@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""What `weightmap bench` measures, refuses and leaves behind.
+
+    bench_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+
+FOLDER is on a disk: its file system can drop a file from the page cache.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+NO_PYTHON = ("--python", "/nonexistent")
+TENSORS, TENSOR_BYTES = 4, 1024 * 1024 * 2
+
+
+def run(*arguments, **options):
+    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, **options}
+    return subprocess.run([TOOL, *map(str, arguments)], check=False, **options)
+
+
+def make(path):
+    subprocess.run([MAKER, path, "--count", str(TENSORS), "--shape", "1024x1024", "--dtype",
+                    "bfloat16"], check=True)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return path
+
+
+def can_be_evicted(path):
+    return run("evict", path).returncode == 0
+
+
+def is_running(process):
+    """Whether it is there and not only waiting to be waited for."""
+    try:
+        state = pathlib.Path("/proc", str(process), "stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+    return state.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        orders = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(orders.cleanup)
+        self.orders = pathlib.Path(orders.name)  # where the tool puts temporary files
+        self.environment = {**ENVIRONMENT, "TMPDIR": str(self.orders)}
+        self.file = make(self.folder / "model.pt")
+
+    def bench(self, *arguments, code=0, python=NO_PYTHON):
+        done = run("bench", "--json", *python, *arguments, env=self.environment)
+        self.assertEqual((done.returncode, done.stderr), (code, ""), done.stdout)
+        return json.loads(done.stdout)
+
+    def series(self, *arguments, **options):
+        document = self.bench(self.file, "--memory", "as-is", *arguments, **options)
+        return document["files"][0]["series"]
+
+    def needs_a_disk(self):
+        if not can_be_evicted(self.file):
+            self.skipTest(f"{FOLDER}: its file system does not drop files from the page cache")
+
+    def leaves_nothing_behind(self):
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["model.pt"])
+        self.assertEqual(list(self.orders.iterdir()), [])
+
+
+class Measures(Case):
+    def test_cold_samples_begin_with_an_empty_cache_and_read_the_disk(self):
+        self.needs_a_disk()
+        series = self.series("--engines", "populate,map,copy", "--scenarios", "cold", "--rounds", "2")
+        self.assertEqual([(one["engine"], one["order"]) for one in series],
+                         [(engine, order) for order in ("file", "random")
+                          for engine in ("populate", "populate again", "map", "copy")])
+        for one in series:
+            self.assertEqual((one["scenario"], one["why_not"], len(one["samples"])),
+                             ("cold", None, 2))
+            for sample in one["samples"]:
+                self.assertEqual(sample["cached_before"], 0)
+                self.assertGreaterEqual(sample["disk_bytes"], TENSORS * TENSOR_BYTES)
+                self.assertGreaterEqual(sample["cached_after"], TENSORS * TENSOR_BYTES)
+
+    def test_warm_and_poisoned_samples_read_nothing_from_the_disk(self):
+        self.needs_a_disk()
+        series = self.series("--engines", "populate,map,read", "--scenarios", "warm,poisoned",
+                             "--orders", "random", "--rounds", "2")
+        warm = [one for one in series if one["scenario"] == "warm"]
+        self.assertEqual([one["engine"] for one in warm],
+                         ["populate", "populate again", "map", "read"])
+        for one in series:
+            if one["scenario"] == "poisoned" and one["why_not"]:
+                print(f"poisoned was not tested: {one['why_not']}", file=sys.stderr)
+                continue
+            self.assertEqual((one["why_not"], len(one["samples"])), (None, 2))
+            for sample in one["samples"]:
+                self.assertEqual((sample["disk_bytes"], sample["major_faults"]), (0, 0))
+                self.assertEqual(sample["cached_before"], os.path.getsize(self.file))
+
+    def test_times_come_in_the_order_of_events(self):
+        for one in self.series("--engines", "populate,map,copy", "--scenarios", "warm",
+                               "--orders", "file", "--rounds", "1"):
+            for sample in one["samples"]:
+                times = [sample[key] for key in
+                         ("open_ms", "first_byte_ms", "first_tensor_ms", "all_ms")]
+                self.assertEqual(times, sorted(times))
+                self.assertGreater(times[0], 0)
+
+    def test_all_engines_read_the_same_bytes_as_the_file_has(self):
+        expected = self.checksum_of_tensors()
+        self.needs_a_disk()
+        series = self.series("--engines", "disk,populate,fault,read,map-huge,map,copy",
+                             "--scenarios", "cold", "--rounds", "1")
+        for one in series:
+            self.assertEqual([int(sample["checksum"], 16) for sample in one["samples"]],
+                             [expected], one["why_not"])
+
+    def checksum_of_tensors(self):
+        content = self.file.read_bytes()
+        total = 0
+        for one in json.loads(run("ls", "--json", self.file).stdout)["tensors"]:
+            words = memoryview(content)[one["file_offset"]:one["file_offset"] + one["nbytes"]]
+            total += sum(words.cast("Q"))
+        return total % 2**64
+
+    def test_copying_has_memory_of_its_own_and_mapping_has_none(self):
+        series = self.series("--engines", "map,copy", "--reference", "map", "--scenarios", "warm",
+                             "--orders", "file", "--rounds", "1")
+        own = {one["engine"]: one["samples"][0]["anonymous_bytes"] for one in series}
+        self.assertLess(own["map"], TENSOR_BYTES)
+        self.assertGreaterEqual(own["copy"], TENSORS * TENSOR_BYTES)
+
+    def test_counts_system_calls_of_the_sample_alone(self):
+        document = self.bench(self.file, "--engines", "map,read", "--reference", "map",
+                              "--scenarios", "warm", "--orders", "file", "--rounds", "1")
+        calls = {one["engine"]: one["system_calls"] for one in document["files"][0]["series"]}
+        if calls["map"] is None:
+            self.skipTest("; ".join(document["warnings"]))
+        # A map is a few calls; starting a process would be a hundred.
+        self.assertIn(calls["map"], range(5, 40))
+        self.assertGreater(calls["read"], calls["map"])
+        self.assertIsNone(calls["map again"])
+
+    def test_says_which_tensor_is_needed_first(self):
+        file = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
+                          "warm", "--rounds", "1", "--tensor", "tensor.2")["files"][0]
+        self.assertEqual((file["named_tensor"], file["named_tensor_bytes"], file["tensors"]),
+                         ("tensor.2", TENSOR_BYTES, TENSORS))
+
+    def test_writes_the_other_reports(self):
+        html, csv = self.folder / "out.html", self.folder / "out.csv"
+        done = run("bench", self.file, *NO_PYTHON, "--engines", "map", "--reference", "map",
+                   "--scenarios", "warm", "--rounds", "1", "--html", html, "--csv", csv)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("warm, random order", done.stdout)
+        self.assertIn("<html", html.read_text(encoding="utf-8"))
+        self.assertIn("map again", csv.read_text(encoding="utf-8"))
+
+    def test_leaves_nothing_behind(self):
+        self.series("--engines", "map", "--scenarios", "warm", "--rounds", "1")
+        self.leaves_nothing_behind()
+
+
+class Refuses(Case):
+    def fails(self, message, *arguments, code):
+        done = run("bench", *NO_PYTHON, *arguments, env=self.environment)
+        self.assertEqual((done.stdout, done.stderr, done.returncode),
+                         ("", f"weightmap: {message}\n", code))
+
+    def test_refuses_words_that_it_does_not_know(self):
+        done = run("bench", self.file, "--engines", "map,mapp")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--engines: must be one of disk, populate, ", done.stderr)
+        self.assertIn('not "mapp"', done.stderr)
+        self.fails('--scenarios: must be of cold, warm, poisoned, not "hot" (see weightmap --help)',
+                   self.file, "--scenarios", "hot", code=2)
+        self.fails('--orders: must be of file, random, not "none" (see weightmap --help)',
+                   self.file, "--orders", "none", code=2)
+        self.fails("FILE is required (see weightmap --help)", code=2)
+
+    def test_refuses_a_file_that_is_no_checkpoint(self):
+        self.file.write_bytes(b"no checkpoint at all")
+        done = run("bench", self.file, *NO_PYTHON)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("model.pt", done.stderr)
+
+    def test_refuses_a_tensor_that_is_not_there(self):
+        self.fails(f'{self.file}: has no tensor "tensor.9" that can be measured',
+                   self.file, "--tensor", "tensor.9", code=1)
+
+    def test_refuses_a_reference_that_cannot_be_measured_here(self):
+        self.fails("the reference torch-mmap cannot be measured: cannot run /nonexistent: "
+                   "No such file or directory", self.file, "--reference", "torch-mmap", code=1)
+
+    def test_a_file_that_lives_in_memory_is_never_cold(self):
+        shared = pathlib.Path("/dev/shm")
+        if not os.access(shared, os.W_OK):
+            self.skipTest("/dev/shm is not there")
+        with tempfile.TemporaryDirectory(dir=shared) as folder:
+            file = make(pathlib.Path(folder, "model.pt"))
+            series = self.bench(file, "--engines", "map", "--reference", "map", "--scenarios",
+                                "cold", "--rounds", "1", code=1)["files"][0]["series"]
+        for one in series:
+            self.assertEqual(one["samples"], [])
+            self.assertIn("the file system keeps its files in memory", one["why_not"])
+
+    def test_the_disk_alone_is_measured_cold_only(self):
+        disk = self.series("--engines", "disk", "--scenarios", "warm", "--orders", "file",
+                           "--rounds", "1")[-1]
+        self.assertEqual((disk["engine"], disk["samples"]), ("disk", []))
+        self.assertIn("past the page cache", disk["why_not"])
+
+
+class Lists(Case):
+    def test_lists_engines_without_a_python(self):
+        done = run("bench", "--list", "--json", *NO_PYTHON)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        engines = {one["name"]: one["why_not"] for one in json.loads(done.stdout)["engines"]}
+        self.assertEqual(list(engines), ["disk", "populate", "fault", "read", "readahead",
+                                         "willneed", "map-huge", "map", "copy", "torch-mmap",
+                                         "torch-copy", "safetensors-mmap", "safetensors-pread",
+                                         "weightmap-torch", "weightmap-python", "fastsafetensors",
+                                         "runai-streamer"])
+        self.assertIsNone(engines["populate"])
+        self.assertEqual(engines["torch-mmap"],
+                         "cannot run /nonexistent: No such file or directory")
+
+    def test_knows_the_engines_that_python_knows(self):
+        # -I -S: a Python with nothing installed, so that this test needs no torch.
+        bare = self.folder / "python"
+        bare.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} -I -S "$@"\n', encoding="utf-8")
+        bare.chmod(0o755)
+        lists = []
+        for python in (bare, "/nonexistent"):
+            done = run("bench", "--list", "--json", "--python", python)
+            lists.append(json.loads(done.stdout)["engines"])
+        self.assertEqual(*([one["name"] for one in engines] for engines in lists))
+        self.assertEqual(lists[0][-1]["why_not"], "torch is not installed")
+
+    def test_an_engine_that_fails_says_why_and_others_go_on(self):
+        """A Python whose engine reads other bytes, one whose engine dies, and one that hangs up."""
+        script = self.folder / "python"
+        engines = [{"name": "torch-mmap", "title": "wrong", "why_not": "", "reads": "pt"},
+                   {"name": "torch-copy", "title": "dies", "why_not": "", "reads": "pt"},
+                   {"name": "weightmap-torch", "title": "in a hurry", "why_not": "", "reads": "pt"},
+                   {"name": "safetensors-mmap", "title": "x", "why_not": "", "reads": "safetensors"}]
+        sample = {key: 1 for key in
+                  ("open_ms", "first_byte_ms", "first_tensor_ms", "all_ms", "disk_bytes",
+                   "minor_faults", "major_faults", "anonymous_bytes", "file_bytes", "checksum")}
+        sample["bytes"] = TENSORS * TENSOR_BYTES
+        script.write_text(f"""#!/bin/sh
+case "$3" in
+  --list) echo '{json.dumps(engines)}' ;;
+  --convert) echo "no room" >&2; exit 1 ;;
+  torch-mmap) echo ready; read go; echo '{json.dumps(sample)}' ;;
+  torch-copy) echo ready; read go; echo first >&2; echo "out of luck" >&2; exit 3 ;;
+  weightmap-torch) echo '{json.dumps(sample)}' ;;
+esac
+""", encoding="utf-8")
+        script.chmod(0o755)
+        document = self.bench(self.file, "--reference", "map", "--scenarios", "warm", "--orders",
+                              "file", "--rounds", "1", "--engines",
+                              "map,torch-mmap,torch-copy,weightmap-torch,safetensors-mmap",
+                              python=("--python", script))
+        series = {one["engine"]: one for one in document["files"][0]["series"]}
+        self.assertEqual(len(series["map"]["samples"]), 1)
+        self.assertRegex(series["torch-mmap"]["why_not"],
+                         r"^read other bytes: checksum 1 instead of \d+$")
+        self.assertEqual(series["torch-copy"]["why_not"], "out of luck")
+        self.assertIn("did not wait", series["weightmap-torch"]["why_not"])
+        self.assertEqual(series["safetensors-mmap"]["why_not"],
+                         "cannot be converted to safetensors: no room")
+
+
+class Interrupted(Case):
+    def test_an_interrupt_ends_the_sample_and_removes_what_was_made(self):
+        """A Python whose sample never ends."""
+        script, started = self.orders.parent / f"{self.orders.name}.sh", self.folder / "started"
+        self.addCleanup(script.unlink)
+        os.mkfifo(started)
+        script.write_text(f"""#!/bin/sh
+case "$3" in
+  --list) echo '[{{"name": "torch-mmap", "title": "slow", "why_not": "", "reads": "pt"}}]' ;;
+  torch-mmap) echo ready; read go; echo $$ > '{started}'; exec sleep 1000 ;;
+esac
+""", encoding="utf-8")
+        script.chmod(0o755)
+        command = [TOOL, "bench", self.file, "--python", script, "--engines", "torch-mmap",
+                   "--reference", "torch-mmap", "--scenarios", "warm"]
+        with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as bench:
+            sample = int(started.read_text(encoding="ascii"))
+            bench.send_signal(signal.SIGINT)
+            output, errors = bench.communicate()
+        self.assertEqual((bench.returncode, output, errors),
+                         (130, "", "weightmap: interrupted; everything is as it was before\n"))
+        self.assertFalse(is_running(sample))
+        started.unlink()
+        self.leaves_nothing_behind()
+
+    def test_the_read_ahead_of_the_device_is_put_back(self):
+        device = os.stat(self.file).st_dev
+        setting = pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+        if not os.access(setting, os.W_OK):
+            self.skipTest(f"{setting} cannot be written")
+        before = setting.read_text(encoding="ascii")
+        document = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
+                              "warm", "--orders", "file", "--rounds", "1", "--read-ahead", "64KiB")
+        self.assertEqual(document["machine"]["read_ahead_bytes"], 65536)
+        self.assertEqual(setting.read_text(encoding="ascii"), before)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
