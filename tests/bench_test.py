@@ -286,29 +286,39 @@ esac
 
 
 class Interrupted(Case):
-    def test_an_interrupt_ends_the_sample_and_removes_what_was_made(self):
-        """A Python whose sample never ends."""
-        script, started = self.orders.parent / f"{self.orders.name}.sh", self.folder / "started"
-        self.addCleanup(script.unlink)
-        os.mkfifo(started)
-        script.write_text(f"""#!/bin/sh
+    def setUp(self):
+        """A Python whose sample says in `started` who it is, and never ends."""
+        super().setUp()
+        self.started = self.folder / "started"
+        os.mkfifo(self.started)
+        self.script = self.folder / "python"
+        self.script.write_text(f"""#!/bin/sh
 case "$3" in
   --list) echo '[{{"name": "torch-mmap", "title": "slow", "why_not": "", "reads": "pt"}}]' ;;
-  torch-mmap) echo ready; read go; echo $$ > '{started}'; exec sleep 1000 ;;
+  torch-mmap) echo ready; read go; echo $$ > '{self.started}'; exec sleep 1000 ;;
 esac
 """, encoding="utf-8")
-        script.chmod(0o755)
-        command = [TOOL, "bench", self.file, "--python", script, "--engines", "torch-mmap",
-                   "--reference", "torch-mmap", "--scenarios", "warm"]
+        self.script.chmod(0o755)
+
+    def interrupt(self, number, *arguments):
+        """The process of the sample, after its end."""
+        command = [TOOL, "bench", self.file, "--python", self.script, "--engines", "torch-mmap",
+                   "--reference", "torch-mmap", "--scenarios", "warm", *arguments]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as bench:
-            sample = int(started.read_text(encoding="ascii"))
-            bench.send_signal(signal.SIGINT)
+            sample = int(self.started.read_text(encoding="ascii"))
+            bench.send_signal(number)
             output, errors = bench.communicate()
         self.assertEqual((bench.returncode, output, errors),
                          (130, "", "weightmap: interrupted; everything is as it was before\n"))
-        self.assertFalse(is_running(sample))
-        started.unlink()
+        return sample
+
+    def test_an_interrupt_ends_the_sample_and_removes_what_was_made(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                self.assertFalse(is_running(self.interrupt(number)))
+        self.started.unlink()
+        self.script.unlink()
         self.leaves_nothing_behind()
 
     def test_the_read_ahead_of_the_device_is_put_back(self):
@@ -320,6 +330,8 @@ esac
         document = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
                               "warm", "--orders", "file", "--rounds", "1", "--read-ahead", "64KiB")
         self.assertEqual(document["machine"]["read_ahead_bytes"], 65536)
+        self.assertEqual(setting.read_text(encoding="ascii"), before)
+        self.interrupt(signal.SIGINT, "--read-ahead", "64KiB")
         self.assertEqual(setting.read_text(encoding="ascii"), before)
 
 

@@ -9,6 +9,7 @@
 #include "tools/bench/engines.hpp"
 #include "tools/bench/interruption.hpp"
 #include "tools/bench/machine.hpp"
+#include "tools/bench/process.hpp"
 #include "tools/bench/progress_line.hpp"
 #include "tools/bench/read_ahead.hpp"
 #include "tools/bench/sampling.hpp"
@@ -152,11 +153,13 @@ class Runner {
     if (!file.watched(lane.engine->reads).prepare(lane.task.scenario).empty()) return {};
     const Result<TracedRun> run = count_system_calls(lane.task.command);
     if (Result<void> ok = go_on(); !ok) return ok;
-    if (run && run->finished.exit_code == 0) lane.series.system_calls = run->system_calls;
-    if (!run) {
-      cannot_trace_ = true;
-      results_.warnings.push_back("System calls were not counted: " + to_string(run.error()) + ".");
+    if (run && run->finished.exit_code == 0) {
+      lane.series.system_calls = run->system_calls;
+      return {};
     }
+    cannot_trace_ = true;
+    results_.warnings.push_back("System calls were not counted: " +
+                                (run ? failure_text(run->finished) : to_string(run.error())) + ".");
     return {};
   }
 

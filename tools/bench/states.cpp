@@ -25,10 +25,11 @@ namespace {
 
 constexpr int tries = 5;
 constexpr std::chrono::milliseconds pause{100};
-constexpr std::size_t page = 4096;
+
+std::size_t page_bytes() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void touch_pages(const std::byte* memory, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += page)
+  for (std::size_t at = 0; at < bytes; at += page_bytes())
     [[maybe_unused]] const volatile std::byte value = memory[at];
 }
 
@@ -131,6 +132,7 @@ Result<WatchedFile::Mapping> WatchedFile::map() const {
 Result<std::uint64_t> WatchedFile::cached_bytes() const {
   const Result<Mapping> mapping = map();
   if (!mapping) return tl::unexpected<Error>(mapping.error());
+  const std::uint64_t page = page_bytes();
   std::vector<unsigned char> cached((bytes() + page - 1) / page);
   if (::mincore(mapping->get(), bytes(), cached.data()) != 0)
     return tl::unexpected<Error>(system_error(path_, "the system does not tell what is cached"));
