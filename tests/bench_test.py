@@ -70,9 +70,13 @@ class Case(unittest.TestCase):
         document = self.bench(self.file, "--memory", "as-is", *arguments, **options)
         return document["files"][0]["series"]
 
+    def cannot_run(self, why):
+        print(f"SKIPPED: {self.id()}: {why}", file=sys.stderr)
+        self.skipTest(why)
+
     def needs_a_disk(self):
         if not can_be_evicted(self.file):
-            self.skipTest(f"{FOLDER}: its file system does not drop files from the page cache")
+            self.cannot_run(f"{FOLDER}: its file system does not drop files from the page cache")
 
     def leaves_nothing_behind(self):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["model.pt"])
@@ -148,7 +152,7 @@ class Measures(Case):
                               "--scenarios", "warm", "--orders", "file", "--rounds", "1")
         calls = {one["engine"]: one["system_calls"] for one in document["files"][0]["series"]}
         if calls["map"] is None:
-            self.skipTest("; ".join(document["warnings"]))
+            self.cannot_run("; ".join(document["warnings"]))
         # A map is a few calls; starting a process would be a hundred.
         self.assertIn(calls["map"], range(5, 40))
         self.assertGreater(calls["read"], calls["map"])
@@ -208,7 +212,7 @@ class Refuses(Case):
     def test_a_file_that_lives_in_memory_is_never_cold(self):
         shared = pathlib.Path("/dev/shm")
         if not os.access(shared, os.W_OK):
-            self.skipTest("/dev/shm is not there")
+            self.cannot_run("/dev/shm is not there")
         with tempfile.TemporaryDirectory(dir=shared) as folder:
             file = make(pathlib.Path(folder, "model.pt"))
             series = self.bench(file, "--engines", "map", "--reference", "map", "--scenarios",
@@ -325,7 +329,7 @@ esac
         device = os.stat(self.file).st_dev
         setting = pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
         if not os.access(setting, os.W_OK):
-            self.skipTest(f"{setting} cannot be written")
+            self.cannot_run(f"{setting} cannot be written")
         before = setting.read_text(encoding="ascii")
         document = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
                               "warm", "--orders", "file", "--rounds", "1", "--read-ahead", "64KiB")
