@@ -9,6 +9,7 @@
 #include <string>
 
 #include "mmap/cut_short.hpp"
+#include "mmap/large_reads.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/private_pages.hpp"
 
@@ -70,10 +71,10 @@ Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
 }
 
 Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
-  if (!uses_page_cache()) return fill(offset, length);
+  const std::uint64_t first = (offset + large_read - 1) / large_read * large_read;
+  if (!uses_page_cache() || !reads_large_pages(mapping_, first)) return fill(offset, length);
   void* const address = address_of(mapping_, page_start(offset));
   const std::uint64_t size = offset + length - page_start(offset);
-  // Together with MADV_HUGEPAGE this still brings in large pages, but only those of the range.
   ::madvise(address, size, MADV_RANDOM);
   const Result<void> filled = fill(offset, length);
   ::madvise(address, size, MADV_NORMAL);

@@ -41,8 +41,8 @@ class Filler {
   // Precondition: the range lies in the file.
   Result<void> fill(std::uint64_t offset, std::uint64_t length);
 
-  // The same for somebody who waits for just this range: the system reads nothing ahead, which
-  // would share the disk with it.
+  // The same for somebody who waits for just this range: where the system has large pages it reads
+  // nothing ahead, which would share the disk with it.
   Result<void> fill_alone(std::uint64_t offset, std::uint64_t length);
 
   // The same by exact reads on a descriptor of its own, which read nothing ahead: for ranges of a

@@ -445,7 +445,9 @@ TEST_CASE("gives way while somebody waits for a tensor") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   auto& demands = Checkpoint::Access::state(checkpoint).demands;
   ++demands;
-  Result<Warmer> warmer = Warmer::start(checkpoint);
+  WarmOptions options;
+  options.threads = 1;
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(warmer->progress().bytes_done == 0);
   CHECK(!warmer->progress().finished);

@@ -49,9 +49,11 @@ struct WarmOptions {
   // Positions in Checkpoint::tensors(), in the order in which they will be needed. Empty: the whole
   // file, in its own order.
   std::vector<std::size_t> tensors;
-  unsigned threads = 1;  // one comes closest to what a disk can do; at most 64
-  // What is brought in between two looks at demands and cancel(); at least 2 MiB.
-  std::uint64_t step_bytes = std::uint64_t{8} << 20;
+  // Two keep a disk busy while one of them waits for it; at most 64.
+  unsigned threads = 2;
+  // What a thread brings in between two looks at demands and cancel(); at least 2 MiB. More makes
+  // whoever waits in Checkpoint::demand() wait longer, and brings nothing.
+  std::uint64_t step_bytes = std::uint64_t{2} << 20;
   // Stop after this many bytes. 0: what fits into the memory that the machine and the process's
   // cgroup have left, so that warming never throws out what it has just brought in.
   std::uint64_t budget_bytes = 0;

@@ -11,6 +11,7 @@
 
 #include "mmap/direct_reader.hpp"
 #include "mmap/fill.hpp"
+#include "mmap/large_reads.hpp"
 #include "mmap/memory_limit.hpp"
 #include "mmap/private_pages.hpp"
 #include "mmap/ranges.hpp"
@@ -167,11 +168,6 @@ Result<std::vector<ByteRange>> ranges_of(const Checkpoint::Access::State& state,
   return ranges;
 }
 
-bool ascends(const std::vector<ByteRange>& ranges) {
-  return std::is_sorted(ranges.begin(), ranges.end(),
-                        [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
-}
-
 }  // namespace
 
 struct Warmer::Work {
@@ -187,6 +183,8 @@ struct Warmer::Work {
   std::mutex error_mutex;
   std::optional<Error> error;  // the first; under the mutex
   std::vector<std::thread> threads;
+  std::once_flag begun;
+  bool reads_exactly = false;  // the mapping's readahead is off
   std::unique_ptr<VerifyBehind> verify;
   std::thread verifier;
   bool lock = false;
@@ -202,7 +200,7 @@ struct Warmer::Work {
   ~Work() {
     cancel();
     join();
-    if (window) os::allow_readahead(state.mapping, true);
+    if (reads_exactly) os::allow_readahead(state.mapping, true);
   }
 
   // Plans what `options` ask for, with the budget of the report.
@@ -218,8 +216,6 @@ struct Warmer::Work {
     plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
     if (!options.follow) return {};
     window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
-    // What is read ahead of a jump would be thrown out before it is needed, and be read again.
-    if (!ascends(*ranges)) os::allow_readahead(state.mapping, false);
     return {};
   }
 
@@ -253,7 +249,22 @@ struct Warmer::Work {
     }
   }
 
+  // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and
+  // is thrown out before it is needed where memory is short. Large pages do without it.
+  void read_exactly() {
+    if (report.method != WarmMethod::populate) return;
+    // Not the first alone: it may lie where open() has read metadata, in small pieces.
+    int tries = 3;
+    for (const ByteRange& step : plan.steps) {
+      if (step.offset % large_page != 0 || step.length < large_page) continue;
+      reads_exactly = os::reads_large_pages(state.mapping, step.offset);
+      if (reads_exactly || --tries == 0) break;
+    }
+    if (reads_exactly) os::allow_readahead(state.mapping, false);
+  }
+
   void run() {
+    std::call_once(begun, [this] { read_exactly(); });
     os::Filler filler(state.file, state.mapping, fill_method(report.method));
     while (!cancelled) {
       give_way();
