@@ -13,6 +13,7 @@
 #include "mmap/fill.hpp"
 #include "mmap/large_reads.hpp"
 #include "mmap/memory_limit.hpp"
+#include "mmap/page_cache.hpp"
 #include "mmap/private_pages.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/bytes/checked.hpp"
@@ -26,6 +27,8 @@ namespace weightmap {
 namespace {
 
 constexpr unsigned max_threads = 64;
+// Steps where nothing waits for the disk: fewer system calls map a cached file sooner.
+constexpr std::uint64_t cached_step = std::uint64_t{64} << 20;
 
 // While one lives, warmers wait at the next step.
 class DemandMark {
@@ -184,6 +187,7 @@ struct Warmer::Work {
   std::optional<Error> error;  // the first; under the mutex
   std::vector<std::thread> threads;
   std::once_flag begun;
+  bool all_cached = false;     // when it began
   bool reads_exactly = false;  // the mapping's readahead is off
   std::unique_ptr<VerifyBehind> verify;
   std::thread verifier;
@@ -213,7 +217,12 @@ struct Warmer::Work {
         order.empty() ? std::vector<ByteRange>{{0, state.file.size()}} : ranges_of(state, order);
     if (!ranges) return tl::unexpected<Error>(ranges.error());
     const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report.budget_bytes;
-    plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
+    const Result<std::uint64_t> cached = os::cached_bytes_of(state.file);
+    all_cached =
+        cached && *cached == state.file.size() && most >= state.file.size() && !options.follow;
+    const std::uint64_t step =
+        all_cached ? std::max(options.step_bytes, cached_step) : options.step_bytes;
+    plan = plan_warm_up(*ranges, state.file.size(), {step, most});
     if (!options.follow) return {};
     window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
     return {};
@@ -252,7 +261,7 @@ struct Warmer::Work {
   // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and
   // is thrown out before it is needed where memory is short. Large pages do without it.
   void read_exactly() {
-    if (report.method != WarmMethod::populate) return;
+    if (report.method != WarmMethod::populate || all_cached) return;
     // Not the first alone: it may lie where open() has read metadata, in small pieces.
     int tries = 3;
     for (const ByteRange& step : plan.steps) {
