@@ -767,7 +767,7 @@ class Warm(Case):
             done.stdout.decode(),
             r"\A8\.0 MiB in memory after [0-9.]+ s \(.*/s\)\n"
             r"left out 12\.0 MiB: the budget is 8\.0 MiB\n"
-            r"what    the whole file, in its order, in 1 step\n"
+            r"what    the whole file, in its order, in 4 steps\n"
             r"method  populate\nbudget  8\.0 MiB\n\Z",
         )
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tools/bench/engines.hpp"
-#include "tools/bench/interruption.hpp"
 #include "tools/bench/report_csv.hpp"
 #include "tools/bench/report_html.hpp"
 #include "tools/bench/report_json.hpp"
@@ -13,6 +12,7 @@
 #include "tools/bench/runner.hpp"
 #include "tools/columns.hpp"
 #include "tools/command.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/output_file.hpp"
 #include "tools/text.hpp"

@@ -65,8 +65,7 @@ Result<std::vector<std::size_t>> record(const Checkpoint& checkpoint,
   sightings.begin(*before);
   const Interruptible interruptible;
   const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
-  while (!interruptible.interrupted() && !sightings.complete() &&
-         (options.seconds == 0 || Clock::now() < end)) {
+  while (!interrupted() && !sightings.complete() && (options.seconds == 0 || Clock::now() < end)) {
     interruptible.sleep_for(interval);
     const Result<ResidencyReport> report = residency(checkpoint);
     if (!report) return tl::unexpected<Error>(report.error());

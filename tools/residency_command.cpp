@@ -202,7 +202,7 @@ Result<void> show(Output& out, const Checkpoint& checkpoint,
 Result<int> watch(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
   const Interruptible interruptible;
-  while (!interruptible.interrupted() && !out.failed()) {
+  while (!interrupted() && !out.failed()) {
     if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
       return tl::unexpected<Error>(ok.error());
     if (!out.finish()) break;  // said once, by main()

@@ -214,7 +214,7 @@ void hold(Output& out) {
   const Interruptible interruptible;
   if (!out.finish()) return;
   std::fputs("weightmap: locked in memory until this is interrupted (Ctrl-C)\n", stderr);
-  while (!interruptible.interrupted()) interruptible.sleep_for(std::chrono::seconds(1));
+  while (!interrupted()) interruptible.sleep_for(std::chrono::seconds(1));
 }
 
 Result<int> run_warm(Output& out, WarmCommand& options) {

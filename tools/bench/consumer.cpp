@@ -1,5 +1,6 @@
 #include "tools/bench/consumer.hpp"
 
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -14,13 +15,20 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-std::uint64_t add_up(const std::vector<Bytes>& tensors, Stopwatch& watch) {
+// `done` gets the position of each tensor that was read.
+std::uint64_t add_up(
+    const std::vector<Bytes>& tensors, Stopwatch& watch,
+    const std::function<void(std::size_t)>& done = [](std::size_t) {}) {
   // The compiler must not leave the byte out: it is the first fault.
   [[maybe_unused]] const volatile std::byte first = tensors.front().front();
   watch.read_first_byte();
   std::uint64_t sum = checksum(tensors.front());
   watch.read_first_tensor();
-  for (const Bytes tensor : std::span(tensors).subspan(1)) sum += checksum(tensor);
+  done(0);
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    sum += checksum(tensors[i]);
+    done(i);
+  }
   watch.read_all();
   return sum;
 }
@@ -42,10 +50,12 @@ std::vector<Bytes> views(const std::vector<NamedTensor>& tensors) {
 }
 
 Result<Warmer> start_warmer(const Checkpoint& checkpoint, const std::vector<NamedTensor>& tensors,
-                            WarmMethod method) {
+                            const NativeEngine& engine) {
   WarmOptions options;
-  options.method = method;
-  options.budget_bytes = ~std::uint64_t{0};
+  options.method = engine.method;
+  options.follow = engine.window;
+  options.drop_behind = engine.window;
+  if (!engine.window) options.budget_bytes = ~std::uint64_t{0};
   for (const NamedTensor& tensor : tensors) options.tensors.push_back(tensor.index);
   return Warmer::start(checkpoint, options);
 }
@@ -59,12 +69,14 @@ Result<Consumed> consume_mapped(const NativeEngine& engine, const std::string& f
   if (!tensors) return tl::unexpected<Error>(tensors.error());
   std::optional<Warmer> warmer;
   if (engine.way == Way::warm) {
-    Result<Warmer> started = start_warmer(*checkpoint, *tensors, engine.method);
+    Result<Warmer> started = start_warmer(*checkpoint, *tensors, engine);
     if (!started) return tl::unexpected<Error>(started.error());
     warmer = std::move(*started);
   }
   watch.opened();
-  const std::uint64_t sum = add_up(views(*tensors), watch);
+  const std::uint64_t sum = add_up(views(*tensors), watch, [&](std::size_t i) {
+    if (warmer) warmer->passed((*tensors)[i].index);
+  });
   if (warmer)
     if (const auto report = warmer->wait(); !report) return tl::unexpected<Error>(report.error());
   Consumed consumed{watch.stop(), total_bytes(*tensors)};

@@ -9,8 +9,8 @@
 #include <set>
 #include <system_error>
 
-#include "tools/bench/interruption.hpp"
 #include "tools/bench/stopwatch.hpp"
+#include "tools/interruptible.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

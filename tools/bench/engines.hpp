@@ -26,6 +26,7 @@ struct NativeEngine {
   Way way = Way::map;
   bool huge_pages = true;                     // of map
   WarmMethod method = WarmMethod::automatic;  // of warm
+  bool window = false;  // of warm: within the memory there is, dropping what has been read
 };
 
 std::span<const NativeEngine> native_engines() noexcept;

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "tools/bench/interruption.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/text.hpp"
 
 namespace weightmap::cli::bench {

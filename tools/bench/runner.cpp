@@ -7,12 +7,12 @@
 #include "tools/bench/bench_file.hpp"
 #include "tools/bench/count_system_calls.hpp"
 #include "tools/bench/engines.hpp"
-#include "tools/bench/interruption.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/process.hpp"
 #include "tools/bench/progress_line.hpp"
 #include "tools/bench/read_ahead.hpp"
 #include "tools/bench/sampling.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/text.hpp"
 
 namespace weightmap::cli::bench {

@@ -1,10 +1,10 @@
 #include "tools/bench/sampling.hpp"
 
-#include "tools/bench/interruption.hpp"
 #include "tools/bench/process.hpp"
 #include "tools/bench/python_source.hpp"
 #include "tools/bench/recycle_memory.hpp"
 #include "tools/bench/stopwatch.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/text.hpp"
 

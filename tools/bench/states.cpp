@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tools/bench/interruption.hpp"
+#include "tools/interruptible.hpp"
 #include "tools/staying.hpp"
 #include "tools/text.hpp"
 #include "weightmap/residency.hpp"
