@@ -19,11 +19,14 @@
 #include <vector>
 
 #include "mmap/file.hpp"
+#include "mmap/fill.hpp"
 #include "mmap/huge_sample.hpp"
+#include "mmap/large_reads.hpp"
 #include "mmap/mapped_memory.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/page_table.hpp"
 #include "mmap/process_faults.hpp"
+#include "mmap/ranges.hpp"
 #include "tests/failures.hpp"
 #include "tests/temporary_file.hpp"
 
@@ -477,6 +480,62 @@ TEST_CASE("a process that was forked since has its own page faults, and not fewe
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+// --- large reads -------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and nothing more") {
+  const File file = make(6 * mib);
+  if (!evicted(file)) return;
+  const Mapping mapping = Mapping::map(file, {}).value();
+  if (!reads_large_pages(mapping, 2 * mib)) {
+    MESSAGE("SKIPPED: the system brings this file in by small pages");
+    return;
+  }
+  const CachedPages cached = CachedPages::of(file).value();
+  CHECK(cached.cached_bytes() == 2 * mib);
+  CHECK(cached.cached_bytes(2 * mib, 2 * mib) == 2 * mib);
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none are asked for or none fits") {
+  const File file = make(4 * mib - 1);
+  MapOptions small;
+  small.huge_pages = false;
+  CHECK(!reads_large_pages(Mapping::map(file, small).value(), 0));
+  const Mapping mapping = Mapping::map(file, {}).value();
+  CHECK(!reads_large_pages(mapping, 2 * mib));
+  CHECK(!reads_large_pages(mapping, 8 * mib));
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small ones") {
+  const File file = make(2 * mib);
+  if (!evicted(file)) return;
+  read_page(file, 300);
+  CHECK(!reads_large_pages(Mapping::map(file, {}).value(), 0));
+}
+
+// --- ranges ------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(CacheFixture,
+                  "drops the whole pages in a range, and what is read again is right") {
+  const File file = make(4 * mib);
+  if (!evicted(file)) return;
+  const Mapping mapping = Mapping::map(file, {}).value();
+  REQUIRE_OK(Filler(file, mapping, FillMethod::populate).fill(0, 4 * mib));
+  REQUIRE(cached_bytes_of(file).value() == 4 * mib);
+  drop_range(file, mapping, 2 * mib, 2 * mib);
+  CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
+  CHECK(CachedPages::of(file).value().cached_bytes(2 * mib, 2 * mib) == 0);
+  drop_range(file, mapping, 1, page);  // not one whole page
+  CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
+  CHECK(mapping.bytes()[3 * mib] == std::byte{'w'});
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "what is made to yield stays where it is while memory lasts") {
+  const File file = make(4 * mib);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  yield_range(mapping, 1, 4 * mib - 1);
+  CHECK(cached_bytes_of(file).value() == 4 * mib);
 }
 
 // --- HugeSample --------------------------------------------------------------------------------

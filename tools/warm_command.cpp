@@ -259,7 +259,7 @@ void add_warm(CLI::App& app, Run& run) {
           [options](const std::string& word) { options->warm.method = method_from(word); },
           "How to bring pages in")
       ->type_name(method_words());
-  command.add_option("--threads", options->warm.threads, "How many at once; 1 is usually best")
+  command.add_option("--threads", options->warm.threads, "How many at once; 2 unless given")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
   command

@@ -221,7 +221,7 @@ class Checkpoint(Mapping[str, Tensor]):
         *,
         order: PathLike | None = None,
         method: WarmMethod = "automatic",
-        threads: int = 1,
+        threads: int = 2,
         budget: int | None = None,
         crc: bool = False,
     ) -> WarmReport:

@@ -55,7 +55,6 @@ Result<Warmer> start_warmer(const Checkpoint& checkpoint, const std::vector<Name
   options.method = engine.method;
   options.follow = engine.window;
   options.drop_behind = engine.window;
-  if (!engine.window) options.budget_bytes = ~std::uint64_t{0};
   for (const NamedTensor& tensor : tensors) options.tensors.push_back(tensor.index);
   return Warmer::start(checkpoint, options);
 }
