@@ -74,7 +74,7 @@ def sections(report):
             yield from section(report, file, scenario, order)
         warnings = report["warnings"]
         if warnings:
-            yield from ["", "Warnings: " + "; ".join(warnings) + "."]
+            yield from ["", "Warnings: " + " ".join(warnings)]
         yield ""
 
 

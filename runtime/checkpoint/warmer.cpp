@@ -261,13 +261,16 @@ struct Warmer::Work {
   // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and
   // is thrown out before it is needed where memory is short. Large pages do without it.
   void read_exactly() {
-    if (report.method != WarmMethod::populate || all_cached) return;
+    if (report.method != WarmMethod::populate) return;
+    // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
+    reads_exactly = all_cached;
     // Not the first alone: it may lie where open() has read metadata, in small pieces.
     int tries = 3;
     for (const ByteRange& step : plan.steps) {
+      if (reads_exactly || tries == 0) break;
       if (step.offset % large_page != 0 || step.length < large_page) continue;
+      --tries;
       reads_exactly = os::reads_large_pages(state.mapping, step.offset);
-      if (reads_exactly || --tries == 0) break;
     }
     if (reads_exactly) os::allow_readahead(state.mapping, false);
   }
