@@ -154,6 +154,7 @@ Json describe(const WarmCommand& options, const WarmReport& report) {
           {"budget_reason", report.budget_reason},
           {"method", to_string(report.method)},
           {"method_reason", report.method_reason},
+          {"exact_reads", report.exact_reads},
           {"steps", report.steps},
           {"locked", options.warm.lock},
           {"crc", options.warm.verify_crc ? describe_crc(report) : Json(nullptr)},
@@ -204,6 +205,9 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
   if (options.used_order) out.write("order   " + order_words(*options.used_order) + "\n");
   out.write("method  " + std::string(to_string(report.method)) +
             (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
+  if (report.method == WarmMethod::populate)
+    out.write(report.exact_reads ? "reads   by large pages, nothing ahead\n"
+                                 : "reads   as the system reads ahead: no large pages were seen\n");
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   out.write("budget  " + (has_limit ? human_bytes(report.budget_bytes) : std::string("none")) +
             (report.budget_reason.empty() ? "" : ", 15/16 of " + report.budget_reason) + "\n");

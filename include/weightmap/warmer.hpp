@@ -83,6 +83,9 @@ struct WarmProgress {
 struct WarmReport {
   WarmMethod method = WarmMethod::populate;  // what was used
   std::string method_reason;  // what the system lacks for the default, or for `direct`; or empty
+  // Nothing was read ahead, since this system was seen to bring the file in by large pages. false:
+  // it was not, so the system read ahead as it likes; or the method is not `populate`.
+  bool exact_reads = false;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
   std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer was faster

@@ -27,8 +27,9 @@ namespace weightmap {
 namespace {
 
 constexpr unsigned max_threads = 64;
-// Steps where nothing waits for the disk: fewer system calls map a cached file sooner.
-constexpr std::uint64_t cached_step = std::uint64_t{64} << 20;
+// Steps where nothing waits for the disk: fewer system calls map a cached file sooner. Larger ones
+// would keep a processor from the consumer for long where the cache holds small pages.
+constexpr std::uint64_t cached_step = std::uint64_t{8} << 20;
 
 // While one lives, warmers wait at the next step.
 class DemandMark {
@@ -395,6 +396,7 @@ Result<WarmReport> Warmer::wait() {
   work_->join();
   if (work_->error) return tl::unexpected<Error>(std::move(*work_->error));
   WarmReport report = std::move(work_->report);
+  report.exact_reads = work_->reads_exactly;
   report.bytes_done = work_->bytes_done;
   report.bytes_left_out = work_->plan.bytes_left_out;
   report.bytes_skipped = work_->bytes_skipped;
