@@ -96,7 +96,8 @@ class Measures(Case):
             for sample in one["samples"]:
                 self.assertEqual(sample["cached_before"], 0)
                 self.assertGreaterEqual(sample["disk_bytes"], TENSORS * TENSOR_BYTES)
-                self.assertGreaterEqual(sample["cached_after"], TENSORS * TENSOR_BYTES)
+                # Nearly all: the system may take a page that nobody has used for a while.
+                self.assertGreater(sample["cached_after"], 0.9 * TENSORS * TENSOR_BYTES)
 
     def test_warm_and_poisoned_samples_read_nothing_from_the_disk(self):
         self.needs_a_disk()
