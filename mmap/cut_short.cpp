@@ -8,7 +8,7 @@
 namespace weightmap::os {
 
 Result<void> check_not_cut_short(const File& file, std::uint64_t offset, std::uint64_t length) {
-  const Result<FileIdentity> now = file.current_identity();
+  const Result<Generation> now = file.current_generation();
   if (!now) return tl::unexpected<Error>(now.error());
   if (bytes::contains(now->size, offset, length)) return {};
   return failure(ErrorCode::io,

@@ -17,7 +17,7 @@ std::int64_t nanoseconds(const timespec& time) noexcept {
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-FileIdentity identity_of(const struct stat& status) noexcept {
+Generation generation_of(const struct stat& status) noexcept {
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
           nanoseconds(status.st_mtim), nanoseconds(status.st_ctim)};
 }
@@ -68,14 +68,14 @@ Result<File> File::open(const std::filesystem::path& path, bool writable) {
   if (::fstat(descriptor.get(), &status) != 0)
     return tl::unexpected<Error>(os_error("look at the file", errno));
   if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
-  return File(std::move(descriptor), identity_of(status));
+  return File(std::move(descriptor), generation_of(status));
 }
 
-Result<FileIdentity> File::current_identity() const {
+Result<Generation> File::current_generation() const {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0)
     return tl::unexpected<Error>(os_error("look at the file", errno));
-  return identity_of(status);
+  return generation_of(status);
 }
 
 Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {

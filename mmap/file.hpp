@@ -9,26 +9,10 @@
 
 #include "mmap/unique_fd.hpp"
 #include "runtime/bytes/source.hpp"
+#include "weightmap/generation.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
-
-// The generation of a file's content: replaced, rewritten, grown or cut files differ in it.
-struct FileIdentity {
-  std::uint64_t device = 0;
-  std::uint64_t inode = 0;
-  std::uint64_t size = 0;
-  std::int64_t mtime_ns = 0;
-  std::int64_t ctime_ns = 0;
-
-  friend bool operator==(const FileIdentity&, const FileIdentity&) noexcept = default;
-  // Whether the content is the same. The change time is left out: renaming, linking and unlinking a
-  // file change it, and do not touch what it holds.
-  bool same_content(const FileIdentity& other) const noexcept {
-    return device == other.device && inode == other.inode && size == other.size &&
-           mtime_ns == other.mtime_ns;
-  }
-};
 
 class File final : public bytes::Source {
  public:
@@ -38,10 +22,10 @@ class File final : public bytes::Source {
   static Result<File> open(const std::filesystem::path& path, bool writable);
 
   // Of the moment of opening.
-  std::uint64_t size() const noexcept override { return identity_.size; }
-  const FileIdentity& identity() const noexcept { return identity_; }
+  std::uint64_t size() const noexcept override { return generation_.size; }
+  const Generation& generation() const noexcept { return generation_; }
   // Of now.
-  Result<FileIdentity> current_identity() const;
+  Result<Generation> current_generation() const;
 
   // Continues after short counts and signals. Fails with io, saying so, if the file has shrunk.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
@@ -59,11 +43,11 @@ class File final : public bytes::Source {
   }
 
  private:
-  File(UniqueFd descriptor, const FileIdentity& identity) noexcept
-      : descriptor_(std::move(descriptor)), identity_(identity) {}
+  File(UniqueFd descriptor, const Generation& generation) noexcept
+      : descriptor_(std::move(descriptor)), generation_(generation) {}
 
   UniqueFd descriptor_;
-  FileIdentity identity_;
+  Generation generation_;
 };
 
 }  // namespace weightmap::os

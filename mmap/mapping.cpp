@@ -51,9 +51,9 @@ tl::unexpected<Error> map_failure(const File& file, int error_number) {
 }
 
 Result<void> check_unchanged(const File& file) {
-  const Result<FileIdentity> now = file.current_identity();
+  const Result<Generation> now = file.current_generation();
   if (!now) return tl::unexpected<Error>(now.error());
-  if (now->same_content(file.identity())) return {};
+  if (now->same_content(file.generation())) return {};
   return failure(ErrorCode::io, "the file changed since it was opened: it had " +
                                     std::to_string(file.size()) + " bytes and has now " +
                                     std::to_string(now->size) +

@@ -17,7 +17,7 @@ namespace {
 Result<void> check_may_replace(const std::filesystem::path& path, const File& kept) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
-  if (status.st_dev == kept.identity().device && status.st_ino == kept.identity().inode)
+  if (status.st_dev == kept.generation().device && status.st_ino == kept.generation().inode)
     return failure(ErrorCode::invalid_argument, "would replace the checkpoint");
   if (!S_ISREG(status.st_mode))
     return failure(ErrorCode::invalid_argument, "is not a regular file");

@@ -115,15 +115,15 @@ TEST_CASE_FIXTURE(FileFixture, "opening for writing is explicit") {
 
 TEST_CASE_FIXTURE(FileFixture, "the identity of a file stays, until it is written or replaced") {
   const File file = open();
-  CHECK(file.identity().size == 10);
-  CHECK(file.identity() == open().identity());
-  CHECK(file.current_identity().value() == file.identity());
+  CHECK(file.generation().size == 10);
+  CHECK(file.generation() == open().generation());
+  CHECK(file.current_generation().value() == file.generation());
   folder.write("model.pt", "0123456789a");
-  CHECK_FALSE(file.current_identity().value() == file.identity());
-  CHECK_FALSE(file.current_identity().value().same_content(file.identity()));
+  CHECK_FALSE(file.current_generation().value() == file.generation());
+  CHECK_FALSE(file.current_generation().value().same_content(file.generation()));
   folder.write("other.pt", "0123456789a");
   std::filesystem::rename(folder.path() / "other.pt", path);
-  CHECK(open().identity().inode != file.identity().inode);
+  CHECK(open().generation().inode != file.generation().inode);
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a directory, for reading and for writing") {
