@@ -33,3 +33,10 @@ function(weightmap_module name)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC ${ARG_USES})
 endfunction()
+
+# For what runs once or waits: under a sanitizer, optimising it takes longer than it saves.
+function(weightmap_compile_quickly target)
+  if(WEIGHTMAP_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()

@@ -1,7 +1,6 @@
 #include "mmap/fill.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +10,12 @@
 #include "mmap/cut_short.hpp"
 #include "mmap/large_reads.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/page_cache.hpp"
+#include "mmap/populate.hpp"
 #include "mmap/private_pages.hpp"
 
 namespace weightmap::os {
 namespace {
-
-#ifndef MADV_POPULATE_READ
-constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14; older headers do not name it
-#endif
 
 constexpr std::uint64_t page = 4096;
 constexpr std::size_t scratch_bytes = std::size_t{1} << 20;
@@ -83,6 +80,9 @@ Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
 
 Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
   if (!uses_page_cache()) return fill(offset, length);
+  if (length == 0) return {};
+  // What is left of the last page of a file that was cut short is still cached.
+  if (is_cached(file_, offset, length)) return check_not_cut_short(file_, offset, length);
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.
     const std::string self = "/proc/self/fd/" + std::to_string(file_.descriptor());
@@ -90,7 +90,7 @@ Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
     if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
   }
   const int descriptor = exact_.get() >= 0 ? exact_.get() : file_.descriptor();
-  return length == 0 ? Result<void>{} : read_all(descriptor, offset, length);
+  return read_all(descriptor, offset, length);
 }
 
 Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {

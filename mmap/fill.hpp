@@ -46,8 +46,9 @@ class Filler {
   Result<void> fill_alone(std::uint64_t offset, std::uint64_t length);
 
   // The same by exact reads on a descriptor of its own, which read nothing ahead: for ranges of a
-  // few pages, of which the others would bring in 2 MiB. Page cache only; `direct`, which has no
-  // use for that and is as exact, does what fill() does.
+  // few pages, of which the others would bring in 2 MiB. Page cache only, and
+  // nothing if the range is there; `direct`, which has no use for that and is as exact, does what
+  // fill() does.
   Result<void> fill_exactly(std::uint64_t offset, std::uint64_t length);
 
   // Whether fill() finds what is cached already: not so past the page cache.

@@ -1,7 +1,6 @@
 #include "mmap/huge_sample.hpp"
 
 #include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
@@ -17,13 +16,10 @@
 #include <vector>
 
 #include "mmap/mapped_memory.hpp"
+#include "mmap/populate.hpp"
 
 namespace weightmap::os {
 namespace {
-
-#ifndef MADV_POPULATE_READ
-constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14; older headers do not name it
-#endif
 
 constexpr std::size_t max_ranges = 8;
 

@@ -1,16 +1,11 @@
 #include "mmap/large_reads.hpp"
 
-#include <sys/mman.h>
-
 #include "mmap/page_table.hpp"
+#include "mmap/populate.hpp"
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {
 namespace {
-
-#ifndef MADV_POPULATE_READ
-constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14; older headers do not name it
-#endif
 
 constexpr std::size_t page = 4096;
 

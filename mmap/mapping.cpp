@@ -1,22 +1,17 @@
 #include "mmap/mapping.hpp"
 
-#include <sys/mman.h>
-
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "mmap/populate.hpp"
 
 namespace weightmap::os {
 namespace {
 
 namespace ipc = boost::interprocess;
 using Region = tl::expected<ipc::mapped_region, int>;  // or an errno
-
-#ifndef MADV_POPULATE_READ
-constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14; older headers do not name it
-#endif
 
 // Boost takes the mode for protection and sharing and adds our flags to those of mmap.
 ipc::mode_t mode_of(Sharing sharing, bool writable) noexcept {

@@ -198,6 +198,11 @@ Result<std::uint64_t> cached_bytes_of(const File& file) {
   return pages->cached_bytes();
 }
 
+bool is_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = offset / page_size() * page_size();
+  return is_cached_evenly(file, start, offset + length - start) == true;
+}
+
 std::uint64_t unwritten_bytes_of(const File& file) noexcept {
   const tl::expected<Cachestat, int> counts = cachestat(file, 0, file.size());
   if (!counts) return 0;

@@ -617,7 +617,7 @@ class Warm(Case):
                 "method": "populate",
                 "method_reason": "",
                 "exact_reads": True,
-                "steps": 3,
+                "steps": 11,
                 "locked": False,
                 "crc": None,
             },
@@ -718,7 +718,7 @@ class Warm(Case):
         self.assertEqual(done.stderr, b"")
         self.assertRegex(
             done.stdout.decode(),
-            r"\nwhat    all tensors, in recorded order, in 5 steps\n"
+            r"\nwhat    all tensors, in recorded order, in 11 steps\n"
             rf"order   2 tensors of {re.escape(str(order))}; 1 line matched no tensor\nmethod",
         )
         report = self.document("warm", "--json", path)

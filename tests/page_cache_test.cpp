@@ -25,6 +25,7 @@
 #include "mmap/mapped_memory.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/page_table.hpp"
+#include "mmap/populate.hpp"
 #include "mmap/process_faults.hpp"
 #include "mmap/ranges.hpp"
 #include "tests/failures.hpp"
@@ -37,10 +38,6 @@ using test::TemporaryFolder;
 
 const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
-#ifndef MADV_POPULATE_READ
-constexpr int MADV_POPULATE_READ = 22;
-#endif
 
 // A file that is on the disk, and nothing of it in the page cache but what a test puts there.
 class CacheFixture {

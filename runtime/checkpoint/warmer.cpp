@@ -27,9 +27,10 @@ namespace weightmap {
 namespace {
 
 constexpr unsigned max_threads = 64;
-// Steps where nothing waits for the disk: fewer system calls map a cached file sooner. Larger ones
-// would keep a processor from the consumer for long where the cache holds small pages.
-constexpr std::uint64_t cached_step = std::uint64_t{8} << 20;
+// How many steps are mapped at once where nothing waits for the disk: fewer system calls map a
+// cached file sooner. More would keep a processor from the consumer for long where the cache holds
+// small pages.
+constexpr std::size_t cached_steps = 4;
 
 // While one lives, warmers wait at the next step.
 class DemandMark {
@@ -218,12 +219,7 @@ struct Warmer::Work {
         order.empty() ? std::vector<ByteRange>{{0, state.file.size()}} : ranges_of(state, order);
     if (!ranges) return tl::unexpected<Error>(ranges.error());
     const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report.budget_bytes;
-    const Result<std::uint64_t> cached = os::cached_bytes_of(state.file);
-    all_cached =
-        cached && *cached == state.file.size() && most >= state.file.size() && !options.follow;
-    const std::uint64_t step =
-        all_cached ? std::max(options.step_bytes, cached_step) : options.step_bytes;
-    plan = plan_warm_up(*ranges, state.file.size(), {step, most});
+    plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
     if (!options.follow) return {};
     window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
     return {};
@@ -259,6 +255,13 @@ struct Warmer::Work {
     }
   }
 
+  // Asked by a thread of the warmer, since it takes 30 ms where 2 GiB are cached in small pieces.
+  void look_at_cache() {
+    if (window) return;
+    const Result<std::uint64_t> cached = os::cached_bytes_of(state.file);
+    all_cached = cached && *cached == state.file.size();
+  }
+
   // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and
   // is thrown out before it is needed where memory is short. Large pages do without it.
   void read_exactly() {
@@ -277,16 +280,19 @@ struct Warmer::Work {
   }
 
   void run() {
-    std::call_once(begun, [this] { read_exactly(); });
+    std::call_once(begun, [this] {
+      look_at_cache();
+      read_exactly();
+    });
+    const std::size_t at_once = all_cached ? cached_steps : 1;
     os::Filler filler(state.file, state.mapping, fill_method(report.method));
     while (!cancelled) {
       give_way();
-      const std::size_t step = next_step++;
-      if (cancelled || step >= plan.steps.size()) return;
-      if (window && !wait_for_turn(step)) continue;
-      if (Result<void> done = bring_in(filler, plan.steps[step]); !done) return fail(done.error());
-      if (window && window->filled(step)) leave_behind(step);
-      if (verify) verify->step_done(step);
+      const std::size_t first = next_step.fetch_add(at_once);
+      const std::size_t end = std::min(first + at_once, plan.steps.size());
+      if (cancelled || first >= end) return;
+      if (window && !wait_for_turn(first)) continue;
+      for (std::size_t step = first; step < end;) step = bring_in(filler, step, end);
     }
   }
 
@@ -297,13 +303,27 @@ struct Warmer::Work {
     return turn == WarmWindow::Turn::fill;
   }
 
-  Result<void> bring_in(os::Filler& filler, const ByteRange& range) {
-    if (Result<void> filled = fill_step(filler, range); !filled) return filled;
-    if (lock)
-      if (Result<void> locked = os::lock_range(state.mapping, range.offset, range.length); !locked)
-        return locked;
+  // Brings in one step, and with it those behind it that follow it in the file, but not `end`.
+  // Answers where to go on, which is `end` after a failure.
+  std::size_t bring_in(os::Filler& filler, std::size_t step, std::size_t end) {
+    ByteRange range = plan.steps[step];
+    std::size_t next = step + 1;
+    for (; next < end && plan.steps[next].offset == range.offset + range.length; ++next)
+      range.length += plan.steps[next].length;
+    Result<void> done = fill_step(filler, range);
+    if (done && lock) done = os::lock_range(state.mapping, range.offset, range.length);
+    if (!done) {
+      fail(done.error());
+      return end;
+    }
     bytes_done += range.length;
-    return {};
+    for (std::size_t filled = step; filled < next; ++filled) step_done(filled);
+    return next;
+  }
+
+  void step_done(std::size_t step) {
+    if (window && window->filled(step)) leave_behind(step);
+    if (verify) verify->step_done(step);
   }
 
   // The system cannot know which pages are needed no more, and would take those that are new.
