@@ -64,6 +64,19 @@ Result<File> File::open(const std::filesystem::path& path, bool writable) {
   const int access = writable ? O_RDWR : O_RDONLY;
   UniqueFd descriptor(open_retrying(path.c_str(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (descriptor.get() < 0) return open_failure(path.c_str(), errno);
+  return of(std::move(descriptor));
+}
+
+Result<File> File::from_descriptor(int descriptor) {
+  UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (own.get() < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
+  const int flags = ::fcntl(own.get(), F_GETFL);
+  if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
+    return tl::unexpected<Error>(os_error("read from the descriptor", EBADF));
+  return of(std::move(own));
+}
+
+Result<File> File::of(UniqueFd descriptor) {
   struct stat status {};
   if (::fstat(descriptor.get(), &status) != 0)
     return tl::unexpected<Error>(os_error("look at the file", errno));

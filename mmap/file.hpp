@@ -21,6 +21,10 @@ class File final : public bytes::Source {
   // contains a zero byte. Close-on-exec.
   static Result<File> open(const std::filesystem::path& path, bool writable);
 
+  // The same of a descriptor that is open for reading, which stays its owner's: this one is another
+  // of the same open file. Fails likewise, with io for what is no descriptor.
+  static Result<File> from_descriptor(int descriptor);
+
   // Of the moment of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
   const Generation& generation() const noexcept { return generation_; }
@@ -43,6 +47,7 @@ class File final : public bytes::Source {
   }
 
  private:
+  static Result<File> of(UniqueFd descriptor);
   File(UniqueFd descriptor, const Generation& generation) noexcept
       : descriptor_(std::move(descriptor)), generation_(generation) {}
 

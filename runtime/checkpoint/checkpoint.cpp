@@ -23,11 +23,16 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   Result<os::File> file =
       os::File::open(path, *filled->writable && *filled->sharing == Sharing::shared);
   if (!file) return about_file(file.error(), path);
-  auto state = std::make_unique<State>(std::move(*file));
-  if (Result<void> ok = Opener(*state, *filled).run(); !ok) return about_file(ok.error(), path);
-  state->file_name = about_file(Error{}, path).value().file;
+  return Access::open(std::move(*file), path, *filled);
+}
+
+Result<Checkpoint> Checkpoint::Access::open(os::File file, const std::filesystem::path& name,
+                                            const OpenOptions& options) {
+  auto state = std::make_unique<State>(std::move(file));
+  if (Result<void> ok = Opener(*state, options).run(); !ok) return about_file(ok.error(), name);
+  state->file_name = about_file(Error{}, name).value().file;
   Checkpoint checkpoint(std::move(state));
-  if (*filled->verify == Verify::crc) {
+  if (*options.verify == Verify::crc) {
     CrcReport sums = checkpoint.verify_crc();
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }

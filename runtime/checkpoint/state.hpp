@@ -61,6 +61,9 @@ struct Checkpoint::State {
 struct Checkpoint::Access {
   using State = Checkpoint::State;
   static State& state(const Checkpoint& checkpoint) noexcept { return *checkpoint.state_; }
+  // The rest of an open, once the file is there. `name` is for errors; `options` are complete.
+  static Result<Checkpoint> open(os::File file, const std::filesystem::path& name,
+                                 const OpenOptions& options);
 };
 
 }  // namespace weightmap

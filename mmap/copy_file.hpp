@@ -1,0 +1,32 @@
+// Copying a file into shared memory without leaving a second copy in the page cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "mmap/file.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+struct CopyReport {
+  std::uint64_t direct_bytes = 0;  // read past the page cache
+  std::uint64_t cached_bytes = 0;  // copied from the page cache, where they were already
+  std::uint64_t dropped_bytes = 0;  // read through the page cache, and dropped from it again
+  std::string why_not_direct;      // what the file system says to direct reads; empty if it does them
+  std::uint64_t huge_bytes = 0;    // of the copy, in pages of 2 MiB
+};
+
+// Fills `memory`, a new file of the same size that lives in memory, with what `source` holds. What
+// is cached is copied; the rest is read past the cache, or where the file system refuses that
+// through the cache and dropped from there. Asks for huge pages, and takes what it gets. No
+// mapping of either file is left. `progress` gets the bytes done and the bytes in all.
+//
+// Fails with io if the disk fails, memory runs out, or the source is cut short; one that is written
+// to meanwhile the caller has to notice.
+Result<CopyReport> copy_to_memory(
+    const File& source, int memory,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+
+}  // namespace weightmap::os
