@@ -91,6 +91,23 @@ Result<Generation> File::current_generation() const {
   return generation_of(status);
 }
 
+Result<void> File::check_unchanged() const {
+  const Result<Generation> now = current_generation();
+  if (!now) return tl::unexpected<Error>(now.error());
+  if (now->same_content(generation_)) return {};
+  return failure(ErrorCode::io, "the file changed since it was opened: it had " +
+                                    std::to_string(size()) + " bytes and has now " +
+                                    std::to_string(now->size) +
+                                    ", or was written to; replace checkpoints by rename");
+}
+
+Result<Generation> File::generation_at(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at the file", errno));
+  return generation_of(status);
+}
+
 Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());

@@ -41,6 +41,11 @@ bool knows_method(const Mapping& mapping, FillMethod method) noexcept {
 
 Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
+  if (Result<void> filled = bring_in(offset, length); !filled) return filled;
+  return mapping_.check_not_lost();
+}
+
+Result<void> Filler::bring_in(std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t start = page_start(offset);
   const std::uint64_t size = offset + length - start;
   switch (method_) {

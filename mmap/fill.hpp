@@ -55,6 +55,7 @@ class Filler {
   bool uses_page_cache() const noexcept { return method_ != FillMethod::direct; }
 
  private:
+  Result<void> bring_in(std::uint64_t offset, std::uint64_t length);
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
   Result<void> touch(std::uint64_t offset, std::uint64_t length);
   Result<void> touch_in_order(std::uint64_t offset, std::uint64_t length);

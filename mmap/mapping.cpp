@@ -1,11 +1,14 @@
 #include "mmap/mapping.hpp"
 
+#include <fcntl.h>
+
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <string>
 
 #include "mmap/os_error.hpp"
 #include "mmap/populate.hpp"
+#include "mmap/unique_fd.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -38,35 +41,34 @@ bool refuses_sharing(int error_number) noexcept {
   return error_number == ENODEV || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-tl::unexpected<Error> map_failure(const File& file, int error_number) {
-  Error error = os_error("map " + std::to_string(file.size()) + " bytes", error_number);
+// What mapped_region takes for a file.
+struct ZeroDevice {
+  int descriptor;
+  ipc::mapping_handle_t get_mapping_handle() const noexcept { return {descriptor, false}; }
+};
+
+tl::unexpected<Error> map_failure(std::uint64_t bytes, int error_number) {
+  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number);
   if (error_number == ENOMEM)
     error.message += " (address space, its limit RLIMIT_AS, or the number of mappings is used up)";
   return tl::unexpected<Error>(std::move(error));
 }
 
-Result<void> check_unchanged(const File& file) {
-  const Result<Generation> now = file.current_generation();
-  if (!now) return tl::unexpected<Error>(now.error());
-  if (now->same_content(file.generation())) return {};
-  return failure(ErrorCode::io, "the file changed since it was opened: it had " +
-                                    std::to_string(file.size()) + " bytes and has now " +
-                                    std::to_string(now->size) +
-                                    ", or was written to; replace checkpoints by rename");
+Result<void> lock(std::span<const std::byte> bytes, const MapOptions& options) {
+  if (!options.locked || ::mlock(bytes.data(), bytes.size()) == 0) return {};
+  return tl::unexpected<Error>(os_error(
+      "lock " + std::to_string(bytes.size()) + " bytes in memory (RLIMIT_MEMLOCK)", errno));
 }
 
 // Populating comes after the advice, since pages that are there already stay small; and not by
 // MAP_POPULATE, which would copy every page of a private writable mapping.
-Result<void> prepare_pages(const ipc::mapped_region& region, const MapOptions& options) {
-  void* const address = region.get_address();
-  const std::size_t size = region.get_size();
+Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& options) {
+  void* const address = const_cast<std::byte*>(bytes.data());
+  const std::size_t size = bytes.size();
   if (options.huge_pages) ::madvise(address, size, MADV_HUGEPAGE);
   if (options.populate && ::madvise(address, size, MADV_POPULATE_READ) != 0)
     ::madvise(address, size, MADV_WILLNEED);
-  if (options.locked && ::mlock(address, size) != 0)
-    return tl::unexpected<Error>(
-        os_error("lock " + std::to_string(size) + " bytes in memory (RLIMIT_MEMLOCK)", errno));
-  return {};
+  return lock(bytes, options);
 }
 
 }  // namespace
@@ -89,12 +91,51 @@ Result<Mapping> map_with(const File& file, const MapOptions& options, const MapF
     mapping.sharing_ = Sharing::private_;
     mapping.fell_back_ = true;
   }
-  if (!region) return map_failure(file, region.error());
+  if (!region) return map_failure(file.size(), region.error());
   mapping.region_ = std::move(*region);
-  if (Result<void> ok = check_unchanged(file); !ok) return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = prepare_pages(mapping.region_, options); !ok)
+  if (Result<void> ok = file.check_unchanged(); !ok) return tl::unexpected<Error>(ok.error());
+  if (options.guard) {
+    Result<Guard> guard = Guard::over(mapping.bytes(), mapping.writable_, file);
+    if (!guard) return tl::unexpected<Error>(guard.error());
+    mapping.guard_ = std::move(*guard);
+  }
+  if (Result<void> ok = prepare_pages(mapping.bytes(), options); !ok)
     return tl::unexpected<Error>(ok.error());
   return mapping;
+}
+
+Result<Mapping> Mapping::copy_of(const bytes::Source& source, const MapOptions& options) {
+  const UniqueFd zeros(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  if (zeros.get() < 0) return tl::unexpected<Error>(os_error("open /dev/zero", errno));
+  const auto size = static_cast<std::size_t>(source.size());
+  Mapping mapping;
+  mapping.writable_ = options.writable;
+  mapping.locked_ = options.locked;
+  mapping.huge_pages_ = options.huge_pages;
+  mapping.sharing_ = Sharing::private_;
+  try {
+    // A private mapping of this device is plain memory, and can be owned as any other mapping is.
+    mapping.region_ = ipc::mapped_region(ZeroDevice{zeros.get()}, ipc::copy_on_write, 0, size);
+  } catch (const ipc::interprocess_exception& refusal) {
+    return map_failure(source.size(), refusal.get_native_error());
+  }
+  auto* const memory = static_cast<std::byte*>(mapping.region_.get_address());
+  if (options.huge_pages) ::madvise(memory, size, MADV_HUGEPAGE);
+  if (Result<void> read = source.read(0, {memory, size}); !read)
+    return tl::unexpected<Error>(read.error());
+  if (!options.writable) ::mprotect(memory, size, PROT_READ);
+  if (Result<void> ok = lock(mapping.bytes(), options); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return mapping;
+}
+
+Result<void> Mapping::check_not_lost() const {
+  const std::optional<std::uint64_t> offset = lost_at();
+  if (!offset) return {};
+  return failure(ErrorCode::io,
+                 "the file was lost under its mapping: it was cut short, or could not be read; "
+                 "zeros have taken its place",
+                 *offset);
 }
 
 std::span<std::byte> Mapping::writable_bytes() const noexcept {

@@ -1,15 +1,18 @@
 // A whole file in memory, mapped once.
 //
-// Reading the bytes may fault; if the file is cut short afterwards it raises SIGBUS. Unmapped by
-// the destructor.
+// Reading the bytes may fault; if the file is cut short afterwards it raises SIGBUS, unless the
+// mapping is guarded (guard.hpp). Unmapped by the destructor.
 #pragma once
 
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "mmap/file.hpp"
+#include "mmap/guard.hpp"
+#include "runtime/bytes/source.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -22,6 +25,7 @@ struct MapOptions {
   bool no_reserve = false;  // MAP_NORESERVE
   bool locked = false;      // keep every page in memory; fails beyond RLIMIT_MEMLOCK
   bool huge_pages = true;   // MADV_HUGEPAGE before the first touch; ignored where unknown
+  bool guard = false;       // zeros instead of SIGBUS; the file must outlive the mapping
 };
 
 // Makes one mapping of the whole file with these native flags, or throws interprocess_exception.
@@ -33,10 +37,15 @@ class Mapping {
   Mapping() noexcept = default;
   Mapping(Mapping&&) noexcept = default;
   Mapping& operator=(Mapping&&) noexcept = default;
+  ~Mapping() { guard_ = Guard(); }  // before what it guards is unmapped
 
   // The file needs to be writable only for Sharing::shared with `writable`. Fails with io if the
   // system refuses, or if the file is not the one any more that was opened.
   static Result<Mapping> map(const File& file, const MapOptions& options);
+
+  // Private memory that holds what `source` has, instead of a mapping of it. `sharing` is private_.
+  // Fails with io if the memory cannot be had, or the source not be read.
+  static Result<Mapping> copy_of(const bytes::Source& source, const MapOptions& options);
 
   std::span<const std::byte> bytes() const noexcept {
     return {static_cast<const std::byte*>(region_.get_address()), region_.get_size()};
@@ -53,9 +62,15 @@ class Mapping {
   bool locked() const noexcept { return locked_; }
   bool huge_pages() const noexcept { return huge_pages_; }  // were asked for
 
+  // The first offset that could not be read, if the mapping is guarded and was lost.
+  std::optional<std::uint64_t> lost_at() const noexcept { return guard_.lost_at(); }
+  // Fails with io, at that offset, if it was.
+  Result<void> check_not_lost() const;
+
  private:
   friend Result<Mapping> map_with(const File&, const MapOptions&, const MapFunction&);
 
+  Guard guard_;  // first, so that assignment lets go of it before what it guards
   boost::interprocess::mapped_region region_;
   Sharing sharing_ = Sharing::shared;
   bool fell_back_ = false;

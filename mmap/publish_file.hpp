@@ -1,0 +1,21 @@
+// Putting a file in the place of another, durably.
+#pragma once
+
+#include <filesystem>
+
+#include "mmap/file.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+struct PublishedFile {
+  Generation generation;
+  bool replaced = false;
+  bool copied = false;
+};
+
+// `file` is what was opened at `from`. See weightmap/publish.hpp.
+Result<PublishedFile> publish_file(const File& file, const std::filesystem::path& from,
+                                   const std::filesystem::path& target, bool copy);
+
+}  // namespace weightmap::os
