@@ -1,4 +1,4 @@
-// Runs something in a child process, and says how that ended.
+// Runs something in a child process and says how that ended.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -11,20 +11,28 @@
 
 namespace weightmap::test {
 
-// "exit 3", "signal 7". The child writes no core file. Its function answers the exit code.
+// Its function answers the exit code. It writes no core file.
 template <class Function>
-std::string in_child(const Function& function) {
+pid_t start_child(const Function& function) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
-  if (child == 0) {
-    const rlimit none{0, 0};
-    ::setrlimit(RLIMIT_CORE, &none);
-    ::_exit(function());
-  }
+  if (child != 0) return child;
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::_exit(function());
+}
+
+// Waits for it: "exit 3", "signal 7".
+inline std::string end_of(pid_t child) {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
   return "exit " + std::to_string(WEXITSTATUS(status));
+}
+
+template <class Function>
+std::string in_child(const Function& function) {
+  return end_of(start_child(function));
 }
 
 }  // namespace weightmap::test

@@ -35,6 +35,7 @@ TEST_CASE("takes the built-in defaults where nobody says anything") {
   CHECK(options.no_reserve == false);
   CHECK(options.locked == false);
   CHECK(options.huge_pages == true);
+  CHECK(options.protection == Protection::map);
 }
 
 TEST_CASE("lets the environment replace a default and a call replace the environment") {

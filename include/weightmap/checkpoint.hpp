@@ -12,8 +12,39 @@
 //
 // Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
 // it is fine. For a longer life hold a std::shared_ptr<const Checkpoint>. All const members are
-// thread-safe. If another process truncates or overwrites the file, mapped bytes change or reading
-// them raises SIGBUS: replace checkpoints by rename, never in place.
+// thread-safe.
+//
+// Replace checkpoints by rename (publish.hpp), never in place: then what is mapped stays whole, and
+// is_current() says that there is something newer to reopen(). If another process cuts the file
+// short, or the disk fails, reading what is gone raises SIGBUS and ends the process. What
+// OpenOptions::protection can do about it:
+//
+// - map: nothing. This is the default.
+// - guard: a handler of SIGBUS puts zeros in the place of the whole mapping, and state() answers
+//   `lost` from then on. So whatever was computed since state() was last asked must be thrown away
+//   if it answers `lost` or `modified`. What the guard cannot do:
+//   - Bytes that are written over in place give no signal. state() answers `modified`, by the time
+//     of the change and the size: forged times, and writes within one tick of the clock of the file
+//     system, are not seen, nor are writes through a shared mapping until the system notes them.
+//   - A system call that is given memory that is gone fails with EFAULT, and a device that reads it
+//     by itself (DMA) fails in its own way. Neither raises a signal.
+//   - Whoever installs a handler of SIGBUS later and passes nothing on switches the guard off. See
+//     guard_is_active().
+//   - A thread that has SIGBUS blocked is ended by the system, guard or not.
+//   - What was written to a private writable mapping is lost with the rest of it.
+//   - At most 1024 mappings are guarded at a time: one of each checkpoint, and its copy_on_write().
+//   AddressSanitizer must leave SIGBUS to the program, which is its default: handle_sigbus=1 and
+//   allow_user_segv_handler=1.
+// - snapshot: opens a copy of the file that nobody can change. File systems with reflinks (xfs,
+//   btrfs) share the blocks and copy nothing; the clone has page cache of its own. Elsewhere it is
+//   sealed memory, as large as the file, of this checkpoint alone: others that open the file do not
+//   share it. It counts as a file in every other respect.
+// - copy: reads the file into private memory, in large pages where the system has them. Nothing is
+//   left to warm: a Warmer brings in nothing, demand() returns at once. copy_on_write() copies once
+//   more, unless the checkpoint was opened writable.
+//
+// A file that is written to while a snapshot or a copy is made is an error, as far as its times
+// tell that. Both refuse to be written through (Sharing::shared, writable).
 #pragma once
 
 #include <cstddef>
@@ -30,6 +61,7 @@
 #include <vector>
 
 #include "weightmap/export.hpp"
+#include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/stats.hpp"
@@ -98,7 +130,26 @@ struct CheckpointInfo {
   Sharing sharing = Sharing::shared;  // as mapped, after any fallback
   bool sharing_fell_back = false;     // the file system refused MAP_SHARED
   bool writable = false;
+  Protection protection = Protection::map;
+  // By what a snapshot or copy was made: "reflink", "memfd" or "memory". Empty for others.
+  std::string_view protection_means;
 };
+
+// Whether what is mapped is still what was opened.
+enum class CheckpointState : std::uint8_t {
+  current,   // the path names this very file, and nobody has written to it
+  replaced,  // the path names another file, or none. What is mapped is whole. Also said of a
+             // snapshot or copy whose file was written to
+  modified,  // the file was written to, or cut: views show other bytes, or fault
+  lost,      // the guard has put zeros in the place of pages that could not be had
+};
+
+WEIGHTMAP_API std::string_view to_string(CheckpointState state) noexcept;  // "current", ...
+
+// Whether a SIGBUS comes to the guard first: false before anything was opened with
+// Protection::guard, and after somebody else has installed a handler. If that one passes signals
+// on, the guard goes on working. Opening another checkpoint with the guard puts it in front again.
+WEIGHTMAP_API bool guard_is_active() noexcept;
 
 class WEIGHTMAP_API Checkpoint {
  public:
@@ -177,6 +228,26 @@ class WEIGHTMAP_API Checkpoint {
   // Fails with io if the system refuses it, or if the file was written to since it was opened.
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
   void copy_on_write() const&& = delete;
+
+  // Of the file, at the moment of opening.
+  const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void generation() const&& = delete;
+  // Two or three system calls. `modified` is also what own writes lead to that reach the file.
+  CheckpointState state() const noexcept;
+  // state() == current, by one system call: stat of the path, which was made absolute at open.
+  bool is_current() const noexcept;
+  // Opens the path again with the options of this open, environment included as it was then. This
+  // checkpoint and its views stay as they are. Fails as open() does, or with invalid_argument if
+  // this was opened by descriptor.
+  Result<Checkpoint> reopen() const;
+
+  // Copies the bytes of `view`, a view of this checkpoint, as they lie there: view.bytes(). Raises
+  // no signal, whatever became of the file: reads with pread, and from private memory that may have
+  // been written to with process_vm_readv, or /proc/self/mem where that is refused. Fails with io,
+  // naming a tensor and the offset, if the file was cut short or written to since it was opened, or
+  // was lost; own writes that reach the file are not told from those of others and pass. Fails with
+  // invalid_argument if the view is not one of this checkpoint, or `out` is not as large.
+  Result<void> copy_to(const TensorView& view, std::span<std::byte> out) const;
 
   // Brings the bytes of `view`, a view of this checkpoint, into memory and maps them; returns when
   // they are there. A Warmer that is at work gives way. Fails with io if the file was cut short or

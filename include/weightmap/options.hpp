@@ -31,6 +31,15 @@ enum class Verify : std::uint8_t {
 // Byte order assumed for a file that has no `byteorder` record (torch before 2.1).
 enum class ByteOrder : std::uint8_t { little, big, native };
 
+// What becomes of the mapping when the file is cut short, or cannot be read any more, under it. See
+// checkpoint.hpp for what each of them can and cannot do.
+enum class Protection : std::uint8_t {
+  map,       // the file itself: reading what is gone ends the process with SIGBUS
+  guard,     // the file itself: zeros take its place, and Checkpoint::state() says `lost`
+  snapshot,  // a copy that nobody can change: a reflink, else sealed memory, which counts as shared
+  copy,      // a copy in private memory
+};
+
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
@@ -55,6 +64,7 @@ struct OpenOptions {
   std::optional<bool> no_reserve;  // WEIGHTMAP_NORESERVE=0|1; 0: MAP_NORESERVE, no swap accounting
   std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: mlock, which needs RLIMIT_MEMLOCK
   std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
+  std::optional<Protection> protection;  // WEIGHTMAP_PROTECTION=map|guard|snapshot|copy; map
   Limits limits;
   // Called once at the end of an open with one line of facts, and once if the file system refused
   // MAP_SHARED. The library itself never prints.
@@ -69,8 +79,9 @@ WEIGHTMAP_API Result<OpenOptions> default_open_options();
 // `options` with every unset field filled in as described at the top.
 WEIGHTMAP_API Result<OpenOptions> with_defaults(OpenOptions options);
 
-WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;       // "shared", "private"
-WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;         // "chain", ...
-WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;  // "little", ...
+WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;        // "shared", "private"
+WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;          // "chain", ...
+WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;   // "little", ...
+WEIGHTMAP_API std::string_view to_string(Protection protection) noexcept;  // "map", ...
 
 }  // namespace weightmap

@@ -17,6 +17,10 @@ constexpr Words<Verify, 3> verify_words = {
     {{"chain", Verify::chain}, {"headers", Verify::headers}, {"crc", Verify::crc}}};
 constexpr Words<ByteOrder, 3> byte_order_words = {
     {{"little", ByteOrder::little}, {"big", ByteOrder::big}, {"native", ByteOrder::native}}};
+constexpr Words<Protection, 4> protection_words = {{{"map", Protection::map},
+                                                    {"guard", Protection::guard},
+                                                    {"snapshot", Protection::snapshot},
+                                                    {"copy", Protection::copy}}};
 constexpr Words<bool, 2> switch_words = {{{"0", false}, {"1", true}}};
 
 template <class T, std::size_t N>
@@ -63,7 +67,8 @@ Result<OpenOptions> with_defaults(OpenOptions options) {
         fill(o.populate, "WEIGHTMAP_POPULATE", switch_words, false),
         fill(o.no_reserve, "WEIGHTMAP_NORESERVE", switch_words, false),
         fill(o.locked, "WEIGHTMAP_LOCKED", switch_words, false),
-        fill(o.huge_pages, "WEIGHTMAP_HUGEPAGES", switch_words, true)})
+        fill(o.huge_pages, "WEIGHTMAP_HUGEPAGES", switch_words, true),
+        fill(o.protection, "WEIGHTMAP_PROTECTION", protection_words, Protection::map)})
     if (!filled) return tl::unexpected<Error>(filled.error());
   return options;
 }
@@ -73,5 +78,6 @@ Result<OpenOptions> default_open_options() { return with_defaults({}); }
 std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing_words, sharing); }
 std::string_view to_string(Verify verify) noexcept { return word_of(verify_words, verify); }
 std::string_view to_string(ByteOrder order) noexcept { return word_of(byte_order_words, order); }
+std::string_view to_string(Protection how) noexcept { return word_of(protection_words, how); }
 
 }  // namespace weightmap

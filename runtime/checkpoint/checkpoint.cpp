@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "mmap/process_faults.hpp"
-#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/open_archive.hpp"
 #include "runtime/checkpoint/opener.hpp"
+#include "runtime/checkpoint/protection.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 
@@ -23,12 +23,18 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   Result<os::File> file =
       os::File::open(path, *filled->writable && *filled->sharing == Sharing::shared);
   if (!file) return about_file(file.error(), path);
-  return Access::open(std::move(*file), path, *filled);
+  Result<Checkpoint> opened = Access::open(std::move(*file), path, *filled);
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  if (opened) opened->state_->opened_path = std::filesystem::absolute(path, unknown);
+  if (opened && unknown) opened->state_->opened_path = path;
+  return opened;
 }
 
 Result<Checkpoint> Checkpoint::Access::open(os::File file, const std::filesystem::path& name,
                                             const OpenOptions& options) {
   auto state = std::make_unique<State>(std::move(file));
+  state->options = options;
+  if (Result<void> ok = take_protection(*state); !ok) return about_file(ok.error(), name);
   if (Result<void> ok = Opener(*state, options).run(); !ok) return about_file(ok.error(), name);
   state->file_name = about_file(Error{}, name).value().file;
   Checkpoint checkpoint(std::move(state));
@@ -192,11 +198,10 @@ Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) 
   const std::span<std::byte> all = state_->mapping.writable_bytes();
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return std::span<std::byte>{};
-  const auto start = reinterpret_cast<std::uintptr_t>(part.data());
-  const auto base = reinterpret_cast<std::uintptr_t>(all.data());
-  if (start < base || !bytes::contains(all.size(), start - base, part.size()))
+  const std::optional<std::uint64_t> offset = state_->offset_of(part);
+  if (!offset)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  return all.subspan(start - base, part.size());
+  return all.subspan(*offset, part.size());
 }
 
 Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
@@ -209,7 +214,10 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
     how.sharing = Sharing::private_;
     how.writable = true;
     how.no_reserve = true;  // most of it is only ever read
-    Result<os::Mapping> made = os::Mapping::map(state.file, how);
+    how.guard = state.info.protection == Protection::guard;
+    Result<os::Mapping> made = state.info.protection == Protection::copy
+                                   ? os::Mapping::copy_of(state.source(), how)
+                                   : os::Mapping::map(state.file, how);
     if (!made) {
       made.error().file = state.file_name;
       return tl::unexpected<Error>(std::move(made.error()));
@@ -220,7 +228,7 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
 }
 
 Result<void> Checkpoint::verify_headers() const {
-  Result<void> ok = verify_storage_headers(state_->file, state_->catalog);
+  Result<void> ok = verify_storage_headers(state_->source(), state_->catalog);
   if (!ok) {
     Error error = ok.error();
     error.file = state_->file_name;

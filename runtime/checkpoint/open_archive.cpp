@@ -8,7 +8,7 @@
 
 namespace weightmap {
 
-Result<zip::Directory> read_directory(const os::File& file, bytes::Windows& windows,
+Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows& windows,
                                       const Limits& limits) {
   Result<zip::Directory> directory = zip::Directory::read(windows, limits.directory_bytes);
   if (directory || directory.error().code != ErrorCode::not_a_checkpoint) return directory;

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory_resource>
 
-#include "mmap/file.hpp"
+#include "runtime/bytes/source.hpp"
 #include "runtime/bytes/windows.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/options.hpp"
@@ -14,7 +14,7 @@ namespace weightmap {
 
 // The central directory of `file`, through `windows`. If the file is no zip archive at all, the
 // error says what it is instead.
-Result<zip::Directory> read_directory(const os::File& file, bytes::Windows& windows,
+Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows& windows,
                                       const Limits& limits);
 
 // `error` with the path it is about, escaped.

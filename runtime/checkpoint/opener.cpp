@@ -151,10 +151,15 @@ Result<void> Checkpoint::Opener::map() {
   how.no_reserve = *options_.no_reserve;
   how.locked = *options_.locked;
   how.huge_pages = *options_.huge_pages;
-  Result<os::Mapping> mapping = os::Mapping::map(state_.file, how);
+  how.guard = *options_.protection == Protection::guard;
+  const bool is_copy = *options_.protection == Protection::copy;
+  Result<os::Mapping> mapping =
+      is_copy ? os::Mapping::copy_of(state_.file, how) : os::Mapping::map(state_.file, how);
   if (!mapping) return error_of(mapping);
   state_.mapping = std::move(*mapping);
-  return {};
+  if (!is_copy) return {};
+  state_.memory_source = bytes::MemorySource(state_.mapping.bytes());
+  return state_.file.check_unchanged();
 }
 
 void Checkpoint::Opener::summarize() {
@@ -173,6 +178,7 @@ void Checkpoint::Opener::summarize() {
   info.sharing = state_.mapping.sharing();
   info.sharing_fell_back = state_.mapping.fell_back();
   info.writable = *options_.writable;
+  info.protection = *options_.protection;
   if (!options_.log) return;
   if (info.sharing_fell_back)
     options_.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "mmap/huge_pages.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/process_faults.hpp"
+#include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/pickle/tree.hpp"
@@ -23,7 +26,7 @@ namespace weightmap {
 struct Checkpoint::State {
   // Order matters: what comes later may point into what comes before.
   os::HugePageResource memory;
-  os::File file;
+  os::File file;  // a snapshot of what was opened, if that was asked for
   std::unique_ptr<pickle::Tree> tree;
   catalog::Catalog catalog;
   os::Mapping mapping;
@@ -33,16 +36,21 @@ struct Checkpoint::State {
     std::uint32_t tensor;
   };
   std::pmr::vector<Node> nodes{&memory};
-  std::mutex copy_on_write_mutex;
+  bytes::MemorySource memory_source{{}};  // the mapping, if that is a copy
+  mutable std::mutex copy_on_write_mutex;
   os::Mapping copy_on_write;              // on demand; under the mutex
   std::atomic<std::uint32_t> demands{0};  // how many threads wait in demand()
   DemandLog demand_log{catalog};
   CheckpointInfo info;
+  // What was opened, and how: for whoever asks whether it is still there.
+  Generation generation;
+  std::filesystem::path opened_path;  // absolute; empty: opened by descriptor
+  OpenOptions options;                // complete
   OpenStats stats;
   os::ProcessFaults faults_at_open;  // when it was done
   std::string file_name;             // the path, escaped, for errors made later
 
-  explicit State(os::File opened) : file(std::move(opened)) {}
+  explicit State(os::File opened) : file(std::move(opened)), generation(file.generation()) {}
 
   static constexpr unsigned view_flags =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
@@ -53,6 +61,15 @@ struct Checkpoint::State {
     return {entry.dtype, entry.rank,   catalog.dims(entry),
             first,       entry.extent, entry.flags & view_flags};
   }
+  // The content as it is mapped, without touching the mapping: a copy in memory is its own source.
+  const bytes::Source& source() const noexcept {
+    return info.protection == Protection::copy ? static_cast<const bytes::Source&>(memory_source)
+                                               : file;
+  }
+  // The first offset that the guard found missing, in either mapping.
+  std::optional<std::uint64_t> lost_at() const noexcept;
+  // Where `part` begins in the mapping; nullopt if it does not lie there.
+  std::optional<std::uint64_t> offset_of(std::span<const std::byte> part) const noexcept;
   bool has_path(const catalog::Entry& entry, std::span<const PathPart> path) const noexcept;
   std::uint32_t find_path(std::span<const PathPart> path) const;  // Catalog::none: there is none
   std::string describe_path(const catalog::Entry& entry) const;

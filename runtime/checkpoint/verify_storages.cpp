@@ -19,7 +19,7 @@ std::string record_name(const catalog::Catalog& catalog, const catalog::StorageE
   return std::string(torch::storage_folder) + std::string(catalog.text(storage.key));
 }
 
-Result<void> verify_header(const os::File& file, const zip::Directory& directory,
+Result<void> verify_header(const bytes::Source& file, const zip::Directory& directory,
                            const std::string& name, std::uint64_t expected) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr)
@@ -62,7 +62,7 @@ std::string users_of(const catalog::Catalog& catalog, std::size_t storage) {
 
 }  // namespace
 
-StorageSummer::StorageSummer(const os::File& file, const catalog::Catalog& catalog,
+StorageSummer::StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog,
                              Progress progress)
     : file_(file), catalog_(catalog), progress_(std::move(progress)), chunk_(chunk_bytes) {
   for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
@@ -112,7 +112,7 @@ Error StorageSummer::difference(std::size_t index, std::uint32_t sum) const {
           {}};
 }
 
-Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog& catalog) {
+Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog) {
   bytes::Windows windows(file, *std::pmr::new_delete_resource());
   const Result<zip::Directory> directory = read_directory(file, windows, Limits{});
   if (!directory) return tl::unexpected<Error>(directory.error());
@@ -125,7 +125,7 @@ Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog
 }
 
 Checkpoint::CrcReport verify_storage_crcs(
-    const os::File& file, const catalog::Catalog& catalog,
+    const bytes::Source& file, const catalog::Catalog& catalog,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   Checkpoint::CrcReport report;
   StorageSummer summer(file, catalog, progress);

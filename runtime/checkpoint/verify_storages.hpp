@@ -6,20 +6,20 @@
 #include <functional>
 #include <vector>
 
-#include "mmap/file.hpp"
+#include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 
 // Reads the central directory afresh and compares each storage's offset with its local header.
-Result<void> verify_storage_headers(const os::File& file, const catalog::Catalog& catalog);
+Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog);
 
 // Reads and sums storages, one after the other. What it is made with must outlive it.
 class StorageSummer {
  public:
   using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
-  StorageSummer(const os::File& file, const catalog::Catalog& catalog, Progress progress = {});
+  StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog, Progress progress = {});
 
   // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`.
   void check(std::size_t storage, Checkpoint::CrcReport& report);
@@ -29,7 +29,7 @@ class StorageSummer {
   void advance(std::uint64_t nbytes, Checkpoint::CrcReport& report);
   Error difference(std::size_t storage, std::uint32_t sum) const;
 
-  const os::File& file_;
+  const bytes::Source& file_;
   const catalog::Catalog& catalog_;
   Progress progress_;
   std::vector<std::byte> chunk_;
@@ -38,7 +38,7 @@ class StorageSummer {
 
 // Reads every storage and compares its CRC-32 with the directory's.
 Checkpoint::CrcReport verify_storage_crcs(
-    const os::File& file, const catalog::Catalog& catalog,
+    const bytes::Source& file, const catalog::Catalog& catalog,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace weightmap

@@ -129,6 +129,10 @@ Result<void> check_options(const Checkpoint::Access::State& state, const WarmOpt
   if (options.step_bytes < large_page)
     return failure(ErrorCode::invalid_argument, "a step has at least 2 MiB, not " +
                                                     std::to_string(options.step_bytes) + " bytes");
+  if (state.info.protection == Protection::copy && (options.lock || options.verify_crc))
+    return failure(ErrorCode::unsupported,
+                   "a checkpoint opened with protection=copy is in memory as a whole and is not "
+                   "warmed: lock it at open, and check its sums by verify_crc()");
   if (options.verify_crc && options.method == WarmMethod::direct)
     return failure(ErrorCode::invalid_argument,
                    "checksums are compared with what is in the page cache, which direct reads go "
@@ -211,6 +215,7 @@ struct Warmer::Work {
 
   // Plans what `options` ask for, with the budget of the report.
   Result<void> prepare(const WarmOptions& options) {
+    if (state.info.protection == Protection::copy) return {};  // nothing is left to bring in
     lock = options.lock;
     drop_behind = options.drop_behind;
     order = options.tensors;
@@ -430,17 +435,17 @@ Result<WarmReport> Warmer::wait() {
 Result<void> Checkpoint::demand(const TensorView& view) const {
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return {};
-  const auto start = reinterpret_cast<std::uintptr_t>(part.data());
-  const auto base = reinterpret_cast<std::uintptr_t>(state_->mapping.bytes().data());
-  if (start < base || !bytes::contains(state_->mapping.bytes().size(), start - base, part.size()))
+  const std::optional<std::uint64_t> offset = state_->offset_of(part);
+  if (!offset)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  state_->demand_log.note(start - base);
+  state_->demand_log.note(*offset);
+  if (state_->info.protection == Protection::copy) return {};
   const DemandMark mark(state_->demands);
   WarmReport chosen;
   if (Result<void> ok = choose_method(state_->mapping, WarmMethod::automatic, chosen); !ok)
     return ok;
   os::Filler filler(state_->file, state_->mapping, fill_method(chosen.method));
-  Result<void> filled = fill_now(filler, {start - base, part.size()}, state_->file.size());
+  Result<void> filled = fill_now(filler, {*offset, part.size()}, state_->file.size());
   if (!filled) filled.error().file = state_->file_name;
   return filled;
 }
@@ -456,7 +461,7 @@ Checkpoint::CrcReport Checkpoint::verify_crc(
     if (report && report->storages_left_out == 0) return std::move(report->crc);
   }
   // Without threads, or past what could not be read, to say of each storage what is wrong with it.
-  CrcReport report = verify_storage_crcs(state_->file, state_->catalog, progress);
+  CrcReport report = verify_storage_crcs(state_->source(), state_->catalog, progress);
   for (Error& fault : report.faults) fault.file = state_->file_name;
   return report;
 }
