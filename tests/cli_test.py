@@ -244,7 +244,7 @@ class Info(Case):
                 ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
                 ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
-                ("mapping", {"sharing": "shared", "writable": False}),
+                ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
             ],
         )
 

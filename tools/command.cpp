@@ -46,6 +46,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_choice<Sharing>(command, "--sharing", options.sharing,
                       {{"shared", Sharing::shared}, {"private", Sharing::private_}},
                       "How to map the file");
+  add_choice<Protection>(command, "--protection", options.protection,
+                         {{"map", Protection::map},
+                          {"guard", Protection::guard},
+                          {"snapshot", Protection::snapshot},
+                          {"copy", Protection::copy}},
+                         "What to do about the loss of the file");
   command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
@@ -59,6 +65,7 @@ void add_verify_option(CLI::App& command, CommonOptions& options) {
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   OpenOptions open;
   open.sharing = options.sharing;
+  open.protection = options.protection;
   open.verify = options.verify;
   if (options.no_huge_pages) open.huge_pages = false;
   if (options.verbose) open.log = stderr_log();

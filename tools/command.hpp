@@ -27,6 +27,7 @@ struct CommonOptions {
   bool no_huge_pages = false;
   std::optional<Verify> verify;
   std::optional<Sharing> sharing;
+  std::optional<Protection> protection;
 };
 
 void add_common_options(CLI::App& command, CommonOptions& options);
@@ -46,6 +47,7 @@ void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_record(CLI::App& app, Run& run);
+void add_publish(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 

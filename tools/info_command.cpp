@@ -27,7 +27,11 @@ Json describe_info(const std::string& file, const CheckpointInfo& info, const Op
            {{"strategy", to_string(stats.strategy)},
             {"local_headers_read", stats.local_headers_read},
             {"cache_hits", stats.cache_hits}}},
-          {"mapping", {{"sharing", to_string(info.sharing)}, {"writable", info.writable}}},
+          {"mapping",
+           {{"sharing", to_string(info.sharing)},
+            {"writable", info.writable},
+            {"protection", to_string(info.protection)},
+            {"means", info.protection_means}}},
           {"open",
            {{"reads", stats.reads},
             {"bytes_read", stats.bytes_read},
@@ -51,6 +55,15 @@ std::string offsets_text(const OpenStats& stats) {
          count(stats.cache_hits, "cache hit") + ")";
 }
 
+std::string mapping_text(const CheckpointInfo& info) {
+  std::string text = std::string(to_string(info.sharing));
+  if (info.sharing_fell_back) text += " (the file system refuses shared mappings)";
+  text += info.writable ? ", writable" : ", read-only";
+  if (info.protection != Protection::map) text += ", " + std::string(to_string(info.protection));
+  if (!info.protection_means.empty()) text += " (" + std::string(info.protection_means) + ")";
+  return text;
+}
+
 void print_block(Output& out, const std::string& file, const CheckpointInfo& info,
                  const OpenStats& stats) {
   Block block(out);
@@ -64,10 +77,7 @@ void print_block(Output& out, const std::string& file, const CheckpointInfo& inf
   block.line("tensors", std::to_string(info.tensors) + ", " + human_bytes(info.tensor_bytes));
   block.line("storages", std::to_string(info.storages));
   block.line("offsets", offsets_text(stats));
-  block.line("mapping",
-             std::string(to_string(info.sharing)) +
-                 (info.sharing_fell_back ? " (the file system refuses shared mappings)" : "") +
-                 (info.writable ? ", writable" : ", read-only"));
+  block.line("mapping", mapping_text(info));
   block.line("open", count(stats.reads, "read") + " of " + human_bytes(stats.bytes_read) + " in " +
                          std::to_string(microseconds(stats)) + " us");
 }

@@ -57,6 +57,7 @@ int run_command_line(int argc, char** argv) {
   add_evict(app, run);
   add_warm(app, run);
   add_record(app, run);
+  add_publish(app, run);
   add_bench(app, run);
   add_bench_sample(app, run);
 

@@ -60,6 +60,7 @@ Result<Checkpoint> open_quietly(const std::string& file) {
   open.verify = Verify::chain;
   open.populate = false;
   open.locked = false;
+  open.protection = Protection::map;
   return Checkpoint::open(file, open);
 }
 

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "python/src/options.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
@@ -33,15 +35,34 @@ struct OpenCheckpoint {
   const Checkpoint& checkpoint() const noexcept { return owner->checkpoint(); }
 };
 
-OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
-  const OpenOptions read = read_options(options);
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+std::filesystem::path to_path(const nb::bytes& path) {
+  return std::string(path.c_str(), path.size());
+}
+
+// What `open` answers, which is called without the GIL.
+template <class Open>
+OpenCheckpoint hold(const Open& open) {
   Result<Checkpoint> opened = [&] {
     const nb::gil_scoped_release release;
-    return Checkpoint::open(file, read);
+    return open();
   }();
   if (!opened) raise(opened.error());
   return {std::make_shared<const Holder>(std::move(*opened))};
+}
+
+OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
+  const OpenOptions read = read_options(options);
+  const std::filesystem::path file = to_path(path);
+  return hold([&] { return Checkpoint::open(file, read); });
+}
+
+OpenCheckpoint reopen(const OpenCheckpoint& self) {
+  return hold([&] { return self.checkpoint().reopen(); });
+}
+
+nb::tuple generation_fields(const Generation& generation) {
+  return nb::make_tuple(generation.device, generation.inode, generation.size, generation.mtime_ns,
+                        generation.ctime_ns);
 }
 
 Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
@@ -104,6 +125,8 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;
   fields["writable"] = info.writable;
+  fields["protection"] = to_string(info.protection);
+  fields["protection_means"] = info.protection_means;
   return fields;
 }
 
@@ -253,6 +276,45 @@ nb::tuple evict(const nb::bytes& path) {
   return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after);
 }
 
+// The memory of a writable object, until it is given back.
+class WritableBuffer {
+ public:
+  explicit WritableBuffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  }
+  WritableBuffer(const WritableBuffer&) = delete;
+  WritableBuffer& operator=(const WritableBuffer&) = delete;
+  ~WritableBuffer() { PyBuffer_Release(&buffer_); }
+
+  std::span<std::byte> bytes() const noexcept {
+    return {static_cast<std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
+  }
+
+ private:
+  Py_buffer buffer_{};
+};
+
+void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer) {
+  const WritableBuffer memory(buffer);
+  const Result<void> copied = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().copy_to(tensor.view(), memory.bytes());
+  }();
+  value_or_raise(copied);
+}
+
+nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc) {
+  const std::filesystem::path source = to_path(from);
+  const std::filesystem::path name = to_path(target);
+  const Result<PublishReport> published = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::publish(source, name, {copy, crc});
+  }();
+  const PublishReport report = value_or_raise(published);
+  return nb::make_tuple(generation_fields(report.generation), report.replaced, report.copied,
+                        report.bytes);
+}
+
 nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
   const std::optional<NamedStorage> storage = self.owner->find_storage(to_utf8(key));
   if (!storage) return nb::none();
@@ -319,11 +381,28 @@ void bind_checkpoint(nb::module_& module) {
       .def("load_order", load_order, nb::arg("path"),
            nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
+      .def(
+          "generation",
+          [](const OpenCheckpoint& self) {
+            return generation_fields(self.checkpoint().generation());
+          },
+          nb::sig("def generation(self) -> tuple[int, int, int, int, int]"))
+      .def("state", [](const OpenCheckpoint& self) { return to_string(self.checkpoint().state()); })
+      .def("is_current", [](const OpenCheckpoint& self) { return self.checkpoint().is_current(); })
+      .def("reopen", reopen)
+      .def("copy_to", copy_to, nb::arg("tensor"), nb::arg("buffer"),
+           nb::sig("def copy_to(self, tensor: Tensor, buffer: typing.Any, /) -> None"))
       .def("verify_headers", verify_headers)
       .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
   module.def("open", open, nb::arg("path"), nb::arg("options"),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"));
+  module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
+             nb::arg("crc"),
+             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> "
+                     "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
+  module.def("guard_is_active", guard_is_active,
+             "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
   module.def("evict", evict, nb::arg("path"),
              nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
 }

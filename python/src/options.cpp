@@ -45,6 +45,10 @@ void read_option(OpenOptions& options, std::string_view name, nb::handle value) 
   else if (name == "endianness")
     options.missing_byte_order =
         read_word(name, value, std::array{ByteOrder::little, ByteOrder::big, ByteOrder::native});
+  else if (name == "protection")
+    options.protection = read_word(
+        name, value,
+        std::array{Protection::map, Protection::guard, Protection::snapshot, Protection::copy});
   else if (name == "writable")
     options.writable = read_bool(name, value);
   else if (name == "populate")

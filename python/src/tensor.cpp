@@ -72,8 +72,8 @@ void bind_tensor(nb::module_& module) {
 
 Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
 Slicing gives tensors that share the bytes. All methods may be called from any thread. If another
-process truncates the file, reading lost bytes ends the process with SIGBUS: replace checkpoints by
-rename.)")
+process truncates the file, reading lost bytes ends the process with SIGBUS, unless it was opened
+with another protection than "map": replace checkpoints by rename.)")
       .def_prop_ro(
           "name", [](const Tensor& t) { return to_str(t.named.name); },
           "Keys on the way from the root of the checkpoint, joined by dots.")

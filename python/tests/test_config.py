@@ -13,6 +13,7 @@ SETTINGS = [
     "mmap_flags",
     "verify",
     "endianness",
+    "protection",
     "writable",
     "populate",
     "no_reserve",
@@ -28,6 +29,7 @@ VARIABLES = [
     "WEIGHTMAP_NORESERVE",
     "WEIGHTMAP_LOCKED",
     "WEIGHTMAP_HUGEPAGES",
+    "WEIGHTMAP_PROTECTION",
 ]
 
 
@@ -46,6 +48,10 @@ def nothing_set(monkeypatch):
 
 def sharing_of(path, **options):
     return weightmap.open(path, **options).info.sharing
+
+
+def protection_of(path, **options):
+    return weightmap.open(path, **options).info.protection
 
 
 def writable_of(path, **options):
@@ -136,6 +142,13 @@ CASES = {
         "WEIGHTMAP_BYTEORDER",
         ("little", "little", "little"),
         ("big", "big", "big"),
+    ),
+    "protection": (
+        protection_of,
+        "protection",
+        "WEIGHTMAP_PROTECTION",
+        ("map", "map", "map"),
+        ("guard", "guard", "guard"),
     ),
     "populate": (
         populate_of,
@@ -260,6 +273,7 @@ def test_a_wrong_word_in_the_environment_is_an_error(case, monkeypatch):
         ("verify", True),
         ("verify", "CRC"),
         ("endianness", "middle"),
+        ("protection", "none"),
         ("writable", 1),
         ("writable", "1"),
         ("populate", 0),
@@ -305,7 +319,7 @@ def test_shows_its_settings():
     config.load.verify = "headers"
     with config.patch("load.writable", True):
         assert repr(config.load) == (
-            "load(mmap_flags=None, verify='headers', endianness=None, writable=True, "
+            "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)

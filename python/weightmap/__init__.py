@@ -21,15 +21,18 @@ from weightmap._checkpoint import (
     Checkpoint,
     CrcReport,
     EvictReport,
+    Generation,
     Info,
+    PublishReport,
     RangeResidency,
     Residency,
     Stats,
     WarmReport,
     evict,
     open,
+    publish,
 )
-from weightmap._core import Tensor
+from weightmap._core import Tensor, guard_is_active
 from weightmap._core import version as __version__
 from weightmap._errors import (
     CorruptError,
@@ -59,6 +62,7 @@ __all__ = [
     "EvictReport",
     "FileError",
     "FilePermissionError",
+    "Generation",
     "Global",
     "Info",
     "InvalidArgumentError",
@@ -67,6 +71,7 @@ __all__ = [
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
+    "PublishReport",
     "RangeResidency",
     "Residency",
     "SafeOpen",
@@ -79,7 +84,9 @@ __all__ = [
     "__version__",
     "config",
     "evict",
+    "guard_is_active",
     "open",
+    "publish",
     "safe_open",
 ]
 

@@ -18,6 +18,8 @@ Verify: TypeAlias = Literal["chain", "headers", "crc"]
 WarmMethod: TypeAlias = Literal[
     "automatic", "populate", "fault", "sequential", "read", "readahead", "willneed", "direct"
 ]
+Protection: TypeAlias = Literal["map", "guard", "snapshot", "copy"]
+State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 Endianness: TypeAlias = Literal["little", "big", "native"]
 
 
@@ -39,6 +41,29 @@ class Info:
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool
+    protection: str  # "map", "guard", "snapshot" or "copy"
+    protection_means: str  # "reflink", "memfd" or "memory"; "" if the file itself is mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The identity of a file's content: what tells one version of a checkpoint from another."""
+
+    device: int
+    inode: int
+    size: int  # bytes
+    mtime_ns: int  # since 1970
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReport:
+    """What publish() did."""
+
+    generation: Generation  # of what the target names now
+    replaced: bool  # there was a file of this name before
+    copied: bool  # the new file is still where it was, too
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +295,37 @@ class Checkpoint(Mapping[str, Tensor]):
         """
         self._core.save_order(os.fsencode(self.path + ".order" if path is None else path))
 
+    @property
+    def generation(self) -> Generation:
+        """The file's identity at the moment of opening."""
+        return Generation(*self._core.generation())
+
+    def state(self) -> State:
+        """Whether what is mapped is still what was opened.
+
+        "current": the path names this very file, and nobody has written to it. "replaced": it
+        names another file, or none; what is mapped is whole. "modified": the file was written to
+        or cut, so tensors may show other bytes. "lost": the guard (protection="guard") has put
+        zeros in the place of what could not be read; whatever was computed since the last call is
+        to be thrown away.
+        """
+        return self._core.state()  # type: ignore[return-value]
+
+    def is_current(self) -> bool:
+        """state() == "current", by one system call."""
+        return self._core.is_current()
+
+    def reopen(self) -> Checkpoint:
+        """Opens the path again with the same options. This one and its tensors stay as they are."""
+        return Checkpoint(self._core.reopen(), self.path)
+
+    def copy_to(self, tensor: Tensor, buffer: Any) -> None:
+        """Copies a tensor of this checkpoint, as its bytes lie, into a writable buffer of its size.
+
+        FileError, and never a signal, if the file was cut short or written to since it was opened.
+        """
+        self._core.copy_to(tensor, buffer)
+
     def residency(self) -> Residency:
         """What of the file is in memory. Reads nothing and brings nothing in.
 
@@ -344,6 +400,7 @@ def open(
     no_reserve: bool | None = None,
     locked: bool | None = None,
     huge_pages: bool | None = None,
+    protection: Protection | None = None,
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
@@ -358,6 +415,9 @@ def open(
     no_reserve: no swap accounting for a private writable mapping (MAP_NORESERVE).
     locked: mlock the mapping; needs RLIMIT_MEMLOCK.
     huge_pages: ask for huge pages where the file system has them; default True.
+    protection: what becomes of the mapping when the file is cut short under it. "map" (default):
+        the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
+        "snapshot" and "copy": a copy is opened that nobody else can change.
 
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
@@ -372,6 +432,7 @@ def open(
         "no_reserve": no_reserve,
         "locked": locked,
         "huge_pages": huge_pages,
+        "protection": protection,
     }
     return Checkpoint(open_core(path, options), os.fsdecode(path))
 
@@ -379,3 +440,20 @@ def open(
 def evict(path: PathLike) -> EvictReport:
     """Asks the system to drop a file from the page cache, so that the next read is a cold one."""
     return EvictReport(*_core.evict(os.fsencode(path)))
+
+
+def publish(
+    new: PathLike, target: PathLike, *, copy: bool = False, crc: bool = False
+) -> PublishReport:
+    """Makes `target` name the checkpoint `new`, at once and durably.
+
+    Whoever opens `target` finds the old file or the new one, whole; who has the old one open keeps
+    it. Within a file system the file is renamed, else it is copied beside `target` first.
+
+    copy: leave `new` where it is.
+    crc: compare every byte with its CRC-32 first.
+    """
+    generation, replaced, copied, size = _core.publish(
+        os.fsencode(new), os.fsencode(target), copy, crc
+    )
+    return PublishReport(Generation(*generation), replaced, copied, size)

@@ -27,8 +27,8 @@ class Tensor:
 
     Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
     Slicing gives tensors that share the bytes. All methods may be called from any thread. If another
-    process truncates the file, reading lost bytes ends the process with SIGBUS: replace checkpoints by
-    rename.
+    process truncates the file, reading lost bytes ends the process with SIGBUS, unless it was opened
+    with another protection than "map": replace checkpoints by rename.
     """
 
     @property
@@ -222,11 +222,28 @@ class Checkpoint:
 
     def residency(self) -> dict[str, Any]: ...
 
+    def generation(self) -> tuple[int, int, int, int, int]: ...
+
+    def state(self) -> str: ...
+
+    def is_current(self) -> bool: ...
+
+    def reopen(self) -> Checkpoint: ...
+
+    def copy_to(self, tensor: Tensor, buffer: Any, /) -> None: ...
+
     def verify_headers(self) -> None: ...
 
     def verify_crc(self) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
 def open(path: bytes, options: dict[str, Any], /) -> Checkpoint: ...
+
+def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
+
+def guard_is_active() -> bool:
+    """
+    Whether a SIGBUS comes to the guard first; False before the first guarded open.
+    """
 
 def evict(path: bytes, /) -> tuple[int, int, int]: ...

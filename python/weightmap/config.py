@@ -19,6 +19,7 @@ default, and an argument of the call goes before all of them:
 | load.no_reserve   | bool                               | no_reserve   | WEIGHTMAP_NORESERVE     |
 | load.locked       | bool                               | locked       | WEIGHTMAP_LOCKED        |
 | load.huge_pages   | bool                               | huge_pages   | WEIGHTMAP_HUGEPAGES     |
+| load.protection   | "map", "guard", "snapshot", "copy" | protection   | WEIGHTMAP_PROTECTION    |
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _WORDS = {
     "mmap_flags": (mmap.MAP_SHARED, mmap.MAP_PRIVATE),
     "verify": ("chain", "headers", "crc"),
     "endianness": ("little", "big", "native"),
+    "protection": ("map", "guard", "snapshot", "copy"),
 }
 _BOOLEANS = ("writable", "populate", "no_reserve", "locked", "huge_pages")
 _SETTINGS = (*_WORDS, *_BOOLEANS)
@@ -69,6 +71,7 @@ class _Load:
     no_reserve: bool | None
     locked: bool | None
     huge_pages: bool | None
+    protection: str | None
 
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})

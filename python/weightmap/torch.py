@@ -46,6 +46,7 @@ def load(
     no_reserve: bool | None = None,
     locked: bool | None = None,
     huge_pages: bool | None = None,
+    protection: _checkpoint.Protection | None = None,
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
 
@@ -82,6 +83,7 @@ def load(
             "no_reserve": no_reserve,
             "locked": locked,
             "huge_pages": huge_pages,
+            "protection": protection,
         }
     )
     if options["sharing"] is None:

@@ -38,6 +38,7 @@ Result<Checkpoint> open(const std::string& file, bool huge_pages) {
   options.huge_pages = huge_pages;
   options.populate = false;
   options.locked = false;
+  options.protection = Protection::map;
   options.verify = Verify::chain;
   return Checkpoint::open(file, options);
 }

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""weightmap publish, and --protection, from outside.
+
+    publish_cli_test.py ROOT WEIGHTMAP
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, TOOL = (pathlib.Path(argument) for argument in sys.argv[1:3])
+DATA = ROOT / "tests" / "data"
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        shutil.copyfile(DATA / "views.pt", self.folder / "model.pt")
+        shutil.copyfile(DATA / "dtypes.pt", self.folder / "next.pt")
+
+    def run_tool(self, *arguments, **environment):
+        return subprocess.run([TOOL, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              env={**ENVIRONMENT, **environment})
+
+    def prints(self, text, *arguments, code=0, stderr=""):
+        done = self.run_tool(*arguments)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), (text, stderr, code))
+
+    def names(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+class Publish(Case):
+    def test_renames_and_says_what_it_did(self):
+        content = (DATA / "dtypes.pt").read_bytes()
+        size = f"{len(content) / 1024:.1f} KiB"
+        self.prints(f"model.pt: {size}, was next.pt; who has the old file open keeps it\n",
+                    "publish", "next.pt", "model.pt")
+        self.assertEqual(self.names(), ["model.pt"])
+        self.assertEqual((self.folder / "model.pt").read_bytes(), content)
+        self.prints(f"new.pt: {size}, was model.pt; there was none before\n",
+                    "publish", "model.pt", "new.pt")
+
+    def test_json_has_the_fields_in_order(self):
+        done = self.run_tool("publish", "--copy", "--crc", "--json", "next.pt", "model.pt")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        now = (self.folder / "model.pt").stat()
+        self.assertEqual(list(json.loads(done.stdout).items()),
+                         [("file", "next.pt"), ("target", "model.pt"), ("bytes", now.st_size),
+                          ("replaced", True), ("copied", True), ("inode", now.st_ino),
+                          ("mtime_ns", now.st_mtime_ns)])
+        self.assertEqual(self.names(), ["model.pt", "next.pt"])
+
+    def test_refuses_what_is_no_checkpoint(self):
+        (self.folder / "text.pt").write_text("these are no weights")
+        before = (self.folder / "model.pt").read_bytes()
+        done = self.run_tool("publish", "text.pt", "model.pt")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"^weightmap: text\.pt: ")
+        self.assertEqual((self.folder / "model.pt").read_bytes(), before)
+
+    def test_refuses_a_link_and_itself(self):
+        (self.folder / "link.pt").symlink_to("model.pt")
+        self.prints("", "publish", "next.pt", "link.pt", code=1,
+                    stderr="weightmap: link.pt: is a symbolic link: publish to the file that it "
+                           "leads to\n")
+        self.prints("", "publish", "next.pt", "next.pt", code=1,
+                    stderr="weightmap: next.pt: is the same file as the new one\n")
+
+    def test_needs_two_names(self):
+        self.assertEqual(self.run_tool("publish", "next.pt").returncode, 2)
+
+
+class Protection(Case):
+    def mapping(self, *arguments, **environment):
+        done = self.run_tool("info", "--json", *arguments, "model.pt", **environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        mapping = json.loads(done.stdout)["mapping"]
+        return mapping["protection"], mapping["means"]
+
+    def test_info_says_by_what_the_mapping_is_protected(self):
+        self.assertEqual(self.mapping(), ("map", ""))
+        self.assertEqual(self.mapping("--protection", "guard"), ("guard", ""))
+        self.assertEqual(self.mapping("--protection", "copy"), ("copy", "memory"))
+        self.assertIn(self.mapping("--protection", "snapshot"),
+                      (("snapshot", "memfd"), ("snapshot", "reflink")))
+        text = self.run_tool("info", "--protection", "copy", "model.pt").stdout
+        self.assertIn("\nmapping     shared, read-only, copy (memory)\n", text)
+
+    def test_the_environment_decides_if_the_command_does_not(self):
+        self.assertEqual(self.mapping(WEIGHTMAP_PROTECTION="guard"), ("guard", ""))
+        self.assertEqual(self.mapping("--protection", "map", WEIGHTMAP_PROTECTION="guard"), ("map", ""))
+
+    def test_all_protections_show_the_same_tensors(self):
+        texts = {self.run_tool("ls", "--long", "--protection", how, "model.pt").stdout
+                 for how in ("map", "guard", "snapshot", "copy")}
+        self.assertEqual(len(texts), 1)
+
+    def test_refuses_other_words(self):
+        done = self.run_tool("info", "--protection", "none", "model.pt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--protection: must be map|guard|snapshot|copy, not "none"', done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

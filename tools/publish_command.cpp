@@ -1,0 +1,64 @@
+#include <memory>
+#include <string>
+
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/text.hpp"
+#include "weightmap/publish.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct PublishCommand {
+  std::string from;
+  std::string target;
+  bool json = false;
+  PublishOptions how;
+};
+
+Json describe_publication(const PublishCommand& command, const PublishReport& report) {
+  return {{"file", command.from},
+          {"target", command.target},
+          {"bytes", report.bytes},
+          {"replaced", report.replaced},
+          {"copied", report.copied},
+          {"inode", report.generation.inode},
+          {"mtime_ns", report.generation.mtime_ns}};
+}
+
+std::string publication_line(const PublishCommand& command, const PublishReport& report) {
+  return printable(command.target) + ": " + human_bytes(report.bytes) +
+         (report.copied ? ", copied from " : ", was ") + printable(command.from) +
+         (report.replaced ? "; who has the old file open keeps it\n" : "; there was none before\n");
+}
+
+Result<int> run_publish(Output& out, const PublishCommand& command) {
+  const Result<PublishReport> report = publish(command.from, command.target, command.how);
+  if (!report) return tl::unexpected<Error>(report.error());
+  out.write(command.json ? to_text(describe_publication(command, *report)) + "\n"
+                         : publication_line(command, *report));
+  return exit_good;
+}
+
+}  // namespace
+
+void add_publish(CLI::App& app, Run& run) {
+  auto options = std::make_shared<PublishCommand>();
+  CLI::App& command =
+      *app.add_subcommand("publish", "Replace a checkpoint under those who have it open");
+  command.add_option("NEW", options->from, "The checkpoint to publish")->required()->type_name("");
+  command.add_option("TARGET", options->target, "The name it gets")->required()->type_name("");
+  command.add_flag("--copy", options->how.copy, "Leave NEW where it is and publish a copy");
+  command.add_flag("--crc", options->how.verify_crc, "Compare every byte with its CRC-32 first");
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  command.footer(
+      "Whoever opens TARGET finds the old file or the new one, whole, also after a loss of power.\n"
+      "Within a file system NEW is renamed; else it is copied beside TARGET first.\n"
+      "Examples:\n"
+      "  weightmap publish model.next.pt model.pt\n"
+      "  weightmap publish --crc --copy /mnt/build/model.pt /srv/model.pt");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_publish(out, *options); }; });
+}
+
+}  // namespace weightmap::cli
