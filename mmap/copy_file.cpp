@@ -92,8 +92,7 @@ class Copier {
  public:
   Copier(const File& source, std::span<std::byte> target)
       : source_(source), target_(target), direct_(source) {
-    if (Result<CachedPages> cached = CachedPages::of(source); cached)
-      cached_ = std::move(*cached);
+    if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
 
   // `offset` is a multiple of the page size.
@@ -157,7 +156,8 @@ Result<CopyReport> copy_to_memory(
   Copier copier(source, target.bytes());
   for (std::uint64_t at = 0; at < all; at += step_bytes) {
     const std::uint64_t length = std::min(step_bytes, all - at);
-    if (Result<void> ok = target.allocate(at, length); !ok) return tl::unexpected<Error>(ok.error());
+    if (Result<void> ok = target.allocate(at, length); !ok)
+      return tl::unexpected<Error>(ok.error());
     if (Result<void> ok = copier.copy(at, length); !ok) return tl::unexpected<Error>(ok.error());
     if (progress) progress(at + length, all);
   }

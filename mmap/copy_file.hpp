@@ -11,11 +11,11 @@
 namespace weightmap::os {
 
 struct CopyReport {
-  std::uint64_t direct_bytes = 0;  // read past the page cache
-  std::uint64_t cached_bytes = 0;  // copied from the page cache, where they were already
+  std::uint64_t direct_bytes = 0;   // read past the page cache
+  std::uint64_t cached_bytes = 0;   // copied from the page cache, where they were already
   std::uint64_t dropped_bytes = 0;  // read through the page cache, and dropped from it again
-  std::string why_not_direct;      // what the file system says to direct reads; empty if it does them
-  std::uint64_t huge_bytes = 0;    // of the copy, in pages of 2 MiB
+  std::string why_not_direct;    // what the file system says to direct reads; empty if it does them
+  std::uint64_t huge_bytes = 0;  // of the copy, in pages of 2 MiB
 };
 
 // Fills `memory`, a new file of the same size that lives in memory, with what `source` holds. What

@@ -46,6 +46,8 @@ void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
+void add_stage(CLI::App& app, Run& run);
+void add_ps(CLI::App& app, Run& run);
 void add_record(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);

@@ -4,6 +4,7 @@
 #include "tools/command.hpp"
 #include "tools/json_out.hpp"
 #include "tools/text.hpp"
+#include "weightmap/stage.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -12,7 +13,9 @@ std::int64_t microseconds(const OpenStats& stats) {
   return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
 }
 
-Json describe_info(const std::string& file, const CheckpointInfo& info, const OpenStats& stats) {
+Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  const OpenStats& stats = checkpoint.stats();
   return {{"file", file},
           {"format", info.format},
           {"version", info.version},
@@ -32,6 +35,7 @@ Json describe_info(const std::string& file, const CheckpointInfo& info, const Op
             {"writable", info.writable},
             {"protection", to_string(info.protection)},
             {"means", info.protection_means}}},
+          {"lives_in_memory", lives_in_memory(checkpoint)},
           {"open",
            {{"reads", stats.reads},
             {"bytes_read", stats.bytes_read},
@@ -64,10 +68,12 @@ std::string mapping_text(const CheckpointInfo& info) {
   return text;
 }
 
-void print_block(Output& out, const std::string& file, const CheckpointInfo& info,
-                 const OpenStats& stats) {
+void print_block(Output& out, const std::string& file, const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  const OpenStats& stats = checkpoint.stats();
   Block block(out);
-  block.line("file", printable(file) + ", " + human_bytes(info.file_bytes));
+  block.line("file", printable(file) + ", " + human_bytes(info.file_bytes) +
+                         (lives_in_memory(checkpoint) ? ", kept in memory" : ""));
   block.line("format", std::string(info.format) + ", version " + std::to_string(info.version) +
                            ", format version " +
                            (info.format_version ? printable(*info.format_version) : "not stated"));
@@ -86,9 +92,9 @@ Result<int> run_info(Output& out, const CommonOptions& options) {
   Result<Checkpoint> checkpoint = open_checkpoint(options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (options.json)
-    out.write(to_text(describe_info(options.file, checkpoint->info(), checkpoint->stats())) + "\n");
+    out.write(to_text(describe_info(options.file, *checkpoint)) + "\n");
   else
-    print_block(out, options.file, checkpoint->info(), checkpoint->stats());
+    print_block(out, options.file, *checkpoint);
   return exit_good;
 }
 

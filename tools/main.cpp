@@ -56,6 +56,8 @@ int run_command_line(int argc, char** argv) {
   add_residency(app, run);
   add_evict(app, run);
   add_warm(app, run);
+  add_stage(app, run);
+  add_ps(app, run);
   add_record(app, run);
   add_publish(app, run);
   add_bench(app, run);

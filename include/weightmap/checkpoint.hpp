@@ -155,6 +155,10 @@ class WEIGHTMAP_API Checkpoint {
  public:
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
+  // The same of a file that is open for reading: inherited, sent by another process, or staged
+  // (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call the
+  // file "descriptor 5". Fails with io for what is no such descriptor, else as open() does.
+  static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/columns.hpp"
+#include "tools/command.hpp"
+#include "tools/json_out.hpp"
+#include "tools/text.hpp"
+#include "weightmap/processes.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct PsOptions {
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+// All that have one version of a file mapped.
+struct FileTotal {
+  std::string file;
+  MappedVersion version;
+  std::uint64_t device;
+  std::uint64_t inode;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t processes = 0;
+  std::uint64_t pss_bytes = 0;
+  std::uint64_t anonymous_bytes = 0;
+};
+
+// They come by file.
+std::vector<FileTotal> totals(const ProcessesReport& report) {
+  std::vector<FileTotal> files;
+  for (const MappedCheckpoint& mapped : report.mapped) {
+    if (files.empty() || files.back().device != mapped.device || files.back().inode != mapped.inode)
+      files.push_back({mapped.file, mapped.version, mapped.device, mapped.inode});
+    FileTotal& total = files.back();
+    total.file_bytes = std::max(total.file_bytes, mapped.file_bytes);
+    ++total.processes;
+    total.pss_bytes += mapped.pss_bytes;
+    total.anonymous_bytes += mapped.anonymous_bytes;
+  }
+  return files;
+}
+
+std::string_view sharing_of(const MappedCheckpoint& mapped) noexcept {
+  if (mapped.has_shared && mapped.has_private) return "both";
+  return mapped.has_shared ? "shared" : "private";
+}
+
+Json describe_mapped(const MappedCheckpoint& mapped) {
+  return {{"pid", mapped.process},
+          {"command", mapped.command},
+          {"file", mapped.file},
+          {"version", to_string(mapped.version)},
+          {"inode", mapped.inode},
+          {"sharing", sharing_of(mapped)},
+          {"writable", mapped.writable},
+          {"mapped_bytes", mapped.mapped_bytes},
+          {"resident_bytes", mapped.resident_bytes},
+          {"pss_bytes", mapped.pss_bytes},
+          {"anonymous_bytes", mapped.anonymous_bytes},
+          {"huge_mapped_bytes", mapped.huge_mapped_bytes},
+          {"locked_bytes", mapped.locked_bytes}};
+}
+
+Json describe_total(const FileTotal& total) {
+  return {{"file", total.file},
+          {"version", to_string(total.version)},
+          {"inode", total.inode},
+          {"file_bytes", total.file_bytes},
+          {"processes", total.processes},
+          {"pss_bytes", total.pss_bytes},
+          {"anonymous_bytes", total.anonymous_bytes},
+          {"copies_bytes", total.processes * total.file_bytes}};
+}
+
+Json describe_report(const ProcessesReport& report) {
+  Json processes = Json::array();
+  for (const MappedCheckpoint& mapped : report.mapped) processes.push_back(describe_mapped(mapped));
+  Json files = Json::array();
+  for (const FileTotal& total : totals(report)) files.push_back(describe_total(total));
+  return {{"processes", processes},
+          {"files", files},
+          {"unreadable_processes", report.unreadable_processes}};
+}
+
+void print_table(Output& out, const ProcessesReport& report) {
+  const std::vector<Column> columns = {{"PID", Column::right},
+                                       {"RSS", Column::right},
+                                       {"PSS", Column::right},
+                                       {"ANON", Column::right},
+                                       {"HUGE", Column::right},
+                                       {"LOCKED", Column::right},
+                                       {"VERSION"},
+                                       {"MODE"},
+                                       {"FILE"},
+                                       {"COMMAND"}};
+  print_columns(out, columns, report.mapped.size(), [&](std::size_t i) -> std::vector<std::string> {
+    const MappedCheckpoint& mapped = report.mapped[i];
+    return {std::to_string(mapped.process),
+            human_bytes(mapped.resident_bytes),
+            human_bytes(mapped.pss_bytes),
+            human_bytes(mapped.anonymous_bytes),
+            human_bytes(mapped.huge_mapped_bytes),
+            human_bytes(mapped.locked_bytes),
+            std::string(to_string(mapped.version)),
+            std::string(sharing_of(mapped)) + (mapped.writable ? ", writable" : ""),
+            printable(std::filesystem::path(mapped.file).filename().native()),
+            printable(mapped.command)};
+  });
+}
+
+void print_totals(Output& out, const ProcessesReport& report) {
+  for (const FileTotal& total : totals(report))
+    out.write(printable(total.file) +
+              (total.version == MappedVersion::current
+                   ? std::string()
+                   : " (" + std::string(to_string(total.version)) + ")") +
+              ": " + std::to_string(total.processes) +
+              (total.processes == 1 ? " process: " : " processes: ") +
+              human_bytes(total.pss_bytes) + " instead of " +
+              human_bytes(total.processes * total.file_bytes) + "\n");
+}
+
+Result<int> run_ps(Output& out, const PsOptions& options) {
+  const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
+  if (!report) return tl::unexpected<Error>(report.error());
+  if (options.json) {
+    out.write(to_text(describe_report(*report)) + "\n");
+    return exit_good;
+  }
+  if (report->mapped.empty())
+    out.write(options.files.empty() ? "no process has a checkpoint mapped\n"
+                                    : "no process has it mapped\n");
+  else
+    print_table(out, *report);
+  print_totals(out, *report);
+  if (const std::uint64_t number = report->unreadable_processes; number > 0)
+    out.write(std::to_string(number) + (number == 1 ? " process" : " processes") +
+              " of other users could not be looked at\n");
+  return exit_good;
+}
+
+}  // namespace
+
+void add_ps(CLI::App& app, Run& run) {
+  auto options = std::make_shared<PsOptions>();
+  CLI::App& command = *app.add_subcommand("ps", "List the processes that have a file mapped");
+  command.add_option("FILE", options->files, "Only these; without any, every checkpoint")
+      ->type_name("");
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  command.footer(
+      "PSS is each page divided by the number of processes that map it, so its sum is what the\n"
+      "machine spends; ANON are pages that a process copied by writing to them. Processes on an\n"
+      "older file that was replaced or deleted are listed, too.\n"
+      "Without FILE, a file counts that begins as torch.save() begins one, a copy made by "
+      "`stage`,\n"
+      "and, where it cannot be looked at, one whose name ends with .pt, .pth, .ckpt or .bin.\n"
+      "Examples:\n"
+      "  weightmap ps model.pt\n"
+      "  weightmap ps --json | jq '.files[] | [.file, .pss_bytes, .copies_bytes]'");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_ps(out, *options); }; });
+}
+
+}  // namespace weightmap::cli
