@@ -141,7 +141,7 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
   print_totals(out, *report);
   if (const std::uint64_t number = report->unreadable_processes; number > 0)
     out.write(std::to_string(number) + (number == 1 ? " process" : " processes") +
-              " of other users could not be looked at\n");
+              " could not be looked at\n");
   return exit_good;
 }
 

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Who has a checkpoint mapped: real processes on real files.
+
+    ps_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+
+FOLDER is where the files are made; on a disk, if this is to say something of one.
+"""
+
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+MIB = 1 << 20
+
+# Maps a file whole, touches every page, writes to as many as it is told, says so, and stays.
+WORKER = """
+import mmap, sys
+path, mode, writes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+flags, access = {"shared": (mmap.MAP_SHARED, mmap.PROT_READ),
+                 "private": (mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)}[mode]
+with open(path, "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, flags, access)
+total = sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
+for page in range(writes):
+    mapped[page * mmap.PAGESIZE] = 1
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.make("model.pt")
+
+    def make(self, name, count=8):
+        path = self.folder / name
+        subprocess.run([MAKER, path, "--count", str(count), "--shape", "1024x1024", "--dtype",
+                        "float32"], check=True)
+        return path
+
+    def worker(self, path, mode="shared", writes=0, **options):
+        process = subprocess.Popen([sys.executable, "-c", WORKER, path, mode, str(writes)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   **options)
+        self.addCleanup(process.communicate)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def ps(self, *arguments):
+        done = subprocess.run([TOOL, "ps", *map(str, arguments)], env=ENVIRONMENT,
+                              capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return done.stdout
+
+    def document(self, *files):
+        return json.loads(self.ps("--json", *files))
+
+    def lines_of(self, *processes, files=()):
+        """By process, what is said of it; other processes of the machine are left out."""
+        wanted = {process.pid for process in processes}
+        return {line["pid"]: line for line in self.document(*files)["processes"]
+                if line["pid"] in wanted}
+
+
+class Ps(Case):
+    def test_eight_workers_share_one_copy(self):
+        workers = [self.worker(self.file) for _ in range(8)]
+        report = self.document(self.file)
+        self.assertEqual([line["pid"] for line in report["processes"]],
+                         sorted(worker.pid for worker in workers))
+        size = self.file.stat().st_size
+        self.assertLessEqual(sum(line["pss_bytes"] for line in report["processes"]), 1.03 * size)
+        for line in report["processes"]:
+            self.assertGreaterEqual(line["resident_bytes"], size)
+            self.assertGreaterEqual(line["mapped_bytes"], size)
+            self.assertEqual(
+                {name: line[name] for name in ("file", "version", "sharing", "writable", "inode",
+                                               "anonymous_bytes", "locked_bytes")},
+                {"file": str(self.file), "version": "current", "sharing": "shared",
+                 "writable": False, "inode": self.file.stat().st_ino, "anonymous_bytes": 0,
+                 "locked_bytes": 0})
+        [total] = report["files"]
+        self.assertEqual(
+            {name: total[name] for name in ("file", "version", "file_bytes", "processes",
+                                            "anonymous_bytes", "copies_bytes")},
+            {"file": str(self.file), "version": "current", "file_bytes": size, "processes": 8,
+             "anonymous_bytes": 0, "copies_bytes": 8 * size})
+        self.assertEqual(total["pss_bytes"],
+                         sum(line["pss_bytes"] for line in report["processes"]))
+
+    def test_prints_a_table_and_what_copies_would_take(self):
+        self.worker(self.file)
+        self.worker(self.file)
+        lines = self.ps(self.file).decode().splitlines()
+        self.assertEqual(lines[0].split(), ["PID", "RSS", "PSS", "ANON", "HUGE", "LOCKED",
+                                            "VERSION", "MODE", "FILE", "COMMAND"])
+        self.assertEqual(len({line.index("model.pt") for line in lines[1:3]}), 1)
+        self.assertRegex(lines[1], r"^ *\d+ +32\.0 MiB +16\.0 MiB +0 B .* current  shared  model\.pt")
+        self.assertEqual(lines[3], f"{self.file}: 2 processes: 32.0 MiB instead of 64.0 MiB")
+
+    def test_finds_every_checkpoint_without_being_told_which(self):
+        other = self.folder / "no_such_ending"
+        shutil.copy(self.file, other)
+        text = self.folder / "text.pt"
+        text.write_bytes(b"no checkpoint" * 1000)
+        workers = [self.worker(path) for path in (self.file, other, text)]
+        lines = self.lines_of(*workers)
+        self.assertEqual({pid: line["file"] for pid, line in lines.items()},
+                         {workers[0].pid: str(self.file), workers[1].pid: str(other)})
+
+    def test_tells_who_is_on_an_older_version(self):
+        old = self.worker(self.file)
+        os.replace(self.make("new.pt", count=4), self.file)
+        new = self.worker(self.file)
+        for files in ((self.file,), ()):
+            lines = self.lines_of(old, new, files=files)
+            self.assertEqual({pid: (line["version"], line["file"]) for pid, line in lines.items()},
+                             {old.pid: ("replaced", str(self.file)),
+                              new.pid: ("current", str(self.file))})
+            self.assertGreater(lines[old.pid]["resident_bytes"], 32 * MIB)
+            self.assertLess(lines[new.pid]["resident_bytes"], 17 * MIB)
+        totals = {total["version"]: total["file_bytes"]
+                  for total in self.document(self.file)["files"]}
+        self.assertEqual(totals["current"], self.file.stat().st_size)
+        self.assertEqual(totals["replaced"], lines[old.pid]["mapped_bytes"])
+
+    def test_tells_who_is_on_a_file_that_was_deleted(self):
+        worker = self.worker(self.file)
+        self.file.unlink()
+        for files in ((self.file,), ()):
+            [line] = self.lines_of(worker, files=files).values()
+            self.assertEqual((line["version"], line["file"]), ("deleted", str(self.file)))
+
+    def test_finds_a_file_by_another_name(self):
+        link = self.folder / "link.pt"
+        link.symlink_to(self.file)
+        hard = self.folder / "hard.pt"
+        os.link(self.file, hard)
+        worker = self.worker(self.file)
+        for name in (link, hard):
+            [line] = self.lines_of(worker, files=[name]).values()
+            self.assertEqual((line["version"], line["file"]), ("current", str(self.file)))
+        relative = os.path.relpath(self.file)
+        self.assertEqual(len(self.lines_of(worker, files=[relative])), 1)
+
+    def test_counts_what_a_process_copied_by_writing(self):
+        writer = self.worker(self.file, "private", 100)
+        reader = self.worker(self.file)
+        lines = self.lines_of(writer, reader, files=[self.file])
+        self.assertEqual(lines[writer.pid]["anonymous_bytes"], 100 * mmap.PAGESIZE)
+        self.assertEqual((lines[writer.pid]["sharing"], lines[writer.pid]["writable"]),
+                         ("private", True))
+        self.assertEqual(lines[reader.pid]["anonymous_bytes"], 0)
+
+    def test_a_file_that_nobody_has_is_no_failure(self):
+        self.assertEqual(self.document(self.file)["processes"], [])
+        self.assertTrue(self.ps(self.file).startswith(b"no process has it mapped\n"))
+        self.assertEqual(self.document(self.folder / "missing.pt")["files"], [])
+
+    def test_a_directory_is_refused(self):
+        done = subprocess.run([TOOL, "ps", self.folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("is a directory, expected a regular file", done.stderr)
+
+    def test_commands_cannot_write_on_the_terminal(self):
+        worker = subprocess.Popen(
+            ["\x1b[31mred\nline\xff", "-c", WORKER, self.file, "shared", "0"],
+            executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(worker.communicate)
+        self.assertEqual(worker.stdout.readline(), "ready\n")
+        table = self.ps(self.file)
+        self.assertIn(rb"\x1B[31mred\x0Aline", table)
+        self.assertNotIn(b"\x1b", table)
+        [line] = self.lines_of(worker, files=[self.file]).values()
+        self.assertTrue(line["command"].startswith("\x1b[31mred\nline"))
+
+    def test_names_of_files_may_hold_line_feeds(self):
+        odd = self.folder / "a\nb (deleted).pt"
+        shutil.copy(self.file, odd)
+        worker = self.worker(odd)
+        [line] = self.lines_of(worker, files=[odd]).values()
+        self.assertEqual(line["version"], "current")
+
+    def test_processes_that_come_and_go_are_no_failure(self):
+        quick = "for i in $(seq 300); do /bin/true; done"
+        with subprocess.Popen(["sh", "-c", quick]) as busy:
+            while busy.poll() is None:
+                self.assertEqual(self.document(self.file)["processes"], [])
+
+    def test_a_process_with_thousands_of_mappings_is_read(self):
+        many = WORKER.replace('print("ready"', "import ctypes\n"
+                              "libc = ctypes.CDLL(None)\n"
+                              "libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]\n"
+                              "base = ctypes.addressof(ctypes.c_char.from_buffer(mapped))\n"
+                              "for i in range(0, 8000, 2):\n"
+                              "    assert libc.mprotect(base + i * 4096, 4096, 1) == 0\n"
+                              'print("ready"')
+        process = subprocess.Popen([sys.executable, "-c", many, self.file, "private", "0"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        [line] = self.lines_of(process, files=[self.file]).values()
+        self.assertGreaterEqual(line["mapped_bytes"], self.file.stat().st_size)
+        self.assertTrue(line["writable"])
+
+    def test_says_how_many_processes_it_could_not_look_at(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become somebody else")
+        self.worker(self.file)
+
+        def become_nobody():
+            os.setgid(65534)
+            os.setuid(65534)
+
+        try:
+            done = subprocess.run([TOOL, "ps"], capture_output=True, text=True, env=ENVIRONMENT,
+                                  preexec_fn=become_nobody)
+        except PermissionError:
+            self.skipTest("the tool lies where only root may run it")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"\n[1-9]\d* process(es)? could not be looked at\n$")
+
+
+class Staged(Case):
+    def test_staged_copies_are_found(self):
+        stager = subprocess.Popen([TOOL, "stage", self.file], stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+        self.addCleanup(stager.communicate)
+        self.addCleanup(stager.send_signal, signal.SIGTERM)
+        path = stager.stdout.readline().strip()
+        workers = [self.worker(path) for _ in range(2)]
+        for files in ((path,), ()):
+            lines = self.lines_of(*workers, files=files)
+            self.assertEqual(len(lines), 2)
+            for line in lines.values():
+                self.assertEqual((line["file"], line["version"]),
+                                 ("/memfd:weightmap:model.pt", "current"))
+        [total] = self.document(path)["files"]
+        self.assertLessEqual(total["pss_bytes"], 1.03 * self.file.stat().st_size)
+
+    def test_named_copies_are_found(self):
+        name = f"weightmap-ps-test-{os.getpid()}"
+        subprocess.run([TOOL, "stage", self.file, "--name", name], check=True, capture_output=True)
+        worker = self.worker(f"/dev/shm/{name}")
+        subprocess.run([TOOL, "stage", "--remove", name], check=True)
+        [line] = self.lines_of(worker, files=[f"/dev/shm/{name}"]).values()
+        self.assertEqual((line["file"], line["version"]), (f"/dev/shm/{name}", "deleted"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""The command `weightmap stage`.
+
+    stage_command_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+MIB = 1 << 20
+
+
+def run(*arguments, **options):
+    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, **options}
+    return subprocess.run([TOOL, *map(str, arguments)], **options)
+
+
+def shared_memory():
+    """Bytes of shared memory that the whole machine uses."""
+    text = pathlib.Path("/proc/meminfo").read_text()
+    return int(text.split("Shmem:")[1].split()[0]) * 1024
+
+
+class Stage(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.folder / "model.pt"
+        self.make(4)
+        self.name = f"weightmap-stage-test-{os.getpid()}"
+        self.addCleanup(pathlib.Path("/dev/shm", self.name).unlink, missing_ok=True)
+
+    def make(self, count):
+        subprocess.run([MAKER, self.file, "--count", str(count), "--shape", "1024x1024",
+                        "--dtype", "float32"], check=True)
+
+    def stay(self, *arguments):
+        process = subprocess.Popen([TOOL, "stage", self.file, *arguments], env=ENVIRONMENT,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_prints_the_path_and_stays_until_it_is_interrupted(self):
+        for end in (signal.SIGINT, signal.SIGTERM):
+            stager = self.stay()
+            path = stager.stdout.readline().rstrip()
+            self.assertRegex(path, rf"^/proc/{stager.pid}/fd/\d+$")
+            self.assertEqual(pathlib.Path(path).read_bytes(), self.file.read_bytes())
+            self.assertEqual(run("verify", "--crc", path).returncode, 0)
+            self.assertRegex(stager.stderr.readline(),
+                             r"^weightmap: 16\.0 MiB in shared memory after [\d.]+ s: ")
+            self.assertEqual(
+                stager.stderr.readline(),
+                "weightmap: there until this is interrupted (Ctrl-C) and nobody has it open or "
+                f"mapped: {path}\n")
+            stager.send_signal(end)
+            self.assertEqual(stager.wait(), 0)
+            self.assertFalse(os.path.exists(path))
+
+    def test_json_has_the_stable_fields(self):
+        stager = self.stay("--json")
+        report = json.loads(stager.stdout.readline())
+        self.assertEqual(list(report), ["file", "path", "pid", "descriptor", "sealed", "bytes",
+                                        "direct_bytes", "cached_bytes", "dropped_bytes",
+                                        "why_not_direct", "huge_bytes", "seconds"])
+        self.assertEqual((report["file"], report["pid"], report["sealed"]),
+                         (str(self.file), stager.pid, True))
+        self.assertEqual(report["path"], f"/proc/{stager.pid}/fd/{report['descriptor']}")
+        self.assertEqual(report["bytes"], self.file.stat().st_size)
+        self.assertEqual(report["direct_bytes"] + report["cached_bytes"] + report["dropped_bytes"],
+                         report["bytes"])
+        info = json.loads(run("info", "--json", report["path"]).stdout)
+        self.assertIs(info["lives_in_memory"], True)
+        self.assertIn(", kept in memory\n", run("info", report["path"]).stdout)
+
+    def test_does_not_fill_the_page_cache(self):
+        if run("evict", self.file).returncode != 0:
+            os.sync()
+            if run("evict", self.file).returncode != 0:
+                print("SKIPPED: this file system keeps its files in memory", file=sys.stderr)
+                self.skipTest("this file system keeps its files in memory")
+        self.stay().stdout.readline()
+        cached = json.loads(run("residency", "--json", self.file).stdout)["cached_bytes"]
+        self.assertLess(cached, 1 * MIB)  # the metadata
+
+    def test_nothing_is_left_after_a_kill(self):
+        self.make(64)
+        before = shared_memory()
+        stager = self.stay()
+        path = stager.stdout.readline().rstrip()
+        self.assertGreater(shared_memory(), before + 128 * MIB)
+        names = os.listdir("/dev/shm")
+        stager.kill()
+        stager.wait()
+        self.assertFalse(os.path.exists(path))
+        self.assertLess(shared_memory(), before + 128 * MIB)
+        self.assertEqual(os.listdir("/dev/shm"), names)
+
+    def test_runs_a_command_that_has_it_open(self):
+        script = ("import os, sys; "
+                  "assert sys.argv[1:] == [f'/proc/self/fd/{os.environ[\"WEIGHTMAP_STAGED_FD\"]}', "
+                  "f'--model=/proc/self/fd/{os.environ[\"WEIGHTMAP_STAGED_FD\"]}', '--', '-x'], "
+                  "sys.argv; "
+                  "print(os.fstat(int(os.environ['WEIGHTMAP_STAGED_FD'])).st_size, "
+                  "len(open(sys.argv[1], 'rb').read())); sys.exit(7)")
+        done = run("stage", self.file, "--", sys.executable, "-c", script, "{}", "--model={}", "--",
+                   "-x")
+        size = self.file.stat().st_size
+        self.assertEqual((done.stdout, done.returncode), (f"{size} {size}\n", 7), done.stderr)
+
+    def test_a_command_gets_signals_as_if_run_without(self):
+        done = run("stage", self.file, "--", sys.executable, "-c",
+                   "import signal; print(signal.getsignal(signal.SIGPIPE))")
+        bare = subprocess.run([sys.executable, "-c",
+                               "import signal; print(signal.getsignal(signal.SIGPIPE))"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.stdout, bare.stdout)
+        killed = run("stage", self.file, "--", "sh", "-c", "kill -TERM $$")
+        self.assertEqual(killed.returncode, -signal.SIGTERM)
+
+    def test_says_that_a_command_cannot_be_run(self):
+        done = run("stage", self.file, "--", "/no/such/program")
+        self.assertEqual((done.stdout, done.returncode), ("", 1))
+        self.assertIn("weightmap: /no/such/program: cannot run it: No such file or directory\n",
+                      done.stderr)
+
+    def test_makes_and_removes_a_copy_with_a_name(self):
+        made = run("stage", self.file, "--name", self.name)
+        path = pathlib.Path("/dev/shm", self.name)
+        self.assertEqual((made.stdout, made.returncode), (f"{path}\n", 0))
+        self.assertEqual(path.read_bytes(), self.file.read_bytes())
+        again = run("stage", self.file, "--name", self.name)
+        self.assertEqual((again.stdout, again.returncode), ("", 1))
+        self.assertEqual(again.stderr,
+                         f'weightmap: "{path}" is there already; remove it first\n')
+        removed = run("stage", "--remove", self.name)
+        self.assertEqual((removed.stdout, removed.stderr, removed.returncode), ("", "", 0))
+        self.assertFalse(path.exists())
+        self.assertEqual(run("stage", "--remove", self.name).returncode, 1)
+        self.assertEqual(run("stage", "--remove", "../etc/passwd").returncode, 1)
+
+    def test_fails_for_what_is_no_whole_checkpoint(self):
+        content = self.file.read_bytes()
+        cut = self.folder / "cut.pt"
+        cut.write_bytes(content[: len(content) // 2])
+        for path in (cut, self.folder, self.folder / "missing.pt"):
+            done = run("stage", path)
+            self.assertEqual((done.stdout, done.returncode), ("", 1))
+            self.assertTrue(done.stderr.startswith(f"weightmap: {path}: "), done.stderr)
+
+    def test_refuses_what_is_over_the_budget(self):
+        done = run("stage", self.file, "--budget", "1MiB", "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(json.loads(done.stdout)["error"]["message"],
+                         f"a copy takes {self.file.stat().st_size} bytes of memory, and there are "
+                         "1048576 (the budget)")
+
+    def test_refuses_wrong_usage(self):
+        for arguments in ([], ["--name"], [self.file, "--remove", self.name],
+                          ["--name", self.name, "--remove", self.name],
+                          [self.file, "--name", self.name, "--", "true"],
+                          [self.file, "--json", "--", "true"]):
+            self.assertEqual(run("stage", *arguments).returncode, 2, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
