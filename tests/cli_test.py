@@ -237,6 +237,7 @@ class Info(Case):
         took = info.pop("open")
         self.assertEqual(list(took), ["reads", "bytes_read", "microseconds"])
         self.assertGreater(took["reads"], 0)
+        self.assertIsInstance(info.pop("lives_in_memory"), bool)
         self.assertEqual(
             list(info.items()),
             [

@@ -19,6 +19,8 @@
 #include <string>
 
 #include "mmap/copy_file.hpp"
+#include "mmap/mapped_memory.hpp"
+#include "mmap/mapping.hpp"
 #include "mmap/page_cache.hpp"
 #include "mmap/sealed_memory.hpp"
 #include "mmap/shared_file.hpp"
@@ -234,6 +236,25 @@ TEST_CASE_FIXTURE(CopyFixture, "says so where memory runs out, without a signal"
     CHECK_FAILS(os::copy_to_memory(source, memory.get(), no_progress), ErrorCode::io,
                 "cannot get 3145728 bytes of shared memory: No space left on device");
   });
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "a large copy is mapped as large pages wherever it has such") {
+  const os::File source = make(9 * mib + 5);
+  const UniqueFd memory = os::make_memfd(source.size()).value();
+  const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
+  if (report.huge_bytes == 0) {
+    MESSAGE("SKIPPED: the system gives shared memory no pages of 2 MiB");
+    return;
+  }
+  CHECK(report.huge_bytes == 8 * mib);
+  const os::File copy = os::File::from_descriptor(memory.get()).value();
+  for (const Sharing sharing : {Sharing::shared, Sharing::private_}) {
+    os::MapOptions options;
+    options.sharing = sharing;
+    options.populate = true;
+    const os::Mapping mapping = os::Mapping::map(copy, options).value();
+    CHECK(os::mapped_memory(mapping.bytes()).value().huge == 8 * mib);
+  }
 }
 
 // --- stage() -----------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
   return hold([&] { return Checkpoint::open(file, read); });
 }
 
+OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options) {
+  const OpenOptions read = read_options(options);
+  return hold([&] { return Checkpoint::open_descriptor(descriptor, read); });
+}
+
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
   return hold([&] { return self.checkpoint().reopen(); });
 }
@@ -403,6 +408,9 @@ void bind_checkpoint(nb::module_& module) {
                      "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
   module.def("guard_is_active", guard_is_active,
              "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
+  module.def("open_descriptor", open_descriptor, nb::arg("descriptor"), nb::arg("options"),
+             nb::sig("def open_descriptor(descriptor: int, options: dict[str, typing.Any], /) -> "
+                     "Checkpoint"));
   module.def("evict", evict, nb::arg("path"),
              nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
 }

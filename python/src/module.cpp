@@ -2,6 +2,8 @@
 
 #include "python/src/checkpoint.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "python/src/processes.hpp"
+#include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
 
 NB_MODULE(_core, module) {
@@ -12,4 +14,6 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_mapped_bytes(module);
   weightmap::python::bind_tensor(module);
   weightmap::python::bind_checkpoint(module);
+  weightmap::python::bind_staging(module);
+  weightmap::python::bind_processes(module);
 }

@@ -48,7 +48,9 @@ from weightmap._errors import (
     UnsafePickleError,
     UnsupportedError,
 )
+from weightmap._processes import MappedCheckpoint, Processes, processes
 from weightmap._safe_open import SafeOpen, safe_open
+from weightmap._staging import StagedFile, StageReport, remove_staged, stage
 from weightmap._values import Global, Object
 
 if TYPE_CHECKING:
@@ -67,14 +69,18 @@ __all__ = [
     "Info",
     "InvalidArgumentError",
     "LimitExceededError",
+    "MappedCheckpoint",
     "MissingFileError",
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
     "PublishReport",
+    "Processes",
     "RangeResidency",
     "Residency",
     "SafeOpen",
+    "StageReport",
+    "StagedFile",
     "Stats",
     "Tensor",
     "TensorNotFoundError",
@@ -87,7 +93,10 @@ __all__ = [
     "guard_is_active",
     "open",
     "publish",
+    "processes",
+    "remove_staged",
     "safe_open",
+    "stage",
 ]
 
 

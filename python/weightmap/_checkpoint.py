@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from weightmap import _core, config
 from weightmap._core import Tensor
@@ -389,8 +389,23 @@ def open_core(path: PathLike, options: dict[str, Any]) -> _core.Checkpoint:
     return _core.open(os.fsencode(path), config._with_defaults(options))
 
 
+class HasDescriptor(Protocol):
+    """A file, a socket, a StagedFile."""
+
+    def fileno(self) -> int: ...
+
+
+def _descriptor_of(source: Any) -> int | None:
+    """None for a path, and for what is neither."""
+    if isinstance(source, (str, bytes, os.PathLike)):
+        return None
+    if hasattr(source, "fileno"):
+        return source.fileno()
+    return source if isinstance(source, int) else None
+
+
 def open(
-    path: PathLike,
+    path: PathLike | HasDescriptor | int,
     *,
     sharing: Sharing | None = None,
     writable: bool | None = None,
@@ -404,7 +419,8 @@ def open(
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
-    path: str, bytes or os.PathLike.
+    path: str, bytes or os.PathLike; or a descriptor that is open for reading, or what has one
+        (fileno()), which stays open and may be closed afterwards.
     sharing: "shared" (default) or "private". Read-only, both share pages between processes. With
         writable=True, writes reach the file ("shared") or stay in this process ("private").
     writable: whether numpy arrays may be written to. Default False: writing to them raises.
@@ -434,7 +450,11 @@ def open(
         "huge_pages": huge_pages,
         "protection": protection,
     }
-    return Checkpoint(open_core(path, options), os.fsdecode(path))
+    descriptor = _descriptor_of(path)
+    if descriptor is None:
+        return Checkpoint(open_core(path, options), os.fsdecode(path))  # type: ignore[arg-type]
+    opened = _core.open_descriptor(descriptor, config._with_defaults(options))
+    return Checkpoint(opened, f"descriptor {descriptor}")
 
 
 def evict(path: PathLike) -> EvictReport:

@@ -1,0 +1,64 @@
+#include "weightmap/processes.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "python/src/errors.hpp"
+#include "python/src/processes.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+nb::dict fields_of(const MappedCheckpoint& mapped) {
+  nb::dict fields;
+  fields["process"] = mapped.process;
+  fields["command"] = to_bytes(mapped.command);
+  fields["file"] = to_bytes(mapped.file);
+  const std::string_view version = to_string(mapped.version);
+  fields["version"] = nb::str(version.data(), version.size());
+  fields["device"] = mapped.device;
+  fields["inode"] = mapped.inode;
+  fields["file_bytes"] = mapped.file_bytes;
+  fields["has_shared"] = mapped.has_shared;
+  fields["has_private"] = mapped.has_private;
+  fields["writable"] = mapped.writable;
+  fields["mapped_bytes"] = mapped.mapped_bytes;
+  fields["resident_bytes"] = mapped.resident_bytes;
+  fields["pss_bytes"] = mapped.pss_bytes;
+  fields["anonymous_bytes"] = mapped.anonymous_bytes;
+  fields["huge_mapped_bytes"] = mapped.huge_mapped_bytes;
+  fields["locked_bytes"] = mapped.locked_bytes;
+  return fields;
+}
+
+nb::tuple processes(const nb::list& paths) {
+  std::vector<std::filesystem::path> files;
+  for (nb::handle path : paths) {
+    const auto bytes = nb::cast<nb::bytes>(path);
+    files.emplace_back(std::string(bytes.c_str(), bytes.size()));
+  }
+  const Result<ProcessesReport> looked = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::processes(files);
+  }();
+  const ProcessesReport report = value_or_raise(looked);
+  nb::list mapped;
+  for (const MappedCheckpoint& one : report.mapped) mapped.append(fields_of(one));
+  return nb::make_tuple(mapped, report.unreadable_processes);
+}
+
+}  // namespace
+
+void bind_processes(nb::module_& module) {
+  module.def("processes", processes, nb::arg("paths"),
+             nb::sig("def processes(paths: list[bytes], /) -> tuple[list[dict[str, typing.Any]], "
+                     "int]"),
+             "What each process has mapped, and how many could not be looked at.");
+}
+
+}  // namespace weightmap::python

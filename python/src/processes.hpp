@@ -1,0 +1,10 @@
+// weightmap._core.processes(), on which weightmap/_processes.py is built.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace weightmap::python {
+
+void bind_processes(nanobind::module_& module);
+
+}  // namespace weightmap::python

@@ -1,0 +1,66 @@
+#include "python/src/staging.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "python/src/errors.hpp"
+#include "python/src/text.hpp"
+#include "weightmap/stage.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t budget_bytes) {
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  StageOptions options;
+  options.name = std::string(name.c_str(), name.size());
+  options.budget_bytes = budget_bytes;
+  Result<StagedFile> staged = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::stage(file, options);
+  }();
+  return value_or_raise(std::move(staged));
+}
+
+nb::bytes path_of(const StagedFile& staged) {
+  const std::string& path = staged.path().native();
+  return nb::bytes(path.data(), path.size());
+}
+
+nb::dict report(const StagedFile& staged) {
+  const StageReport& report = staged.report();
+  nb::dict fields;
+  fields["file_bytes"] = report.file_bytes;
+  fields["direct_bytes"] = report.direct_bytes;
+  fields["cached_bytes"] = report.cached_bytes;
+  fields["dropped_bytes"] = report.dropped_bytes;
+  fields["why_not_direct"] = report.why_not_direct;
+  fields["huge_bytes"] = report.huge_bytes;
+  fields["sealed"] = report.sealed;
+  fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
+  return fields;
+}
+
+void remove(const nb::bytes& name) {
+  value_or_raise(remove_staged(std::string(name.c_str(), name.size())));
+}
+
+}  // namespace
+
+void bind_staging(nb::module_& module) {
+  nb::class_<StagedFile>(module, "StagedFile")
+      .def("descriptor", &StagedFile::descriptor)
+      .def("path", path_of)
+      .def("report", report, nb::sig("def report(self) -> dict[str, typing.Any]"));
+  module.def("stage", stage, nb::arg("path"), nb::arg("name"), nb::arg("budget_bytes"),
+             nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, /) -> StagedFile"));
+  module.def("remove_staged", remove, nb::arg("name"),
+             nb::sig("def remove_staged(name: bytes, /) -> None"));
+}
+
+}  // namespace weightmap::python

@@ -1,0 +1,140 @@
+"""Copies in shared memory, opening by descriptor, and who has what mapped."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import weightmap
+
+OPEN = "import sys, weightmap; print(len(weightmap.open({})))"
+
+
+def child(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
+        **options,
+    ).stdout
+
+
+@pytest.fixture
+def staged(data):
+    with weightmap.stage(data / "training.pt") as copy:
+        yield copy
+
+
+def test_a_staged_copy_is_the_same_checkpoint(data, staged):
+    with weightmap.open(staged) as copy, weightmap.open(data / "training.pt") as source:
+        assert list(copy) == list(source)
+        for name in set(source):
+            assert copy[name].tobytes() == source[name].tobytes()
+        copy.verify_crc()
+    assert staged.report.file_bytes == (data / "training.pt").stat().st_size
+    assert staged.report.sealed
+    assert staged.path == f"/proc/{os.getpid()}/fd/{staged.fileno()}"
+
+
+def test_a_staged_copy_cannot_be_changed(staged):
+    with open(staged.path, "r+b", buffering=0) as file:
+        with pytest.raises(PermissionError):
+            file.write(b"x")
+        with pytest.raises(PermissionError):
+            file.truncate(0)
+
+
+def test_views_outlive_a_staged_copy(data):
+    with weightmap.stage(data / "training.pt") as copy:
+        opened = weightmap.open(copy)
+        path = copy.path
+    assert copy.closed
+    assert not os.path.exists(path)
+    opened.verify_crc()
+    with pytest.raises(weightmap.InvalidArgumentError):
+        copy.fileno()
+
+
+def test_workers_open_a_staged_copy_by_path_and_by_descriptor(data, staged):
+    tensors = f"{len(weightmap.open(data / 'training.pt'))}\n"
+    assert child(OPEN.format("sys.argv[1]"), staged.path) == tensors
+    number = staged.fileno()
+    assert child(OPEN.format("int(sys.argv[1])"), number, pass_fds=(number,)) == tensors
+
+
+def test_a_descriptor_can_be_sent(data, staged):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        socket.send_fds(ours, [b"x"], [staged.fileno()])
+        _, [received], _, _ = socket.recv_fds(theirs, 1, 1)
+    try:
+        assert len(weightmap.open(received)) == len(weightmap.open(data / "training.pt"))
+    finally:
+        os.close(received)
+
+
+def test_opens_what_has_a_descriptor(data):
+    with open(data / "training.pt", "rb") as file:
+        by_file = weightmap.open(file)
+        by_number = weightmap.open(file.fileno())
+    by_file.verify_crc()
+    by_number.verify_crc()
+
+
+def test_refuses_what_is_no_descriptor_of_a_file(tmp_path):
+    with pytest.raises(weightmap.FileError, match="descriptor 999999: cannot use the descriptor"):
+        weightmap.open(999999)
+    read, write = os.pipe()
+    try:
+        with pytest.raises(weightmap.NotACheckpointError, match="is a FIFO"):
+            weightmap.open(read)
+    finally:
+        os.close(read)
+        os.close(write)
+    with pytest.raises(TypeError):
+        weightmap.open(None)
+
+
+def test_a_copy_with_a_name_stays_until_it_is_removed(data):
+    name = f"weightmap-python-test-{os.getpid()}"
+    copy = weightmap.stage(data / "training.pt", name=name)
+    try:
+        assert copy.path == f"/dev/shm/{name}"
+        copy.close()
+        weightmap.open(f"/dev/shm/{name}").verify_crc()
+        with pytest.raises(weightmap.InvalidArgumentError, match="is there already"):
+            weightmap.stage(data / "training.pt", name=name)
+    finally:
+        weightmap.remove_staged(name)
+    with pytest.raises(FileNotFoundError):
+        weightmap.remove_staged(name)
+
+
+def test_refuses_to_stage_what_does_not_fit_or_is_no_checkpoint(data, tmp_path):
+    with pytest.raises(weightmap.FileError, match=r"a copy takes \d+ bytes .* there are 1 "):
+        weightmap.stage(data / "training.pt", budget_bytes=1)
+    with pytest.raises(weightmap.NotACheckpointError):
+        weightmap.stage(tmp_path)
+
+
+def test_lists_who_has_a_file_mapped(copy_of):
+    path = copy_of("training.pt")
+    assert weightmap.processes(path).mapped == []
+    checkpoint = weightmap.open(path)
+    checkpoint.verify_crc()
+    report = weightmap.processes(path)
+    [mapped] = report.mapped
+    assert mapped.process == os.getpid()
+    assert (mapped.file, mapped.version) == (str(path), "current")
+    assert mapped.file_bytes == path.stat().st_size
+    assert mapped.has_shared and not mapped.writable
+    assert 0 < mapped.resident_bytes <= mapped.mapped_bytes
+    assert report.pss_bytes == mapped.pss_bytes == mapped.resident_bytes
+    assert mapped in weightmap.processes().mapped
+    path.unlink()
+    assert weightmap.processes(path).mapped[0].version == "deleted"

@@ -1,0 +1,89 @@
+"""weightmap.stage() and what it returns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from weightmap import _core
+from weightmap._checkpoint import PathLike
+from weightmap._errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """How a copy was read, in bytes."""
+
+    file_bytes: int
+    direct_bytes: int  # read past the page cache
+    cached_bytes: int  # copied from the page cache, where they were before
+    dropped_bytes: int  # read through the page cache, which was asked to drop them at once
+    why_not_direct: str  # what the file system said to direct reads; empty if it did them
+    huge_bytes: int  # of the copy, in pages of 2 MiB
+    sealed: bool  # nobody can change it
+    seconds: float
+
+
+class StagedFile:
+    """A copy of a checkpoint in shared memory.
+
+    Opened by weightmap.open(staged), by its path in other processes of the same user, or by its
+    descriptor where that was inherited or received. Memory without a name is free again once
+    nobody has it open or mapped; a copy with a name stays until remove_staged().
+    """
+
+    def __init__(self, staged: _core.StagedFile) -> None:
+        self._staged: _core.StagedFile | None = staged
+
+    def _open(self) -> _core.StagedFile:
+        if self._staged is None:
+            raise InvalidArgumentError("the staged copy was closed")
+        return self._staged
+
+    def fileno(self) -> int:
+        """Its descriptor, open for reading: for subprocess's pass_fds, socket.send_fds()."""
+        return self._open().descriptor()
+
+    @property
+    def path(self) -> str:
+        """/proc/PID/fd/N, until close(), or /dev/shm/NAME."""
+        return os.fsdecode(self._open().path())
+
+    @property
+    def report(self) -> StageReport:
+        return StageReport(**self._open().report())
+
+    @property
+    def closed(self) -> bool:
+        return self._staged is None
+
+    def close(self) -> None:
+        """Closes the descriptor; those who have the copy open keep it."""
+        self._staged = None
+
+    def __enter__(self) -> StagedFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<weightmap.StagedFile {'closed' if self.closed else self.path}>"
+
+
+def stage(path: PathLike, *, name: str = "", budget_bytes: int = 0) -> StagedFile:
+    """Copies a checkpoint into shared memory, for file systems that are slow to map.
+
+    name: of a file to make in /dev/shm, mode 0600, which stays until remove_staged(). Default:
+        memory without a name, sealed, which is gone with the last who has it open or mapped.
+    budget_bytes: refuse a larger file. Default: what the machine's memory has left.
+
+    What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
+    meanwhile.
+    """
+    return StagedFile(_core.stage(os.fsencode(path), os.fsencode(name), budget_bytes))
+
+
+def remove_staged(name: str) -> None:
+    """Removes /dev/shm/name. Those who have it open or mapped keep it."""
+    _core.remove_staged(os.fsencode(name))
