@@ -86,6 +86,16 @@ def test_opens_what_has_a_descriptor(data):
     by_number.verify_crc()
 
 
+def test_an_order_is_saved_by_name_only(data, tmp_path):
+    with open(data / "training.pt", "rb") as file:
+        checkpoint = weightmap.open(file)
+    checkpoint.demand(next(iter(checkpoint.values())))
+    with pytest.raises(weightmap.InvalidArgumentError, match="has no path"):
+        checkpoint.save_order()
+    checkpoint.save_order(tmp_path / "order")
+    assert (tmp_path / "order").read_text()
+
+
 def test_refuses_what_is_no_descriptor_of_a_file(tmp_path):
     with pytest.raises(weightmap.FileError, match="descriptor 999999: cannot use the descriptor"):
         weightmap.open(999999)

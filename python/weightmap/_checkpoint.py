@@ -160,14 +160,15 @@ class Checkpoint(Mapping[str, Tensor]):
     the checkpoint, never a tensor or an array that was taken from it: those keep the mapping.
     """
 
-    __slots__ = ("_opened", "path", "__weakref__")
+    __slots__ = ("_is_path", "_opened", "path", "__weakref__")
 
     path: str
-    """The file as it was given to open()."""
+    """The file as it was given to open(); "descriptor 5" if that was a descriptor."""
 
-    def __init__(self, opened: _core.Checkpoint, path: str) -> None:
+    def __init__(self, opened: _core.Checkpoint, path: str, *, is_path: bool = True) -> None:
         self._opened: _core.Checkpoint | None = opened
         self.path = path
+        self._is_path = is_path
 
     @property
     def _core(self) -> _core.Checkpoint:
@@ -293,7 +294,11 @@ class Checkpoint(Mapping[str, Tensor]):
         path: None for the checkpoint's own with ".order" after it, which the command
             `weightmap warm` looks for. The file appears as a whole or not at all.
         """
-        self._core.save_order(os.fsencode(self.path + ".order" if path is None else path))
+        if path is None:
+            if not self._is_path:
+                raise InvalidArgumentError("has no path to add .order to", file=self.path)
+            path = self.path + ".order"
+        self._core.save_order(os.fsencode(path))
 
     @property
     def generation(self) -> Generation:
@@ -397,11 +402,10 @@ class HasDescriptor(Protocol):
 
 def _descriptor_of(source: Any) -> int | None:
     """None for a path, and for what is neither."""
-    if isinstance(source, (str, bytes, os.PathLike)):
+    if isinstance(source, (str, bytes, bool, os.PathLike)):
         return None
-    if hasattr(source, "fileno"):
-        return source.fileno()
-    return source if isinstance(source, int) else None
+    descriptor = source if isinstance(source, int) else getattr(source, "fileno", lambda: None)()
+    return descriptor if isinstance(descriptor, int) else None
 
 
 def open(
@@ -454,7 +458,7 @@ def open(
     if descriptor is None:
         return Checkpoint(open_core(path, options), os.fsdecode(path))  # type: ignore[arg-type]
     opened = _core.open_descriptor(descriptor, config._with_defaults(options))
-    return Checkpoint(opened, f"descriptor {descriptor}")
+    return Checkpoint(opened, f"descriptor {descriptor}", is_path=False)
 
 
 def evict(path: PathLike) -> EvictReport:

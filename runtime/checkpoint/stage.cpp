@@ -93,6 +93,8 @@ bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
 Result<void> check_copy(const Checkpoint& source, int memory) {
   OpenOptions options;
   options.writable = false;
+  options.populate = false;
+  options.locked = false;
   const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, options);
   if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
   if (has_same_tensors(source, *copy)) return {};
