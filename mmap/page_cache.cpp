@@ -187,6 +187,22 @@ Result<void> CachedPages::append(const void* address, std::uint64_t size) {
   return {};
 }
 
+Result<void> check_tells_what_is_cached(const File& file) {
+  if (!tells_what_is_cached(file)) return hidden();
+  return {};
+}
+
+bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
+               std::uint64_t length) {
+  const std::uint64_t start = offset / page_size() * page_size();
+  const std::uint64_t size = offset + length - start;
+  if (is_cached_evenly(file, start, size) == true) return true;
+  std::vector<unsigned char> pages(pages_in(size));
+  if (!ask(mapping.bytes().data() + start, static_cast<std::size_t>(size), pages)) return false;
+  return std::all_of(pages.begin(), pages.end(),
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
+
 Result<std::uint64_t> cached_bytes_of(const File& file) {
   const tl::expected<std::uint64_t, int> counted = count_cached(file);
   if (!counted && counted.error() == EPERM) return hidden();

@@ -40,6 +40,15 @@ class CachedPages {
   PageBits pages_;
 };
 
+// Fails with io where the system does not tell what is cached.
+Result<void> check_tells_what_is_cached(const File& file);
+
+// Whether each page of a range is cached, or being read into the cache. Reads no page and maps
+// none. Where the system does not tell: true. Precondition: the range lies in the file, which
+// `mapping` maps.
+bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
+               std::uint64_t length);
+
 // As CachedPages::of(file).cached_bytes(), by one system call where the kernel has it (Linux 6.5).
 Result<std::uint64_t> cached_bytes_of(const File& file);
 

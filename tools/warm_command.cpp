@@ -123,6 +123,20 @@ Result<WarmReport> warm(const Checkpoint& checkpoint, const WarmOptions& options
   return warmer->wait();
 }
 
+Json describe_election(const WarmReport& report) {
+  return {{"was_reader", report.was_reader},
+          {"takeovers", report.takeovers},
+          {"bytes_waited_for", report.bytes_waited_for},
+          {"why_alone", report.why_alone}};
+}
+
+std::string election_words(const WarmReport& report) {
+  if (!report.why_alone.empty()) return "this one for itself: " + report.why_alone;
+  const std::string waited = "waited for " + human_bytes(report.bytes_waited_for);
+  if (!report.was_reader) return waited;
+  return report.takeovers == 0 ? "this one" : "this one, which took over; " + waited;
+}
+
 double seconds(const WarmReport& report) {
   return std::chrono::duration<double>(report.time).count();
 }
@@ -158,6 +172,7 @@ Json describe(const WarmCommand& options, const WarmReport& report) {
           {"steps", report.steps},
           {"locked", options.warm.lock},
           {"crc", options.warm.verify_crc ? describe_crc(report) : Json(nullptr)},
+          {"one_reader", options.warm.one_reader ? describe_election(report) : Json(nullptr)},
           {"seconds", seconds(report)}};
 }
 
@@ -208,6 +223,7 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
   if (report.method == WarmMethod::populate)
     out.write(report.exact_reads ? "reads   by large pages, nothing ahead\n"
                                  : "reads   as the system reads ahead: no large pages were seen\n");
+  if (options.warm.one_reader) out.write("reader  " + election_words(report) + "\n");
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   out.write("budget  " + (has_limit ? human_bytes(report.budget_bytes) : std::string("none")) +
             (report.budget_reason.empty() ? "" : ", 15/16 of " + report.budget_reason) + "\n");
@@ -275,6 +291,9 @@ void add_warm(CLI::App& app, Run& run) {
                    "Lock it in memory, and stay until interrupted (Ctrl-C)");
   command.add_flag("--crc", options->warm.verify_crc,
                    "Compare the CRC-32 of each storage as it comes in");
+  command.add_flag("--one-reader", options->warm.one_reader,
+                   "Of those who warm this file at the same time with this, one reads; the others\n"
+                   "wait for what it brings");
   command.add_flag("--explain", options->explain, "Say what was chosen, and why");
   command.footer(
       "What is in memory already costs next to nothing. The pages stay when the command ends, "

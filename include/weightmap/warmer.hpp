@@ -72,6 +72,14 @@ struct WarmOptions {
   // Compare the CRC-32 of every storage that is brought in as a whole, as soon as it is there: one
   // more thread, which reads from memory and not from the disk.
   bool verify_crc = false;
+  // Of all warmers of this user that warm the same file at the same time, in whatever processes,
+  // one reads from the disk; the others wait for its pages and map them, each in its own order.
+  // When the reader ends, or is killed, one of those who still miss something reads on. All must
+  // set this, and find the same runtime directory (runtime_directory.hpp); without one each reads
+  // for itself. A reader that is stopped (SIGSTOP) keeps the others waiting: cancel() ends that,
+  // and demand() never waits for a reader. Not together with `follow`, which would make all wait
+  // for one consumer, nor with the method direct.
+  bool one_reader = false;
 };
 
 struct WarmProgress {
@@ -84,7 +92,8 @@ struct WarmReport {
   WarmMethod method = WarmMethod::populate;  // what was used
   std::string method_reason;  // what the system lacks for the default, or for `direct`; or empty
   // Nothing was read ahead, since this system was seen to bring the file in by large pages. false:
-  // it was not, so the system read ahead as it likes; or the method is not `populate`.
+  // it was not, so the system read ahead as it likes; or the method is not `populate`; or another
+  // process was the reader.
   bool exact_reads = false;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
@@ -98,6 +107,11 @@ struct WarmReport {
   // storages were not brought in as a whole.
   Checkpoint::CrcReport crc;
   std::uint64_t storages_left_out = 0;
+  // With one_reader. A warmer that found all of it cached was no reader and waited for none.
+  bool was_reader = false;             // this one was elected, at the beginning or later
+  std::uint64_t takeovers = 0;         // 1 if it was elected after it had waited for another
+  std::uint64_t bytes_waited_for = 0;  // that another read meanwhile
+  std::string why_alone;               // why this one read for itself; else empty
   std::chrono::nanoseconds time{};
 };
 

@@ -188,13 +188,14 @@ WarmMethod method_from(std::string_view word) {
 }
 
 nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std::string_view method,
-              unsigned threads, std::uint64_t budget_bytes, bool crc) {
+              unsigned threads, std::uint64_t budget_bytes, bool crc, bool one_reader) {
   WarmOptions options;
   options.method = method_from(method);
   options.tensors = std::move(tensors);
   options.threads = threads;
   options.budget_bytes = budget_bytes;
   options.verify_crc = crc;
+  options.one_reader = one_reader;
   const Result<WarmReport> warmed = [&]() -> Result<WarmReport> {
     const nb::gil_scoped_release release;
     Result<Warmer> warmer = Warmer::start(self.checkpoint(), options);
@@ -210,6 +211,10 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std:
   fields["method_reason"] = report.method_reason;
   fields["storages_checked"] = report.crc.storages_checked;
   fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
+  fields["was_reader"] = report.was_reader;
+  fields["takeovers"] = report.takeovers;
+  fields["bytes_waited_for"] = report.bytes_waited_for;
+  fields["why_alone"] = report.why_alone;
   return fields;
 }
 
@@ -373,9 +378,9 @@ void bind_checkpoint(nb::module_& module) {
           "The file as memory that may be written to: copy on write, unless it was opened shared "
           "and writable.")
       .def("warm", warm, nb::arg("tensors"), nb::arg("method"), nb::arg("threads"),
-           nb::arg("budget_bytes"), nb::arg("crc"),
+           nb::arg("budget_bytes"), nb::arg("crc"), nb::arg("one_reader"),
            nb::sig("def warm(self, tensors: list[int], method: str, threads: int, budget_bytes: "
-                   "int, crc: bool, /) -> dict[str, typing.Any]"))
+                   "int, crc: bool, one_reader: bool, /) -> dict[str, typing.Any]"))
       .def("demand", demand, nb::arg("tensor"),
            nb::sig("def demand(self, tensor: Tensor, /) -> None"))
       .def("demand_order",

@@ -108,6 +108,10 @@ class WarmReport:
     method_reason: str  # why it is not the default; "" if it is
     storages_checked: int  # against their CRC-32
     seconds: float
+    was_reader: bool = False  # with one_reader: this process was elected
+    takeovers: int = 0  # 1 if it was elected after it had waited for another
+    bytes_waited_for: int = 0  # that another process read meanwhile
+    why_alone: str = ""  # why it read for itself; "" if it did not have to
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,7 @@ class Checkpoint(Mapping[str, Tensor]):
         threads: int = 2,
         budget: int | None = None,
         crc: bool = False,
+        one_reader: bool = False,
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
@@ -259,6 +264,9 @@ class Checkpoint(Mapping[str, Tensor]):
         budget: stop after this many bytes; None for what fits into free memory.
         crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
             CorruptError names the tensor that differs.
+        one_reader: of all processes of this user that warm this file at the same time with this,
+            one reads from the disk, the others wait for what it brings; when it ends, or is killed,
+            another reads on.
         method: for comparisons; see the command `weightmap warm --help`.
         """
         if names is not None and order is not None:
@@ -270,7 +278,7 @@ class Checkpoint(Mapping[str, Tensor]):
             indices = self._core.load_order(os.fsencode(order))
         if not indices and (names is not None or order is not None):
             return WarmReport(0, 0, "", "automatic", "", 0, 0.0)
-        return WarmReport(**self._core.warm(indices, method, threads, budget or 0, crc))
+        return WarmReport(**self._core.warm(indices, method, threads, budget or 0, crc, one_reader))
 
     def demand(self, tensor: Tensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.

@@ -20,6 +20,7 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_behind.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/checkpoint/warm_election.hpp"
 #include "runtime/checkpoint/warm_plan.hpp"
 #include "runtime/checkpoint/warm_window.hpp"
 
@@ -139,6 +140,13 @@ Result<void> check_options(const Checkpoint::Access::State& state, const WarmOpt
                    "past: warm by another method");
   if (options.lock && options.follow)
     return failure(ErrorCode::invalid_argument, "what is locked cannot follow the consumer");
+  if (options.one_reader && options.follow)
+    return failure(ErrorCode::invalid_argument,
+                   "one reader for many cannot follow the consumer of one of them");
+  if (options.one_reader && options.method == WarmMethod::direct)
+    return failure(ErrorCode::invalid_argument,
+                   "direct reads leave nothing in the page cache that others could wait for: "
+                   "one_reader needs another method");
   if (!options.drop_behind) return {};
   if (!options.follow) return failure(ErrorCode::invalid_argument, "drop_behind needs follow");
   if (options.method == WarmMethod::direct)
@@ -187,12 +195,14 @@ struct Warmer::Work {
   std::atomic<std::size_t> next_step{0};
   std::atomic<std::uint64_t> bytes_done{0};
   std::atomic<std::uint64_t> waits{0};
+  std::atomic<unsigned> at_work{0};  // threads that may still read
   std::atomic<unsigned> running{0};
   std::atomic<bool> cancelled{false};
   std::mutex error_mutex;
   std::optional<Error> error;  // the first; under the mutex
   std::vector<std::thread> threads;
   std::once_flag begun;
+  std::once_flag elected;
   bool all_cached = false;     // when it began
   bool reads_exactly = false;  // the mapping's readahead is off
   std::unique_ptr<VerifyBehind> verify;
@@ -205,12 +215,14 @@ struct Warmer::Work {
   bool drop_behind = false;
   std::atomic<std::uint64_t> bytes_skipped{0};
   std::unique_ptr<WarmWindow> window;
+  bool one_reader = false;
+  std::unique_ptr<WarmElection> election;  // with `one_reader`, unless all was cached
 
   explicit Work(Checkpoint::Access::State& of) : state(of) {}
   ~Work() {
     cancel();
     join();
-    if (reads_exactly) os::allow_readahead(state.mapping, true);
+    if (reads_exactly || election) os::allow_readahead(state.mapping, true);
   }
 
   // Plans what `options` ask for, with the budget of the report.
@@ -218,6 +230,7 @@ struct Warmer::Work {
     if (state.info.protection == Protection::copy) return {};  // nothing is left to bring in
     lock = options.lock;
     drop_behind = options.drop_behind;
+    one_reader = options.one_reader;
     order = options.tensors;
     if (options.follow && order.empty()) order = in_file_order(state.catalog);
     const Result<std::vector<ByteRange>> ranges =
@@ -228,6 +241,12 @@ struct Warmer::Work {
     if (!options.follow) return {};
     window = std::make_unique<WarmWindow>(plan, *ranges, report.budget_bytes);
     return {};
+  }
+
+  // Until it is elected it reads nothing, so nothing ahead either.
+  void prepare_election() {
+    election = std::make_unique<WarmElection>(state.file, state.mapping);
+    if (report.method == WarmMethod::populate) os::allow_readahead(state.mapping, false);
   }
 
   void cancel() noexcept {
@@ -241,11 +260,13 @@ struct Warmer::Work {
   }
 
   void begin(unsigned count) {
+    at_work = count;
     running = count;
     threads.reserve(count);
     for (unsigned i = 0; i < count; ++i)
       threads.emplace_back([this] {
         guarded([this] { run(); });
+        if (--at_work == 0 && election) election->resign();
         --running;
       });
   }
@@ -281,13 +302,14 @@ struct Warmer::Work {
       --tries;
       reads_exactly = os::reads_large_pages(state.mapping, step.offset);
     }
-    if (reads_exactly) os::allow_readahead(state.mapping, false);
+    if (reads_exactly || election) os::allow_readahead(state.mapping, !reads_exactly);
   }
 
   void run() {
     std::call_once(begun, [this] {
       look_at_cache();
-      read_exactly();
+      if (one_reader && !all_cached) prepare_election();
+      if (!election) read_exactly();
     });
     const std::size_t at_once = all_cached ? cached_steps : 1;
     os::Filler filler(state.file, state.mapping, fill_method(report.method));
@@ -297,6 +319,7 @@ struct Warmer::Work {
       const std::size_t end = std::min(first + at_once, plan.steps.size());
       if (cancelled || first >= end) return;
       if (window && !wait_for_turn(first)) continue;
+      if (election && !wait_for_reader(plan.steps[first])) return;
       for (std::size_t step = first; step < end;) step = bring_in(filler, step, end);
     }
   }
@@ -306,6 +329,13 @@ struct Warmer::Work {
     const WarmWindow::Turn turn = window->wait_for_turn(step);
     if (turn == WarmWindow::Turn::skip) bytes_skipped += plan.steps[step].length;
     return turn == WarmWindow::Turn::fill;
+  }
+
+  // false: it was cancelled meanwhile.
+  bool wait_for_reader(const ByteRange& range) {
+    const WarmElection::Turn turn = election->wait_for(range, cancelled);
+    if (turn == WarmElection::Turn::read) std::call_once(elected, [this] { read_exactly(); });
+    return turn != WarmElection::Turn::stop;
   }
 
   // Brings in one step, and with it those behind it that follow it in the file, but not `end`.
@@ -428,6 +458,13 @@ Result<WarmReport> Warmer::wait() {
   report.steps = work_->plan.steps.size();
   report.waits_for_demands = work_->waits;
   report.cancelled = work_->cancelled;
+  if (work_->election) {
+    WarmElection::Report elected = work_->election->report();
+    report.was_reader = elected.was_reader;
+    report.takeovers = elected.takeovers;
+    report.bytes_waited_for = elected.bytes_waited_for;
+    report.why_alone = std::move(elected.why_alone);
+  }
   report.time = std::chrono::steady_clock::now() - work_->began;
   return report;
 }

@@ -1,0 +1,123 @@
+#include "mmap/process_lock.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "mmap/os_error.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::os {
+namespace {
+
+// Of tries to open a file that others remove and make anew.
+constexpr int most_tries = 16;
+
+// The locks of this process. A record lock belongs to the process as a whole: it would not keep two
+// threads apart, and the first that closed the file would take it from the other. So only one of
+// them may have a lock's file open. That is a fact about the process, hence the one instance.
+class OwnLocks {
+ public:
+  static OwnLocks& of_this_process() {
+    static OwnLocks locks;
+    // Not while another thread changes it; and a child has none of its parent's locks.
+    static const int registered = ::pthread_atfork([] { of_this_process().mutex_.lock(); },
+                                                   [] { of_this_process().mutex_.unlock(); },
+                                                   [] {
+                                                     of_this_process().paths_.clear();
+                                                     of_this_process().mutex_.unlock();
+                                                   });
+    static_cast<void>(registered);
+    return locks;
+  }
+
+  // false: a thread has it already.
+  bool add(const std::string& path) {
+    const std::lock_guard guard(mutex_);
+    return paths_.insert(path).second;
+  }
+  void remove(const std::string& path) noexcept {
+    const std::lock_guard guard(mutex_);
+    paths_.erase(path);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> paths_;
+};
+
+// 0 or errno; EAGAIN if another process has it.
+int lock_whole(const UniqueFd& file) noexcept {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file.get(), F_SETLK, &whole) == 0) return 0;
+  return errno == EACCES ? EAGAIN : errno;
+}
+
+// Whether the name still means this file: its last holder may have removed it meanwhile.
+bool has_name(const UniqueFd& file, const RuntimeDirectory& directory,
+              const std::string& name) noexcept {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file.get(), &opened) == 0 &&
+         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+// -1: another process has it.
+Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::string& name) {
+  Result<UniqueFd> file;
+  for (int i = 0; i < most_tries; ++i) {
+    file = open_own_file(directory, name, O_RDWR | O_CREAT);
+    if (!file) continue;  // perhaps because it was removed just then
+    const int error = lock_whole(*file);
+    if (error == EAGAIN) return UniqueFd();
+    if (error != 0)
+      return tl::unexpected<Error>(
+          os_error("lock " + bytes::quote((directory.path() / name).native(), 4096), error));
+    if (has_name(*file, directory, name)) return file;
+    file = UniqueFd();
+  }
+  return file;
+}
+
+}  // namespace
+
+ProcessLock::ProcessLock(const RuntimeDirectory& directory, std::string name)
+    : directory_(&directory),
+      name_(std::move(name)),
+      path_((directory.path() / name_).string()),
+      owner_(::getpid()) {}
+
+Result<std::optional<ProcessLock>> ProcessLock::try_lock(const RuntimeDirectory& directory,
+                                                         const std::string& name) {
+  ProcessLock lock(directory, name);
+  OwnLocks& own = OwnLocks::of_this_process();
+  if (!own.add(lock.path_)) return std::nullopt;
+  Result<UniqueFd> file = open_locked(directory, name);
+  if (file && file->get() >= 0) {
+    lock.file_ = std::move(*file);
+    return std::optional<ProcessLock>(std::move(lock));
+  }
+  // Closed before another thread may open it.
+  if (file) *file = UniqueFd();
+  own.remove(lock.path_);
+  if (!file) return tl::unexpected<Error>(file.error());
+  return std::nullopt;
+}
+
+ProcessLock::~ProcessLock() {
+  if (file_.get() < 0 || owner_ != ::getpid()) return;
+  if (has_name(file_, *directory_, name_)) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+  file_ = UniqueFd();
+  OwnLocks::of_this_process().remove(path_);
+}
+
+}  // namespace weightmap::os
