@@ -1,14 +1,17 @@
 #include "mmap/process_lock.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "mmap/os_error.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -71,6 +74,26 @@ bool has_name(const UniqueFd& file, const RuntimeDirectory& directory,
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+struct CloseFolder {
+  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
+};
+
+// Of the files in the folder, those that begin so; none if it cannot be read.
+std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix) {
+  std::vector<std::string> names;
+  const int copy = ::openat(directory.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return names;
+  const std::unique_ptr<DIR, CloseFolder> folder(::fdopendir(copy));
+  if (!folder) {
+    ::close(copy);
+    return names;
+  }
+  while (const dirent* entry = ::readdir(folder.get()))
+    if (std::string_view(entry->d_name).substr(0, prefix.size()) == prefix)
+      names.emplace_back(entry->d_name);
+  return names;
+}
+
 // -1: another process has it.
 Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::string& name) {
   Result<UniqueFd> file;
@@ -118,6 +141,12 @@ ProcessLock::~ProcessLock() {
   if (has_name(file_, *directory_, name_)) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   file_ = UniqueFd();
   OwnLocks::of_this_process().remove(path_);
+}
+
+void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix) {
+  // Whoever has a lock that nobody held removes its file when it gives the lock up.
+  for (const std::string& name : names_in(directory, prefix))
+    static_cast<void>(ProcessLock::try_lock(directory, name));
 }
 
 }  // namespace weightmap::os

@@ -38,4 +38,7 @@ class ProcessLock {
   UniqueFd file_;  // -1: not locked
 };
 
+// Removes lock files, known by how their names begin, that killed processes have left.
+void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix);
+
 }  // namespace weightmap::os

@@ -178,6 +178,29 @@ TEST_CASE_FIXTURE(Fixture, "refuses a planted lock file") {
   CHECK(!fs::exists(folder.path() / "elsewhere"));
 }
 
+TEST_CASE_FIXTURE(Fixture, "removes what killed processes have left, and nothing else") {
+  const os::RuntimeDirectory there = directory();
+  Holder(there, "warm-dead").kill();
+  const Holder alive(there, "warm-alive");
+  const auto own = os::ProcessLock::try_lock(there, "warm-own");
+  REQUIRE(os::open_own_file(there, "other", O_RDWR | O_CREAT));
+  os::remove_left_locks(there, "warm-");
+  CHECK(!fs::exists(shared / "warm-dead"));
+  CHECK(fs::exists(shared / "warm-alive"));
+  CHECK(fs::exists(shared / "warm-own"));
+  CHECK(fs::exists(shared / "other"));
+  CHECK(!is_free_for_others(there, "warm-own"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a reader removes lock files of files that are gone") {
+  const Checkpoint checkpoint = opened_cold();
+  if (!can_be_cold) return;
+  const os::RuntimeDirectory there = directory();
+  Holder(there, "warm-1-2-3-4-5.lock").kill();
+  REQUIRE_OK(Warmer::start(checkpoint, one_reader())->wait());
+  CHECK(directory_is_empty());
+}
+
 TEST_CASE_FIXTURE(Fixture, "one warmer alone is the reader, and leaves nothing") {
   const Checkpoint checkpoint = opened_cold();
   const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();

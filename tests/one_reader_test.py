@@ -24,7 +24,7 @@ WORKERS = 8
 class Worker:
     def __init__(self, path, environment, *arguments):
         self.process = subprocess.Popen(
-            [TOOL, "warm", "--one-reader", "--json", *map(str, arguments), path],
+            [TOOL, "warm", "--one-reader", "--json", path, *map(str, arguments)],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def bytes_so_far(self):

@@ -50,6 +50,7 @@ void add_stage(CLI::App& app, Run& run);
 void add_ps(CLI::App& app, Run& run);
 void add_record(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
+void add_hold(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 

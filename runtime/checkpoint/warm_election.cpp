@@ -14,12 +14,14 @@ namespace {
 constexpr std::chrono::milliseconds first_wait{1};
 constexpr std::chrono::milliseconds longest_wait{20};
 
+constexpr const char* lock_prefix = "warm-";
+
 }  // namespace
 
 WarmElection::WarmElection(const os::File& file, const os::Mapping& mapping)
     : file_(file),
       mapping_(mapping),
-      lock_name_("warm-" + os::key_of(file.generation()) + ".lock") {
+      lock_name_(lock_prefix + os::key_of(file.generation()) + ".lock") {
   // Where the system hides what is cached, a follower cannot know what it waits for.
   if (const Result<void> told = os::check_tells_what_is_cached(file); !told) {
     report_.why_alone = told.error().message;
@@ -61,6 +63,7 @@ bool WarmElection::may_read(bool has_waited) {
   lock_.emplace(std::move(**lock));
   report_.was_reader = true;
   if (has_waited) ++report_.takeovers;
+  os::remove_left_locks(*directory_, lock_prefix);  // of files that nobody may ever warm again
   return true;
 }
 

@@ -1,0 +1,516 @@
+#!/usr/bin/env python3
+"""What `weightmap hold` keeps, answers, survives and leaves behind.
+
+    hold_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+ENVIRONMENT = {key: text for key, text in os.environ.items()
+               if not key.startswith(("WEIGHTMAP_", "NOTIFY_", "WATCHDOG_"))}
+INTERVAL = "0.05"  # seconds between two looks
+IS_SANITIZED = b"AddressSanitizer" in TOOL.read_bytes()
+
+
+def memory_that_is_locked(process):
+    text = pathlib.Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return int(text.split("VmLck:")[1].split()[0]) * 1024
+
+
+class Client:
+    """A connection to a keeper."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(str(path))
+        self.file = self.socket.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+        self.socket.close()
+
+    def send(self, line):
+        self.socket.sendall(line + b"\n")
+
+    def receive(self):
+        line = self.file.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, operation, file=None):
+        request = {"op": operation} if file is None else {"op": operation, "file": str(file)}
+        self.send(json.dumps(request).encode())
+        return self.receive()
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        # A socket's path is short, so not below the build folder.
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.shared = self.folder / "shared"
+        self.socket = self.shared / "hold.sock"
+        self.environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(self.shared)}
+        files = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(files.cleanup)
+        self.file = self.make(pathlib.Path(files.name) / "model.pt")
+
+    def make(self, path, count=4):
+        subprocess.run([MAKER, path, "--count", str(count), "--shape", "256x1024", "--dtype",
+                        "float32"], check=True)
+        return path
+
+    def keeper(self, *arguments, **options):
+        """Running, with what it is given in memory; what it said then is `.report`."""
+        options = {"env": self.environment, **options}
+        process = subprocess.Popen(
+            [TOOL, "hold", "--json", "--interval", INTERVAL, *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        self.addCleanup(self.end, process)
+        line = process.stdout.readline()
+        self.assertTrue(line, process.poll() is not None and process.stderr.read())
+        process.report = json.loads(line)
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+    def stop(self, process):
+        """Ends it as systemd does; answers what it wrote to standard error."""
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate()
+        self.assertEqual((process.returncode, out), (0, ""), errors)
+        return errors
+
+    def run_tool(self, *arguments, code=0, **options):
+        options = {"env": self.environment, "capture_output": True, "text": True, **options}
+        done = subprocess.run([TOOL, "hold", *map(str, arguments)], check=False, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def status(self):
+        with Client(self.socket) as client:
+            return client.ask("status")
+
+    def status_when(self, condition):
+        """The first status of which it is true."""
+        with Client(self.socket) as client:
+            while not condition(status := client.ask("status")):
+                pass
+        return status
+
+    def file_when(self, condition):
+        return self.status_when(lambda status: condition(status["files"][0]))["files"][0]
+
+
+class Holds(Case):
+    def test_holds_files_and_says_what_it_holds(self):
+        other = self.make(self.file.with_name("other.pt"), count=2)
+        keeper = self.keeper(self.file, other)
+        report = keeper.report
+        self.assertEqual(report["pid"], keeper.pid)
+        self.assertEqual([file["file"] for file in report["files"]], [str(self.file), str(other)])
+        sizes = [path.stat().st_size for path in (self.file, other)]
+        self.assertEqual([file["file_bytes"] for file in report["files"]], sizes)
+        self.assertEqual(report["file_bytes"], sum(sizes))
+        for file, size in zip(report["files"], sizes):
+            self.assertGreaterEqual(file["resident_bytes"], size)
+            self.assertEqual(
+                (file["state"], file["bytes_left_out"], file["reloads"], file["problem"]),
+                ("held", 0, 0, None))
+            self.assertEqual(file["cached_bytes"], size)
+        self.assertEqual(report["resident_bytes"],
+                         sum(file["resident_bytes"] for file in report["files"]))
+        self.assertEqual(report["files"][0]["generation"]["inode"], self.file.stat().st_ino)
+
+    def test_locks_what_it_holds(self):
+        if IS_SANITIZED:
+            self.skipTest("memory is not locked here (AddressSanitizer switches that off)")
+        keeper = self.keeper(self.file)
+        file = keeper.report["files"][0]
+        if not file["locked"]:
+            self.skipTest(f"memory may not be locked here: {file['lock_refusal']}")
+        self.assertEqual(file["lock_refusal"], "")
+        self.assertGreaterEqual(memory_that_is_locked(keeper.pid), self.file.stat().st_size)
+
+    def test_holds_without_locking(self):
+        keeper = self.keeper("--no-lock", self.file)
+        file = keeper.report["files"][0]
+        self.assertEqual((file["locked"], file["lock_refusal"]), (False, ""))
+        self.assertEqual(memory_that_is_locked(keeper.pid), 0)
+        self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
+
+    def test_goes_on_where_it_may_not_lock_and_says_why(self):
+        if IS_SANITIZED:
+            self.skipTest("memory is not locked here (AddressSanitizer switches that off)")
+
+        def become_somebody_with_nothing():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)  # root may lock as much as it likes
+
+        if os.geteuid() == 0:
+            self.folder.chmod(0o755)
+            self.shared.mkdir(mode=0o700)
+            os.chown(self.shared, 65534, 65534)
+            shutil.copy(self.file, self.folder / "own.pt")
+            os.chown(self.folder / "own.pt", 65534, 65534)
+            self.file = self.folder / "own.pt"
+        try:
+            keeper = self.keeper(self.file, preexec_fn=become_somebody_with_nothing)
+        except PermissionError:
+            self.skipTest("the tool lies where only root may run it")
+        file = keeper.report["files"][0]
+        self.assertEqual((file["state"], file["locked"]), ("held", False))
+        self.assertRegex(file["lock_refusal"], r"^cannot lock \d+ bytes in memory: ")
+        self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
+        self.assertIn("held, not locked: cannot lock", self.stop(keeper))
+
+    def test_leaves_nothing_after_sigterm_and_sigint(self):
+        for end in (signal.SIGTERM, signal.SIGINT):
+            keeper = self.keeper(self.file)
+            self.assertEqual([path.name for path in self.shared.iterdir()], ["hold.sock"])
+            keeper.send_signal(end)
+            keeper.communicate()
+            self.assertEqual(keeper.returncode, 0)
+            self.assertEqual(list(self.shared.iterdir()), [])
+
+    def test_refuses_what_is_no_checkpoint_at_the_start(self):
+        bad = self.folder / "bad.pt"
+        bad.write_bytes(b"nothing")
+        done = self.run_tool("--json", bad, code=1)
+        self.assertIn("bad.pt: ", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["error"]["code"], "not_a_checkpoint")
+        done = self.run_tool("missing.pt", code=1)
+        self.assertIn("missing.pt: cannot look at the file: No such file or directory", done.stderr)
+        self.assertEqual(list(self.shared.iterdir()), [])
+
+
+class Replaced(Case):
+    def replace(self, path):
+        os.rename(path, self.file)
+
+    def test_holds_the_new_file_when_one_is_replaced(self):
+        keeper = self.keeper(self.file)
+        new = self.make(self.file.with_name("new.pt"), count=6)
+        inode, size = new.stat().st_ino, new.stat().st_size
+        self.replace(new)
+        file = self.file_when(lambda file: file["reloads"] == 1 and file["state"] == "held")
+        self.assertEqual((file["generation"]["inode"], file["file_bytes"]), (inode, size))
+        self.assertGreaterEqual(file["resident_bytes"], size)
+        maps = pathlib.Path(f"/proc/{keeper.pid}/maps").read_text(encoding="utf-8")
+        self.assertNotIn("(deleted)", re.sub(r".*/(memfd|dev/zero).*", "", maps))
+        self.assertIn("was replaced; the new file is in memory, the old one released",
+                      self.stop(keeper))
+
+    def test_keeps_the_old_one_when_the_file_vanishes(self):
+        keeper = self.keeper(self.file)
+        inode = self.file.stat().st_ino
+        self.file.rename(self.file.with_name("elsewhere.pt"))
+        file = self.file_when(lambda file: file["problem"])
+        self.assertEqual(file["problem"], "cannot look at the file: No such file or directory")
+        self.assertEqual((file["state"], file["generation"]["inode"]), ("held", inode))
+        self.assertGreaterEqual(file["resident_bytes"], file["file_bytes"])
+        self.file.with_name("elsewhere.pt").rename(self.file)
+        file = self.file_when(lambda file: not file["problem"])
+        self.assertEqual(file["reloads"], 0)
+        self.assertIn("No such file or directory; what is held stays held", self.stop(keeper))
+
+    def test_keeps_the_old_one_when_what_comes_is_no_checkpoint(self):
+        keeper = self.keeper(self.file)
+        inode = self.file.stat().st_ino
+        bad = self.file.with_name("bad.pt")
+        bad.write_bytes(b"not a checkpoint at all")
+        self.replace(bad)
+        file = self.file_when(lambda file: file["problem"])
+        self.assertEqual((file["generation"]["inode"], file["reloads"]), (inode, 0))
+        self.replace(self.make(self.file.with_name("good.pt"), count=3))
+        file = self.file_when(lambda file: file["reloads"] == 1)
+        self.assertIsNone(file["problem"])
+        # Said once, however often it looked.
+        self.assertEqual(self.stop(keeper).count("stays held"), 1)
+
+    def test_a_new_mode_or_name_is_no_new_content(self):
+        self.keeper(self.file)
+        self.file.chmod(0o600)
+        os.link(self.file, self.file.with_name("link.pt"))
+        missing = self.file.with_name("gone.pt")
+        self.file.rename(missing)
+        self.file_when(lambda file: file["problem"])
+        missing.rename(self.file)
+        self.assertEqual(self.file_when(lambda file: not file["problem"])["reloads"], 0)
+
+
+class Asked(Case):
+    def test_holds_and_releases_what_it_is_asked_for(self):
+        keeper = self.keeper()
+        self.assertEqual(keeper.report["files"], [])
+        with Client(self.socket) as client:
+            held = client.ask("hold", self.file)
+            self.assertEqual((held["ok"], held["file"]), (True, str(self.file)))
+            self.status_when(lambda status: status["files"][0]["state"] == "held")
+            again = client.ask("hold", self.file.parent / "x" / ".." / "model.pt")
+            self.assertEqual((again["ok"], again["file"]), (True, str(self.file)))
+            self.assertEqual(len(client.ask("status")["files"]), 1)
+            self.assertEqual(client.ask("release", self.file), {"ok": True, "file": str(self.file)})
+            status = client.ask("status")
+            self.assertEqual((status["files"], status["resident_bytes"]), ([], 0))
+            refused = client.ask("release", self.file)
+            self.assertEqual(refused, {"ok": False, "error": {
+                "code": "invalid_argument", "message": f"{self.file} is not held",
+                "file_offset": None}})
+            self.assertEqual(client.ask("hold", "/nonexistent/model.pt")["error"]["code"], "io")
+            self.assertEqual(client.ask("status")["ok"], True)
+        maps = pathlib.Path(f"/proc/{keeper.pid}/maps").read_text(encoding="utf-8")
+        self.assertNotIn("model.pt", maps)
+
+    def test_is_asked_by_the_command_line(self):
+        self.keeper()
+        done = self.run_tool("--add", os.path.relpath(self.file, self.folder), cwd=self.folder)
+        self.assertRegex(done.stdout, rf"^{re.escape(str(self.file))}: (warming|held), ")
+        self.status_when(lambda status: status["files"][0]["state"] == "held")
+        done = self.run_tool("--status")
+        self.assertRegex(done.stdout, r"\AFILE +SIZE +RESIDENT  STATE\n"
+                                      r".*model\.pt +4\.0 MiB +4\.0 MiB  held, (not )?locked\n"
+                                      r"1 file, 4\.0 MiB resident, held by process \d+\n\Z")
+        status = json.loads(self.run_tool("--status", "--json").stdout)
+        self.assertEqual(status["files"][0]["file"], str(self.file))
+        self.assertEqual(self.run_tool("--release", self.file).stdout, f"{self.file}: released\n")
+        done = self.run_tool("--release", self.file, code=1)
+        self.assertEqual(done.stderr, f"weightmap: {self.file} is not held\n")
+
+    def test_says_that_no_keeper_answers(self):
+        done = self.run_tool("--status", code=1)
+        self.assertEqual(done.stderr, f"weightmap: cannot reach a keeper on {self.socket}: "
+                                      "No such file or directory\n")
+
+    def test_refuses_what_cannot_be_asked_together(self):
+        for arguments in (("--status", "--add", "a"), ("--add", "a", "--release", "b"),
+                          ("--status", "a"), ("--interval", "0")):
+            self.run_tool(*arguments, code=2)
+
+    def test_answers_garbage_with_an_error(self):
+        self.keeper()
+        lines = {
+            b"": "a request is a JSON object on one line",
+            b"nonsense": "a request is a JSON object on one line",
+            b"[1]": "a request is a JSON object on one line",
+            b"\xff\xfe\x00": "a request is a JSON object on one line",
+            b"[" * 60000: "a request is a JSON object on one line",
+            b"{}": '"op" must be "hold", "release" or "status"',
+            b'{"op":5}': '"op" must be "hold", "release" or "status"',
+            b'{"op":"dance"}': '"op" must be "hold", "release" or "status"',
+            b'{"op":"hold"}': '"file" must be an absolute path',
+            b'{"op":"hold","file":["/a"]}': '"file" must be an absolute path',
+            b'{"op":"release","file":"a"}': '"file" must be an absolute path',
+        }
+        with Client(self.socket) as client:
+            for line, message in lines.items():
+                client.send(line)
+                answer = client.receive()
+                self.assertEqual((answer["ok"], answer["error"]["message"]), (False, message))
+            self.assertTrue(client.ask("status")["ok"])
+
+    def test_a_path_with_a_zero_byte_is_refused(self):
+        self.keeper()
+        with Client(self.socket) as client:
+            client.send(json.dumps({"op": "hold", "file": f"{self.file}\0x"}).encode())
+            self.assertEqual(client.receive()["error"]["code"], "invalid_argument")
+
+    def test_answers_many_requests_that_come_at_once_and_in_pieces(self):
+        self.keeper()
+        with Client(self.socket) as client:
+            client.socket.sendall(b'{"op":"status"}\n' * 500)
+            for _ in range(500):
+                self.assertTrue(client.receive()["ok"])
+            for byte in b'{"op":"status"}\n':
+                client.socket.sendall(bytes([byte]))
+            self.assertTrue(client.receive()["ok"])
+
+    def test_leaves_a_client_with_too_long_a_line(self):
+        self.keeper()
+        with Client(self.socket) as client:
+            try:
+                client.send(b"x" * (1 << 20))
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            self.assertEqual(client.receive()["error"]["message"], "a line may have 65536 bytes")
+        self.assertTrue(self.status()["ok"])
+
+    def test_is_kept_waiting_by_nobody(self):
+        self.keeper(self.file)
+        clients = []
+        self.addCleanup(lambda: [client.__exit__() for client in clients])
+        for _ in range(200):  # more than it serves at a time
+            clients.append(Client(self.socket))
+            clients[-1].socket.sendall(b'{"op":')
+        slow = Client(self.socket)
+        clients.append(slow)
+        slow.socket.setblocking(False)
+        try:  # asks, and never reads
+            while True:
+                slow.socket.send(b'{"op":"status"}\n' * 1000)
+                self.assertTrue(self.status()["ok"])
+        except BlockingIOError:
+            pass
+        self.assertTrue(self.status()["ok"])
+
+
+class Sockets(Case):
+    def test_the_socket_is_for_its_user_alone(self):
+        before = os.umask(0)
+        self.addCleanup(os.umask, before)
+        self.keeper()
+        self.assertEqual(stat.S_IMODE(self.socket.stat().st_mode), 0o600)
+
+    def test_refuses_other_users_even_where_they_reach_the_socket(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become somebody else")
+        self.keeper("--socket", self.folder / "open.sock")
+        self.folder.chmod(0o755)
+        (self.folder / "open.sock").chmod(0o666)
+        self.assertEqual(self.answer_to_nobody(self.folder / "open.sock"), b"refused")
+        with Client(self.folder / "open.sock") as client:
+            self.assertTrue(client.ask("status")["ok"])
+
+    @staticmethod
+    def answer_to_nobody(path):
+        """What another user hears: "refused" for nothing."""
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                with Client(path) as client:
+                    answer = client.ask("status")
+            except (BrokenPipeError, ConnectionResetError):
+                answer = None
+            except OSError as error:
+                answer = error
+            os.write(theirs, b"refused" if answer is None else repr(answer).encode())
+            os._exit(0)
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as heard:
+            answer = heard.read()
+        os.waitpid(child, 0)
+        return answer
+
+    def test_a_second_keeper_is_refused(self):
+        self.keeper(self.file)
+        done = self.run_tool(self.file, code=1)
+        self.assertEqual(done.stderr, f"weightmap: a keeper answers already on {self.socket}; "
+                                      "weightmap hold --add FILE asks it to hold one more\n")
+        self.assertTrue(self.status()["ok"])
+
+    def test_of_many_that_start_at_once_one_keeps(self):
+        keepers = [subprocess.Popen([TOOL, "hold", "--json"], env=self.environment,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for _ in range(8)]
+        for keeper in keepers:
+            self.addCleanup(self.end, keeper)
+        reports = [keeper.stdout.readline() for keeper in keepers]
+        self.assertEqual(sum("pid" in report for report in reports), 1)
+
+    def test_replaces_the_socket_of_a_killed_keeper(self):
+        keeper = self.keeper(self.file)
+        keeper.kill()
+        keeper.wait()
+        self.assertTrue(self.socket.exists())
+        again = self.keeper(self.file)
+        self.assertEqual(self.status()["pid"], again.pid)
+        self.stop(again)
+        self.assertEqual(list(self.shared.iterdir()), [])
+
+    def test_does_not_remove_what_is_no_socket(self):
+        self.shared.mkdir(mode=0o700)
+        self.socket.write_text("precious")
+        done = self.run_tool(self.file, code=1)
+        self.assertEqual(done.stderr, f"weightmap: {self.socket} is there and no socket\n")
+        self.assertEqual(self.socket.read_text(), "precious")
+
+    def test_leaves_a_socket_that_is_another_keepers(self):
+        keeper = self.keeper()
+        self.socket.unlink()
+        other = self.keeper()
+        self.stop(keeper)
+        self.assertTrue(self.socket.exists())
+        self.assertEqual(self.status()["pid"], other.pid)
+
+    def test_says_that_a_path_is_too_long_for_a_socket(self):
+        done = self.run_tool("--socket", "/tmp/" + "x" * 200, code=1)
+        self.assertIn("a socket's path has 1 to 107 bytes, not 205: ", done.stderr)
+
+
+class Notified(Case):
+    def listen(self, name):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(listener.close)
+        listener.bind(name)
+        return listener
+
+    def notified(self, listener, wanted):
+        """The next message that begins so; others before it are heard, too."""
+        while True:
+            message = listener.recv(4096).decode()
+            if message.startswith(wanted):
+                return message
+
+    def tells_all(self, listener, name):
+        keeper = self.keeper(self.file, env={**self.environment, "NOTIFY_SOCKET": name})
+        self.assertEqual(self.notified(listener, ""), "READY=1\nSTATUS=holding 1 file, 4.0 MiB")
+        os.rename(self.make(self.file.with_name("new.pt"), count=8), self.file)
+        self.assertRegex(self.notified(listener, ""),
+                         r"\ARELOADING=1\nMONOTONIC_USEC=\d+\nSTATUS=reloading")
+        self.assertEqual(self.notified(listener, ""), "READY=1\nSTATUS=holding 1 file, 8.0 MiB")
+        self.stop(keeper)
+        self.assertEqual(self.notified(listener, ""), "STOPPING=1")
+
+    def test_tells_who_started_it(self):
+        name = str(self.folder / "notify")
+        self.tells_all(self.listen(name), name)
+
+    def test_tells_on_an_abstract_socket(self):
+        name = f"weightmap-test-{os.getpid()}"
+        self.tells_all(self.listen("\0" + name), "@" + name)
+
+    def test_says_that_it_is_alive(self):
+        name = str(self.folder / "notify")
+        listener = self.listen(name)
+        environment = {**self.environment, "NOTIFY_SOCKET": name, "WATCHDOG_USEC": "100000"}
+        self.keeper(self.file, env=environment)
+        for _ in range(3):
+            self.notified(listener, "WATCHDOG=1")
+
+    def test_goes_on_where_nobody_listens(self):
+        for name in (str(self.folder / "nobody"), "@nobody", "relative", "/" + "x" * 300):
+            self.stop(self.keeper(self.file, env={**self.environment, "NOTIFY_SOCKET": name}))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

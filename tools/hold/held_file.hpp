@@ -1,0 +1,56 @@
+// A file that is kept in memory, whatever takes its place.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tools/hold/held_copy.hpp"
+#include "tools/json_out.hpp"
+
+namespace weightmap::cli::hold {
+
+class HeldFile {
+ public:
+  // `say` gets a sentence about what has happened, for people.
+  using Say = std::function<void(const std::string&)>;
+  static Result<HeldFile> open(std::filesystem::path path, bool wants_lock, Say say);
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  std::uint64_t file_bytes() const noexcept { return current_->checkpoint().info().file_bytes; }
+  // Whether something goes on in the background, so that advance() is wanted soon.
+  bool is_warming() const noexcept { return current_->is_warming() || is_reloading(); }
+  bool is_reloading() const noexcept { return next_ != nullptr; }
+
+  // Takes what has been done in the background. A new version that is in memory takes the place of
+  // the old one, which is released then.
+  void advance();
+  // Looks whether the file was replaced, and begins to bring the new one in; else touches what is
+  // not locked.
+  void look();
+
+  // {"file", "state", "file_bytes", "resident_bytes", ...}; docs/cli.md has them all.
+  Json describe() const;
+
+ private:
+  HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
+  void begin_reload(const Generation& found);
+  void finish_reload();
+  // Says it, unless it is what was wrong before.
+  void note_problem(const std::string& problem);
+
+  std::filesystem::path path_;
+  bool wants_lock_;
+  Say say_;
+  std::unique_ptr<HeldCopy> current_;
+  std::unique_ptr<HeldCopy> next_;     // on its way in; nullptr if there is none
+  std::optional<Generation> refused_;  // a version that cannot be held
+  std::string problem_;                // empty: none
+  bool was_said_ = false;              // what became of the first warm-up of the current one
+  std::uint64_t reloads_ = 0;
+};
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,124 @@
+#include "tools/hold/hold_request.hpp"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "tools/hold/hold_server.hpp"
+#include "tools/hold/hold_socket.hpp"
+#include "tools/hold/system_failure.hpp"
+#include "tools/text.hpp"
+
+namespace weightmap::cli::hold {
+namespace {
+
+constexpr timeval longest_silence{60, 0};
+
+tl::unexpected<Error> bad_request(const std::string& why) {
+  return failure(ErrorCode::invalid_argument, why);
+}
+
+Json refusal(const Error& error) { return {{"ok", false}, {"error", describe(error)}}; }
+
+std::string text_of(const Json& request, const char* key) {
+  const auto found = request.find(key);
+  return found != request.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+Result<std::filesystem::path> file_of(const Json& request) {
+  const std::filesystem::path path = text_of(request, "file");
+  if (!path.is_absolute()) return bad_request("\"file\" must be an absolute path");
+  return path.lexically_normal();
+}
+
+Result<Json> hold_file(Keeper& keeper, const Json& request) {
+  const Result<std::filesystem::path> path = file_of(request);
+  if (!path) return tl::unexpected<Error>(path.error());
+  return keeper.hold(*path);
+}
+
+Result<Json> release_file(Keeper& keeper, const Json& request) {
+  const Result<std::filesystem::path> path = file_of(request);
+  if (!path) return tl::unexpected<Error>(path.error());
+  if (Result<void> released = keeper.release(*path); !released)
+    return tl::unexpected<Error>(released.error());
+  return Json{{"file", path->native()}};
+}
+
+Result<Json> act_on(Keeper& keeper, std::string_view line) {
+  if (line.size() > HoldServer::longest_line)
+    return bad_request("a line may have " + std::to_string(HoldServer::longest_line) + " bytes");
+  const Json request = Json::parse(line, nullptr, false);
+  if (!request.is_object()) return bad_request("a request is a JSON object on one line");
+  const std::string operation = text_of(request, "op");
+  if (operation == "hold") return hold_file(keeper, request);
+  if (operation == "release") return release_file(keeper, request);
+  if (operation == "status") return keeper.describe();
+  return bad_request("\"op\" must be \"hold\", \"release\" or \"status\"");
+}
+
+Result<void> send_all(const Descriptor& keeper, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = ::send(keeper.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return system_failure("ask the keeper", errno);
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return {};
+}
+
+Result<std::string> receive_line(const Descriptor& keeper) {
+  std::string line;
+  std::array<char, 4096> part;
+  while (line.empty() || line.back() != '\n') {
+    const ssize_t got = ::recv(keeper.get(), part.data(), part.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_failure("hear from the keeper", errno);
+    if (got == 0) return failure(ErrorCode::io, "the keeper left without an answer");
+    line.append(part.data(), static_cast<std::size_t>(got));
+  }
+  return line;
+}
+
+// What the keeper refused with, in its words.
+Error error_in(const Json& answer) {
+  const Json error = answer.is_object() ? answer.value("error", Json::object()) : Json::object();
+  std::string message = text_of(error, "message");
+  if (message.empty()) message = "the keeper's answer is not JSON as it should be";
+  return {ErrorCode::io, message, Error::no_offset, {}};
+}
+
+}  // namespace
+
+Json make_request(std::string_view operation, const std::string& file) {
+  if (file.empty()) return {{"op", operation}};
+  return {{"op", operation}, {"file", std::filesystem::absolute(file).lexically_normal().native()}};
+}
+
+std::string answer(Keeper& keeper, std::string_view line) {
+  const Result<Json> done = act_on(keeper, line);
+  if (!done) return to_text(refusal(done.error()));
+  Json answer = {{"ok", true}};
+  answer.update(*done);
+  return to_text(answer);
+}
+
+Result<Json> ask(const std::filesystem::path& socket, const Json& request) {
+  const Result<Descriptor> keeper = connect_to_keeper(socket);
+  if (!keeper) return tl::unexpected<Error>(keeper.error());
+  ::setsockopt(keeper->get(), SOL_SOCKET, SO_RCVTIMEO, &longest_silence, sizeof longest_silence);
+  if (Result<void> sent = send_all(*keeper, to_text(request) + "\n"); !sent)
+    return tl::unexpected<Error>(sent.error());
+  const Result<std::string> line = receive_line(*keeper);
+  if (!line) return tl::unexpected<Error>(line.error());
+  Json answer = Json::parse(*line, nullptr, false);
+  const bool is_good = answer.is_object() && answer.value("ok", Json()) == Json(true);
+  if (!is_good) return tl::unexpected<Error>(error_in(answer));
+  return answer;
+}
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,50 @@
+// Serves the clients of a keeper: a line in, a line out.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/hold/hold_socket.hpp"
+
+namespace weightmap::cli::hold {
+
+// For one thread, which nobody keeps waiting: a client that does not read its answer is asked
+// nothing more until it does, one with too long a line is told so and left, and where there are too
+// many, the one that has been quiet for longest makes room.
+class HoldServer {
+ public:
+  static constexpr std::size_t longest_line = std::size_t{64} << 10;
+  static constexpr std::size_t most_clients = 64;
+
+  // `answer` gets a line and gives one, both without the line feed.
+  using Answer = std::function<std::string(std::string_view)>;
+  HoldServer(const HoldSocket& socket, Answer answer)
+      : socket_(socket), answer_(std::move(answer)) {}
+
+  // Serves whoever asks until the time is over or a signal comes.
+  void serve_for(std::chrono::milliseconds time);
+
+ private:
+  struct Client {
+    Descriptor descriptor;
+    std::string input;        // what has come and is not answered yet
+    std::string output;       // what is to be sent
+    bool is_leaving = false;  // once the output is sent
+    bool is_gone = false;
+    std::chrono::steady_clock::time_point last_heard;
+  };
+  void wait(std::chrono::milliseconds time);
+  void accept_all();
+  void read_from(Client& client);
+  void answer_lines(Client& client);
+  void write_to(Client& client);
+
+  const HoldSocket& socket_;
+  Answer answer_;
+  std::vector<Client> clients_;
+};
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,17 @@
+// What the system refused.
+#pragma once
+
+#include <string>
+#include <system_error>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::cli::hold {
+
+// io: "cannot ACTION: what errno says".
+inline tl::unexpected<Error> system_failure(const std::string& action, int error_number) {
+  return failure(ErrorCode::io,
+                 "cannot " + action + ": " + std::generic_category().message(error_number));
+}
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,225 @@
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/columns.hpp"
+#include "tools/command.hpp"
+#include "tools/hold/hold_request.hpp"
+#include "tools/hold/hold_server.hpp"
+#include "tools/hold/hold_socket.hpp"
+#include "tools/hold/keeper.hpp"
+#include "tools/hold/service_manager.hpp"
+#include "tools/interruptible.hpp"
+#include "tools/json_out.hpp"
+#include "tools/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// While something comes in, so that its end is noticed soon; and never longer than the second.
+constexpr milliseconds short_wait{10};
+constexpr milliseconds long_wait{1000};
+
+struct HoldCommand {
+  std::vector<std::string> files;
+  std::string socket;
+  double interval = 5;
+  bool no_lock = false;
+  bool json = false;
+  bool status = false;
+  std::string release;
+  std::string add;
+};
+
+void say(const std::string& what) { std::fprintf(stderr, "weightmap: %s\n", what.c_str()); }
+
+std::string size_text(const Json& bytes) {
+  return bytes.is_number() ? human_bytes(bytes.get<std::uint64_t>()) : "?";
+}
+
+std::string state_text(const Json& file) {
+  std::string text = file["state"].get<std::string>();
+  text += file["locked"].get<bool>() ? ", locked" : ", not locked";
+  if (file["problem"].is_string()) text += "; " + printable(file["problem"].get<std::string>());
+  return text;
+}
+
+void print_status(Output& out, const Json& status, bool json) {
+  if (json) return out.write(to_text(status) + "\n");
+  const Json& files = status["files"];
+  const auto row = [&files](std::size_t i) {
+    const Json& file = files[i];
+    return std::vector<std::string>{printable(file["file"].get<std::string>()),
+                                    size_text(file["file_bytes"]),
+                                    size_text(file["resident_bytes"]), state_text(file)};
+  };
+  print_columns(out, {{"FILE"}, {"SIZE", Column::right}, {"RESIDENT", Column::right}, {"STATE"}},
+                files.size(), row);
+  out.write(count(files.size(), "file") + ", " + size_text(status["resident_bytes"]) +
+            " resident, held by process " + std::to_string(status["pid"].get<std::int64_t>()) +
+            "\n");
+}
+
+// What a keeper does between two looks at its clients.
+class Rounds {
+ public:
+  Rounds(hold::Keeper& keeper, Clock::duration interval) : keeper_(keeper), interval_(interval) {}
+
+  // true once: all files that were named at the start are in memory.
+  bool advance() {
+    keeper_.advance();
+    const Clock::time_point now = Clock::now();
+    if (now >= next_look_) {
+      keeper_.look();
+      next_look_ = now + interval_;
+    }
+    tell(now);
+    return !std::exchange(was_ready_, is_ready_) && is_ready_;
+  }
+
+  milliseconds wait() const {
+    if (keeper_.is_warming()) return short_wait;
+    Clock::duration wait = next_look_ - Clock::now();
+    if (manager_.alive_interval())
+      wait = std::min<Clock::duration>(wait, *manager_.alive_interval() / 2);
+    return std::clamp(std::chrono::ceil<milliseconds>(wait), milliseconds(0), long_wait);
+  }
+
+  void stop() const { manager_.stopping(); }
+
+ private:
+  void tell(Clock::time_point now) {
+    const bool reloads = is_ready_ && keeper_.is_reloading();
+    if (reloads && !reloads_) manager_.reloading("reloading what was replaced");
+    const bool is_new = !is_ready_ && !keeper_.is_warming();
+    if (is_new || (reloads_ && !reloads)) manager_.ready("holding " + keeper_.summary());
+    is_ready_ = is_ready_ || is_new;
+    reloads_ = reloads;
+    if (!manager_.alive_interval() || now < next_alive_) return;
+    manager_.alive();
+    next_alive_ = now + *manager_.alive_interval();
+  }
+
+  hold::Keeper& keeper_;
+  hold::ServiceManager manager_;
+  Clock::duration interval_;
+  Clock::time_point next_look_ = Clock::now() + interval_;
+  Clock::time_point next_alive_{};
+  bool is_ready_ = false;
+  bool was_ready_ = false;
+  bool reloads_ = false;
+};
+
+Result<std::filesystem::path> socket_path(const HoldCommand& options) {
+  if (!options.socket.empty()) return std::filesystem::path(options.socket);
+  return hold::default_socket_path();
+}
+
+Result<void> hold_all(hold::Keeper& keeper, const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    Result<Json> held = keeper.hold(std::filesystem::absolute(file).lexically_normal());
+    if (held) continue;
+    if (held.error().file.empty()) held.error().file = printable(file);
+    return tl::unexpected<Error>(held.error());
+  }
+  return {};
+}
+
+Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem::path& path) {
+  const Interruptible interruptible;
+  const Result<hold::HoldSocket> socket = hold::HoldSocket::listen(path);
+  if (!socket) return tl::unexpected<Error>(socket.error());
+  hold::Keeper keeper(!options.no_lock, say);
+  if (Result<void> ok = hold_all(keeper, options.files); !ok)
+    return tl::unexpected<Error>(ok.error());
+  hold::HoldServer server(*socket,
+                          [&keeper](std::string_view line) { return hold::answer(keeper, line); });
+  Rounds rounds(keeper, std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(options.interval)));
+  while (!interrupted()) {
+    if (rounds.advance()) {
+      print_status(out, keeper.describe(), options.json);
+      if (Result<void> written = out.finish(); !written)
+        return tl::unexpected<Error>(written.error());
+    }
+    server.serve_for(rounds.wait());
+  }
+  rounds.stop();
+  return exit_good;
+}
+
+Result<int> ask_keeper(Output& out, const HoldCommand& options, const std::filesystem::path& path) {
+  const std::string& file = options.add.empty() ? options.release : options.add;
+  const char* const operation =
+      options.status ? "status" : (options.add.empty() ? "release" : "hold");
+  const Result<Json> answer =
+      hold::ask(path, hold::make_request(operation, options.status ? "" : file));
+  if (!answer) return tl::unexpected<Error>(answer.error());
+  if (options.status)
+    print_status(out, *answer, options.json);
+  else if (options.json)
+    out.write(to_text(*answer) + "\n");
+  else
+    out.write(printable((*answer)["file"].get<std::string>()) + ": " +
+              (options.add.empty() ? "released" : state_text(*answer)) + "\n");
+  return exit_good;
+}
+
+Result<int> run_hold(Output& out, const HoldCommand& options) {
+  const Result<std::filesystem::path> path = socket_path(options);
+  if (!path) return tl::unexpected<Error>(path.error());
+  if (options.status || !options.add.empty() || !options.release.empty())
+    return ask_keeper(out, options, *path);
+  return keep(out, options, *path);
+}
+
+}  // namespace
+
+void add_hold(CLI::App& app, Run& run) {
+  auto options = std::make_shared<HoldCommand>();
+  CLI::App& command =
+      *app.add_subcommand("hold", "Keep files in memory until this is interrupted (Ctrl-C)");
+  CLI::Option* const files =
+      command.add_option("FILE", options->files, "Checkpoints; more may be added later")
+          ->type_name("");
+  command
+      .add_option("--socket", options->socket,
+                  "Where to be asked, or to ask; hold.sock in the runtime directory unless given")
+      ->type_name("PATH");
+  command
+      .add_option("--interval", options->interval,
+                  "Look for replaced files each so many seconds; 5 unless given")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->type_name("S");
+  command.add_flag("--no-lock", options->no_lock, "Do not lock: touch again at each look");
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  CLI::Option* const status =
+      command.add_flag("--status", options->status, "Ask a running keeper what it holds");
+  CLI::Option* const add =
+      command.add_option("--add", options->add, "Ask a running keeper to hold one more file")
+          ->type_name("FILE");
+  CLI::Option* const release =
+      command.add_option("--release", options->release, "Ask a running keeper to release a file")
+          ->type_name("FILE");
+  status->excludes(files)->excludes(add)->excludes(release);
+  add->excludes(files)->excludes(release);
+  release->excludes(files);
+  command.footer(
+      "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"
+      "replaced is held in its new version once that is in memory.\n"
+      "Examples:\n"
+      "  weightmap hold model.pt tokenizer.pt\n"
+      "  weightmap hold --status\n"
+      "  weightmap hold --add other.pt");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_hold(out, *options); }; });
+}
+
+}  // namespace weightmap::cli
