@@ -621,6 +621,7 @@ class Warm(Case):
                 "steps": 11,
                 "locked": False,
                 "crc": None,
+                "one_reader": None,
             },
         )
 
@@ -844,6 +845,33 @@ class Caching(Case):
     def read_tensor(self, path, index):
         tensor = self.document("ls", "--json", path)["tensors"][index]
         read_pages(path, tensor["file_offset"], tensor["nbytes"])
+
+
+class OneReader(Caching):
+    """What `warm --one-reader` says; one_reader_test.py has what it does."""
+
+    def warm(self, path, *arguments, shared):
+        environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(shared)}
+        done = run("warm", "--one-reader", path, *arguments, env=environment)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return done.stdout
+
+    def reader(self, path):
+        text = self.warm(path, "--json", shared=self.folder / "shared")
+        return json.loads(text)["one_reader"]
+
+    def test_says_that_it_was_the_reader_or_that_none_was_needed(self):
+        path = self.model()
+        nobody = {"was_reader": False, "takeovers": 0, "bytes_waited_for": 0, "why_alone": ""}
+        self.assertEqual(self.reader(path), {**nobody, "was_reader": True})
+        self.assertEqual(self.reader(path), nobody)
+        explained = self.warm(path, "--explain", shared=self.folder / "shared")
+        self.assertIn(b"\nreader  none was needed\n", explained)
+
+    def test_says_why_nobody_could_be_elected(self):
+        explained = self.warm(self.model(), "--explain", shared="/nonexistent/shared")
+        self.assertIn(b'\nreader  each for itself: cannot make the folder "/nonexistent/shared": '
+                      b"No such file or directory\n", explained)
 
 
 class Bar(Caching):

@@ -131,10 +131,11 @@ Json describe_election(const WarmReport& report) {
 }
 
 std::string election_words(const WarmReport& report) {
-  if (!report.why_alone.empty()) return "this one for itself: " + report.why_alone;
+  if (!report.why_alone.empty()) return "each for itself: " + report.why_alone;
   const std::string waited = "waited for " + human_bytes(report.bytes_waited_for);
-  if (!report.was_reader) return waited;
-  return report.takeovers == 0 ? "this one" : "this one, which took over; " + waited;
+  if (report.takeovers > 0) return "this one took over; " + waited;
+  if (report.was_reader) return "this one";
+  return report.bytes_waited_for > 0 ? "another; " + waited : "none was needed";
 }
 
 double seconds(const WarmReport& report) {

@@ -750,6 +750,16 @@ def test_warms_the_file_or_some_tensors(checkpoint):
     assert opened.warm(method="read", threads=2).method == "read"
 
 
+def test_warms_with_one_reader_for_many(checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(tmp_path / "shared"))
+    opened = checkpoint("training.pt")
+    report = opened.warm(one_reader=True)
+    assert (report.bytes, report.takeovers, report.bytes_waited_for) == (6599, 0, 0)
+    assert report.why_alone == ""
+    with pytest.raises(weightmap.InvalidArgumentError, match="direct reads leave nothing"):
+        opened.warm(one_reader=True, method="direct")
+
+
 def test_remembers_the_order_of_demands(checkpoint):
     opened = checkpoint("training.pt")
     assert opened.demand_order() == []

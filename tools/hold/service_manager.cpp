@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -36,10 +35,10 @@ std::optional<std::chrono::microseconds> wanted_interval() {
   return std::chrono::microseconds(*limit / 2);
 }
 
+// Of CLOCK_MONOTONIC.
 std::int64_t monotonic_microseconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
 }  // namespace
