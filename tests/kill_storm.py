@@ -4,9 +4,10 @@
     kill_storm.py FOLDER WEIGHTMAP MAKE_CHECKPOINT STORM_WORKER [--seconds 15] [--workers 6]
                   [--keepers 2] [--environment NAME=VALUE ...] [--check-memory MIB] [--seed N]
 
-Workers open a file, warm it with one reader for all, and compare the sum of all its tensors; a
-keeper holds it. All are killed (SIGKILL) and replaced at random moments, while the file is evicted
-and replaced by copies. Whoever is not killed must succeed. Afterwards one clean run must leave
+Workers open one of two files, warm it with one reader for all, and compare the sum of all its
+tensors; keepers hold the first file. Half of the workers, and the keepers, are killed (SIGKILL) at
+random moments and replaced, while both files are evicted and replaced by copies that are not
+cached. Whoever is not killed must succeed. Afterwards one clean run must leave
 nothing: no file in the runtime directory, no lock, no locked or shared memory. --environment gives
 the workers' library options, such as those of OpenOptions. --check-memory compares MemAvailable,
 too: for a machine on which nothing else happens.
@@ -56,26 +57,35 @@ class Failed(Exception):
     pass
 
 
+class Worker:
+    """One that lives until it has done its work, or is killed at a moment that is set here."""
+
+    def __init__(self, process, is_doomed):
+        self.process, self.is_doomed, self.began = process, is_doomed, time.monotonic()
+
+
 class Storm:
     def __init__(self, options, folder):
         self.options = options
         self.random = random.Random(options.seed)
-        self.file = folder / "model.pt"
+        self.held, self.cold = folder / "held.pt", folder / "cold.pt"
         self.copy = folder / "copy.pt"
         self.shared = folder / "shared"
         # Not as long as the path of a socket may be.
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="weightmap-"))
         self.environment = {**os.environ, "WEIGHTMAP_RUNTIME_DIR": str(self.shared),
                             **dict(item.split("=", 1) for item in options.environment)}
-        self.counts = dict.fromkeys(("ended", "workers killed", "keepers killed", "replaced",
-                                     "evicted"), 0)
+        self.counts = dict.fromkeys(("workers ended", "workers killed", "keepers killed",
+                                     "replaced", "evicted"), 0)
         self.workers, self.keepers = [], []
         self.started = set()  # processes
+        self.life = 0.02  # of a worker that is not killed, in seconds
 
     def prepare(self):
-        subprocess.run([self.options.maker, self.file, "--count", "8", "--shape", "1024x1024",
+        subprocess.run([self.options.maker, self.held, "--count", "8", "--shape", "1024x1024",
                         "--dtype", "float32"], check=True)
-        self.sum = subprocess.run([self.options.worker, self.file], env=self.environment,
+        shutil.copyfile(self.held, self.cold)
+        self.sum = subprocess.run([self.options.worker, self.held], env=self.environment,
                                   check=True, capture_output=True, text=True).stdout.strip()
 
     def begin(self, *command):
@@ -85,11 +95,15 @@ class Storm:
         return process
 
     def begin_worker(self):
-        return self.begin(self.options.worker, self.file, self.sum)
+        command = [self.options.worker, self.random.choice((self.held, self.cold)), self.sum]
+        is_doomed = self.random.random() < 0.5
+        if is_doomed:
+            command.append(int(self.random.uniform(0, 1.5 * self.life) * 1e6))
+        return Worker(self.begin(*command), is_doomed)
 
     def begin_keeper(self, number):
         return self.begin(self.options.tool, "hold", "--interval", "0.05", "--socket",
-                          self.sockets / f"hold-{number}.sock", self.file)
+                          self.sockets / f"hold-{number}.sock", self.held)
 
     def end_of(self, process, what, expected):
         errors = process.communicate()[1]
@@ -98,35 +112,40 @@ class Storm:
         return process.returncode
 
     def look_at_workers(self):
-        """Replaces those that have ended; they must have succeeded."""
+        """Replaces those that have ended; they must have succeeded, or been killed."""
         for i, worker in enumerate(self.workers):
-            if worker.poll() is not None:
-                self.end_of(worker, "a worker", (0,))
-                self.counts["ended"] += 1
-                self.workers[i] = self.begin_worker()
+            if worker.process.poll() is None:
+                continue
+            expected = (0, -signal.SIGKILL) if worker.is_doomed else (0,)
+            if self.end_of(worker.process, "a worker", expected) == 0:
+                self.counts["workers ended"] += 1
+                self.life += 0.05 * (time.monotonic() - worker.began - self.life)
+            else:
+                self.counts["workers killed"] += 1
+            self.workers[i] = self.begin_worker()
 
     def look_at_keepers(self):
         for keeper in self.keepers:
             if keeper.poll() is not None:
                 self.end_of(keeper, "a keeper that nobody killed", ())
 
-    def kill_one(self, processes, begin, what):
-        if not processes:
+    def kill_a_keeper(self):
+        if not self.keepers:
             return
-        i = self.random.randrange(len(processes))
-        processes[i].send_signal(signal.SIGKILL)
-        # It may have ended just before.
-        if self.end_of(processes[i], what, (0, -signal.SIGKILL)) != 0:
-            self.counts[what + "s killed"] += 1
-        processes[i] = begin(i)
+        i = self.random.randrange(len(self.keepers))
+        self.keepers[i].kill()
+        self.end_of(self.keepers[i], "a keeper", (-signal.SIGKILL,))
+        self.counts["keepers killed"] += 1
+        self.keepers[i] = self.begin_keeper(i)
 
-    def replace(self):
-        shutil.copyfile(self.file, self.copy)
-        self.copy.rename(self.file)
+    def replace(self, path):
+        shutil.copyfile(path, self.copy)
+        self.evict(self.copy)
+        self.copy.rename(path)
         self.counts["replaced"] += 1
 
-    def evict(self):
-        with open(self.file, "rb") as file:
+    def evict(self, path):
+        with open(path, "rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self.counts["evicted"] += 1
@@ -139,42 +158,40 @@ class Storm:
             self.look_at_workers()
             self.look_at_keepers()
             chance = self.random.random()
-            if chance < 0.5:
-                self.kill_one(self.workers, lambda _: self.begin_worker(), "worker")
-            elif chance < 0.6:
-                self.kill_one(self.keepers, self.begin_keeper, "keeper")
-            elif chance < 0.65:
-                self.replace()
-            elif chance < 0.8:
-                self.evict()
-            time.sleep(self.random.expovariate(50))
+            path = self.random.choice((self.held, self.cold))
+            if chance < 0.1:
+                self.kill_a_keeper()
+            elif chance < 0.2:
+                self.replace(path)
+            elif chance < 0.4:
+                self.evict(path)
+            time.sleep(self.random.expovariate(100))
 
     def kill_all(self):
-        for process in (*self.workers, *self.keepers):
+        for process in (*(worker.process for worker in self.workers), *self.keepers):
             process.kill()
             process.communicate()
         self.workers, self.keepers = [], []
 
     def run_cleanly(self):
-        self.evict()
-        self.end_of(self.begin_worker(), "the last worker", (0,))
+        self.evict(self.cold)
+        self.end_of(self.begin(self.options.worker, self.cold, self.sum), "the last worker", (0,))
         for number in range(self.options.keepers):
             keeper = subprocess.Popen(
                 [self.options.tool, "hold", "--json", "--socket",
-                 self.sockets / f"hold-{number}.sock", self.file], env=self.environment,
+                 self.sockets / f"hold-{number}.sock", self.held], env=self.environment,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             keeper.stdout.readline()
             keeper.terminate()
             self.end_of(keeper, "the last keeper", (0,))
 
     def check_nothing_is_left(self, before):
-        locks = locks_of(self.started)
-        left = [*self.shared.iterdir(), *self.sockets.iterdir()]
-        if left or locks:
-            raise Failed(f"left behind: {left} {locks}")
+        left = [*self.shared.iterdir(), *self.sockets.iterdir(), *locks_of(self.started)]
+        if left:
+            raise Failed(f"left behind: {left}")
         now = memory()
-        for name, most in (("Shmem", 16 * MIB), ("Mlocked", 16 * MIB)):
-            if now[name] - before[name] > most:
+        for name in ("Shmem", "Mlocked"):
+            if now[name] - before[name] > 16 * MIB:
                 raise Failed(f"{name} was {before[name]}, is {now[name]}")
         lost = before["MemAvailable"] - now["MemAvailable"]
         print(f"MemAvailable is {lost / MIB:.1f} MiB less than before")
@@ -192,6 +209,7 @@ def main():
             before = memory()
             storm.rage()
             storm.kill_all()
+            print(f"left by the killed: {sorted(path.name for path in storm.shared.iterdir())}")
             storm.run_cleanly()
             storm.check_nothing_is_left(before)
         except Failed as failure:
@@ -201,7 +219,7 @@ def main():
             shutil.rmtree(storm.sockets)
             print(", ".join(f"{count} {what}" for what, count in storm.counts.items()))
         # A storm in which nothing happened has tested nothing.
-        if not all(storm.counts[what] for what in ("ended", "workers killed", "keepers killed")):
+        if not all(storm.counts[what] for what in storm.counts):
             sys.exit("FAILED: the storm was none")
 
 

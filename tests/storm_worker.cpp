@@ -1,13 +1,17 @@
 // A worker of kill_storm.py: opens a checkpoint, warms it with one reader for all, and adds up
 // every word of every tensor.
 //
-//   storm_worker FILE         prints the sum
-//   storm_worker FILE SUM     fails if it is another one
+//   storm_worker FILE                 prints the sum
+//   storm_worker FILE SUM             fails if it is another one
+//   storm_worker FILE SUM MICROSECONDS   and is killed by the system then (SIGKILL)
+#include <signal.h>
+
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 
 #include "weightmap/checkpoint.hpp"
@@ -33,6 +37,20 @@ int fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
+// Nobody outside could do it at so exact a moment.
+bool die_after(const char* microseconds) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  timer_t timer{};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return false;
+  const long time = std::atol(microseconds);
+  itimerspec at{};
+  at.it_value.tv_sec = time / 1'000'000;
+  at.it_value.tv_nsec = time % 1'000'000 * 1000 + 1;
+  return ::timer_settime(timer, 0, &at, nullptr) == 0;
+}
+
 int work(const char* path, const char* expected) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return fail(to_string(checkpoint.error()));
@@ -56,6 +74,7 @@ int work(const char* path, const char* expected) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2 && argc != 3) return fail("usage: storm_worker FILE [SUM]");
-  return work(argv[1], argc == 3 ? argv[2] : nullptr);
+  if (argc < 2 || argc > 4) return fail("usage: storm_worker FILE [SUM [MICROSECONDS]]");
+  if (argc == 4 && !die_after(argv[3])) return fail("no timer");
+  return work(argv[1], argc > 2 ? argv[2] : nullptr);
 }
