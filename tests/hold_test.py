@@ -164,31 +164,45 @@ class Holds(Case):
         self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
 
     def test_goes_on_where_it_may_not_lock_and_says_why(self):
+        keeper = self.keeper_with_little(0)
+        file = keeper.report["files"][0]
+        self.assertEqual((file["state"], file["locked"]), ("held", False))
+        self.assertRegex(file["lock_refusal"], r"^cannot lock \d+ bytes in memory: ")
+        self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
+        self.assertIn("held, not locked: cannot lock", self.stop(keeper))
+
+    def test_locks_a_new_file_when_the_old_one_gives_it_room(self):
+        new = self.make(self.file.with_name("new.pt"))
+        keeper = self.keeper_with_little(self.file.stat().st_size * 3 // 2)
+        self.assertTrue(keeper.report["files"][0]["locked"])
+        os.chown(new, *os.stat(self.file)[4:6])
+        shutil.copystat(self.file, new)
+        os.utime(new)
+        os.rename(new, self.file)
+        file = self.file_when(lambda file: file["reloads"] == 1 and file["state"] == "held")
+        self.assertEqual((file["locked"], file["lock_refusal"]), (True, ""))
+
+    def keeper_with_little(self, limit):
+        """One that may lock so many bytes."""
         if IS_SANITIZED:
             self.skipTest("memory is not locked here (AddressSanitizer switches that off)")
 
-        def become_somebody_with_nothing():
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        def become_somebody_with_little():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
             if os.geteuid() == 0:
                 os.setgid(65534)
                 os.setuid(65534)  # root may lock as much as it likes
 
         if os.geteuid() == 0:
             self.folder.chmod(0o755)
+            self.file.parent.chmod(0o755)
             self.shared.mkdir(mode=0o700)
-            os.chown(self.shared, 65534, 65534)
-            shutil.copy(self.file, self.folder / "own.pt")
-            os.chown(self.folder / "own.pt", 65534, 65534)
-            self.file = self.folder / "own.pt"
+            for path in (self.shared, self.file):
+                os.chown(path, 65534, 65534)
         try:
-            keeper = self.keeper(self.file, preexec_fn=become_somebody_with_nothing)
+            return self.keeper(self.file, preexec_fn=become_somebody_with_little)
         except PermissionError:
             self.skipTest("the tool lies where only root may run it")
-        file = keeper.report["files"][0]
-        self.assertEqual((file["state"], file["locked"]), ("held", False))
-        self.assertRegex(file["lock_refusal"], r"^cannot lock \d+ bytes in memory: ")
-        self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
-        self.assertIn("held, not locked: cannot lock", self.stop(keeper))
 
     def test_leaves_nothing_after_sigterm_and_sigint(self):
         for end in (signal.SIGTERM, signal.SIGINT):

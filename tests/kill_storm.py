@@ -157,15 +157,20 @@ class Storm:
         while time.monotonic() < end:
             self.look_at_workers()
             self.look_at_keepers()
-            chance = self.random.random()
-            path = self.random.choice((self.held, self.cold))
-            if chance < 0.1:
-                self.kill_a_keeper()
-            elif chance < 0.2:
-                self.replace(path)
-            elif chance < 0.4:
-                self.evict(path)
+            # A round takes longer with more workers.
+            for _ in range(1 + self.options.workers // 16):
+                self.do_something()
             time.sleep(self.random.expovariate(100))
+
+    def do_something(self):
+        chance = self.random.random()
+        path = self.random.choice((self.held, self.cold))
+        if chance < 0.1:
+            self.kill_a_keeper()
+        elif chance < 0.2:
+            self.replace(path)
+        elif chance < 0.4:
+            self.evict(path)
 
     def kill_all(self):
         for process in (*(worker.process for worker in self.workers), *self.keepers):

@@ -15,35 +15,39 @@ Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& pa
   Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(*checkpoint), *generation, wants_lock));
-  if (Result<void> begun = copy->touch(); !begun) return tl::unexpected<Error>(begun.error());
+  copy->touch();
   return copy;
 }
 
-Result<void> HeldCopy::touch() {
+void HeldCopy::touch() {
   WarmOptions options;
   options.one_reader = true;
   options.lock = wants_lock_;
   Result<Warmer> warmer = Warmer::start(checkpoint_, options);
-  if (!warmer) return tl::unexpected<Error>(warmer.error());
-  warmer_.emplace(std::move(*warmer));
-  return {};
+  if (warmer)
+    warmer_.emplace(std::move(*warmer));
+  else
+    problem_ = warmer.error().message;
 }
 
-Result<void> HeldCopy::advance() {
-  if (!warmer_ || !warmer_->progress().finished) return {};
+void HeldCopy::lock() {
+  wants_lock_ = true;
+  lock_refusal_.clear();
+  touch();
+}
+
+void HeldCopy::advance() {
+  if (!warmer_ || !warmer_->progress().finished) return;
   Result<WarmReport> report = warmer_->wait();
   warmer_.reset();
-  if (!report && wants_lock_) {
-    // Whatever it was: without locking it shows whether the file itself is at fault.
-    wants_lock_ = false;
-    is_locked_ = false;
-    lock_refusal_ = report.error().message;
-    return touch();
-  }
-  if (!report) return tl::unexpected<Error>(report.error());
-  is_locked_ = wants_lock_;
-  bytes_left_out_ = report->bytes_left_out;
-  return {};
+  is_locked_ = report && wants_lock_;
+  problem_ = report ? "" : report.error().message;
+  if (report) bytes_left_out_ = report->bytes_left_out;
+  if (report || !wants_lock_) return;
+  // Whatever it was: without locking it shows whether the file itself is at fault.
+  wants_lock_ = false;
+  lock_refusal_ = std::exchange(problem_, {});
+  touch();
 }
 
 }  // namespace weightmap::cli::hold

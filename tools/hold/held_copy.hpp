@@ -25,14 +25,17 @@ class HeldCopy {
   // Of the last warm-up that has ended.
   bool is_locked() const noexcept { return is_locked_; }
   const std::string& lock_refusal() const noexcept { return lock_refusal_; }  // empty: none
+  const std::string& problem() const noexcept { return problem_; }            // empty: none
   std::uint64_t bytes_left_out() const noexcept { return bytes_left_out_; }
 
   // Takes the outcome of a warm-up that has ended; begins another one without locking where that
-  // was refused. Fails as the warm-up did.
-  Result<void> advance();
+  // was refused.
+  void advance();
   // Begins a warm-up again: brings back what the system took, and makes the rest look used.
   // Precondition: !is_warming().
-  Result<void> touch();
+  void touch();
+  // The same, and locks it if that is not refused again. Precondition: !is_warming().
+  void lock();
 
  private:
   HeldCopy(Checkpoint checkpoint, const Generation& generation, bool wants_lock)
@@ -43,6 +46,7 @@ class HeldCopy {
   bool wants_lock_;
   bool is_locked_ = false;
   std::string lock_refusal_;
+  std::string problem_;
   std::uint64_t bytes_left_out_ = 0;
   std::optional<Warmer> warmer_;  // ends before the checkpoint does
 };

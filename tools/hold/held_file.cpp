@@ -16,6 +16,11 @@ Json describe_generation(const Generation& generation) {
           {"mtime_ns", generation.mtime_ns}};
 }
 
+std::string lock_words(const HeldCopy& copy) {
+  if (copy.is_locked()) return "locked in memory";
+  return copy.lock_refusal().empty() ? "not locked" : "not locked: " + copy.lock_refusal();
+}
+
 }  // namespace
 
 Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock, Say say) {
@@ -32,32 +37,38 @@ HeldFile::HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, b
       current_(std::move(copy)) {}
 
 void HeldFile::advance() {
-  if (Result<void> ok = current_->advance(); !ok) {
-    note_problem(ok.error().message);
-    was_said_ = true;
-  }
-  if (!current_->is_warming() && !was_said_) {
-    was_said_ = true;
-    say_(printable(path_.native()) + ": held, " +
-         (current_->is_locked()              ? "locked in memory"
-          : current_->lock_refusal().empty() ? "not locked"
-                                             : "not locked: " + current_->lock_refusal()));
-  }
+  current_->advance();
   if (next_) finish_reload();
+  tell();
+}
+
+void HeldFile::tell() {
+  const std::string name = printable(path_.native());
+  if (!current_->is_warming() && !was_in_memory_) {
+    was_in_memory_ = true;
+    if (current_->problem().empty()) say_(name + ": held, " + lock_words(*current_));
+  }
+  if (problem() == told_problem_) return;
+  told_problem_ = problem();
+  if (!told_problem_.empty()) say_(name + ": " + told_problem_ + "; what is held stays held");
 }
 
 void HeldFile::finish_reload() {
-  if (Result<void> ok = next_->advance(); !ok) {
+  next_->advance();
+  if (next_->is_warming()) return;
+  if (!next_->problem().empty()) {
+    file_problem_ = next_->problem();
     refused_ = next_->generation();
     next_.reset();
-    return note_problem(ok.error().message);
+    return;
   }
-  if (next_->is_warming()) return;
   current_ = std::move(next_);
+  // Perhaps the two together were too much.
+  if (wants_lock_ && !current_->is_locked()) current_->lock();
   ++reloads_;
-  problem_.clear();
+  file_problem_.clear();
   refused_.reset();
-  was_said_ = false;
+  was_in_memory_ = false;
   say_(printable(path_.native()) +
        ": was replaced; the new file is in memory, the old one released");
 }
@@ -65,15 +76,15 @@ void HeldFile::finish_reload() {
 void HeldFile::look() {
   if (is_warming()) return;
   const Result<Generation> found = generation_at(path_);
-  if (!found) return note_problem(found.error().message);
-  if (!found->same_content(current_->generation()))
-    if (!refused_ || !found->same_content(*refused_)) return begin_reload(*found);
-  if (found->same_content(current_->generation())) {
-    problem_.clear();
+  if (!found) {
+    file_problem_ = found.error().message;
+  } else if (found->same_content(current_->generation())) {
+    file_problem_.clear();
     refused_.reset();
+  } else if (!refused_ || !found->same_content(*refused_)) {
+    return begin_reload(*found);
   }
-  if (current_->is_locked() && current_->bytes_left_out() == 0) return;
-  if (Result<void> ok = current_->touch(); !ok) note_problem(ok.error().message);
+  if (!current_->is_locked() || current_->bytes_left_out() > 0) current_->touch();
 }
 
 void HeldFile::begin_reload(const Generation& found) {
@@ -83,22 +94,16 @@ void HeldFile::begin_reload(const Generation& found) {
     return;
   }
   refused_ = found;
-  note_problem(copy.error().message);
-}
-
-void HeldFile::note_problem(const std::string& problem) {
-  if (problem == problem_) return;
-  problem_ = problem;
-  say_(printable(path_.native()) + ": " + problem + "; what is held stays held");
+  file_problem_ = copy.error().message;
 }
 
 Json HeldFile::describe() const {
   const Result<ResidencyReport> seen = residency(current_->checkpoint());
   const Json unknown = nullptr;
   return {{"file", path_.native()},
-          {"state", is_reloading() ? "reloading"
-                    : was_said_    ? "held"
-                                   : "warming"},
+          {"state", is_reloading()   ? "reloading"
+                    : was_in_memory_ ? "held"
+                                     : "warming"},
           {"locked", current_->is_locked()},
           {"lock_refusal", current_->lock_refusal()},
           {"file_bytes", file_bytes()},
@@ -107,7 +112,7 @@ Json HeldFile::describe() const {
           {"bytes_left_out", current_->bytes_left_out()},
           {"generation", describe_generation(current_->generation())},
           {"reloads", reloads_},
-          {"problem", problem_.empty() ? unknown : Json(problem_)}};
+          {"problem", problem().empty() ? unknown : Json(problem())}};
 }
 
 }  // namespace weightmap::cli::hold

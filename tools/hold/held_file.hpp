@@ -39,8 +39,11 @@ class HeldFile {
   HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
   void begin_reload(const Generation& found);
   void finish_reload();
-  // Says it, unless it is what was wrong before.
-  void note_problem(const std::string& problem);
+  const std::string& problem() const noexcept {
+    return file_problem_.empty() ? current_->problem() : file_problem_;
+  }
+  // Says what has changed since it was called before.
+  void tell();
 
   std::filesystem::path path_;
   bool wants_lock_;
@@ -48,8 +51,9 @@ class HeldFile {
   std::unique_ptr<HeldCopy> current_;
   std::unique_ptr<HeldCopy> next_;     // on its way in; nullptr if there is none
   std::optional<Generation> refused_;  // a version that cannot be held
-  std::string problem_;                // empty: none
-  bool was_said_ = false;              // what became of the first warm-up of the current one
+  std::string file_problem_;           // what is wrong with what the path means now; or empty
+  std::string told_problem_;
+  bool was_in_memory_ = false;  // the current one, once
   std::uint64_t reloads_ = 0;
 };
 
