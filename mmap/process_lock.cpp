@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ constexpr int most_tries = 16;
 class OwnLocks {
  public:
   static OwnLocks& of_this_process() {
-    static OwnLocks locks;
+    static OwnLocks& locks = *new OwnLocks;  // for good: a static warmer may end after statics do
     // Not while another thread changes it; and a child has none of its parent's locks.
     static const int registered = ::pthread_atfork([] { of_this_process().mutex_.lock(); },
                                                    [] { of_this_process().mutex_.unlock(); },
