@@ -1,0 +1,39 @@
+// One version of the checkpoint that is served.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "examples/serving/embedding.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/generation.hpp"
+
+namespace serving {
+
+// The version of the file that has this name now. Fails with io if there is none.
+weightmap::Result<weightmap::Generation> generation_of(const std::filesystem::path& path);
+
+// Immutable, so threads may share it.
+class Model {
+ public:
+  // Maps the file and finds the embedding. Without the name of one it is the first matrix of real
+  // numbers in the file. Fails if the file is no checkpoint or has no such tensor.
+  static weightmap::Result<std::shared_ptr<const Model>> open(const std::filesystem::path& path,
+                                                              const std::string& tensor);
+
+  const weightmap::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
+  const Embedding& embedding() const noexcept { return embedding_; }
+  const weightmap::Generation& generation() const noexcept { return generation_; }
+
+ private:
+  Model(weightmap::Checkpoint checkpoint, const Embedding& embedding,
+        const weightmap::Generation& generation) noexcept
+      : checkpoint_(std::move(checkpoint)), embedding_(embedding), generation_(generation) {}
+
+  weightmap::Checkpoint checkpoint_;
+  Embedding embedding_;  // of checkpoint_
+  weightmap::Generation generation_;
+};
+
+}  // namespace serving
