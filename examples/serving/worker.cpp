@@ -2,7 +2,6 @@
 
 #include <httplib.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,15 +16,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds between_looks{200};  // at the file and the parent
+constexpr milliseconds between_looks{200};  // at the file, the parent and the reasons to end
 constexpr int seconds_to_read = 5;          // for a client to send its request
 constexpr std::size_t threads = 4;
 constexpr std::size_t request_bytes_max = 4096;
 
-// httplib opens its socket itself; this one takes a socket that the parent opened.
+// httplib opens its socket itself, and its stop() shuts it down. This one takes a socket that the
+// parent opened and leaves it as it is for the next worker.
 class Server : public httplib::Server {
  public:
-  explicit Server(int listening) { svr_sock_ = listening; }
+  explicit Server(int listening) {
+    svr_sock_ = listening;
+    set_idle_interval(between_looks);
+  }
+  // Accepts nothing more, and makes listen_after_bind() return when all requests are answered.
+  void end() { svr_sock_ = INVALID_SOCKET; }
 };
 
 void configure(Server& server) {
@@ -51,16 +56,13 @@ void watch(int parent, ServedModel& model, const std::atomic<bool>& has_ended) {
 }  // namespace
 
 int work(int listening, int parent, ServedModel& model) {
-  // The worker that was here before has shut the socket down, if it ended in good order.
-  if (listen(listening, SOMAXCONN) != 0) return 1;
   Server server(listening);
   configure(server);
   add_answers(server, model);
   std::atomic<bool> has_ended = false;
   std::thread watcher([&] {
     watch(parent, model, has_ended);
-    while (!has_ended && !server.is_running()) std::this_thread::yield();
-    server.stop();
+    server.end();
   });
   const bool ended_well = server.listen_after_bind();
   has_ended = true;

@@ -1,0 +1,29 @@
+"""Memory of processes, as the kernel counts it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def pss_and_private(pid: int) -> tuple[int, int]:
+    """Bytes. PSS counts a page that n processes have mapped as 1/n, so that it can be added up.
+
+    Private bytes are of pages that no other process has mapped.
+    """
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    kib = {name: int(size) for name, size in re.findall(r"(\w+):\s+(\d+) kB", rollup)}
+    return 1024 * kib["Pss"], 1024 * (kib["Private_Clean"] + kib["Private_Dirty"])
+
+
+def children_of(parent: int) -> set[int]:
+    """Without those that are dead and wait to be buried."""
+    children = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent_of_it = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # a process that just ended
+            continue
+        if int(parent_of_it) == parent and state != "Z":
+            children.add(int(stat.parent.name))
+    return children
