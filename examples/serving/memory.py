@@ -9,11 +9,11 @@ from pathlib import Path
 def pss_and_private(pid: int) -> tuple[int, int]:
     """Bytes. PSS counts a page that n processes have mapped as 1/n, so that it can be added up.
 
-    Private bytes are of pages that no other process has mapped.
+    Private bytes are of pages that the process has written and shares with no other.
     """
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     kib = {name: int(size) for name, size in re.findall(r"(\w+):\s+(\d+) kB", rollup)}
-    return 1024 * kib["Pss"], 1024 * (kib["Private_Clean"] + kib["Private_Dirty"])
+    return 1024 * kib["Pss"], 1024 * kib["Private_Dirty"]
 
 
 def children_of(parent: int) -> set[int]:
