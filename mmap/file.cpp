@@ -9,6 +9,7 @@
 
 #include "mmap/os_error.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -101,13 +102,6 @@ Result<void> File::check_unchanged() const {
                                     ", or was written to; replace checkpoints by rename");
 }
 
-Result<Generation> File::generation_at(const std::filesystem::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at the file", errno));
-  return generation_of(status);
-}
-
 Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
@@ -139,3 +133,12 @@ void File::advise_mapping() const noexcept {
 }
 
 }  // namespace weightmap::os
+
+weightmap::Result<weightmap::Generation> weightmap::generation_at(
+    const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return os::generation_of(status);
+  Error error = os::os_error("look at the file", errno);
+  error.file = bytes::escape(path.native(), 4096);
+  return tl::unexpected<Error>(std::move(error));
+}

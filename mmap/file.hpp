@@ -32,8 +32,6 @@ class File final : public bytes::Source {
   Result<Generation> current_generation() const;
   // Fails with io if the content is not that of the moment of opening any more.
   Result<void> check_unchanged() const;
-  // Of whatever has this path now. Fails with io if nothing has, or it cannot be looked at.
-  static Result<Generation> generation_at(const std::filesystem::path& path);
 
   // Continues after short counts and signals. Fails with io, saying so, if the file has shrunk.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;

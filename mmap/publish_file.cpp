@@ -186,7 +186,7 @@ Result<PublishedFile> publish_file(const File& file, const fs::path& from, const
       return tl::unexpected<Error>(ok.error());
   if (Result<void> ok = write_names_to_disk(from, target); !ok)
     return tl::unexpected<Error>(ok.error());
-  const Result<Generation> now = File::generation_at(target);
+  const Result<Generation> now = generation_at(target);
   if (!now) return tl::unexpected<Error>(now.error());
   published.generation = *now;
   return published;

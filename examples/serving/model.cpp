@@ -1,9 +1,5 @@
 #include "examples/serving/model.hpp"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 namespace serving {
@@ -13,13 +9,8 @@ using weightmap::Checkpoint;
 using weightmap::Error;
 using weightmap::ErrorCode;
 using weightmap::failure;
-using weightmap::Generation;
 using weightmap::NamedTensor;
 using weightmap::Result;
-
-std::int64_t nanoseconds(const timespec& time) {
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 Result<Embedding> first_embedding(const Checkpoint& checkpoint) {
   for (const NamedTensor& tensor : checkpoint.tensors())
@@ -34,26 +25,8 @@ Result<Embedding> find_embedding(const Checkpoint& checkpoint, const std::string
 
 }  // namespace
 
-Result<Generation> generation_of(const std::filesystem::path& path) {
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0) {
-    const int reason = errno;
-    return tl::unexpected<Error>(
-        {ErrorCode::io, std::system_category().message(reason), Error::no_offset, path, reason});
-  }
-  return Generation{.device = status.st_dev,
-                    .inode = status.st_ino,
-                    .size = static_cast<std::uint64_t>(status.st_size),
-                    .mtime_ns = nanoseconds(status.st_mtim),
-                    .ctime_ns = nanoseconds(status.st_ctim)};
-}
-
 Result<std::shared_ptr<const Model>> Model::open(const std::filesystem::path& path,
                                                  const std::string& tensor) {
-  // Before the file is opened: if it is replaced in between, the model looks older than it is, and
-  // is opened once more.
-  const auto generation = generation_of(path);
-  if (!generation) return tl::unexpected<Error>(generation.error());
   auto checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   auto embedding = find_embedding(*checkpoint, tensor);
@@ -62,7 +35,7 @@ Result<std::shared_ptr<const Model>> Model::open(const std::filesystem::path& pa
     if (error.file.empty()) error.file = path;
     return tl::unexpected<Error>(std::move(error));
   }
-  return std::shared_ptr<const Model>(new Model(std::move(*checkpoint), *embedding, *generation));
+  return std::shared_ptr<const Model>(new Model(std::move(*checkpoint), *embedding));
 }
 
 }  // namespace serving

@@ -11,9 +11,6 @@
 
 namespace serving {
 
-// The version of the file that has this name now. Fails with io if there is none.
-weightmap::Result<weightmap::Generation> generation_of(const std::filesystem::path& path);
-
 // Immutable, so threads may share it.
 class Model {
  public:
@@ -24,16 +21,16 @@ class Model {
 
   const weightmap::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   const Embedding& embedding() const noexcept { return embedding_; }
-  const weightmap::Generation& generation() const noexcept { return generation_; }
+  const weightmap::Generation& generation() const noexcept { return checkpoint_.generation(); }
+  // Whether its file still has the name it was opened by. One system call.
+  bool is_current() const noexcept { return checkpoint_.is_current(); }
 
  private:
-  Model(weightmap::Checkpoint checkpoint, const Embedding& embedding,
-        const weightmap::Generation& generation) noexcept
-      : checkpoint_(std::move(checkpoint)), embedding_(embedding), generation_(generation) {}
+  Model(weightmap::Checkpoint checkpoint, const Embedding& embedding) noexcept
+      : checkpoint_(std::move(checkpoint)), embedding_(embedding) {}
 
   weightmap::Checkpoint checkpoint_;
   Embedding embedding_;  // of checkpoint_
-  weightmap::Generation generation_;
 };
 
 }  // namespace serving

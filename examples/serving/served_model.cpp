@@ -5,7 +5,6 @@
 namespace serving {
 
 using weightmap::Error;
-using weightmap::Generation;
 
 ServedModel::ServedModel(std::filesystem::path path, std::string tensor,
                          std::shared_ptr<const Model> model)
@@ -16,10 +15,7 @@ std::shared_ptr<const Model> ServedModel::get() const {
   return model_;
 }
 
-bool ServedModel::is_current() const {
-  const auto found = generation_of(path_);
-  return found && found->same_content(get()->generation());
-}
+bool ServedModel::is_current() const { return get()->is_current(); }
 
 std::string ServedModel::refusal() const {
   const std::lock_guard lock(mutex_);
@@ -27,7 +23,7 @@ std::string ServedModel::refusal() const {
 }
 
 void ServedModel::follow() {
-  const auto found = generation_of(path_);
+  const auto found = weightmap::generation_at(path_);
   if (!found) return refuse(found.error());
   if (refused_ && refused_->same_content(*found)) return;
   refused_.reset();

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+
+#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
 
@@ -22,5 +26,8 @@ struct Generation {
            mtime_ns == other.mtime_ns;
   }
 };
+
+// Of whatever has this path now. Fails with io if nothing has, or it cannot be looked at.
+WEIGHTMAP_API Result<Generation> generation_at(const std::filesystem::path& path);
 
 }  // namespace weightmap

@@ -28,7 +28,7 @@ bool Checkpoint::is_current() const noexcept {
   if (state_->lost_at()) return false;
   const Result<Generation> now = state_->opened_path.empty()
                                      ? state_->file.current_generation()
-                                     : os::File::generation_at(state_->opened_path);
+                                     : generation_at(state_->opened_path);
   const Generation& opened =
       state_->opened_path.empty() ? state_->file.generation() : state_->generation;
   return now && now->same_content(opened);

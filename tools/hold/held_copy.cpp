@@ -2,19 +2,13 @@
 
 #include <utility>
 
-#include "tools/hold/file_generation.hpp"
-
 namespace weightmap::cli::hold {
 
-// The generation is asked for before the file is opened: if it is replaced in between, it looks
-// replaced later, too.
 Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path,
                                                  bool wants_lock) {
-  const Result<Generation> generation = generation_at(path);
-  if (!generation) return tl::unexpected<Error>(generation.error());
   Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(*checkpoint), *generation, wants_lock));
+  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(*checkpoint), wants_lock));
   copy->touch();
   return copy;
 }

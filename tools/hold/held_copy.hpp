@@ -20,7 +20,7 @@ class HeldCopy {
   static Result<std::unique_ptr<HeldCopy>> open(const std::filesystem::path& path, bool wants_lock);
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
-  const Generation& generation() const noexcept { return generation_; }
+  const Generation& generation() const noexcept { return checkpoint_.generation(); }
   bool is_warming() const noexcept { return warmer_.has_value(); }
   // Of the last warm-up that has ended.
   bool is_locked() const noexcept { return is_locked_; }
@@ -38,11 +38,10 @@ class HeldCopy {
   void lock();
 
  private:
-  HeldCopy(Checkpoint checkpoint, const Generation& generation, bool wants_lock)
-      : checkpoint_(std::move(checkpoint)), generation_(generation), wants_lock_(wants_lock) {}
+  HeldCopy(Checkpoint checkpoint, bool wants_lock)
+      : checkpoint_(std::move(checkpoint)), wants_lock_(wants_lock) {}
 
   Checkpoint checkpoint_;
-  Generation generation_;
   bool wants_lock_;
   bool is_locked_ = false;
   std::string lock_refusal_;

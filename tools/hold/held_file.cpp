@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "tools/hold/file_generation.hpp"
 #include "tools/text.hpp"
 #include "weightmap/residency.hpp"
 
