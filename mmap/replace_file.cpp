@@ -6,10 +6,12 @@
 
 #include <cerrno>
 #include <random>
+#include <span>
 #include <string>
 
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
+#include "mmap/write_all.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -29,16 +31,6 @@ std::string temporary_name(const std::filesystem::path& path) {
   return path.native() + "." + std::to_string(std::random_device()()) + ".tmp";
 }
 
-bool write_all(int descriptor, std::string_view content) noexcept {
-  while (!content.empty()) {
-    const ssize_t written = ::write(descriptor, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<void> replace_file(const std::filesystem::path& path, std::string_view content,
@@ -47,7 +39,9 @@ Result<void> replace_file(const std::filesystem::path& path, std::string_view co
   const std::string temporary = temporary_name(path);
   const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0) return tl::unexpected<Error>(os_error("create the file", errno));
-  if (write_all(file.get(), content) && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (write_all(file.get(), std::as_bytes(std::span(content))) &&
+      ::rename(temporary.c_str(), path.c_str()) == 0)
+    return {};
   const int error_number = errno;
   ::unlink(temporary.c_str());
   return tl::unexpected<Error>(os_error("write the file", error_number));

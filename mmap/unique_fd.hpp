@@ -23,6 +23,8 @@ class UniqueFd {
 
   // -1 if there is none.
   int get() const noexcept { return descriptor_; }
+  // The caller closes it from now on.
+  int release() noexcept { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_ = -1;

@@ -25,7 +25,8 @@ LIBRARY = {
 # People's side: public headers and their own folder. Benchmarks also measure modules one by one.
 EDGES = ("tools", "python", "examples", "bench")
 PUBLIC_CHECKPOINT = ("archive.hpp", "checkpoint.hpp", "processes.hpp", "publish.hpp", "residency.hpp",
-                     "runtime_directory.hpp", "stage.hpp", "tensor_order.hpp", "warmer.hpp")
+                     "runtime_directory.hpp", "shared_catalogs.hpp", "stage.hpp", "tensor_order.hpp",
+                     "warmer.hpp")
 
 OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn)\.h"
 ALLOWED = (

@@ -133,6 +133,9 @@ struct CheckpointInfo {
   Protection protection = Protection::map;
   // By what a snapshot or copy was made: "reflink", "memfd" or "memory". Empty for others.
   std::string_view protection_means;
+  CatalogSource catalog = CatalogSource::parsed;
+  std::string catalog_reason;  // why a shared catalog was not used or not published; empty: nothing
+                               // went wrong, or none was asked for
 };
 
 // Whether what is mapped is still what was opened.
@@ -159,6 +162,13 @@ class WEIGHTMAP_API Checkpoint {
   // (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call the
   // file "descriptor 5". Fails with io for what is no such descriptor, else as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
+  // The same with a catalog that share_catalog() of another process made for this very file,
+  // instead of parsing it. The descriptor is borrowed and may be closed afterwards. Fails with
+  // invalid_argument if it is not sealed memory, or is about another generation of the file, or was
+  // made under limits or an assumed byte order that these options do not allow; with corrupt if its
+  // content is damaged or cut short.
+  static Result<Checkpoint> attach(const std::filesystem::path& path, int catalog_descriptor,
+                                   const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -197,9 +207,14 @@ class WEIGHTMAP_API Checkpoint {
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
   void path(std::size_t) const&& = delete;
 
-  // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
+  // The whole value tree: epochs, optimizer state, lists, hyper-parameters. Where the catalog is
+  // another process's (CatalogSource::attached) the first call parses the file; if that fails the
+  // value is none, and load_root() says why.
   Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void root() const&& = delete;
+  // Parses the file now if root() would. Fails as open() does, or with io if the file changed
+  // meanwhile; then it is not tried again.
+  Result<void> load_root() const;
 
   // The tensor that this node of root() describes: a value of kind object that one of torch's
   // rebuild functions would make a tensor or parameter of. The first of its names if it has many.
@@ -216,6 +231,18 @@ class WEIGHTMAP_API Checkpoint {
   void info() const&& = delete;
   const OpenStats& stats() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void stats() const&& = delete;
+
+  // Whether another process's catalog was found damaged when it was used. Then this checkpoint has
+  // parsed the file and gone on with a catalog of its own, and what was handed out before stays
+  // valid. If the file cannot be parsed either, find() and find_path() answer nullopt, the others
+  // their error, and those that have none an empty tensor, storage or path.
+  bool catalog_was_damaged() const noexcept;
+  // The catalog as sealed memory, to be handed to another process, which gives it to attach(): over
+  // a Unix socket (SCM_RIGHTS), or through exec() once close-on-exec is cleared. The caller owns
+  // the descriptor. A fork()ed child needs nothing of this: it goes on with what its parent opened.
+  // Fails with io if the system refuses, or if the file was changed less than 20 ms before it was
+  // opened, since its times might not show another change.
+  Result<int> share_catalog() const;
 
   // The whole file as mapped.
   std::span<const std::byte> mapping() const& noexcept WEIGHTMAP_LIFETIMEBOUND;

@@ -65,6 +65,10 @@ struct OpenOptions {
   std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: mlock, which needs RLIMIT_MEMLOCK
   std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
   std::optional<Protection> protection;  // WEIGHTMAP_PROTECTION=map|guard|snapshot|copy; map
+  // WEIGHTMAP_SHARED_CATALOG=0|1; 0: take over the catalog that another process of this user has
+  // published for this very file instead of parsing it, or publish the one that this open makes;
+  // see shared_catalogs.hpp. ArchiveReader has none.
+  std::optional<bool> shared_catalog;
   Limits limits;
   // Called once at the end of an open with one line of facts, and once if the file system refused
   // MAP_SHARED. The library itself never prints.

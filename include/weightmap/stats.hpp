@@ -19,6 +19,17 @@ enum class OffsetStrategy : std::uint8_t {
 // "none", "calculated", "directory", "headers".
 WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;
 
+// Where the catalog, the table of the tensors, comes from.
+enum class CatalogSource : std::uint8_t {
+  parsed,     // this open read the file, and nobody else sees what it made of it
+  published,  // the same, and other processes can take it over
+  attached,   // another process did; nothing but the mapping is this process's own
+};
+// "parsed", "published", "attached".
+WEIGHTMAP_API std::string_view to_string(CatalogSource source) noexcept;
+
+// The counts of reads and headers are of this open; where the catalog was attached there are none,
+// and how offsets were found is what the process that parsed the file reported.
 struct OpenStats {
   // The weakest strategy that any storage needed.
   OffsetStrategy strategy = OffsetStrategy::none;

@@ -68,7 +68,8 @@ Result<OpenOptions> with_defaults(OpenOptions options) {
         fill(o.no_reserve, "WEIGHTMAP_NORESERVE", switch_words, false),
         fill(o.locked, "WEIGHTMAP_LOCKED", switch_words, false),
         fill(o.huge_pages, "WEIGHTMAP_HUGEPAGES", switch_words, true),
-        fill(o.protection, "WEIGHTMAP_PROTECTION", protection_words, Protection::map)})
+        fill(o.protection, "WEIGHTMAP_PROTECTION", protection_words, Protection::map),
+        fill(o.shared_catalog, "WEIGHTMAP_SHARED_CATALOG", switch_words, false)})
     if (!filled) return tl::unexpected<Error>(filled.error());
   return options;
 }

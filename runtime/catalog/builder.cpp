@@ -92,6 +92,9 @@ Catalog CatalogBuilder::finish() && noexcept {
   while (indexed_ < entries_used_) index_oldest();
   header_.dims = dims_used_;
   header_.block_bytes = Sections(header_).end;
+  // The block may be written to a file: not with what this memory held before.
+  const std::uint64_t strings_end = at_.strings + header_.string_bytes;
+  std::memset(block_.data() + strings_end, 0, at_.dims - strings_end);
   std::memcpy(block_.data(), &header_, sizeof header_);
   return Catalog(std::move(block_));
 }

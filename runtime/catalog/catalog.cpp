@@ -23,17 +23,24 @@ std::uint64_t hash_name(std::string_view name) noexcept {
   return XXH3_64bits(name.data(), name.size());
 }
 
-Catalog::Catalog(bytes::Buffer block) noexcept : block_(std::move(block)) {
-  const std::byte* base = block_.data();
-  const Sections at(header());
-  entries_ = {reinterpret_cast<const Entry*>(base + at.entries), header().tensors};
-  storages_ = {reinterpret_cast<const StorageEntry*>(base + at.storages), header().storages};
+Catalog::Catalog(bytes::Buffer block) noexcept
+    : Catalog(*reinterpret_cast<const Header*>(block.data()), block.span()) {
+  owner_ = std::move(block);
+}
+
+Catalog::Catalog(const Header& header, std::span<const std::byte> block) noexcept
+    : block_(block.first(header.block_bytes)),
+      slot_mask_(header.slots - 1),
+      tensor_bytes_(header.tensor_bytes) {
+  const std::byte* base = block.data();
+  const Sections at(header);
+  entries_ = {reinterpret_cast<const Entry*>(base + at.entries), header.tensors};
+  storages_ = {reinterpret_cast<const StorageEntry*>(base + at.storages), header.storages};
   dims_ = reinterpret_cast<const std::int64_t*>(base + at.dims);
   slots_ = reinterpret_cast<const std::uint64_t*>(base + at.slots);
   locations_ = reinterpret_cast<const Text*>(base + at.locations);
   path_parts_ = reinterpret_cast<const std::uint32_t*>(base + at.path_parts);
   strings_ = reinterpret_cast<const char*>(base + at.strings);
-  slot_mask_ = header().slots - 1;
 }
 
 std::uint32_t Catalog::find(std::string_view wanted) const noexcept {

@@ -102,9 +102,11 @@ class Catalog {
   Catalog() noexcept = default;
   // Takes over a block that a CatalogBuilder filled.
   explicit Catalog(bytes::Buffer block) noexcept;
+  // Borrows a block whose header is `header`. Precondition: its sections fit the block.
+  Catalog(const Header& header, std::span<const std::byte> block) noexcept;
 
   std::size_t size() const noexcept { return entries_.size(); }
-  std::uint64_t tensor_bytes() const noexcept { return header().tensor_bytes; }
+  std::uint64_t tensor_bytes() const noexcept { return tensor_bytes_; }
   const Entry& operator[](std::size_t index) const noexcept { return entries_[index]; }
   std::span<const Entry> entries() const noexcept { return entries_; }
   std::span<const StorageEntry> storages() const noexcept { return storages_; }
@@ -142,14 +144,11 @@ class Catalog {
     }
   }
 
-  std::span<const std::byte> block() const noexcept {
-    return block_.span().first(header().block_bytes);
-  }
+  std::span<const std::byte> block() const noexcept { return block_; }
 
  private:
-  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(block_.data()); }
-
-  bytes::Buffer block_;
+  bytes::Buffer owner_;  // of the block, unless that is borrowed
+  std::span<const std::byte> block_;
   std::span<const Entry> entries_;
   std::span<const StorageEntry> storages_;
   const std::int64_t* dims_ = nullptr;
@@ -158,6 +157,7 @@ class Catalog {
   const std::uint64_t* slots_ = nullptr;
   const char* strings_ = nullptr;
   std::uint64_t slot_mask_ = 0;
+  std::uint64_t tensor_bytes_ = 0;
 };
 
 }  // namespace weightmap::catalog

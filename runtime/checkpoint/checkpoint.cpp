@@ -6,6 +6,7 @@
 
 #include "mmap/process_faults.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/attach.hpp"
 #include "runtime/checkpoint/open_archive.hpp"
 #include "runtime/checkpoint/opener.hpp"
 #include "runtime/checkpoint/protection.hpp"
@@ -17,86 +18,9 @@ namespace weightmap {
 using catalog::Catalog;
 using catalog::Entry;
 
-Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
-  const Result<OpenOptions> filled = with_defaults(options);
-  if (!filled) return tl::unexpected<Error>(filled.error());
-  Result<os::File> file =
-      os::File::open(path, *filled->writable && *filled->sharing == Sharing::shared);
-  if (!file) return about_file(file.error(), path);
-  Result<Checkpoint> opened = Access::open(std::move(*file), path, *filled);
-  std::error_code unknown;  // the working directory is gone: then the path as it was given
-  if (opened) opened->state_->opened_path = std::filesystem::absolute(path, unknown);
-  if (opened && unknown) opened->state_->opened_path = path;
-  return opened;
-}
+namespace {
 
-Result<Checkpoint> Checkpoint::Access::open(os::File file, const std::filesystem::path& name,
-                                            const OpenOptions& options) {
-  auto state = std::make_unique<State>(std::move(file));
-  state->options = options;
-  if (Result<void> ok = take_protection(*state); !ok) return about_file(ok.error(), name);
-  if (Result<void> ok = Opener(*state, options).run(); !ok) return about_file(ok.error(), name);
-  state->file_name = about_file(Error{}, name).value().file;
-  Checkpoint checkpoint(std::move(state));
-  if (*options.verify == Verify::crc) {
-    CrcReport sums = checkpoint.verify_crc();
-    if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
-  }
-  checkpoint.state_->faults_at_open = os::process_faults();
-  return checkpoint;
-}
-
-Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
-Checkpoint::~Checkpoint() = default;
-
-Checkpoint::TensorRange Checkpoint::tensors() const& noexcept {
-  return {this, state_->catalog.size()};
-}
-
-NamedTensor Checkpoint::tensor_at(std::size_t index) const noexcept {
-  const Catalog& catalog = state_->catalog;
-  const Entry& entry = catalog[index];
-  return {catalog.name(entry),
-          state_->view(entry),
-          catalog.text(catalog.storages()[entry.storage].key),
-          entry.storage_offset,
-          entry.file_offset,
-          catalog.location(entry),
-          (entry.flags & Entry::requires_grad) != 0,
-          (entry.flags & Entry::parameter) != 0,
-          index,
-          entry.storage};
-}
-
-std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
-  const std::uint32_t index = state_->catalog.find(name);
-  if (index == Catalog::none) return std::nullopt;
-  const Entry& entry = state_->catalog[index];
-  if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
-  return state_->view(entry);
-}
-
-Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
-  const Catalog& catalog = state_->catalog;
-  const auto fail = [this](std::string message) {
-    Error error{ErrorCode::invalid_argument, std::move(message), Error::no_offset,
-                state_->file_name};
-    return tl::unexpected<Error>(std::move(error));
-  };
-  const std::uint32_t index = catalog.find(name);
-  if (index == Catalog::none) return fail("has no tensor " + bytes::quote(name));
-  if ((catalog[index].flags & Entry::ambiguous) == 0) return tensor_at(index);
-  std::uint32_t other = index + 1;
-  while (catalog.name(catalog[other]) != name) ++other;
-  return fail("has more than one tensor " + bytes::quote(name) + ", at the paths " +
-              state_->describe_path(catalog[index]) + " and " +
-              state_->describe_path(catalog[other]) + "; ask by path");
-}
-
-bool Checkpoint::State::has_path(const Entry& entry,
-                                 std::span<const PathPart> path) const noexcept {
+bool has_path(const Catalog& catalog, const Entry& entry, std::span<const PathPart> path) noexcept {
   if (catalog.path_length(entry) != path.size()) return false;
   std::size_t at = 0;
   bool same = true;
@@ -109,7 +33,7 @@ bool Checkpoint::State::has_path(const Entry& entry,
   return same;
 }
 
-std::string Checkpoint::State::describe_path(const Entry& entry) const {
+std::string describe_path(const Catalog& catalog, const Entry& entry) {
   std::string text = "[";
   catalog.visit_path(entry, [&text](const Catalog::PathText& part) {
     if (text.size() > 1) text += ", ";
@@ -118,32 +42,148 @@ std::string Checkpoint::State::describe_path(const Entry& entry) const {
   return text + "]";
 }
 
-std::uint32_t Checkpoint::State::find_path(std::span<const PathPart> path) const {
+// What stands for a tensor of a catalog that was damaged and cannot be made again.
+NamedTensor no_tensor(std::size_t index) noexcept {
+  static constexpr std::int64_t dims[] = {0, 1};
+  return {{}, TensorView(DType::uint8, 1, dims, nullptr, 0, 0), {}, 0, 0, {}, false, false, index,
+          0};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Checkpoint::State>> Checkpoint::Access::begin_open(
+    os::File file, const std::filesystem::path& name, const OpenOptions& filled) {
+  auto state = std::make_unique<State>(std::move(file));
+  state->options = filled;
+  if (Result<void> ok = take_protection(*state); !ok) return about_file(ok.error(), name);
+  state->file_name = about_file(Error{}, name).value().file;
+  return state;
+}
+
+Result<std::unique_ptr<Checkpoint::State>> Checkpoint::Access::begin_open(
+    const std::filesystem::path& path, const OpenOptions& filled) {
+  Result<os::File> file =
+      os::File::open(path, *filled.writable && *filled.sharing == Sharing::shared);
+  if (!file) return about_file(file.error(), path);
+  Result<std::unique_ptr<State>> state = begin_open(std::move(*file), path, filled);
+  if (!state) return state;
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  (*state)->opened_path = std::filesystem::absolute(path, unknown);
+  if (unknown) (*state)->opened_path = path;
+  return state;
+}
+
+Result<Checkpoint> Checkpoint::Access::finish_open(std::unique_ptr<State> state) {
+  Checkpoint checkpoint(std::move(state));
+  if (*checkpoint.state_->options.verify == Verify::crc) {
+    CrcReport sums = checkpoint.verify_crc();
+    if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
+  }
+  checkpoint.state_->faults_at_open = os::process_faults();
+  return checkpoint;
+}
+
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
+  const Result<OpenOptions> filled = with_defaults(options);
+  if (!filled) return tl::unexpected<Error>(filled.error());
+  Result<std::unique_ptr<State>> state = Access::begin_open(path, *filled);
+  if (!state) return tl::unexpected<Error>(state.error());
+  const Result<void> opened = *filled->shared_catalog
+                                  ? open_with_shared_catalog(**state, *filled)
+                                  : Opener(**state, *filled, (*state)->stats).run();
+  if (!opened) return about_file(opened.error(), path);
+  return Access::finish_open(std::move(*state));
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Checkpoint::TensorRange Checkpoint::tensors() const& noexcept {
+  return {this, state_->counts().size()};
+}
+
+NamedTensor Checkpoint::tensor_at(std::size_t index) const noexcept {
+  const Catalog* const from = state_->with_entry(index);
+  if (from == nullptr) return no_tensor(index);
+  const Catalog& catalog = *from;
+  const Entry& entry = catalog[index];
+  return {catalog.name(entry),
+          state_->view(catalog, entry),
+          catalog.text(catalog.storages()[entry.storage].key),
+          entry.storage_offset,
+          entry.file_offset,
+          catalog.location(entry),
+          (entry.flags & Entry::requires_grad) != 0,
+          (entry.flags & Entry::parameter) != 0,
+          index,
+          entry.storage};
+}
+
+std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
+  const State::Place place = state_->find(name);
+  if (!place.is_found()) return std::nullopt;
+  const Entry& entry = place.entry();
+  if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
+  return state_->view(*place.catalog, entry);
+}
+
+Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
+  const auto fail = [this](std::string message) {
+    Error error{ErrorCode::invalid_argument, std::move(message), Error::no_offset,
+                state_->file_name};
+    return tl::unexpected<Error>(std::move(error));
+  };
+  const State::Place place = state_->find(name);
+  if (place.catalog == nullptr) return tl::unexpected<Error>(state_->own_error());
+  if (!place.is_found()) return fail("has no tensor " + bytes::quote(name));
+  if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(place.index);
+  const Result<const Catalog*> whole = state_->whole();
+  if (!whole) return tl::unexpected<Error>(whole.error());
+  const Catalog& catalog = **whole;
+  const std::uint32_t first = catalog.find(name);
+  std::string places;
+  for (std::size_t i = first, left = 2; i < catalog.size() && left > 0; ++i) {
+    if (catalog.name(catalog[i]) != name) continue;
+    places += (places.empty() ? "" : " and ") + describe_path(catalog, catalog[i]);
+    --left;
+  }
+  return fail("has more than one tensor " + bytes::quote(name) + ", at the paths " + places +
+              "; ask by path");
+}
+
+// The path is that of the joined name as a rule, and of a later entry where that is ambiguous.
+Checkpoint::State::Place Checkpoint::State::find_path(std::span<const PathPart> wanted) {
   std::string joined;
-  for (const PathPart& part : path) {
-    if (&part != path.data()) joined += '.';
+  for (const PathPart& part : wanted) {
+    if (&part != wanted.data()) joined += '.';
     if (part.is_integer())
       joined += std::to_string(part.integer());
     else
       joined += part.key();
   }
-  const std::uint32_t first = catalog.find(joined);
-  if (first == Catalog::none || has_path(catalog[first], path)) return first;
-  if ((catalog[first].flags & Entry::ambiguous) == 0) return Catalog::none;
-  for (std::uint32_t i = first + 1; i < catalog.size(); ++i)
-    if (catalog.name(catalog[i]) == joined && has_path(catalog[i], path)) return i;
-  return Catalog::none;
+  const Place first = find(joined);
+  if (!first.is_found() || has_path(*first.catalog, first.entry(), wanted)) return first;
+  if ((first.entry().flags & Entry::ambiguous) == 0) return {first.catalog, Catalog::none};
+  const Catalog* const catalog = whole().value_or(nullptr);
+  if (catalog == nullptr) return {};
+  for (std::uint32_t i = first.index + 1; i < catalog->size(); ++i)
+    if (catalog->name((*catalog)[i]) == joined && has_path(*catalog, (*catalog)[i], wanted))
+      return {catalog, i};
+  return {catalog, Catalog::none};
 }
 
 std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) const& {
-  const std::uint32_t index = state_->find_path(path);
-  if (index == Catalog::none) return std::nullopt;
-  return state_->view(state_->catalog[index]);
+  const State::Place place = state_->find_path(path);
+  if (!place.is_found()) return std::nullopt;
+  return state_->view(*place.catalog, place.entry());
 }
 
 Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
-  const std::uint32_t index = state_->find_path(path);
-  if (index != Catalog::none) return tensor_at(index);
+  const State::Place place = state_->find_path(path);
+  if (place.catalog == nullptr) return tl::unexpected<Error>(state_->own_error());
+  if (place.is_found()) return tensor_at(place.index);
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "" : ", ";
@@ -155,10 +195,12 @@ Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& 
 }
 
 std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
-  const Entry& entry = state_->catalog[index];
+  const Catalog* const catalog = state_->with_entry(index);
+  if (catalog == nullptr) return {};
+  const Entry& entry = (*catalog)[index];
   std::vector<PathPart> parts;
-  parts.reserve(state_->catalog.path_length(entry));
-  state_->catalog.visit_path(entry, [&parts](const Catalog::PathText& part) {
+  parts.reserve(catalog->path_length(entry));
+  catalog->visit_path(entry, [&parts](const Catalog::PathText& part) {
     if (part.is_integer)
       parts.emplace_back(static_cast<std::int64_t>(std::stoll(std::string(part.text))));
     else
@@ -167,24 +209,37 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
   return parts;
 }
 
-Value Checkpoint::root() const& noexcept { return {state_->tree.get(), state_->tree->root()}; }
+Value Checkpoint::root() const& noexcept {
+  const Parsed* const own = state_->own();
+  if (own == nullptr) return {nullptr, pickle::make_cell(Value::Kind::none, 0)};
+  return {own->tree.get(), own->tree->root()};
+}
+
+Result<void> Checkpoint::load_root() const {
+  if (state_->own() != nullptr) return {};
+  return tl::unexpected<Error>(state_->own_error());
+}
 
 std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
   const std::optional<std::uint32_t> position = pickle::position_of(value.cell());
   if (!position) return std::nullopt;
-  const auto& nodes = state_->nodes;
+  const auto& nodes = state_->parsed.nodes;
   const auto node = std::lower_bound(
       nodes.begin(), nodes.end(), *position,
-      [](const State::Node& at, std::uint32_t wanted) { return at.position < wanted; });
+      [](const Parsed::Node& at, std::uint32_t wanted) { return at.position < wanted; });
   if (node == nodes.end() || node->position != *position) return std::nullopt;
   return tensor_at(node->tensor);
 }
 
-std::size_t Checkpoint::storage_count() const noexcept { return state_->catalog.storages().size(); }
+std::size_t Checkpoint::storage_count() const noexcept {
+  return state_->counts().storages().size();
+}
 
 NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
-  const catalog::StorageEntry& storage = state_->catalog.storages()[index];
-  return {state_->catalog.text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32};
+  const Catalog* const catalog = state_->with_storage(index);
+  if (catalog == nullptr) return {};
+  const catalog::StorageEntry& storage = catalog->storages()[index];
+  return {catalog->text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32};
 }
 
 const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
@@ -228,7 +283,9 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
 }
 
 Result<void> Checkpoint::verify_headers() const {
-  Result<void> ok = verify_storage_headers(state_->source(), state_->catalog);
+  const Result<const Catalog*> catalog = state_->whole();
+  if (!catalog) return tl::unexpected<Error>(catalog.error());
+  Result<void> ok = verify_storage_headers(state_->source(), **catalog);
   if (!ok) {
     Error error = ok.error();
     error.file = state_->file_name;

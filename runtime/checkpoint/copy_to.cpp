@@ -12,10 +12,12 @@ namespace {
 using State = Checkpoint::Access::State;
 
 // `tensor "norm.weight": `, of the first tensor that has this byte; empty if none has.
-std::string tensor_at_offset(const State& state, std::uint64_t offset) {
-  for (const catalog::Entry& entry : state.catalog.entries())
+std::string tensor_at_offset(State& state, std::uint64_t offset) {
+  const Result<const catalog::Catalog*> catalog = state.whole();
+  if (!catalog) return {};
+  for (const catalog::Entry& entry : (*catalog)->entries())
     if (offset >= entry.file_offset && offset - entry.file_offset < entry.extent)
-      return "tensor " + bytes::quote(state.catalog.name(entry)) + ": ";
+      return "tensor " + bytes::quote((*catalog)->name(entry)) + ": ";
   return {};
 }
 

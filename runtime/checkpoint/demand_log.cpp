@@ -64,8 +64,10 @@ std::vector<std::size_t> DemandLog::order() {
 void DemandLog::resolve() {
   if (waiting_.empty()) return;
   if (pieces_.empty()) {
-    pieces_ = pieces_of(catalog_);
-    seen_.resize(catalog_.size());
+    const Catalog* catalog = catalog_();
+    if (catalog == nullptr) return waiting_.clear();
+    pieces_ = pieces_of(*catalog);
+    seen_.resize(catalog->size());
   }
   for (std::uint64_t offset : waiting_) add(offset);
   waiting_.clear();

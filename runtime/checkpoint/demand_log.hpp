@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime/catalog/catalog.hpp"
@@ -14,8 +16,10 @@ namespace weightmap {
 // bytes for each tensor of the catalog, whatever is noted.
 class DemandLog {
  public:
-  // The catalog must outlive the log; it may be filled until the first call.
-  explicit DemandLog(const catalog::Catalog& catalog) noexcept : catalog_(catalog) {}
+  // `catalog` is asked for when offsets are resolved; what it answers must outlive the log.
+  // nullptr: there is none, and nothing is remembered.
+  explicit DemandLog(std::function<const catalog::Catalog*()> catalog)
+      : catalog_(std::move(catalog)) {}
 
   // The byte of the file that a demanded view begins at. As a rule this only writes it down.
   void note(std::uint64_t file_offset);
@@ -38,7 +42,7 @@ class DemandLog {
   // So many offsets wait until they are resolved together.
   static constexpr std::size_t most_waiting = 1024;
 
-  const catalog::Catalog& catalog_;
+  std::function<const catalog::Catalog*()> catalog_;
   std::mutex mutex_;
   std::vector<std::uint64_t> waiting_;
   std::vector<Piece> pieces_;  // by offset, none overlap; made when first needed

@@ -35,19 +35,25 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
 
 Result<void> Checkpoint::Opener::run() {
   Stopwatch total;
+  if (Result<void> ok = parse(); !ok) return ok;
   Stopwatch stage;
-  OpenStats& stats = state_.stats;
-  if (Result<void> ok = read_archive(); !ok) return ok;
-  stats.directory = stage.lap();
-  if (Result<void> ok = read_pickle(); !ok) return ok;
-  stats.pickle = stage.lap();
-  if (Result<void> ok = place_tensors(); !ok) return ok;
-  stats.catalog = stage.lap();
-  if (Result<void> ok = map(); !ok) return ok;
-  stats.mapping = stage.lap();
-  state_.memory.trim();
-  stats.total = total.lap();
+  if (Result<void> ok = map(state_, options_); !ok) return ok;
+  stats_.mapping = stage.lap();
+  parsed_.memory.trim();
+  state_.set_own();
+  stats_.total = total.lap();
   summarize();
+  return {};
+}
+
+Result<void> Checkpoint::Opener::parse() {
+  Stopwatch stage;
+  if (Result<void> ok = read_archive(); !ok) return ok;
+  stats_.directory = stage.lap();
+  if (Result<void> ok = read_pickle(); !ok) return ok;
+  stats_.pickle = stage.lap();
+  if (Result<void> ok = place_tensors(); !ok) return ok;
+  stats_.catalog = stage.lap();
   return {};
 }
 
@@ -89,44 +95,44 @@ Result<void> Checkpoint::Opener::read_pickle() {
   const pickle::ParseLimits limits{options_.limits.base_memory + 5 * pickle.size(),
                                    options_.limits.depth};
   Result<std::unique_ptr<pickle::Tree>> tree =
-      pickle::parse(std::move(memory), pickle, pickle_offset_, limits, state_.memory);
+      pickle::parse(std::move(memory), pickle, pickle_offset_, limits, parsed_.memory);
   if (!tree) return error_of(tree);
-  state_.tree = std::move(*tree);
+  parsed_.tree = std::move(*tree);
   return {};
 }
 
 Result<void> Checkpoint::Opener::place_tensors() {
   // One block for all tables that live only until the catalog is made: 124 bytes a tensor.
-  std::pmr::monotonic_buffer_resource tables(4096 + state_.tree->packed_count() * 130,
-                                             &state_.memory);
+  std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130,
+                                             &parsed_.memory);
   const Result<torch::TensorTable> table =
-      torch::read_tensors(*state_.tree, {pickle_offset_, options_.limits}, tables);
+      torch::read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables);
   if (!table) return error_of(table);
   zip::LocateOptions locate;
   locate.folder = torch::storage_folder;
   locate.alignment = records_.storage_alignment;
   locate.verify_headers = *options_.verify >= Verify::headers;
   const Result<std::pmr::vector<zip::StorageExtent>> extents = zip::locate_storages(
-      directory_, table->storages.storages(), locate, *windows_, state_.file, state_.stats, tables);
+      directory_, table->storages.storages(), locate, *windows_, state_.file, stats_, tables);
   if (!extents) return error_of(extents);
   release_metadata();
-  state_.stats.cache_hits = table->storages.cache_hits();
+  stats_.cache_hits = table->storages.cache_hits();
   constexpr bool native_is_big = std::endian::native == std::endian::big;
   Result<catalog::Catalog> made = torch::make_catalog(
-      {*state_.tree, *table, *extents, records_.big_endian != native_is_big, pickle_offset_},
-      state_.memory);
+      {*parsed_.tree, *table, *extents, records_.big_endian != native_is_big, pickle_offset_},
+      parsed_.memory);
   if (!made) return error_of(made);
-  state_.catalog = std::move(*made);
+  parsed_.catalog = std::move(*made);
   keep_nodes(*table);
   return {};
 }
 
 void Checkpoint::Opener::keep_nodes(const torch::TensorTable& table) {
-  std::pmr::vector<State::Node>& nodes = state_.nodes;
+  std::pmr::vector<Parsed::Node>& nodes = parsed_.nodes;
   nodes.reserve(table.tensors.size());
   for (const torch::TensorSpec& spec : table.tensors)
     nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});
-  const auto earlier = [](const State::Node& a, const State::Node& b) {
+  const auto earlier = [](const Parsed::Node& a, const Parsed::Node& b) {
     return a.position < b.position;
   };
   // They come in this order but where a container is reached again, or is filled late.
@@ -136,30 +142,35 @@ void Checkpoint::Opener::keep_nodes(const torch::TensorTable& table) {
 
 // The catalog is made from the pages that the directory lay in.
 void Checkpoint::Opener::release_metadata() {
-  state_.stats.reads = windows_->reads();
-  state_.stats.bytes_read = windows_->bytes_read();
+  stats_.reads = windows_->reads();
+  stats_.bytes_read = windows_->bytes_read();
   directory_ = zip::Directory();
   windows_.reset();
 }
 
-Result<void> Checkpoint::Opener::map() {
-  state_.file.advise_mapping();
+Result<void> Checkpoint::Opener::map(State& state, const OpenOptions& options) {
+  state.file.advise_mapping();
   os::MapOptions how{};
-  how.sharing = *options_.sharing;
-  how.writable = *options_.writable;
-  how.populate = *options_.populate;
-  how.no_reserve = *options_.no_reserve;
-  how.locked = *options_.locked;
-  how.huge_pages = *options_.huge_pages;
-  how.guard = *options_.protection == Protection::guard;
-  const bool is_copy = *options_.protection == Protection::copy;
+  how.sharing = *options.sharing;
+  how.writable = *options.writable;
+  how.populate = *options.populate;
+  how.no_reserve = *options.no_reserve;
+  how.locked = *options.locked;
+  how.huge_pages = *options.huge_pages;
+  how.guard = *options.protection == Protection::guard;
+  const bool is_copy = *options.protection == Protection::copy;
   Result<os::Mapping> mapping =
-      is_copy ? os::Mapping::copy_of(state_.file, how) : os::Mapping::map(state_.file, how);
+      is_copy ? os::Mapping::copy_of(state.file, how) : os::Mapping::map(state.file, how);
   if (!mapping) return error_of(mapping);
-  state_.mapping = std::move(*mapping);
+  state.mapping = std::move(*mapping);
+  state.info.sharing = state.mapping.sharing();
+  state.info.sharing_fell_back = state.mapping.fell_back();
+  state.info.writable = *options.writable;
+  if (state.info.sharing_fell_back && options.log)
+    options.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
   if (!is_copy) return {};
-  state_.memory_source = bytes::MemorySource(state_.mapping.bytes());
-  return state_.file.check_unchanged();
+  state.memory_source = bytes::MemorySource(state.mapping.bytes());
+  return state.file.check_unchanged();
 }
 
 void Checkpoint::Opener::summarize() {
@@ -170,24 +181,18 @@ void Checkpoint::Opener::summarize() {
   info.byteorder = records_.big_endian ? "big" : "little";
   info.byteorder_assumed = records_.byte_order_assumed;
   info.storage_alignment = records_.storage_alignment;
-  info.tensors = state_.catalog.size();
-  info.tensor_bytes = state_.catalog.tensor_bytes();
-  info.storages = state_.catalog.storages().size();
+  info.tensors = parsed_.catalog.size();
+  info.tensor_bytes = parsed_.catalog.tensor_bytes();
+  info.storages = parsed_.catalog.storages().size();
   info.file_bytes = state_.file.size();
-  info.pickle_bytes = state_.tree->pickle().size();
-  info.sharing = state_.mapping.sharing();
-  info.sharing_fell_back = state_.mapping.fell_back();
-  info.writable = *options_.writable;
-  info.protection = *options_.protection;
+  info.pickle_bytes = parsed_.tree->pickle().size();
   if (!options_.log) return;
-  if (info.sharing_fell_back)
-    options_.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
-  options_.log(
-      "opened: " + std::to_string(info.tensors) + " tensors in " + std::to_string(info.storages) +
-      " storages, offsets " + std::string(to_string(state_.stats.strategy)) + ", " +
-      std::to_string(state_.stats.reads) + (state_.stats.reads == 1 ? " read of " : " reads of ") +
-      std::to_string(state_.stats.bytes_read) + " bytes, " +
-      std::to_string(state_.stats.total.count() / 1000) + " us");
+  options_.log("opened: " + std::to_string(info.tensors) + " tensors in " +
+               std::to_string(info.storages) + " storages, offsets " +
+               std::string(to_string(stats_.strategy)) + ", " + std::to_string(stats_.reads) +
+               (stats_.reads == 1 ? " read of " : " reads of ") +
+               std::to_string(stats_.bytes_read) + " bytes, " +
+               std::to_string(stats_.total.count() / 1000) + " us");
 }
 
 }  // namespace weightmap

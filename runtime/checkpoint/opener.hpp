@@ -13,10 +13,20 @@ namespace weightmap {
 
 class Checkpoint::Opener {
  public:
-  Opener(State& state, const OpenOptions& options)
-      : state_(state), options_(options), windows_(std::in_place, state.file, state.memory) {}
+  // Counts into `stats`.
+  Opener(State& state, const OpenOptions& options, OpenStats& stats)
+      : state_(state),
+        parsed_(state.parsed),
+        stats_(stats),
+        options_(options),
+        windows_(std::in_place, state.file, state.parsed.memory) {}
 
+  // Parses and maps.
   Result<void> run();
+  // Fills state.parsed only.
+  Result<void> parse();
+  // The last stage, which an attached catalog needs, too.
+  static Result<void> map(State& state, const OpenOptions& options);
 
  private:
   Result<void> read_archive();
@@ -24,10 +34,11 @@ class Checkpoint::Opener {
   Result<void> place_tensors();
   void keep_nodes(const torch::TensorTable& table);
   void release_metadata();
-  Result<void> map();
   void summarize();
 
   State& state_;
+  Parsed& parsed_;
+  OpenStats& stats_;
   const OpenOptions& options_;
   std::optional<bytes::Windows> windows_;  // until release_metadata()
   zip::Directory directory_;

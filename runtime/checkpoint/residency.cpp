@@ -105,20 +105,21 @@ RangeResidency describe(const Pages& pages, std::uint64_t offset, std::uint64_t 
   return range;
 }
 
-void describe_ranges(const Checkpoint::Access::State& state, const Pages& pages,
-                     ResidencyReport& report) {
-  report.tensors.reserve(state.catalog.size());
-  for (const catalog::Entry& entry : state.catalog.entries())
+void describe_ranges(const catalog::Catalog& catalog, const Pages& pages, ResidencyReport& report) {
+  report.tensors.reserve(catalog.size());
+  for (const catalog::Entry& entry : catalog.entries())
     report.tensors.push_back(
         {describe(pages, entry.file_offset, entry.extent), report.tensors.size()});
-  report.storages.reserve(state.catalog.storages().size());
-  for (const catalog::StorageEntry& storage : state.catalog.storages())
+  report.storages.reserve(catalog.storages().size());
+  for (const catalog::StorageEntry& storage : catalog.storages())
     report.storages.push_back({describe(pages, storage.payload_offset, storage.nbytes),
-                               std::string(state.catalog.text(storage.key))});
+                               std::string(catalog.text(storage.key))});
 }
 
 Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
   const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
+  const Result<const catalog::Catalog*> catalog = state.whole();
+  if (!catalog) return error_of(catalog);
   const Result<os::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
   Result<os::CachedPages> cached = os::CachedPages::of(state.file);
@@ -127,7 +128,7 @@ Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
   ResidencyReport report;
   report.file = describe(state.file, pages.cached, *memory, faults);
   report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
-  describe_ranges(state, pages, report);
+  describe_ranges(**catalog, pages, report);
   return report;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -9,38 +10,29 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "mmap/file.hpp"
-#include "mmap/huge_pages.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/process_faults.hpp"
 #include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/checkpoint/attached.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
-#include "runtime/pickle/tree.hpp"
+#include "runtime/checkpoint/parsed.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 
 struct Checkpoint::State {
-  // Order matters: what comes later may point into what comes before.
-  os::HugePageResource memory;
   os::File file;  // a snapshot of what was opened, if that was asked for
-  std::unique_ptr<pickle::Tree> tree;
-  catalog::Catalog catalog;
+  std::unique_ptr<Attached> attached;  // a catalog of another process, kept for what was handed out
+  Parsed parsed;  // by open(), or where a catalog was attached by own(); see there
   os::Mapping mapping;
-  // The node of the pickle that each tensor is, in the order of `position`.
-  struct Node {
-    std::uint32_t position;
-    std::uint32_t tensor;
-  };
-  std::pmr::vector<Node> nodes{&memory};
   bytes::MemorySource memory_source{{}};  // the mapping, if that is a copy
   mutable std::mutex copy_on_write_mutex;
   os::Mapping copy_on_write;              // on demand; under the mutex
   std::atomic<std::uint32_t> demands{0};  // how many threads wait in demand()
-  DemandLog demand_log{catalog};
+  DemandLog demand_log{[this] { return whole().value_or(nullptr); }};
   CheckpointInfo info;
   // What was opened, and how: for whoever asks whether it is still there.
   Generation generation;
@@ -48,14 +40,15 @@ struct Checkpoint::State {
   OpenOptions options;                // complete
   OpenStats stats;
   os::ProcessFaults faults_at_open;  // when it was done
-  std::string file_name;             // the path, escaped, for errors made later
+  std::string file_name;             // the path as it was given, escaped, for errors made later
+  std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
 
   explicit State(os::File opened) : file(std::move(opened)), generation(file.generation()) {}
 
   static constexpr unsigned view_flags =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
 
-  TensorView view(const catalog::Entry& entry) const noexcept {
+  TensorView view(const catalog::Catalog& catalog, const catalog::Entry& entry) const noexcept {
     const std::byte* first =
         entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.file_offset;
     return {entry.dtype, entry.rank,   catalog.dims(entry),
@@ -70,17 +63,62 @@ struct Checkpoint::State {
   std::optional<std::uint64_t> lost_at() const noexcept;
   // Where `part` begins in the mapping; nullopt if it does not lie there.
   std::optional<std::uint64_t> offset_of(std::span<const std::byte> part) const noexcept;
-  bool has_path(const catalog::Entry& entry, std::span<const PathPart> path) const noexcept;
-  std::uint32_t find_path(std::span<const PathPart> path) const;  // Catalog::none: there is none
-  std::string describe_path(const catalog::Entry& entry) const;
+
+  // `parsed`, if there is one by now.
+  const Parsed* own_if_any() const noexcept { return own_.load(std::memory_order_acquire); }
+  // The same; parses the file where there is none yet. From then on all calls go there. nullptr if
+  // that failed, once and for all: own_error() says why.
+  const Parsed* own() noexcept;
+  Error own_error();
+  void set_own() noexcept { own_.store(&parsed, std::memory_order_release); }
+
+  // A tensor of a catalog. Catalog::none with a catalog: there is no such tensor; without: the
+  // catalog is damaged and the file cannot be parsed.
+  struct Place {
+    const catalog::Catalog* catalog = nullptr;
+    std::uint32_t index = catalog::Catalog::none;
+    bool is_found() const noexcept { return index != catalog::Catalog::none; }
+    const catalog::Entry& entry() const noexcept { return (*catalog)[index]; }
+  };
+  Place find(std::string_view name) noexcept {
+    if (const Parsed* ready = own_if_any()) return {&ready->catalog, ready->catalog.find(name)};
+    return find_attached(name);
+  }
+  Place find_path(std::span<const PathPart> path);
+  // The catalog in which entry or storage `index` may be used, nullptr if there is none.
+  const catalog::Catalog* with_entry(std::size_t index) noexcept;
+  const catalog::Catalog* with_storage(std::size_t index) noexcept;
+  // The catalog, all of which may be used.
+  Result<const catalog::Catalog*> whole();
+  // The catalog to be asked for its counts only.
+  const catalog::Catalog& counts() const noexcept {
+    const Parsed* ready = own_if_any();
+    return ready ? ready->catalog : attached->published.catalog();
+  }
+  bool was_damaged() const noexcept { return damaged_; }
+
+ private:
+  Place find_attached(std::string_view name) noexcept;
+  // own(), for what was found damaged.
+  const catalog::Catalog* heal() noexcept;
+
+  std::atomic<const Parsed*> own_{nullptr};
+  std::mutex own_mutex_;
+  std::optional<Error> own_error_;  // under the mutex
+  std::atomic<bool> damaged_{false};
 };
 
 struct Checkpoint::Access {
   using State = Checkpoint::State;
+  using Opener = Checkpoint::Opener;
   static State& state(const Checkpoint& checkpoint) noexcept { return *checkpoint.state_; }
-  // The rest of an open, once the file is there. `name` is for errors; `options` are complete.
-  static Result<Checkpoint> open(os::File file, const std::filesystem::path& name,
-                                 const OpenOptions& options);
+  // All ways to open begin and end alike; options are complete. The file is not read yet. `name` is
+  // for errors.
+  static Result<std::unique_ptr<State>> begin_open(os::File file, const std::filesystem::path& name,
+                                                   const OpenOptions& filled);
+  static Result<std::unique_ptr<State>> begin_open(const std::filesystem::path& path,
+                                                   const OpenOptions& filled);
+  static Result<Checkpoint> finish_open(std::unique_ptr<State> state);
 };
 
 }  // namespace weightmap

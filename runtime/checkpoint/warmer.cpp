@@ -171,16 +171,15 @@ std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
   return tensors;
 }
 
-Result<std::vector<ByteRange>> ranges_of(const Checkpoint::Access::State& state,
+Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
                                          const std::vector<std::size_t>& tensors) {
   std::vector<ByteRange> ranges;
   ranges.reserve(tensors.size());
   for (std::size_t index : tensors) {
-    if (index >= state.catalog.size())
+    if (index >= catalog.size())
       return failure(ErrorCode::invalid_argument, "there is no tensor " + std::to_string(index) +
-                                                      " of " +
-                                                      std::to_string(state.catalog.size()));
-    ranges.push_back({state.catalog[index].file_offset, state.catalog[index].extent});
+                                                      " of " + std::to_string(catalog.size()));
+    ranges.push_back({catalog[index].file_offset, catalog[index].extent});
   }
   return ranges;
 }
@@ -189,6 +188,7 @@ Result<std::vector<ByteRange>> ranges_of(const Checkpoint::Access::State& state,
 
 struct Warmer::Work {
   Checkpoint::Access::State& state;
+  const catalog::Catalog* catalog = nullptr;  // where tensors or storages are asked for
   WarmPlan plan;
   WarmReport report;
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
@@ -232,9 +232,14 @@ struct Warmer::Work {
     drop_behind = options.drop_behind;
     one_reader = options.one_reader;
     order = options.tensors;
-    if (options.follow && order.empty()) order = in_file_order(state.catalog);
+    if (options.follow || options.verify_crc || !order.empty()) {
+      const Result<const catalog::Catalog*> whole = state.whole();
+      if (!whole) return tl::unexpected<Error>(whole.error());
+      catalog = *whole;
+    }
+    if (options.follow && order.empty()) order = in_file_order(*catalog);
     const Result<std::vector<ByteRange>> ranges =
-        order.empty() ? std::vector<ByteRange>{{0, state.file.size()}} : ranges_of(state, order);
+        order.empty() ? std::vector<ByteRange>{{0, state.file.size()}} : ranges_of(*catalog, order);
     if (!ranges) return tl::unexpected<Error>(ranges.error());
     const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report.budget_bytes;
     plan = plan_warm_up(*ranges, state.file.size(), {options.step_bytes, most});
@@ -255,7 +260,7 @@ struct Warmer::Work {
   }
 
   void begin_sums(SumProgress progress) {
-    verify = std::make_unique<VerifyBehind>(state.file, state.catalog, plan, std::move(progress));
+    verify = std::make_unique<VerifyBehind>(state.file, *catalog, plan, std::move(progress));
     verifier = std::thread([this] { guarded([this] { report.crc = verify->run(); }); });
   }
 
@@ -498,7 +503,12 @@ Checkpoint::CrcReport Checkpoint::verify_crc(
     if (report && report->storages_left_out == 0) return std::move(report->crc);
   }
   // Without threads, or past what could not be read, to say of each storage what is wrong with it.
-  CrcReport report = verify_storage_crcs(state_->source(), state_->catalog, progress);
+  const Result<const catalog::Catalog*> catalog = state_->whole();
+  CrcReport report;
+  if (catalog)
+    report = verify_storage_crcs(state_->source(), **catalog, progress);
+  else
+    report.faults.push_back(catalog.error());
   for (Error& fault : report.faults) fault.file = state_->file_name;
   return report;
 }

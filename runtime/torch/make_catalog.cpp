@@ -9,6 +9,7 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/builder.hpp"
+#include "runtime/catalog/view_size.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::torch {
@@ -16,39 +17,7 @@ namespace {
 
 using catalog::Entry;
 using catalog::Path;
-
-// How large a view is.
-struct Size {
-  std::uint64_t nbytes = 0;  // elements x element size
-  std::uint64_t extent = 0;  // from the first to the last element that the strides reach
-};
-
-// False if the numbers do not fit 63 bits. An empty view reaches nothing.
-bool measure(const TensorSpec& spec, Size& size) noexcept {
-  const std::int64_t* sizes = spec.dims;
-  const std::int64_t* strides = spec.dims + spec.rank;
-  std::int64_t count = 1;
-  std::int64_t last = 0;
-  bool fits = true;
-  bool empty = false;
-  for (std::size_t i = 0; i < spec.rank; ++i) {
-    std::int64_t step = 0;
-    empty |= sizes[i] == 0;
-    fits &= bytes::checked_mul(count, sizes[i], &count);
-    if (sizes[i] > 0)
-      fits &= bytes::checked_mul(sizes[i] - 1, strides[i], &step) &&
-              bytes::checked_add(last, step, &last);
-  }
-  size = {};
-  if (empty) return true;
-  const auto element = static_cast<std::int64_t>(element_size(spec.dtype));
-  std::int64_t bytes_reached = 0;
-  fits = fits && bytes::checked_mul(count, element, &count) &&
-         bytes::checked_add<std::int64_t>(last, 1, &last) &&
-         bytes::checked_mul(last, element, &bytes_reached);
-  size = {static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes_reached)};
-  return fits;
-}
+using Size = catalog::ViewSize;
 
 class CatalogMaker {
  public:
@@ -162,7 +131,7 @@ class CatalogMaker {
         known.rank == spec.rank)
       return &known;
     Shape shape{true, spec.dims, spec.dtype, spec.rank, 0, {}};
-    if (!measure(spec, shape.size)) return nullptr;
+    if (!catalog::measure(spec.dtype, spec.dims, spec.rank, shape.size)) return nullptr;
     shape.dims = builder_.add_dims({spec.dims, std::size_t{2} * spec.rank});
     known = shape;
     return &known;

@@ -1,0 +1,134 @@
+// A catalog as one process passes it on to others: a block of bytes that says what it is, and that
+// is believed only as far as it was checked.
+//
+//   Preamble | format version | path of the source | u64 sums[chunks] | zeros up to a page | block
+//
+// The sums are the XXH3 of each 4 KiB of the catalog's block. Whoever takes over a block checks the
+// preamble and the sums, which are two thousandths of it, and each chunk and each entry when it is
+// first used; so taking over costs nothing that grows with the tensors but these sums.
+//
+// Numbers are in the order of the machine: a block never leaves the machine it was made on.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/catalog/catalog.hpp"
+#include "weightmap/generation.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap::catalog {
+
+// What an open finds out beside the catalog, and under which options it did.
+struct Description {
+  Generation generation;  // of the checkpoint
+  Limits limits;
+  std::uint64_t version = 0;
+  std::uint64_t storage_alignment = 0;
+  std::uint64_t pickle_bytes = 0;
+  std::uint64_t storages_calculated = 0;
+  std::uint64_t storages_by_directory = 0;
+  std::uint64_t storages_by_header = 0;
+  OffsetStrategy strategy = OffsetStrategy::none;
+  bool big_endian = false;
+  bool byte_order_assumed = false;
+  std::optional<std::string> format_version;
+  std::string source;  // path of the checkpoint when this was made; empty: not known
+};
+
+// All that comes before the catalog's block.
+std::vector<std::byte> make_preamble(const Description& description, const Catalog& catalog);
+
+struct Summary {
+  Description description;
+  std::uint64_t tensors = 0;
+};
+// What the preamble says; of what is behind it only the size is checked. Fails with corrupt.
+Result<Summary> summarize(std::span<const std::byte> bytes);
+
+// A bit for each of many things that was checked. Setting one twice does no harm, so no order is
+// needed between threads.
+class CheckedBits {
+ public:
+  CheckedBits() noexcept = default;
+  explicit CheckedBits(std::size_t count)
+      : words_(std::make_unique<std::atomic<std::uint64_t>[]>((count + 63) / 64)) {}
+  bool test(std::size_t index) const noexcept {
+    return (words_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
+  }
+  void set(std::size_t index) noexcept {
+    words_[index / 64].fetch_or(std::uint64_t{1} << index % 64, std::memory_order_relaxed);
+  }
+
+ private:
+  std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
+};
+
+// Const members, and those that check, may be called from any thread.
+class Published {
+ public:
+  // Bytes that a sum is taken of.
+  static constexpr std::size_t chunk_bytes = 4096;
+
+  // Borrows `bytes`, which begin at the start of a page. Checks the preamble and the header of the
+  // catalog; `file_bytes` is the size of the checkpoint. Fails with corrupt, saying which of them
+  // is wrong.
+  static Result<Published> read(std::span<const std::byte> bytes, std::uint64_t file_bytes);
+
+  const Description& description() const noexcept { return description_; }
+  // Unchecked, but for the number of tensors and storages.
+  const Catalog& catalog() const noexcept { return catalog_; }
+
+  // Whether all that an entry or a storage says is as it was written, and lies within the block and
+  // the checkpoint. Afterwards catalog() may be asked for it. False also beyond the last one.
+  bool check_entry(std::size_t index) noexcept {
+    return index < catalog_.size() && (checked_entries_.test(index) || check_new_entry(index));
+  }
+  bool check_storage(std::size_t index) noexcept;
+  // Catalog::find(), of checked slots; the entry that it finds is checked. nullopt: something on
+  // the way is damaged.
+  std::optional<std::uint32_t> find(std::string_view name) noexcept;
+  // Everything. Afterwards all of catalog() may be used.
+  bool check_all() noexcept;
+
+ private:
+  Published(Description description, const Header& header, std::span<const std::byte> bytes,
+            std::span<const std::byte> sums, std::uint64_t file_bytes);
+
+  bool check_chunk(std::size_t index) noexcept;
+  // Precondition: the range lies within the block.
+  bool check_range(std::uint64_t offset, std::uint64_t length) noexcept;
+  // Element `index` of a section of `count`, and `length` elements from there.
+  template <class T>
+  bool check_items(std::uint64_t section, std::uint64_t count, std::uint64_t index,
+                   std::uint64_t length) noexcept;
+  template <class T>
+  const T* items(std::uint64_t section) const noexcept {
+    return reinterpret_cast<const T*>(block_.data() + section);
+  }
+  bool check_text(const Text& text) noexcept;
+  bool check_new_entry(std::size_t index) noexcept;
+  bool check_place(const Entry& entry) noexcept;
+  bool check_path(const Entry& entry) noexcept;
+
+  Description description_;
+  Header header_;
+  Sections at_;
+  std::span<const std::byte> block_;
+  const std::uint64_t* sums_;
+  std::uint64_t file_bytes_;
+  Catalog catalog_;
+  CheckedBits checked_chunks_;
+  CheckedBits checked_entries_;
+};
+
+}  // namespace weightmap::catalog
