@@ -53,6 +53,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
                           {"copy", Protection::copy}},
                          "What to do about the loss of the file");
   command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
+  command.add_flag("--shared-catalog", options.shared_catalog,
+                   "Use the catalog that another process published, or publish one");
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
 
@@ -68,6 +70,7 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   open.protection = options.protection;
   open.verify = options.verify;
   if (options.no_huge_pages) open.huge_pages = false;
+  if (options.shared_catalog) open.shared_catalog = true;
   if (options.verbose) open.log = stderr_log();
   Result<Checkpoint> checkpoint = Checkpoint::open(options.file, open);
   if (!checkpoint) return tl::unexpected<Error>(about(options, checkpoint.error()));

@@ -25,6 +25,7 @@ struct CommonOptions {
   bool json = false;
   bool verbose = false;
   bool no_huge_pages = false;
+  bool shared_catalog = false;
   std::optional<Verify> verify;
   std::optional<Sharing> sharing;
   std::optional<Protection> protection;
@@ -51,6 +52,7 @@ void add_ps(CLI::App& app, Run& run);
 void add_record(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
+void add_catalogs(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 

@@ -61,6 +61,7 @@ int run_command_line(int argc, char** argv) {
   add_record(app, run);
   add_publish(app, run);
   add_hold(app, run);
+  add_catalogs(app, run);
   add_bench(app, run);
   add_bench_sample(app, run);
 

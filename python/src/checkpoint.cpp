@@ -132,6 +132,8 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["writable"] = info.writable;
   fields["protection"] = to_string(info.protection);
   fields["protection_means"] = info.protection_means;
+  fields["catalog"] = to_string(info.catalog);
+  fields["catalog_reason"] = info.catalog_reason;
   return fields;
 }
 
@@ -152,6 +154,7 @@ nb::dict stats(const OpenCheckpoint& self) {
   fields["bytes_read"] = stats.bytes_read;
   fields["verify_reads"] = stats.verify_reads;
   fields["verify_bytes_read"] = stats.verify_bytes_read;
+  fields["catalog_damaged"] = self.checkpoint().catalog_was_damaged();
   fields["seconds"] = seconds(stats.total);
   fields["directory_seconds"] = seconds(stats.directory);
   fields["pickle_seconds"] = seconds(stats.pickle);
@@ -363,6 +366,11 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "evaluate",
           [](const OpenCheckpoint& self, nb::handle machine) {
+            const Result<void> loaded = [&] {
+              const nb::gil_scoped_release release;
+              return self.checkpoint().load_root();
+            }();
+            value_or_raise(loaded);
             return evaluate(self.owner, machine);
           },
           nb::arg("machine"), nb::sig("def evaluate(self, machine: typing.Any, /) -> typing.Any"),

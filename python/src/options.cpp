@@ -59,6 +59,8 @@ void read_option(OpenOptions& options, std::string_view name, nb::handle value) 
     options.locked = read_bool(name, value);
   else if (name == "huge_pages")
     options.huge_pages = read_bool(name, value);
+  else if (name == "shared_catalog")
+    options.shared_catalog = read_bool(name, value);
   else
     raise(ErrorCode::invalid_argument, "there is no option " + std::string(name));
 }

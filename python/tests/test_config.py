@@ -19,6 +19,7 @@ SETTINGS = [
     "no_reserve",
     "locked",
     "huge_pages",
+    "shared_catalog",
 ]
 VARIABLES = [
     "WEIGHTMAP_SHARING",
@@ -30,14 +31,16 @@ VARIABLES = [
     "WEIGHTMAP_LOCKED",
     "WEIGHTMAP_HUGEPAGES",
     "WEIGHTMAP_PROTECTION",
+    "WEIGHTMAP_SHARED_CATALOG",
 ]
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch):
+def nothing_set(monkeypatch, tmp_path_factory):
     """Each test begins with the built-in defaults and leaves no setting behind."""
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(tmp_path_factory.mktemp("shared", True) / "d"))
     yield
     for setting in SETTINGS:
         setattr(config.load, setting, None)
@@ -112,6 +115,12 @@ def populate_of(path, **options):
     return resident > 0
 
 
+def shared_catalog_of(path, **options):
+    # A file that has just been written is not published, and says so.
+    info = weightmap.open(path, **options).info
+    return info.catalog != "parsed" or info.catalog_reason != ""
+
+
 # setting: what shows it, argument, variable, and two values as (argument, setting, variable).
 # The first is the built-in default.
 CASES = {
@@ -171,6 +180,13 @@ CASES = {
         "WEIGHTMAP_HUGEPAGES",
         (True, True, "1"),
         (False, False, "0"),
+    ),
+    "shared_catalog": (
+        shared_catalog_of,
+        "shared_catalog",
+        "WEIGHTMAP_SHARED_CATALOG",
+        (False, False, "0"),
+        (True, True, "1"),
     ),
 }
 
@@ -280,6 +296,7 @@ def test_a_wrong_word_in_the_environment_is_an_error(case, monkeypatch):
         ("no_reserve", "yes"),
         ("locked", []),
         ("huge_pages", 1.0),
+        ("shared_catalog", "1"),
     ],
 )
 def test_a_wrong_value_is_refused_where_it_is_set(setting, value):
@@ -320,7 +337,8 @@ def test_shows_its_settings():
     with config.patch("load.writable", True):
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
-            "populate=None, no_reserve=None, locked=None, huge_pages=None)"
+            "populate=None, no_reserve=None, locked=None, huge_pages=None, "
+            "shared_catalog=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)
 

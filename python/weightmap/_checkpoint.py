@@ -43,6 +43,8 @@ class Info:
     writable: bool
     protection: str  # "map", "guard", "snapshot" or "copy"
     protection_means: str  # "reflink", "memfd" or "memory"; "" if the file itself is mapped
+    catalog: str  # "parsed", "published" for other processes, or "attached" to another's
+    catalog_reason: str  # why a shared catalog was not used or not published; "" if it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Stats:
     bytes_read: int
     verify_reads: int  # made only to verify
     verify_bytes_read: int
+    catalog_damaged: bool  # another process's catalog was, and one of its own took its place
     seconds: float  # the whole open, and its stages
     directory_seconds: float
     pickle_seconds: float
@@ -428,6 +431,7 @@ def open(
     locked: bool | None = None,
     huge_pages: bool | None = None,
     protection: Protection | None = None,
+    shared_catalog: bool | None = None,
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
@@ -446,6 +450,9 @@ def open(
     protection: what becomes of the mapping when the file is cut short under it. "map" (default):
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
         "snapshot" and "copy": a copy is opened that nobody else can change.
+    shared_catalog: take over the table of tensors that another process of this user has published
+        for this very file, or publish the one that is made; default False. root() and
+        weightmap.torch.load() need the tree of values, too, and parse the file for that.
 
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
@@ -461,6 +468,7 @@ def open(
         "locked": locked,
         "huge_pages": huge_pages,
         "protection": protection,
+        "shared_catalog": shared_catalog,
     }
     descriptor = _descriptor_of(path)
     if descriptor is None:

@@ -9,17 +9,18 @@ default, and an argument of the call goes before all of them:
 
     argument > patch() > attribute > environment variable > built-in default
 
-| setting           | values                             | argument     | environment variable    |
-|-------------------|------------------------------------|--------------|-------------------------|
-| load.mmap_flags   | mmap.MAP_SHARED, mmap.MAP_PRIVATE  | sharing      | WEIGHTMAP_SHARING       |
-| load.writable     | bool                               | writable     | WEIGHTMAP_WRITABLE      |
-| load.verify       | "chain", "headers", "crc"          | verify       | WEIGHTMAP_VERIFY        |
-| load.endianness   | "little", "big", "native"          | endianness   | WEIGHTMAP_BYTEORDER     |
-| load.populate     | bool                               | populate     | WEIGHTMAP_POPULATE      |
-| load.no_reserve   | bool                               | no_reserve   | WEIGHTMAP_NORESERVE     |
-| load.locked       | bool                               | locked       | WEIGHTMAP_LOCKED        |
-| load.huge_pages   | bool                               | huge_pages   | WEIGHTMAP_HUGEPAGES     |
-| load.protection   | "map", "guard", "snapshot", "copy" | protection   | WEIGHTMAP_PROTECTION    |
+| setting             | values                             | argument       | environment variable     |
+|---------------------|------------------------------------|----------------|--------------------------|
+| load.mmap_flags     | mmap.MAP_SHARED, mmap.MAP_PRIVATE  | sharing        | WEIGHTMAP_SHARING        |
+| load.writable       | bool                               | writable       | WEIGHTMAP_WRITABLE       |
+| load.verify         | "chain", "headers", "crc"          | verify         | WEIGHTMAP_VERIFY         |
+| load.endianness     | "little", "big", "native"          | endianness     | WEIGHTMAP_BYTEORDER      |
+| load.populate       | bool                               | populate       | WEIGHTMAP_POPULATE       |
+| load.no_reserve     | bool                               | no_reserve     | WEIGHTMAP_NORESERVE      |
+| load.locked         | bool                               | locked         | WEIGHTMAP_LOCKED         |
+| load.huge_pages     | bool                               | huge_pages     | WEIGHTMAP_HUGEPAGES      |
+| load.protection     | "map", "guard", "snapshot", "copy" | protection     | WEIGHTMAP_PROTECTION     |
+| load.shared_catalog | bool                               | shared_catalog | WEIGHTMAP_SHARED_CATALOG |
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _WORDS = {
     "endianness": ("little", "big", "native"),
     "protection": ("map", "guard", "snapshot", "copy"),
 }
-_BOOLEANS = ("writable", "populate", "no_reserve", "locked", "huge_pages")
+_BOOLEANS = ("writable", "populate", "no_reserve", "locked", "huge_pages", "shared_catalog")
 _SETTINGS = (*_WORDS, *_BOOLEANS)
 
 _patches: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
@@ -72,6 +73,7 @@ class _Load:
     locked: bool | None
     huge_pages: bool | None
     protection: str | None
+    shared_catalog: bool | None
 
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})

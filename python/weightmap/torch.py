@@ -47,6 +47,7 @@ def load(
     locked: bool | None = None,
     huge_pages: bool | None = None,
     protection: _checkpoint.Protection | None = None,
+    shared_catalog: bool | None = None,
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
 
@@ -84,6 +85,7 @@ def load(
             "locked": locked,
             "huge_pages": huge_pages,
             "protection": protection,
+            "shared_catalog": shared_catalog,
         }
     )
     if options["sharing"] is None:

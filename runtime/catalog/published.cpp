@@ -3,6 +3,7 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -238,7 +239,27 @@ Published::Published(Description description, const Header& header,
       file_bytes_(file_bytes),
       catalog_(header, block),
       checked_chunks_(chunks_of(block.size())),
+      checked_views_(header.tensors),
       checked_entries_(header.tensors) {}
+
+CheckedBits::~CheckedBits() {
+  for (const std::atomic<Part*>& part : parts_) delete part.load();
+}
+
+void CheckedBits::set(std::size_t index) noexcept {
+  std::atomic<Part*>& place = parts_[index / part_bits];
+  Part* part = place.load(std::memory_order_acquire);
+  if (part == nullptr) {
+    Part* const made = new (std::nothrow) Part{};
+    if (made == nullptr) return;
+    if (place.compare_exchange_strong(part, made, std::memory_order_acq_rel))
+      part = made;
+    else
+      delete made;
+  }
+  (*part)[index % part_bits / 64].fetch_or(std::uint64_t{1} << index % 64,
+                                           std::memory_order_relaxed);
+}
 
 bool Published::check_chunk(std::size_t index) noexcept {
   if (checked_chunks_.test(index)) return true;
@@ -275,28 +296,41 @@ bool Published::check_storage(std::size_t index) noexcept {
          check_text(storage.key);
 }
 
-bool Published::check_new_entry(std::size_t index) noexcept {
+bool Published::check_new_view(std::size_t index) noexcept {
   if (!check_items<Entry>(at_.entries, header_.tensors, index, 1)) return false;
   const Entry& entry = catalog_[index];
-  if (static_cast<std::size_t>(entry.dtype) >= dtype_count) return false;
-  if (!check_place(entry) || !check_text(entry.name) || !check_path(entry)) return false;
+  if (static_cast<std::size_t>(entry.dtype) >= dtype_count || !check_dims(entry) ||
+      !bytes::contains(file_bytes_, entry.file_offset, entry.extent) || !check_text(entry.name))
+    return false;
+  checked_views_.set(index);
+  return true;
+}
+
+bool Published::check_new_entry(std::size_t index) noexcept {
+  if (!check_view(index)) return false;
+  const Entry& entry = catalog_[index];
+  if (!check_place(entry) || !check_path(entry)) return false;
   if (!check_items<Text>(at_.locations, header_.locations, entry.location, 1)) return false;
   if (!check_text(items<Text>(at_.locations)[entry.location])) return false;
   checked_entries_.set(index);
   return true;
 }
 
-// As the parse proved it: the view reaches what it says, and that lies within its storage.
-bool Published::check_place(const Entry& entry) noexcept {
+// The view reaches what the entry says.
+bool Published::check_dims(const Entry& entry) noexcept {
   if (!check_items<std::int64_t>(at_.dims, header_.dims, entry.dims, std::uint64_t{2} * entry.rank))
     return false;
   const std::int64_t* dims = catalog_.dims(entry);
   for (unsigned i = 0; i < 2u * entry.rank; ++i)
     if (dims[i] < 0) return false;
   ViewSize size;
-  if (!measure(entry.dtype, dims, entry.rank, size) || size.extent != entry.extent ||
-      size.nbytes != entry.nbytes || !check_storage(entry.storage) || entry.storage_offset < 0)
-    return false;
+  return measure(entry.dtype, dims, entry.rank, size) && size.extent == entry.extent &&
+         size.nbytes == entry.nbytes;
+}
+
+// As the parse proved it: the view lies within its storage.
+bool Published::check_place(const Entry& entry) noexcept {
+  if (!check_storage(entry.storage) || entry.storage_offset < 0) return false;
   const StorageEntry& storage = catalog_.storages()[entry.storage];
   const std::uint64_t start = entry.file_offset - storage.payload_offset;
   std::uint64_t expected = 0;
@@ -336,7 +370,7 @@ std::optional<std::uint32_t> Published::find(std::string_view wanted) noexcept {
     if (slot == 0) return Catalog::none;
     if (slot >> 32 != hash >> 32) continue;
     const auto index = static_cast<std::uint32_t>(slot) - 1;
-    if (!check_entry(index)) return std::nullopt;
+    if (!check_view(index)) return std::nullopt;
     if (catalog_.name(catalog_[index]) == wanted) return index;
   }
   return std::nullopt;  // a table without an empty slot

@@ -10,10 +10,10 @@
 // Numbers are in the order of the machine: a block never leaves the machine it was made on.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,21 +56,25 @@ struct Summary {
 Result<Summary> summarize(std::span<const std::byte> bytes);
 
 // A bit for each of many things that was checked. Setting one twice does no harm, so no order is
-// needed between threads.
+// needed between threads. Memory is taken where bits are set, so that a process that looks at a few
+// of many things touches little.
 class CheckedBits {
  public:
-  CheckedBits() noexcept = default;
-  explicit CheckedBits(std::size_t count)
-      : words_(std::make_unique<std::atomic<std::uint64_t>[]>((count + 63) / 64)) {}
+  explicit CheckedBits(std::size_t count) : parts_((count + part_bits - 1) / part_bits) {}
+  CheckedBits(CheckedBits&&) noexcept = default;
+  ~CheckedBits();
   bool test(std::size_t index) const noexcept {
-    return (words_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
+    const Part* part = parts_[index / part_bits].load(std::memory_order_acquire);
+    return part != nullptr &&
+           ((*part)[index % part_bits / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
   }
-  void set(std::size_t index) noexcept {
-    words_[index / 64].fetch_or(std::uint64_t{1} << index % 64, std::memory_order_relaxed);
-  }
+  // Forgets it where there is no memory.
+  void set(std::size_t index) noexcept;
 
  private:
-  std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
+  static constexpr std::size_t part_bits = 4096;
+  using Part = std::array<std::atomic<std::uint64_t>, part_bits / 64>;
+  std::vector<std::atomic<Part*>> parts_;
 };
 
 // Const members, and those that check, may be called from any thread.
@@ -94,8 +98,9 @@ class Published {
     return index < catalog_.size() && (checked_entries_.test(index) || check_new_entry(index));
   }
   bool check_storage(std::size_t index) noexcept;
-  // Catalog::find(), of checked slots; the entry that it finds is checked. nullopt: something on
-  // the way is damaged.
+  // Catalog::find(), of checked slots. Of the entry that it finds only the name, the view and the
+  // flags are checked: that is all that most who ask for a name want, and the rest lies elsewhere.
+  // nullopt: something on the way is damaged.
   std::optional<std::uint32_t> find(std::string_view name) noexcept;
   // Everything. Afterwards all of catalog() may be used.
   bool check_all() noexcept;
@@ -116,7 +121,12 @@ class Published {
     return reinterpret_cast<const T*>(block_.data() + section);
   }
   bool check_text(const Text& text) noexcept;
+  bool check_view(std::size_t index) noexcept {
+    return index < catalog_.size() && (checked_views_.test(index) || check_new_view(index));
+  }
+  bool check_new_view(std::size_t index) noexcept;
   bool check_new_entry(std::size_t index) noexcept;
+  bool check_dims(const Entry& entry) noexcept;
   bool check_place(const Entry& entry) noexcept;
   bool check_path(const Entry& entry) noexcept;
 
@@ -128,6 +138,7 @@ class Published {
   std::uint64_t file_bytes_;
   Catalog catalog_;
   CheckedBits checked_chunks_;
+  CheckedBits checked_views_;
   CheckedBits checked_entries_;
 };
 

@@ -135,7 +135,7 @@ Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
                 state_->file_name};
     return tl::unexpected<Error>(std::move(error));
   };
-  const State::Place place = state_->find(name);
+  const State::Place place = state_->find_entry(name);
   if (place.catalog == nullptr) return tl::unexpected<Error>(state_->own_error());
   if (!place.is_found()) return fail("has no tensor " + bytes::quote(name));
   if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(place.index);
@@ -163,7 +163,7 @@ Checkpoint::State::Place Checkpoint::State::find_path(std::span<const PathPart> 
     else
       joined += part.key();
   }
-  const Place first = find(joined);
+  const Place first = find_entry(joined);
   if (!first.is_found() || has_path(*first.catalog, first.entry(), wanted)) return first;
   if ((first.entry().flags & Entry::ambiguous) == 0) return {first.catalog, Catalog::none};
   const Catalog* const catalog = whole().value_or(nullptr);

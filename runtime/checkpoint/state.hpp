@@ -84,6 +84,14 @@ struct Checkpoint::State {
     if (const Parsed* ready = own_if_any()) return {&ready->catalog, ready->catalog.find(name)};
     return find_attached(name);
   }
+  // The same for those who want more of its entry than the view and the flags.
+  Place find_entry(std::string_view name) noexcept {
+    const Place place = find(name);
+    const catalog::Catalog* const checked =
+        place.is_found() ? with_entry(place.index) : place.catalog;
+    if (checked == place.catalog) return place;
+    return checked ? Place{checked, checked->find(name)} : Place{};
+  }
   Place find_path(std::span<const PathPart> path);
   // The catalog in which entry or storage `index` may be used, nullptr if there is none.
   const catalog::Catalog* with_entry(std::size_t index) noexcept;
