@@ -297,7 +297,7 @@ class Catalogs(Case):
         self.environment["WEIGHTMAP_SHARED_CATALOG"] = "1"
         info = json.loads(self.tool("info", "--json", path))
         self.assertEqual(info["catalog"], {"source": "attached", "reason": None})
-        self.assertIn("7 storages: every offset", self.tool("verify", path))
+        self.assertIn("OK 7 storages, every offset", self.tool("verify", path))
 
     def test_says_why_a_catalog_was_not_used(self):
         path = self.copy("state_dict.pt")
