@@ -347,7 +347,8 @@ TEST_CASE("a handler that jumps out gets the same siginfo, as often as it likes"
 
 TEST_CASE("a handler that is to be called once is called once") {
   CHECK(in_child([] {
-          install([](int, siginfo_t*, void*) { seen += "x"; }, nullptr, SA_SIGINFO | SA_RESETHAND);
+          install([](int, siginfo_t*, void*) { seen += "x"; }, nullptr,
+                  static_cast<int>(SA_SIGINFO | SA_RESETHAND));
           const GuardedFile guarded;
           return touch_foreign_page();
         }) == "signal 7");

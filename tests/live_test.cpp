@@ -468,7 +468,7 @@ TEST_CASE_FIXTURE(Files, "only a regular file is replaced, and not by itself") {
   fs::create_symlink(path, folder.path() / "link.pt");
   fs::create_hard_link(other, folder.path() / "hard.pt");
   fs::create_directory(folder.path() / "folder");
-  const auto refuses = [this](const fs::path& from, const fs::path& to, const char* why) {
+  const auto refuses = [](const fs::path& from, const fs::path& to, const char* why) {
     for (bool copies : {false, true})
       CHECK_FAILS(publish(from, to, {copies, false}), ErrorCode::invalid_argument, why);
   };

@@ -95,7 +95,7 @@ class Protection(Case):
         self.assertIn(self.mapping("--protection", "snapshot"),
                       (("snapshot", "memfd"), ("snapshot", "reflink")))
         text = self.run_tool("info", "--protection", "copy", "model.pt").stdout
-        self.assertIn("\nmapping     shared, read-only, copy (memory)\n", text)
+        self.assertIn("\nmapping     private, read-only, copy (memory)\n", text)
 
     def test_the_environment_decides_if_the_command_does_not(self):
         self.assertEqual(self.mapping(WEIGHTMAP_PROTECTION="guard"), ("guard", ""))
