@@ -277,6 +277,7 @@ TEST_CASE("as many mappings are guarded as there are places, and places come bac
 TEST_CASE("without a guard a file that is cut ends the process") {
   const GuardedFile guarded;
   CHECK(in_child([] {
+          set_action(SIG_DFL);  // a sanitizer has a handler of its own
           TemporaryFolder folder;
           const fs::path path = folder.write("ones", std::string(page, '\1'));
           const File file = File::open(path, false).value();
@@ -392,11 +393,13 @@ TEST_CASE("a handler that raises the signal again is survived, if the file was c
 
 TEST_CASE("a handler that raises the signal again ends the process for a fault that is not ours") {
   CHECK(in_child([] {
+          set_action(SIG_DFL);
           const GuardedFile guarded;
           install(raise_again, &before_second, SA_SIGINFO | SA_NODEFER);
           return touch_foreign_page();
         }) == "signal 7");
   CHECK(in_child([] {
+          set_action(SIG_DFL);
           const GuardedFile guarded;
           install(raise_again, &before_second, SA_SIGINFO | SA_NODEFER);
           const GuardedFile another;  // in front again
