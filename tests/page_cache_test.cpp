@@ -145,9 +145,29 @@ TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a
   CHECK(cached_bytes_of(file).value() == page);
 }
 
+TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
+  const File file = make(10 * page + 100);
+  if (!evicted(file)) return;
+  for (std::uint64_t index : {2u, 3u, 10u}) read_page(file, index);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  const auto cached = [&](std::uint64_t offset, std::uint64_t length) {
+    return is_cached(file, mapping, offset, length);
+  };
+  CHECK(cached(2 * page, 2 * page));
+  CHECK(cached(2 * page + 5, page));
+  CHECK(cached(10 * page, 100));
+  CHECK_FALSE(cached(2 * page, 2 * page + 1));
+  CHECK_FALSE(cached(2 * page - 1, 5));
+  CHECK_FALSE(cached(4 * page, 1));
+  CHECK_FALSE(cached(0, 10 * page + 100));
+  CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
+  CHECK(check_tells_what_is_cached(file).has_value());
+}
+
 TEST_CASE("does not believe a system that hides what is cached") {
   const File file = File::open("/etc/passwd", false).value();
   if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
+  const auto told = check_tells_what_is_cached(file);
   const auto pages = CachedPages::of(file);
   const auto bytes = cached_bytes_of(file);
   const auto stays = evict(file);
@@ -157,6 +177,7 @@ TEST_CASE("does not believe a system that hides what is cached") {
     return;
   }
   CHECK_FAILS(pages, ErrorCode::io, "tells to the file's owner");
+  CHECK_FAILS(told, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(bytes, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(stays, ErrorCode::io, "tells to the file's owner");
   CHECK(pages.error().os_error == EPERM);
