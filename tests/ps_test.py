@@ -192,6 +192,9 @@ class Ps(Case):
         worker = self.worker(odd)
         [line] = self.lines_of(worker, files=[odd]).values()
         self.assertEqual(line["version"], "current")
+        odd.unlink()
+        [line] = self.lines_of(worker, files=[odd]).values()
+        self.assertEqual(line["version"], "deleted")
 
     def test_processes_that_come_and_go_are_no_failure(self):
         quick = "for i in $(seq 300); do /bin/true; done"

@@ -99,12 +99,10 @@ class Stage(unittest.TestCase):
         stager = self.stay()
         path = stager.stdout.readline().rstrip()
         self.assertGreater(shared_memory(), before + 128 * MIB)
-        names = os.listdir("/dev/shm")
         stager.kill()
         stager.wait()
         self.assertFalse(os.path.exists(path))
         self.assertLess(shared_memory(), before + 128 * MIB)
-        self.assertEqual(os.listdir("/dev/shm"), names)
 
     def test_runs_a_command_that_has_it_open(self):
         script = ("import os, sys; "
