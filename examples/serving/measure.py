@@ -34,6 +34,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,9 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def compared(medians: dict[tuple[str, str, int], float], what: str, count: int, show: Any) -> list:
+def compared(
+    medians: dict[tuple[str, str, int], float], what: str, count: int, show: Callable[[float], str]
+) -> list[str]:
     """Cells: each of our servers, the other one, and how many times as much that takes."""
     ours = [medians[what, name, count] for name in (CPP, PYTHON)]
     other = medians[what, TORCH, count]
@@ -235,7 +238,8 @@ def report(measurement: Measurement, given: argparse.Namespace) -> list[str]:
     lines += table(["workers", *columns], rows)
     lines += ["", "From the death of the only worker to the first answer of the next:", ""]
     rows = [
-        [f"{what} process", *compared(medians, what, 1, duration)] for what in ("re-forked", "fresh")
+        [f"{what} process", *compared(medians, what, 1, duration)]
+        for what in ("re-forked", "fresh")
     ]
     lines += table(["restarted as a", *columns], rows)
     for what, title in (
