@@ -67,7 +67,7 @@ def report(samples, rounds):
     head = ["", "open + find", "range", "open", "find", "page faults", "anonymous memory"]
     ratio = samples["open"].median("total_us") / samples["attach"].median("total_us")
     tensors = samples["open"].runs[0]["tensors"]
-    print(f"{tensors} tensors, {rounds} rounds of fresh processes; {machine()}\n")
+    print(f"{tensors} tensors, {rounds} rounds of fresh processes. {machine()}\n")
     print("\n".join(table(head, rows)))
     print(f"\nattach is {ratio:.0f} times as fast")
 
