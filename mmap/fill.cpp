@@ -87,7 +87,7 @@ Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
   if (!uses_page_cache()) return fill(offset, length);
   if (length == 0) return {};
   // What is left of the last page of a file that was cut short is still cached.
-  if (is_cached(file_, offset, length)) return check_not_cut_short(file_, offset, length);
+  if (is_surely_cached(file_, offset, length)) return check_not_cut_short(file_, offset, length);
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.
     const std::string self = "/proc/self/fd/" + std::to_string(file_.descriptor());

@@ -214,7 +214,7 @@ Result<std::uint64_t> cached_bytes_of(const File& file) {
   return pages->cached_bytes();
 }
 
-bool is_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+bool is_surely_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
   const std::uint64_t start = offset / page_size() * page_size();
   return is_cached_evenly(file, start, offset + length - start) == true;
 }

@@ -54,7 +54,7 @@ Result<std::uint64_t> cached_bytes_of(const File& file);
 
 // Whether all of a range is in the page cache; false also if that cannot be known by counting. One
 // system call. Precondition: length > 0.
-bool is_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
+bool is_surely_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
 
 // Of the cached bytes, the ones that are not on the disk yet; 0 where the kernel does not tell.
 std::uint64_t unwritten_bytes_of(const File& file) noexcept;

@@ -220,7 +220,7 @@ class Holds(Case):
         self.assertIn("bad.pt: ", done.stderr)
         self.assertEqual(json.loads(done.stdout)["error"]["code"], "not_a_checkpoint")
         done = self.run_tool("missing.pt", code=1)
-        self.assertIn("missing.pt: cannot look at the file: No such file or directory", done.stderr)
+        self.assertIn("missing.pt: cannot open the file: No such file or directory", done.stderr)
         self.assertEqual(list(self.shared.iterdir()), [])
 
 

@@ -26,9 +26,8 @@ const Generation& Checkpoint::generation() const& noexcept { return state_->gene
 
 bool Checkpoint::is_current() const noexcept {
   if (state_->lost_at()) return false;
-  const Result<Generation> now = state_->opened_path.empty()
-                                     ? state_->file.current_generation()
-                                     : generation_at(state_->opened_path);
+  const Result<Generation> now = state_->opened_path.empty() ? state_->file.current_generation()
+                                                             : generation_at(state_->opened_path);
   const Generation& opened =
       state_->opened_path.empty() ? state_->file.generation() : state_->generation;
   return now && now->same_content(opened);

@@ -23,7 +23,7 @@
 namespace weightmap {
 
 struct Checkpoint::State {
-  os::File file;  // a snapshot of what was opened, if that was asked for
+  os::File file;                       // a snapshot of what was opened, if that was asked for
   std::unique_ptr<Attached> attached;  // a catalog of another process, kept for what was handed out
   Parsed parsed;  // by open(), or where a catalog was attached by own(); see there
   os::Mapping mapping;
