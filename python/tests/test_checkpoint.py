@@ -350,6 +350,8 @@ def test_info_of_a_modern_file(checkpoint):
         sharing="shared",
         sharing_fell_back=False,
         writable=False,
+        protection="map",
+        protection_means="",
         catalog="parsed",
         catalog_reason="",
     )
