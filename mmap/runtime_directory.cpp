@@ -31,6 +31,10 @@ std::filesystem::path wanted_path() {
   return "/dev/shm/weightmap-" + std::to_string(::geteuid());
 }
 
+UniqueFd open_folder(const std::filesystem::path& path) noexcept {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
 tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view why) {
   return failure(ErrorCode::io,
                  "cannot use " + bytes::quote(path.native(), 4096) + ", which " + std::string(why));
@@ -40,10 +44,13 @@ tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view
 
 Result<RuntimeDirectory> RuntimeDirectory::open() {
   std::filesystem::path path = wanted_path();
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return tl::unexpected<Error>(
-        os_error("make the folder " + bytes::quote(path.native(), 4096), errno));
-  UniqueFd descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd descriptor = open_folder(path);
+  if (descriptor.get() < 0 && errno == ENOENT) {
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      return tl::unexpected<Error>(
+          os_error("make the folder " + bytes::quote(path.native(), 4096), errno));
+    descriptor = open_folder(path);
+  }
   if (descriptor.get() < 0)
     return tl::unexpected<Error>(
         os_error("open the folder " + bytes::quote(path.native(), 4096), errno));
