@@ -108,7 +108,7 @@ OrRefusal<Json> answer_health(const httplib::Request& request, const ServedModel
   if (auto known = check_names(request, {}); !known) return tl::unexpected(known.error());
   const auto model = served.get();
   const std::string refusal = served.refusal();
-  return Json{{"ok", true},
+  return Json{{"ok", model->is_whole()},
               {"pid", getpid()},
               {"requests", requests},
               {"tensors", model->checkpoint().tensors().size()},
@@ -131,6 +131,12 @@ void send(httplib::Response& response, const OrRefusal<Json>& answer) {
   send(response, answer ? *answer : Json{{"error", answer.error()}});
 }
 
+// In place of an answer that was made of a file which changed meanwhile.
+void send_lost(httplib::Response& response) {
+  response.status = 503;
+  send(response, Json{{"error", "the checkpoint was cut short or written to in place"}});
+}
+
 void send_failure(const httplib::Request&, httplib::Response& response) {
   if (!response.body.empty()) return;
   const bool unknown = response.status == 404;
@@ -147,7 +153,9 @@ void add_answers(httplib::Server& server, const ServedModel& served) {
   const auto add = [&](const char* path, Answer* answer) {
     server.Get(path, [&served, requests, answer](const auto& request, auto& response) {
       ++*requests;
-      send(response, answer(request, *served.get()));
+      const auto model = served.get();
+      send(response, answer(request, *model));
+      if (!model->is_whole()) send_lost(response);
     });
   };
   add("/embedding", answer_embedding);

@@ -1,7 +1,7 @@
 """Measures what it takes to start, restart and keep the servers of this folder.
 
     measure.py FILE [--server build/release/examples/serving/serving] [--python python3]
-               [--workers 1 2 4 8] [--rounds 5] [--cold] [--write README.md]
+               [--workers 1 2 4 8] [--rounds 7] [--cold] [--write README.md]
 
 Three servers answer the same requests: the one in C++, serve.py, and serve.py --torch-load, whose
 workers load a copy of the file each, with torch.load(mmap=False). `--python` needs weightmap, numpy
@@ -270,7 +270,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--server", default=str(server), help="the server in C++")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cold", action="store_true", help="also with FILE evicted before")
     parser.add_argument("--write", help="a file with marks, to write the tables to")
     return parser.parse_args()

@@ -6,6 +6,7 @@ namespace serving {
 namespace {
 
 using weightmap::Checkpoint;
+using weightmap::CheckpointState;
 using weightmap::Error;
 using weightmap::ErrorCode;
 using weightmap::failure;
@@ -27,7 +28,9 @@ Result<Embedding> find_embedding(const Checkpoint& checkpoint, const std::string
 
 Result<std::shared_ptr<const Model>> Model::open(const std::filesystem::path& path,
                                                  const std::string& tensor) {
-  auto checkpoint = Checkpoint::open(path);
+  weightmap::OpenOptions options;
+  options.protection = weightmap::Protection::guard;
+  auto checkpoint = Checkpoint::open(path, options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   auto embedding = find_embedding(*checkpoint, tensor);
   if (!embedding) {
@@ -36,6 +39,11 @@ Result<std::shared_ptr<const Model>> Model::open(const std::filesystem::path& pa
     return tl::unexpected<Error>(std::move(error));
   }
   return std::shared_ptr<const Model>(new Model(std::move(*checkpoint), *embedding));
+}
+
+bool Model::is_whole() const noexcept {
+  const CheckpointState state = checkpoint_.state();
+  return state != CheckpointState::lost && state != CheckpointState::modified;
 }
 
 }  // namespace serving

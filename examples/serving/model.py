@@ -37,6 +37,12 @@ class Model(Protocol):
 
     def tensors(self) -> list[Description]: ...
 
+    def is_whole(self) -> bool:
+        """False: the file was cut short or written to while it was mapped.
+
+        What was read from it since this was last asked may be wrong.
+        """
+
 
 class MappedModel:
     """Tensors that lie in the file: opening copies nothing, and processes share what they read."""
@@ -45,7 +51,7 @@ class MappedModel:
         import weightmap
 
         try:
-            self._checkpoint = weightmap.open(path)
+            self._checkpoint = weightmap.open(path, protection="guard")
             found = self._checkpoint[tensor] if tensor else self._first_matrix(path)
         except weightmap.Error as error:
             raise Refused(str(error)) from None
@@ -56,6 +62,9 @@ class MappedModel:
         self.matrix = matrix.Matrix(
             found.name, found.dtype, found.shape, memoryview(found.bits()).cast("B")
         )
+
+    def is_whole(self) -> bool:
+        return self._checkpoint.state() not in ("lost", "modified")
 
     def tensors(self) -> list[Description]:
         return [describe(t.name, t.dtype, t.shape) for t in self._checkpoint.values()]
@@ -84,6 +93,9 @@ class LoadedModel:
                 self.matrix = matrix.Matrix(name, dtype, tuple(found.shape), stored)
                 return
         raise Refused(f"{path}: there is no such matrix of real numbers")
+
+    def is_whole(self) -> bool:
+        return True
 
     def tensors(self) -> list[Description]:
         return [

@@ -98,6 +98,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json(404, {"error": "no such path"})
             return
         self.server.requests += 1
+        served = self.server.served.model
         try:
             answer = answers[path](query)
         except BadRequest as error:
@@ -106,7 +107,11 @@ class Handler(BaseHTTPRequestHandler):
             traceback.print_exc()
             self.send_json(500, {"error": "an error of the server, which has written it down"})
         else:
-            self.send_json(200, answer)
+            if path == "/health" or served.is_whole():
+                self.send_json(200, answer)
+            else:  # it may be made of bytes that are gone
+                lost = "the checkpoint was cut short or written to in place"
+                self.send_json(503, {"error": lost})
 
     def embedding(self, query: str) -> dict[str, Any]:
         matrix = self.server.served.model.matrix
@@ -131,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         Parameters(query, ())
         served = self.server.served
         return {
-            "ok": True,
+            "ok": served.model.is_whole(),
             "pid": os.getpid(),
             "requests": self.server.requests,
             "tensors": len(served.model.tensors()),

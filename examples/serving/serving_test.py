@@ -453,6 +453,29 @@ class ServerTests(unittest.TestCase):
 
         wait_until(is_unmapped, "nobody had the old file mapped any more")
 
+    def test_a_file_that_is_cut_short_in_place_is_an_error_and_kills_nobody(self):
+        checkpoint = self.matrix("f", [[float(row)] * 1024 for row in range(64)])
+        with self.serving(checkpoint) as server:
+            old = server.health_of_all()
+            os.truncate(checkpoint, 4096)
+            server.wait_for_health(
+                lambda health: not health["ok"] and health["refused"],
+                "all workers had noticed the loss",
+            )
+            for request in ("/embedding?id=63", "/nearest?id=1&k=2"):
+                status, answer = server.get(request)
+                self.assertEqual(status, 503)
+                self.assertEqual(
+                    answer, {"error": "the checkpoint was cut short or written to in place"}
+                )
+            self.replace(checkpoint, "f", [[5, 6]])
+            server.wait_for_health(
+                lambda health: health["ok"] and health["current"], "the new file was served"
+            )
+            self.assertEqual(server.get("/embedding?id=0")[1]["values"], [5.0, 6.0])
+            self.assertEqual(server.workers(), set(old), "workers were to stay")
+            self.assertEqual(server.end(), ("", 0))
+
     def test_a_bad_new_file_is_refused_and_a_good_one_is_served_after_it(self):
         checkpoint = self.matrix("f", [[1, 1], [1, 2]])
         with self.serving(checkpoint) as server:
