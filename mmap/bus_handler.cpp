@@ -35,7 +35,9 @@ constinit Chain chain;
 // exec: another kind of variable could be allocated at its first use, which is in a signal handler.
 struct Passing {
   const void* frame = nullptr;
-  unsigned depth = 0;
+  const siginfo_t* info = nullptr;
+  unsigned depth = 0;    // how far down the chain
+  unsigned nesting = 0;  // of calls in this thread's stack
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Passing passing;
 
@@ -85,17 +87,18 @@ void call(const Action& action, int number, siginfo_t* info, void* context) noex
 
 void pass_on(int number, siginfo_t* info, void* context) noexcept {
   const void* const here = __builtin_frame_address(0);
-  // The one that was called before has jumped out of its handler.
-  if (here >= passing.frame) passing.depth = 0;
+  // The one that was called before has jumped out of its handler, or faulted itself.
+  if (here >= passing.frame) passing = {};
+  if (is_fault(*info) && info != passing.info) passing.depth = 0;
   const unsigned count = chain.count;
-  if (count == 0 || passing.depth == max_depth) return end_process(info);
+  if (count == 0 || passing.nesting == max_depth) return end_process(info);
   const Action& next = chain.previous[count - 1 - std::min(passing.depth, count - 1)];
   const bool is_function = next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN;
   // The kernel does not let a fault be ignored.
   if (next.sa_handler == SIG_IGN && !is_fault(*info)) return;
   if (!is_function) return end_process(info);
   const Passing before = passing;
-  passing = {here, before.depth + 1};
+  passing = {here, info, before.depth + 1, before.nesting + 1};
   call(next, number, info, context);
   passing = before;
 }

@@ -68,6 +68,15 @@ Result<File> File::open(const std::filesystem::path& path, bool writable) {
   return of(std::move(descriptor));
 }
 
+Result<File> File::open_foreign(const std::filesystem::path& path) {
+  const UniqueFd seen(open_retrying(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (seen.get() < 0 || ::fstat(seen.get(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at the file", errno));
+  if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
+  return open("/proc/self/fd/" + std::to_string(seen.get()), false);
+}
+
 Result<File> File::from_descriptor(int descriptor) {
   UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (own.get() < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));

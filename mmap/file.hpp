@@ -21,6 +21,10 @@ class File final : public bytes::Source {
   // contains a zero byte. Close-on-exec.
   static Result<File> open(const std::filesystem::path& path, bool writable);
 
+  // The same for a path that somebody else has chosen, which is opened only once it is known to
+  // lead to a regular file: to open a device can do something.
+  static Result<File> open_foreign(const std::filesystem::path& path);
+
   // The same of a descriptor that is open for reading, which stays its owner's: this one is another
   // of the same open file. Fails likewise, with io for what is no descriptor.
   static Result<File> from_descriptor(int descriptor);

@@ -74,10 +74,12 @@ Result<void> Filler::bring_in(std::uint64_t offset, std::uint64_t length) {
 
 Result<void> Filler::fill_alone(std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t first = (offset + large_read - 1) / large_read * large_read;
-  if (!uses_page_cache() || !reads_large_pages(mapping_, first)) return fill(offset, length);
+  if (!uses_page_cache()) return fill(offset, length);
   void* const address = address_of(mapping_, page_start(offset));
   const std::uint64_t size = offset + length - page_start(offset);
-  ::madvise(address, size, MADV_RANDOM);
+  // Where pages come one at a time this needs what a warm-up may have switched off.
+  const bool exactly = reads_large_pages(mapping_, first);
+  ::madvise(address, size, exactly ? MADV_RANDOM : MADV_NORMAL);
   const Result<void> filled = fill(offset, length);
   ::madvise(address, size, MADV_NORMAL);
   return filled;

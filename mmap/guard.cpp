@@ -1,5 +1,6 @@
 #include "mmap/guard.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,9 +9,11 @@
 #include <array>
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "mmap/bus_handler.hpp"
 #include "mmap/file.hpp"
+#include "mmap/os_error.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -18,6 +21,13 @@ namespace {
 constexpr std::uint32_t live = std::uint32_t{1} << 31;
 constexpr std::uint32_t claimed = std::uint32_t{1} << 30;
 constexpr std::uint64_t nothing = ~std::uint64_t{0};
+
+// How often zeros were put in the place of a mapping, and how much of that this thread knows. A
+// signal that was raised without an address may be about a loss that another thread has repaired
+// meanwhile: the first one after each loss is taken for that. Initial exec: another kind of
+// variable could be allocated at its first use, which is in a signal handler.
+constinit std::atomic<std::uint32_t> losses{0};
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
 }  // namespace
 
@@ -32,6 +42,7 @@ struct Guard::Slot {
   std::atomic<int> descriptor{-1};
   std::atomic<std::uint64_t> file_bytes{0};
   std::atomic<std::uint64_t> lost_at{nothing};
+  std::atomic<bool> is_zeros{false};
 
   bool claim() noexcept {
     std::uint32_t free = 0;
@@ -62,13 +73,17 @@ struct Guard::Slot {
     std::uint64_t none = nothing;
     lost_at.compare_exchange_strong(none, offset);
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    return ::mmap(reinterpret_cast<void*>(base.load()), length, protection,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    if (::mmap(reinterpret_cast<void*>(base.load()), length, protection,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+      return false;
+    is_zeros = true;
+    ++losses;
+    return true;
   }
 
   bool lose_if_shortened() noexcept {
     struct stat status {};
-    if (lost_at != nothing || ::fstat(descriptor, &status) != 0) return false;
+    if (is_zeros || ::fstat(descriptor, &status) != 0) return false;
     const auto size = static_cast<std::uint64_t>(status.st_size);
     return size < file_bytes && lose(size);
   }
@@ -85,10 +100,13 @@ struct Guard::Table {
       if (!slot.contains(address) || !slot.enter()) continue;
       const bool lost = slot.contains(address) && slot.lose(address - slot.base);
       slot.leave();
+      if (lost) known_losses = losses;
       if (lost) return true;
     }
     return false;
   }
+
+  static void forget_handlers() noexcept;
 
   static bool lose_shortened() noexcept {
     bool any = false;
@@ -97,15 +115,24 @@ struct Guard::Table {
       any = slot.lose_if_shortened() || any;
       slot.leave();
     }
-    return any;
+    const std::uint32_t now = losses;
+    return std::exchange(known_losses, now) != now || any;
   }
 };
 
 constinit std::array<Guard::Slot, Guard::capacity> Guard::Table::slots;
 
+// A handler that was at work in another thread does not go on in a forked child.
+void Guard::Table::forget_handlers() noexcept {
+  for (Slot& slot : slots) slot.use &= live | claimed;
+}
+
 Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable, const File& file) {
   if (Result<void> ok = install_bus_handler({Table::lose, Table::lose_shortened}); !ok)
     return tl::unexpected<Error>(ok.error());
+  static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
+  if (watches_forks != 0)
+    return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
@@ -115,6 +142,7 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable, con
     slot.descriptor = file.descriptor();
     slot.file_bytes = file.size();
     slot.lost_at = nothing;
+    slot.is_zeros = false;
     slot.use = live;
     return Guard(&slot);
   }

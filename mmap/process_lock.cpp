@@ -1,18 +1,15 @@
 #include "mmap/process_lock.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "mmap/os_error.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -75,26 +72,6 @@ bool has_name(const UniqueFd& file, const RuntimeDirectory& directory,
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-struct CloseFolder {
-  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
-};
-
-// Of the files in the folder, those that begin so; none if it cannot be read.
-std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix) {
-  std::vector<std::string> names;
-  const int copy = ::openat(directory.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return names;
-  const std::unique_ptr<DIR, CloseFolder> folder(::fdopendir(copy));
-  if (!folder) {
-    ::close(copy);
-    return names;
-  }
-  while (const dirent* entry = ::readdir(folder.get()))
-    if (std::string_view(entry->d_name).substr(0, prefix.size()) == prefix)
-      names.emplace_back(entry->d_name);
-  return names;
-}
-
 // -1: another process has it.
 Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::string& name) {
   Result<UniqueFd> file;
@@ -120,21 +97,40 @@ ProcessLock::ProcessLock(const RuntimeDirectory& directory, std::string name)
       path_((directory.path() / name_).string()),
       owner_(::getpid()) {}
 
+namespace {
+
+// Takes a path back from the list, also on the way of an exception, unless the lock is kept.
+class AddedPath {
+ public:
+  AddedPath(OwnLocks& own, std::string path) : own_(own), path_(std::move(path)) {}
+  AddedPath(const AddedPath&) = delete;
+  AddedPath& operator=(const AddedPath&) = delete;
+  ~AddedPath() {
+    if (!kept_) own_.remove(path_);
+  }
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  OwnLocks& own_;
+  std::string path_;
+  bool kept_ = false;
+};
+
+}  // namespace
+
 Result<std::optional<ProcessLock>> ProcessLock::try_lock(const RuntimeDirectory& directory,
                                                          const std::string& name) {
   ProcessLock lock(directory, name);
   OwnLocks& own = OwnLocks::of_this_process();
-  if (!own.add(lock.path_)) return std::nullopt;
+  std::string path = lock.path_;
+  if (!own.add(path)) return std::nullopt;
+  AddedPath added(own, std::move(path));  // before the file, which is closed first
   Result<UniqueFd> file = open_locked(directory, name);
-  if (file && file->get() >= 0) {
-    lock.file_ = std::move(*file);
-    return std::optional<ProcessLock>(std::move(lock));
-  }
-  // Closed before another thread may open it.
-  if (file) *file = UniqueFd();
-  own.remove(lock.path_);
   if (!file) return tl::unexpected<Error>(file.error());
-  return std::nullopt;
+  if (file->get() < 0) return std::nullopt;
+  lock.file_ = std::move(*file);
+  added.keep();
+  return std::optional<ProcessLock>(std::move(lock));
 }
 
 ProcessLock::~ProcessLock() {

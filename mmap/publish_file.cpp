@@ -147,6 +147,8 @@ Result<bool> rename_file(const File& file, const fs::path& from, const fs::path&
   if (Result<void> ok = take_permissions(file.descriptor(), permissions); !ok)
     return tl::unexpected<Error>(ok.error());
   Result<void> written = write_to_disk(file.descriptor(), "the new file");
+  // That may have taken long.
+  if (written) written = check_source(file, from);
   if (written && ::rename(from.c_str(), target.c_str()) == 0) return true;
   const int error_number = errno;
   if (Result<void> back = take_permissions(file.descriptor(), before); !back)
@@ -186,8 +188,11 @@ Result<PublishedFile> publish_file(const File& file, const fs::path& from, const
       return tl::unexpected<Error>(ok.error());
   if (Result<void> ok = write_names_to_disk(from, target); !ok)
     return tl::unexpected<Error>(ok.error());
-  const Result<Generation> now = generation_at(target);
-  if (!now) return tl::unexpected<Error>(now.error());
+  Result<Generation> now = generation_at(target);
+  if (!now) {
+    now.error().message.insert(0, "published, but: ");
+    return tl::unexpected<Error>(std::move(now.error()));
+  }
   published.generation = *now;
   return published;
 }

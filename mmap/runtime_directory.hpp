@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "mmap/unique_fd.hpp"
 #include "weightmap/generation.hpp"
@@ -40,5 +41,8 @@ std::string key_of(const Generation& generation);
 // nobody else may read or write, under this one name.
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags);
+
+// Of the files in the folder, those whose names begin so; none if it cannot be read.
+std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix);
 
 }  // namespace weightmap::os

@@ -55,7 +55,7 @@ bool lock(int descriptor) noexcept {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  return ::fcntl(descriptor, F_SETLK, &whole) == 0;
+  return ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0;  // also keeps threads apart
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "mmap/copy_file.hpp"
+#include "mmap/memory_limit.hpp"
 #include "mmap/sealed_memory.hpp"
 #include "mmap/unique_fd.hpp"
 
@@ -28,7 +29,20 @@ UniqueFd clone_blocks(const File& source) {
   return clone;
 }
 
+// As much as the system has, but for a part that others allocate meanwhile. It would not refuse
+// more, but end a process.
+Result<void> check_fits(const File& source) {
+  const MemoryLimit limit = memory_limit();
+  if (limit.available == MemoryLimit::unknown ||
+      source.size() <= limit.available - limit.available / 16)
+    return {};
+  return failure(ErrorCode::io, "a copy takes " + std::to_string(source.size()) +
+                                    " bytes of memory, and there are " +
+                                    std::to_string(limit.available) + " (" + limit.reason + ")");
+}
+
 Result<UniqueFd> copy_to_sealed_memory(const File& source) {
+  if (Result<void> ok = check_fits(source); !ok) return tl::unexpected<Error>(ok.error());
   Result<UniqueFd> memory = make_memfd(source.size());
   if (!memory) return memory;
   if (Result<CopyReport> copied = copy_to_memory(source, memory->get(), {}); !copied)

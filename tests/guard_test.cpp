@@ -95,6 +95,15 @@ void raise_again(int number, siginfo_t*, void*) {
   ::raise(number);
 }
 
+// The same, once two threads are here.
+std::atomic<int> inside{0};
+void meet_and_raise_again(int number, siginfo_t*, void*) {
+  ++inside;
+  while (inside < 2) ::sched_yield();
+  ::sigaction(number, &before_second, nullptr);
+  ::raise(number);
+}
+
 // Faults in a mapping that is nobody's.
 int touch_foreign_page() {
   char name[] = "/tmp/weightmap-foreign-XXXXXX";
@@ -346,6 +355,32 @@ TEST_CASE("a handler that jumps out gets the same siginfo, as often as it likes"
         }) == "exit 0");
 }
 
+// From further down the stack than its caller, by more than a signal takes.
+[[gnu::noinline]] int probe_deeper() {
+  volatile char room[64 * 1024];
+  room[0] = 0;
+  if (sigsetjmp(way_out, 1) == 0) return touch_foreign_page();
+  return room[0];
+}
+
+int probe_twice() {
+  if (sigsetjmp(way_out, 1) == 0) return touch_foreign_page();
+  return probe_deeper();
+}
+
+TEST_CASE("a handler that jumps out is called again from deeper down, when it was overtaken") {
+  CHECK(in_child([] {
+          set_action(SIG_DFL);
+          const GuardedFile guarded;
+          install(jump_out, nullptr, SA_SIGINFO | SA_NODEFER);
+          const GuardedFile another;
+          int outcome = 1;
+          // A thread of its own has no other stack for signals.
+          std::thread([&outcome] { outcome = probe_twice(); }).join();
+          return outcome;
+        }) == "exit 0");
+}
+
 TEST_CASE("a handler that is to be called once is called once") {
   CHECK(in_child([] {
           install([](int, siginfo_t*, void*) { seen += "x"; }, nullptr,
@@ -388,6 +423,18 @@ TEST_CASE("a handler that raises the signal again is survived, if the file was c
           fs::resize_file(guarded.path, 0);
           if (guarded.at(0) != 0 || !guarded.mapping.lost_at() || seen != "spoke ") return 8;
           return whole.at(0) == 1 && !whole.mapping.lost_at() ? 0 : 1;
+        }) == "exit 0");
+}
+
+TEST_CASE("and by two threads at once, of which one finds the mapping repaired") {
+  CHECK(in_child([] {
+          const GuardedFile guarded;
+          install(meet_and_raise_again, &before_second, SA_SIGINFO | SA_NODEFER);
+          fs::resize_file(guarded.path, 0);
+          std::thread other([&guarded] { static_cast<void>(guarded.at(page)); });
+          const int first = guarded.at(0);
+          other.join();
+          return first == 0 && inside == 2 && guarded.mapping.lost_at() ? 0 : 1;
         }) == "exit 0");
 }
 

@@ -655,10 +655,9 @@ TEST_CASE_FIXTURE(Fixture, "many processes that publish at once leave one whole 
   CHECK(files().size() == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a process killed while it publishes leaves a file that is removed") {
-  const fs::path file = copy("state_dict.pt");
-  const int status = in_child([&] {
-    // Ends the process where it would give the finished file its name.
+// Opens the file in a child that ends where it would give the finished catalog its name.
+int publish_and_die(const fs::path& file, const OpenOptions& options) {
+  return in_child([&] {
     sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat, 0, 1),
@@ -668,17 +667,41 @@ TEST_CASE_FIXTURE(Fixture, "a process killed while it publishes leaves a file th
     const sock_fprog program{4, code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return false;
-    return Checkpoint::open(file, sharing()).has_value();
+    return Checkpoint::open(file, options).has_value();
   });
-  REQUIRE(WIFSIGNALED(status));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a process killed while it publishes leaves a file that gc removes") {
+  const fs::path file = copy("state_dict.pt");
+  REQUIRE(WIFSIGNALED(publish_and_die(file, sharing())));
   REQUIRE(files(".tmp").size() == 1);
-  CHECK(source_of(file) == CatalogSource::published);
   const Result<std::vector<SharedFile>> removed = remove_stale_catalogs();
   REQUIRE_OK(removed);
   REQUIRE(removed->size() == 1);
   CHECK(removed->front().state == SharedFileState::leftover);
   CHECK(files(".tmp").empty());
+  CHECK(source_of(file) == CatalogSource::published);
+}
+
+TEST_CASE_FIXTURE(Fixture, "and that the next one who publishes removes") {
+  const fs::path file = copy("state_dict.pt");
+  REQUIRE(WIFSIGNALED(publish_and_die(file, sharing())));
+  REQUIRE(files(".tmp").size() == 1);
+  CHECK(source_of(file) == CatalogSource::published);
+  CHECK(files(".tmp").empty());
   CHECK(source_of(file) == CatalogSource::attached);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "does not publish what whole seconds could not tell from the next change") {
+  const fs::path file = copy("state_dict.pt");
+  const timespec times[] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  REQUIRE(utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Checkpoint checkpoint = opened(file);
+  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
+  CHECK(checkpoint.info().catalog_reason.find("changed less than 2000 ms before") !=
+        std::string::npos);
 }
 
 TEST_CASE_FIXTURE(Fixture, "lists catalogs, and removes those that nobody can use") {

@@ -139,7 +139,8 @@ class ServedModel:
             found = generation_of(self._path)
             if found == self._refused:
                 return
-            if found != self.generation:
+            # What was lost stays lost, though the file be whole again.
+            if found != self.generation or not self.model.is_whole():
                 self.model = self._open(self._path)
                 self.generation = found
         except (Refused, OSError) as error:

@@ -27,7 +27,8 @@ void ServedModel::follow() {
   if (!found) return refuse(found.error());
   if (refused_ && refused_->same_content(*found)) return;
   refused_.reset();
-  if (found->same_content(get()->generation())) return serve(get());
+  // What was lost stays lost, though the file be whole again.
+  if (found->same_content(get()->generation()) && get()->is_whole()) return serve(get());
   auto model = Model::open(path_, tensor_);
   if (model) return serve(std::move(*model));
   refused_ = *found;

@@ -89,7 +89,7 @@ Result<void> verify(State& state) {
   const Result<const catalog::Catalog*> catalog = state.whole();
   if (!catalog) return tl::unexpected<Error>(catalog.error());
   state.stats.local_headers_verified = (*catalog)->storages().size();
-  return verify_storage_headers(state.source(), **catalog);
+  return verify_storage_headers(state.source(), **catalog, state.options.limits);
 }
 
 // With state.attached set.

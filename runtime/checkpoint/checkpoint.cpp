@@ -285,7 +285,7 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
 Result<void> Checkpoint::verify_headers() const {
   const Result<const Catalog*> catalog = state_->whole();
   if (!catalog) return tl::unexpected<Error>(catalog.error());
-  Result<void> ok = verify_storage_headers(state_->source(), **catalog);
+  Result<void> ok = verify_storage_headers(state_->source(), **catalog, state_->options.limits);
   if (!ok) {
     Error error = ok.error();
     error.file = state_->file_name;

@@ -23,11 +23,15 @@ const Parsed* Checkpoint::State::own() noexcept {
     if (parsed_now) parsed_now = file.check_unchanged();  // what is mapped is what was parsed
     if (!parsed_now) own_error_ = std::move(parsed_now.error());
   } catch (const std::bad_alloc&) {
-    own_error_ = Error{ErrorCode::io, "not enough memory to parse the file", Error::no_offset, {}};
+    own_error_ = Error{ErrorCode::io, "out of memory", Error::no_offset, {}};  // allocates nothing
   }
   parsed.memory.trim();
   if (own_error_) {
-    own_error_->file = file_name;
+    try {
+      own_error_->file = file_name;
+    } catch (const std::bad_alloc&) {
+      // It is said without the name.
+    }
     return nullptr;
   }
   set_own();

@@ -117,9 +117,9 @@ class Search {
     for (const Target& target : targets_)
       if (target.generation && is_same_file(area, *target.generation))
         return target.generation->size;
-    const Result<os::File> file = os::File::open(area.path, false);
-    if (!file || !is_same_file(area, file->generation())) return std::nullopt;
-    return file->size();
+    const Result<Generation> now = generation_at(area.path);
+    if (!now || !is_same_file(area, *now)) return std::nullopt;
+    return now->size;
   }
 
  private:
@@ -139,7 +139,7 @@ class Search {
   // A file that lost its name is judged by the one that has it now, if any has.
   static bool looks_like_checkpoint(const MappedArea& area) {
     const std::string_view path = without_mark(area.path);
-    const Result<os::File> file = os::File::open(fs::path(path), false);
+    const Result<os::File> file = os::File::open_foreign(fs::path(path));
     return file ? begins_as_checkpoint(*file, path) : has_checkpoint_name(path);
   }
 

@@ -11,8 +11,12 @@
 namespace weightmap {
 namespace {
 
-// Systems note changes by a clock that ticks 100 to 1000 times a second.
+// Systems note changes by a clock that ticks 100 to 1000 times a second; file systems that keep
+// whole seconds only (ext3, small inodes of ext4, some servers) or even ones (vfat) by that.
 constexpr std::chrono::milliseconds clock_tick(20);
+constexpr std::chrono::seconds coarse_tick(2);
+
+bool is_coarse(std::int64_t time_ns) noexcept { return time_ns % 1'000'000'000 == 0; }
 
 catalog::Description describe(const Checkpoint::Access::State& state) {
   const CheckpointInfo& info = state.info;
@@ -37,10 +41,18 @@ catalog::Description describe(const Checkpoint::Access::State& state) {
 // A change of the same moment would leave the file's times as they are.
 Result<void> check_settled(const Checkpoint::Access::State& state) {
   const std::chrono::nanoseconds changed(state.generation.ctime_ns);
-  if (changed + clock_tick <= state.began.time_since_epoch()) return {};
+  const bool coarse = is_coarse(state.generation.ctime_ns) || is_coarse(state.generation.mtime_ns);
+  const std::chrono::milliseconds tick = coarse ? coarse_tick : clock_tick;
+  if (changed + tick <= state.began.time_since_epoch()) return {};
   return failure(ErrorCode::io,
-                 "the file was changed less than 20 ms before it was opened, so that its times "
-                 "might not show another change");
+                 "the file was changed less than " + std::to_string(tick.count()) +
+                     " ms before it was opened, so that its times might not show another change");
+}
+
+// Catalogs that processes which were killed have left half written.
+void remove_unfinished(const os::RuntimeDirectory& directory) {
+  for (const std::string& name : os::names_in(directory, "catalog-"))
+    if (name.ends_with(".tmp")) os::remove_unlocked(directory, name);
 }
 
 // The block in two parts.
@@ -62,7 +74,9 @@ Result<void> publish_catalog(Checkpoint::Access::State& state,
                              const os::RuntimeDirectory& directory) {
   if (Result<void> ok = check_settled(state); !ok) return ok;
   const Parts parts(state, state.parsed.catalog);
-  return os::publish_block(directory, catalog_name(state.generation), parts.both);
+  Result<void> published = os::publish_block(directory, catalog_name(state.generation), parts.both);
+  if (published) remove_unfinished(directory);
+  return published;
 }
 
 void replace_damaged_catalog(Checkpoint::Access::State& state) noexcept {

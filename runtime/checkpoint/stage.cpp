@@ -29,6 +29,8 @@ Result<Checkpoint> open_source(const std::filesystem::path& path) {
   options.verify = Verify::chain;
   options.populate = false;
   options.locked = false;
+  options.protection = Protection::map;
+  options.shared_catalog = false;
   return Checkpoint::open(path, options);
 }
 
@@ -95,6 +97,7 @@ Result<void> check_copy(const Checkpoint& source, int memory) {
   options.writable = false;
   options.populate = false;
   options.locked = false;
+  options.protection = Protection::map;
   const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, options);
   if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
   if (has_same_tensors(source, *copy)) return {};

@@ -29,8 +29,9 @@ struct Checkpoint::State {
   os::Mapping mapping;
   bytes::MemorySource memory_source{{}};  // the mapping, if that is a copy
   mutable std::mutex copy_on_write_mutex;
-  os::Mapping copy_on_write;              // on demand; under the mutex
-  std::atomic<std::uint32_t> demands{0};  // how many threads wait in demand()
+  os::Mapping copy_on_write;                   // on demand; under the mutex
+  std::atomic<std::uint32_t> demands{0};       // how many threads wait in demand()
+  std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the file, by warmers
   DemandLog demand_log{[this] { return whole().value_or(nullptr); }};
   CheckpointInfo info;
   // What was opened, and how: for whoever asks whether it is still there.

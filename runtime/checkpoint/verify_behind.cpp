@@ -53,6 +53,11 @@ void VerifyBehind::stop() {
   changed_.notify_one();
 }
 
+void VerifyBehind::give_up() {
+  given_up_ = true;
+  stop();
+}
+
 bool VerifyBehind::wait_for(const Job& job) {
   const auto is_done = [this](std::size_t step) { return done_[step]; };
   const auto first = by_offset_.begin() + static_cast<std::ptrdiff_t>(job.first);
@@ -65,7 +70,7 @@ bool VerifyBehind::wait_for(const Job& job) {
 Checkpoint::CrcReport VerifyBehind::run() {
   Checkpoint::CrcReport report;
   for (const Job& job : jobs_) {
-    if (!wait_for(job)) {
+    if (given_up_ || !wait_for(job)) {
       ++left_out_;
       continue;
     }

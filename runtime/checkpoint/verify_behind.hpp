@@ -1,6 +1,7 @@
 // Sums storages whose bytes a warmer has just brought in, behind it: no second read of the disk.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
@@ -26,8 +27,11 @@ class VerifyBehind {
   // No more steps will come.
   void stop();
 
+  // Nothing more need be summed.
+  void give_up();
+
   // Checks each storage that the plan covers as soon as its steps are done, and returns after the
-  // last one, or after stop(). Called once.
+  // last one, after stop(), or soon after give_up(). Called once.
   Checkpoint::CrcReport run();
 
   // Storages that the plan does not cover as a whole.
@@ -49,6 +53,7 @@ class VerifyBehind {
   std::vector<std::size_t> by_offset_;  // steps of the plan
   std::vector<Job> jobs_;
   std::size_t left_out_ = 0;
+  std::atomic<bool> given_up_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> done_;  // by step; under the mutex

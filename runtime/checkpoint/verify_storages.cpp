@@ -112,9 +112,10 @@ Error StorageSummer::difference(std::size_t index, std::uint32_t sum) const {
           {}};
 }
 
-Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog) {
+Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog,
+                                    const Limits& limits) {
   bytes::Windows windows(file, *std::pmr::new_delete_resource());
-  const Result<zip::Directory> directory = read_directory(file, windows, Limits{});
+  const Result<zip::Directory> directory = read_directory(file, windows, limits);
   if (!directory) return tl::unexpected<Error>(directory.error());
   for (const catalog::StorageEntry& storage : catalog.storages())
     if (Result<void> ok =

@@ -13,7 +13,8 @@
 namespace weightmap {
 
 // Reads the central directory afresh and compares each storage's offset with its local header.
-Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog);
+Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog,
+                                    const Limits& limits);
 
 // Reads and sums storages, one after the other. What it is made with must outlive it.
 class StorageSummer {

@@ -106,13 +106,14 @@ Result<void> choose_method(const os::Mapping& mapping, WarmMethod wanted, WarmRe
 }
 
 // A part of the free memory is left alone: page tables, and those who allocate meanwhile.
-void choose_budget(std::uint64_t wanted, WarmReport& report) {
+// `locked`: what is in memory already and in no count of free memory.
+void choose_budget(std::uint64_t wanted, std::uint64_t locked, WarmReport& report) {
   report.budget_bytes = wanted;
   if (wanted != 0) return;
   const os::MemoryLimit limit = os::memory_limit();
   report.budget_bytes = limit.available == os::MemoryLimit::unknown
                             ? limit.available
-                            : limit.available - limit.available / 16;
+                            : limit.available - limit.available / 16 + locked;
   report.budget_reason = limit.reason;
 }
 
@@ -222,7 +223,6 @@ struct Warmer::Work {
   ~Work() {
     cancel();
     join();
-    if (reads_exactly || election) os::allow_readahead(state.mapping, true);
   }
 
   // Plans what `options` ask for, with the budget of the report.
@@ -251,22 +251,28 @@ struct Warmer::Work {
   // Until it is elected it reads nothing, so nothing ahead either.
   void prepare_election() {
     election = std::make_unique<WarmElection>(state.file, state.mapping);
-    if (report.method == WarmMethod::populate) os::allow_readahead(state.mapping, false);
+    if (report.method == WarmMethod::populate && state.mapping.huge_pages())
+      os::allow_readahead(state.mapping, false);
   }
 
   void cancel() noexcept {
     cancelled = true;
     if (window) window->stop();
+    if (verify) verify->give_up();
   }
 
   void begin_sums(SumProgress progress) {
     verify = std::make_unique<VerifyBehind>(state.file, *catalog, plan, std::move(progress));
-    verifier = std::thread([this] { guarded([this] { report.crc = verify->run(); }); });
+    ++running;
+    verifier = std::thread([this] {
+      guarded([this] { report.crc = verify->run(); });
+      --running;
+    });
   }
 
   void begin(unsigned count) {
     at_work = count;
-    running = count;
+    running += count;
     threads.reserve(count);
     for (unsigned i = 0; i < count; ++i)
       threads.emplace_back([this] {
@@ -298,7 +304,7 @@ struct Warmer::Work {
   void read_exactly() {
     if (report.method != WarmMethod::populate) return;
     // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
-    reads_exactly = all_cached;
+    reads_exactly = all_cached && state.mapping.huge_pages();
     // Not the first alone: it may lie where open() has read metadata, in small pieces.
     int tries = 3;
     for (const ByteRange& step : plan.steps) {
@@ -402,8 +408,16 @@ struct Warmer::Work {
     cancel();
   }
 
+  // After the last thread that fills.
+  void settle() noexcept {
+    if (reads_exactly || election) os::allow_readahead(state.mapping, true);
+    if (lock && order.empty() && bytes_done > state.locked_bytes)
+      state.locked_bytes = bytes_done.load();
+  }
+
   void join() {
     for (std::thread& thread : threads) thread.join();
+    if (!threads.empty()) settle();
     threads.clear();
     if (!verifier.joinable()) return;
     verify->stop();
@@ -428,7 +442,8 @@ Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& op
     return failure(ErrorCode::invalid_argument,
                    "the method " + std::string(to_string(work->report.method)) +
                        " maps no pages, and only those that are mapped can be locked");
-  choose_budget(options.budget_bytes, work->report);
+  choose_budget(options.budget_bytes, options.lock ? work->state.locked_bytes.load() : 0,
+                work->report);
   if (Result<void> ok = work->prepare(options); !ok) return tl::unexpected<Error>(ok.error());
   try {
     if (options.verify_crc) work->begin_sums(std::move(progress));

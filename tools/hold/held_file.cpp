@@ -56,8 +56,7 @@ void HeldFile::finish_reload() {
   next_->advance();
   if (next_->is_warming()) return;
   if (!next_->problem().empty()) {
-    file_problem_ = next_->problem();
-    refused_ = next_->generation();
+    file_problem_ = next_->problem();  // not of the file's content: tried again
     next_.reset();
     return;
   }
@@ -92,7 +91,8 @@ void HeldFile::begin_reload(const Generation& found) {
     next_ = std::move(*copy);
     return;
   }
-  refused_ = found;
+  // What the system refuses today it may grant tomorrow.
+  if (copy.error().code != ErrorCode::io) refused_ = found;
   file_problem_ = copy.error().message;
 }
 
