@@ -8,23 +8,13 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <string_view>
 
+#include "bench/proc_value.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {
-
-// In KiB, of a line of a /proc file such as "Anonymous:  1234 kB".
-long long proc_value(const char* file, const std::string& field) {
-  std::ifstream lines(file);
-  std::string name;
-  long long value = -1;
-  while (lines >> name)
-    if (name == field) lines >> value;
-  return value;
-}
 
 struct Counters {
   long long anonymous_kib = proc_value("/proc/self/smaps_rollup", "Anonymous:");

@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "bench/proc_value.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {
@@ -27,16 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(std::chrono::nanoseconds duration) {
   return static_cast<double>(duration.count()) / 1000.0;
-}
-
-// One line of a /proc file such as "read_bytes: 4096" or "VmHWM:  1234 kB".
-long long proc_value(const char* file, const std::string& field) {
-  std::ifstream lines(file);
-  std::string name;
-  long long value = -1;
-  while (lines >> name)
-    if (name == field) lines >> value;
-  return value;
 }
 
 struct Counters {

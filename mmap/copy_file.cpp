@@ -15,6 +15,7 @@
 #include "mmap/mapped_memory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_cache.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -25,8 +26,6 @@ constexpr int MADV_COLLAPSE = 25;  // Linux 6.1; older headers do not name it
 
 constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
 constexpr std::uint64_t step_bytes = 4 * large_page;  // as many as are read at a time
-
-std::uint64_t page_bytes() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;

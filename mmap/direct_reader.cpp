@@ -13,14 +13,13 @@
 
 #include "mmap/cut_short.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;
 constexpr unsigned queue_depth = 4;
-
-std::uint64_t page_bytes() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 // Answers the errno of a refusal, or 0.
 int make_ring(io_uring& ring) noexcept { return -::io_uring_queue_init(queue_depth, &ring, 0); }

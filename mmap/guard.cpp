@@ -14,6 +14,7 @@
 #include "mmap/bus_handler.hpp"
 #include "mmap/file.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -133,7 +134,7 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable, con
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
     return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());

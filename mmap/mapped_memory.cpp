@@ -5,13 +5,15 @@
 #include <fstream>
 #include <string>
 
+#include "mmap/page_size.hpp"
+
 namespace weightmap::os {
 
 Result<MappedMemory> mapped_memory(std::span<const std::byte> range) {
   if (range.empty()) return MappedMemory{};
   std::ifstream smaps("/proc/self/smaps");
   if (!smaps) return failure(ErrorCode::io, "cannot open /proc/self/smaps");
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
   return read_smaps(smaps, begin, (begin + range.size() + page - 1) / page * page);
 }

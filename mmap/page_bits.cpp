@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "mmap/page_size.hpp"
+
 namespace weightmap::os {
 namespace {
 
@@ -17,7 +19,7 @@ std::uint64_t ones_of(std::uint64_t word) noexcept {
 }  // namespace
 
 PageBits::PageBits(std::uint64_t range_bytes)
-    : range_bytes_(range_bytes), page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {
+    : range_bytes_(range_bytes), page_bytes_(os::page_bytes()) {
   const std::uint64_t words = range_bytes / page_bytes_ / word_bits + 1;
   words_.reserve(words);
   before_.reserve(words);

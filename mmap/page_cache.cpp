@@ -14,6 +14,7 @@
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {
@@ -23,10 +24,8 @@ constexpr std::uint64_t window_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on any machine
 constexpr int max_evictions = 5;
 
-std::uint64_t page_size() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
-
 std::uint64_t pages_in(std::uint64_t length) noexcept {
-  return (length + page_size() - 1) / page_size();
+  return (length + page_bytes() - 1) / page_bytes();
 }
 
 tl::unexpected<Error> hidden() {
@@ -76,7 +75,7 @@ Result<void> ask(const void* address, std::size_t size, std::vector<unsigned cha
 // Where the system does not tell, it calls every page cached, also one far behind the end of the
 // file, which no file system ever caches.
 bool tells_what_is_cached(const File& file) {
-  const std::uint64_t page = page_size();
+  const std::uint64_t page = page_bytes();
   std::uint64_t beyond = 0;
   if (!bytes::checked_add(file.size() / page * page, window_bytes, &beyond)) return true;
   const Window window(file, beyond, page);
@@ -110,7 +109,7 @@ tl::expected<Cachestat, int> cachestat(const File& file, std::uint64_t offset,
 
 // The last page counts with the bytes that the file has in it. A length of 0 would mean all.
 tl::expected<std::uint64_t, int> count_cached(const File& file) noexcept {
-  const std::uint64_t page = page_size();
+  const std::uint64_t page = page_bytes();
   const std::uint64_t tail = file.size() % page;
   std::uint64_t cached = 0;
   for (const auto [offset, length, bytes_a_page] :
@@ -194,7 +193,7 @@ Result<void> check_tells_what_is_cached(const File& file) {
 
 bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
                std::uint64_t length) {
-  const std::uint64_t start = offset / page_size() * page_size();
+  const std::uint64_t start = offset / page_bytes() * page_bytes();
   const std::uint64_t size = offset + length - start;
   if (is_cached_evenly(file, start, size) == true) return true;
   std::vector<unsigned char> pages(pages_in(size));
@@ -215,14 +214,14 @@ Result<std::uint64_t> cached_bytes_of(const File& file) {
 }
 
 bool is_surely_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
-  const std::uint64_t start = offset / page_size() * page_size();
+  const std::uint64_t start = offset / page_bytes() * page_bytes();
   return is_cached_evenly(file, start, offset + length - start) == true;
 }
 
 std::uint64_t unwritten_bytes_of(const File& file) noexcept {
   const tl::expected<Cachestat, int> counts = cachestat(file, 0, file.size());
   if (!counts) return 0;
-  return std::min(file.size(), (counts->dirty + counts->in_writeback) * page_size());
+  return std::min(file.size(), (counts->dirty + counts->in_writeback) * page_bytes());
 }
 
 bool lives_in_memory(const File& file) noexcept {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 #include "mmap/unique_fd.hpp"
 
 namespace weightmap::os {
@@ -49,8 +50,6 @@ constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
 constexpr std::size_t regions_a_call = 512;
 constexpr std::size_t entries_a_read = 8192;
 
-std::uint64_t page_size() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
-
 Result<UniqueFd> open_pagemap() {
   UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return tl::unexpected<Error>(os_error("open /proc/self/pagemap", errno));
@@ -81,11 +80,11 @@ Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std
 // answers how many pages it has in all.
 template <class Visit>
 Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
-  const std::uint64_t count = (mapping.size() + page_size() - 1) / page_size();
+  const std::uint64_t count = (mapping.size() + page_bytes() - 1) / page_bytes();
   if (count == 0) return count;
   const Result<UniqueFd> pagemap = open_pagemap();
   if (!pagemap) return tl::unexpected<Error>(pagemap.error());
-  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page_size();
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page_bytes();
   std::vector<std::uint64_t> entries(entries_a_read);
   for (std::uint64_t at = 0; at < count;) {
     const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
@@ -175,7 +174,7 @@ Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping) {
         if ((entry & entry_is_file) == 0 && (entry & entry_is_exclusive) != 0) ++copies;
       });
   if (!count) return count;
-  return copies * page_size();
+  return copies * page_bytes();
 }
 
 MappedBytes MappedPages::bytes(std::uint64_t offset, std::uint64_t length) const noexcept {

@@ -8,6 +8,7 @@
 
 #include "mmap/huge_pages.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -45,7 +46,7 @@ Result<void> check_replaceable(const Mapping& mapping) {
 
 Result<PrivatePages> PrivatePages::for_range(const Mapping& mapping, std::uint64_t offset,
                                              std::uint64_t length) {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   const std::uint64_t start = offset / page * page;
   const std::uint64_t size = (offset + length - start + page - 1) / page * page;
   // The mapping is const to its readers, who see the same bytes before and after.

@@ -62,16 +62,6 @@ int lock_whole(const UniqueFd& file) noexcept {
   return errno == EACCES ? EAGAIN : errno;
 }
 
-// Whether the name still means this file: its last holder may have removed it meanwhile.
-bool has_name(const UniqueFd& file, const RuntimeDirectory& directory,
-              const std::string& name) noexcept {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(file.get(), &opened) == 0 &&
-         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
 // -1: another process has it.
 Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::string& name) {
   Result<UniqueFd> file;
@@ -83,7 +73,7 @@ Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::strin
     if (error != 0)
       return tl::unexpected<Error>(
           os_error("lock " + bytes::quote((directory.path() / name).native(), 4096), error));
-    if (has_name(*file, directory, name)) return file;
+    if (has_name(directory, name, file->get())) return file;
     file = UniqueFd();
   }
   return file;
@@ -135,7 +125,8 @@ Result<std::optional<ProcessLock>> ProcessLock::try_lock(const RuntimeDirectory&
 
 ProcessLock::~ProcessLock() {
   if (file_.get() < 0 || owner_ != ::getpid()) return;
-  if (has_name(file_, *directory_, name_)) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+  if (has_name(*directory_, name_, file_.get()))
+    ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   file_ = UniqueFd();
   OwnLocks::of_this_process().remove(path_);
 }

@@ -97,6 +97,14 @@ Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::str
   return file;
 }
 
+bool has_name(const RuntimeDirectory& directory, const std::string& name, int descriptor) noexcept {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor, &opened) == 0 &&
+         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix) {
   std::vector<std::string> names;
   const int copy = ::openat(directory.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

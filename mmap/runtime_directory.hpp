@@ -42,6 +42,9 @@ std::string key_of(const Generation& generation);
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags);
 
+// Whether the name still means the open file: whoever had it may have removed or replaced it.
+bool has_name(const RuntimeDirectory& directory, const std::string& name, int descriptor) noexcept;
+
 // Of the files in the folder, those whose names begin so; none if it cannot be read.
 std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix);
 

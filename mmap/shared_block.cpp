@@ -121,13 +121,7 @@ bool remove_unlocked(const RuntimeDirectory& directory, const std::string& name)
   const UniqueFd file(
       ::openat(directory.descriptor(), name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0 || !lock(file.get())) return false;
-  // Whoever held the lock may have given the name to another file meanwhile.
-  struct stat locked {};
-  struct stat named {};
-  if (::fstat(file.get(), &locked) != 0 ||
-      ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
-      locked.st_dev != named.st_dev || locked.st_ino != named.st_ino)
-    return false;
+  if (!has_name(directory, name, file.get())) return false;
   return ::unlinkat(directory.descriptor(), name.c_str(), 0) == 0;
 }
 

@@ -29,16 +29,14 @@ UniqueFd clone_blocks(const File& source) {
   return clone;
 }
 
-// As much as the system has, but for a part that others allocate meanwhile. It would not refuse
-// more, but end a process.
+// The system would not refuse more than it has, but end a process.
 Result<void> check_fits(const File& source) {
   const MemoryLimit limit = memory_limit();
-  if (limit.available == MemoryLimit::unknown ||
-      source.size() <= limit.available - limit.available / 16)
-    return {};
+  if (source.size() <= limit.usable()) return {};
   return failure(ErrorCode::io, "a copy takes " + std::to_string(source.size()) +
                                     " bytes of memory, and there are " +
-                                    std::to_string(limit.available) + " (" + limit.reason + ")");
+                                    std::to_string(limit.usable()) + " (15/16 of " + limit.reason +
+                                    ")");
 }
 
 Result<UniqueFd> copy_to_sealed_memory(const File& source) {

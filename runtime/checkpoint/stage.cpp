@@ -46,15 +46,15 @@ Result<void> check_fits(std::uint64_t bytes, const StageOptions& options) {
     if (bytes <= options.budget_bytes) return {};
     return does_not_fit(bytes, options.budget_bytes, "the budget");
   }
-  const auto less_a_sixteenth = [](std::uint64_t left) { return left - left / 16; };
   const os::MemoryLimit limit = os::memory_limit();
-  if (limit.available != os::MemoryLimit::unknown && bytes > less_a_sixteenth(limit.available))
-    return does_not_fit(bytes, less_a_sixteenth(limit.available), "15/16 of " + limit.reason);
+  if (bytes > limit.usable())
+    return does_not_fit(bytes, limit.usable(), "15/16 of " + limit.reason);
   if (options.name.empty()) return {};
   const Result<std::uint64_t> left = os::shared_bytes_left();
   if (!left) return error_of(left);
-  if (bytes <= less_a_sixteenth(*left)) return {};
-  return does_not_fit(bytes, less_a_sixteenth(*left), "15/16 of what /dev/shm has left");
+  const std::uint64_t usable = *left - *left / 16;
+  if (bytes <= usable) return {};
+  return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
 }
 
 Result<os::UniqueFd> make_memory(std::uint64_t bytes, const std::string& label, bool named) {

@@ -105,15 +105,13 @@ Result<void> choose_method(const os::Mapping& mapping, WarmMethod wanted, WarmRe
   return {};
 }
 
-// A part of the free memory is left alone: page tables, and those who allocate meanwhile.
 // `locked`: what is in memory already and in no count of free memory.
 void choose_budget(std::uint64_t wanted, std::uint64_t locked, WarmReport& report) {
   report.budget_bytes = wanted;
   if (wanted != 0) return;
   const os::MemoryLimit limit = os::memory_limit();
-  report.budget_bytes = limit.available == os::MemoryLimit::unknown
-                            ? limit.available
-                            : limit.available - limit.available / 16 + locked;
+  report.budget_bytes = limit.usable();
+  if (report.budget_bytes != os::MemoryLimit::unknown) report.budget_bytes += locked;
   report.budget_reason = limit.reason;
 }
 
