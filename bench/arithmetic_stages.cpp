@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bench/stage_bench.hpp"
-#include "mmap/huge_pages.hpp"
+#include "mmap/memory/huge_pages.hpp"
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/checkpoint/warm_plan.hpp"
+#include "runtime/warm/warm_plan.hpp"
 #include "runtime/zip/crc32.hpp"
 
 namespace weightmap::bench {

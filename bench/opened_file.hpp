@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "mmap/file.hpp"
-#include "mmap/huge_pages.hpp"
+#include "mmap/memory/huge_pages.hpp"
 #include "runtime/bytes/windows.hpp"
 #include "runtime/pickle/parse.hpp"
-#include "runtime/pickle/tree.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "runtime/value/tree.hpp"
 #include "runtime/zip/directory.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 #include "weightmap/result.hpp"

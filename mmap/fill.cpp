@@ -8,11 +8,11 @@
 #include <string>
 
 #include "mmap/cut_short.hpp"
-#include "mmap/large_reads.hpp"
+#include "mmap/memory/private_pages.hpp"
 #include "mmap/os_error.hpp"
-#include "mmap/page_cache.hpp"
+#include "mmap/pages/large_reads.hpp"
+#include "mmap/pages/page_cache.hpp"
 #include "mmap/populate.hpp"
-#include "mmap/private_pages.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -17,16 +17,32 @@ LIBRARY = {
     "bytes": ("base",),
     "mmap": ("base", "bytes"),
     "zip": ("base", "bytes"),
-    "pickle": ("base", "bytes"),
+    "value": ("base", "bytes"),
+    "pickle": ("base", "bytes", "value"),
     "catalog": ("base", "bytes"),
-    "torch": ("base", "bytes", "zip", "pickle", "catalog"),
-    "checkpoint": ("base", "bytes", "mmap", "zip", "pickle", "catalog", "torch"),
+    "torch": ("base", "bytes", "zip", "value", "pickle", "catalog"),
 }
+LIBRARY["format"] = (*LIBRARY["torch"], "torch")
+LIBRARY["archive"] = (*LIBRARY["format"], "format", "mmap")
+LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "shared_catalog", "warm", "inspect", "files")
+for service in ("shared_catalog", "warm", "inspect", "files"):
+    LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 # People's side: public headers and their own folder. Benchmarks also measure modules one by one.
 EDGES = ("tools", "python", "examples", "bench")
-PUBLIC_CHECKPOINT = ("archive.hpp", "checkpoint.hpp", "processes.hpp", "publish.hpp", "residency.hpp",
-                     "runtime_directory.hpp", "shared_catalogs.hpp", "stage.hpp", "tensor_order.hpp",
-                     "warmer.hpp")
+# Public headers that are not of the module base.
+PUBLIC = {
+    "archive.hpp": "archive",
+    "checkpoint.hpp": "checkpoint",
+    "value.hpp": "value",
+    "shared_catalogs.hpp": "shared_catalog",
+    "warmer.hpp": "warm",
+    "tensor_order.hpp": "warm",
+    "residency.hpp": "inspect",
+    "processes.hpp": "inspect",
+    "publish.hpp": "files",
+    "runtime_directory.hpp": "files",
+    "stage.hpp": "files",
+}
 
 OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn)\.h"
 ALLOWED = (
@@ -35,7 +51,7 @@ ALLOWED = (
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
     (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
     (r"liburing\.h", ("mmap",)),
-    (r"xxhash\.h", ("zip", "catalog")),
+    (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
     (r"(spdlog|nlohmann|CLI)/.*", EDGES),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
@@ -49,7 +65,7 @@ def module_of(path):
     """The module a file belongs to by its path from the root; None for what has no layer."""
     parts = path.split("/")
     if parts[0] == "include":
-        return "checkpoint" if parts[-1] in PUBLIC_CHECKPOINT else "base"
+        return PUBLIC.get(parts[-1], "base")
     if parts[0] == "runtime" and len(parts) > 2:
         return parts[1]
     return parts[0] if parts[0] in ("mmap", *EDGES) else None

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "tools/array_text.hpp"
+#include "tools/cat/array_text.hpp"
+#include "tools/cat/npy.hpp"
+#include "tools/cat/number_format.hpp"
+#include "tools/cat/pieces.hpp"
+#include "tools/cat/slice.hpp"
 #include "tools/command.hpp"
 #include "tools/json_out.hpp"
-#include "tools/npy.hpp"
-#include "tools/number_format.hpp"
 #include "tools/output_file.hpp"
-#include "tools/pieces.hpp"
-#include "tools/slice.hpp"
 #include "tools/tensor_lookup.hpp"
 #include "tools/text.hpp"
 

@@ -4,14 +4,14 @@
 #include <mutex>
 #include <utility>
 
-#include "mmap/process_faults.hpp"
+#include "mmap/pages/process_faults.hpp"
+#include "runtime/archive/open_archive.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/attach.hpp"
-#include "runtime/checkpoint/open_archive.hpp"
 #include "runtime/checkpoint/opener.hpp"
 #include "runtime/checkpoint/protection.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/shared_catalog/attach.hpp"
 
 namespace weightmap {
 

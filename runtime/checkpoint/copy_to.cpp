@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "mmap/own_memory.hpp"
+#include "mmap/memory/own_memory.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
 

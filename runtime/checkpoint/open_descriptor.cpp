@@ -1,7 +1,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/checkpoint/open_archive.hpp"
+#include "runtime/archive/open_archive.hpp"
 #include "runtime/checkpoint/opener.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"

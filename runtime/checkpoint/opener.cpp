@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "runtime/checkpoint/open_archive.hpp"
+#include "runtime/archive/open_archive.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/zip/record_bytes.hpp"

@@ -6,9 +6,9 @@
 #include <memory_resource>
 #include <vector>
 
-#include "mmap/huge_pages.hpp"
+#include "mmap/memory/huge_pages.hpp"
 #include "runtime/catalog/catalog.hpp"
-#include "runtime/pickle/tree.hpp"
+#include "runtime/value/tree.hpp"
 
 namespace weightmap {
 

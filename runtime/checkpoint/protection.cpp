@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "mmap/snapshot.hpp"
+#include "mmap/memory/snapshot.hpp"
 
 namespace weightmap {
 namespace {

@@ -12,12 +12,12 @@
 
 #include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
-#include "mmap/process_faults.hpp"
+#include "mmap/pages/process_faults.hpp"
 #include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
-#include "runtime/checkpoint/attached.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/parsed.hpp"
+#include "runtime/shared_catalog/attached.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/archive/open_archive.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/open_archive.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/local_header.hpp"

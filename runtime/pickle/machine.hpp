@@ -14,7 +14,7 @@
 
 #include "runtime/pickle/memo.hpp"
 #include "runtime/pickle/parse.hpp"
-#include "runtime/pickle/tree.hpp"
+#include "runtime/value/tree.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::pickle {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/bytes/arena.hpp"
-#include "runtime/pickle/tree.hpp"
+#include "runtime/value/tree.hpp"
 
 namespace weightmap::pickle {
 

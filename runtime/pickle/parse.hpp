@@ -14,7 +14,7 @@
 #include <memory_resource>
 
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/pickle/tree.hpp"
+#include "runtime/value/tree.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::pickle {

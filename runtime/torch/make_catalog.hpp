@@ -5,8 +5,8 @@
 #include <span>
 
 #include "runtime/catalog/catalog.hpp"
-#include "runtime/pickle/tree.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "runtime/value/tree.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 #include "weightmap/result.hpp"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/pickle/tree.hpp"
 #include "runtime/torch/storage_table.hpp"
+#include "runtime/value/tree.hpp"
 #include "weightmap/dtype.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"

@@ -1,0 +1,56 @@
+#include "mmap/memory/sealed_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "mmap/os_error.hpp"
+
+namespace weightmap::os {
+namespace {
+
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3; older headers do not name it
+#endif
+
+constexpr std::size_t longest_label = 200;  // the system takes 249
+
+UniqueFd create(const std::string& label) noexcept {
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  UniqueFd memory(::memfd_create(label.c_str(), flags | MFD_NOEXEC_SEAL));
+  if (memory.get() >= 0 || errno != EINVAL) return memory;
+  return UniqueFd(::memfd_create(label.c_str(), flags));
+}
+
+}  // namespace
+
+Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
+  UniqueFd memory = create(label.substr(0, longest_label));
+  if (memory.get() < 0) return tl::unexpected<Error>(os_error("make shared memory (memfd)", errno));
+  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
+    return tl::unexpected<Error>(
+        os_error("make " + std::to_string(bytes) + " bytes of shared memory", errno));
+  return memory;
+}
+
+Result<void> seal(int descriptor) {
+  constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};
+  return tl::unexpected<Error>(os_error("seal shared memory", errno));
+}
+
+Result<UniqueFd> reopen_for_reading(int descriptor) {
+  const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
+  UniqueFd reading(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
+  if (reading.get() < 0)
+    return tl::unexpected<Error>(os_error("open shared memory for reading", errno));
+  return reading;
+}
+
+std::filesystem::path path_of_descriptor(int descriptor) {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor);
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,85 @@
+#include "mmap/memory/shared_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+
+#include "mmap/os_error.hpp"
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::os {
+namespace {
+
+constexpr const char* folder = "/dev/shm";
+constexpr std::size_t longest_name = 255;
+
+tl::unexpected<Error> taken(const std::filesystem::path& path) {
+  return failure(ErrorCode::invalid_argument,
+                 bytes::quote(path.native(), 4096) + " is there already; remove it first");
+}
+
+}  // namespace
+
+Result<std::filesystem::path> shared_path(const std::string& name) {
+  const bool is_name = !name.empty() && name.front() != '.' && name.size() <= longest_name &&
+                       name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  if (is_name) return std::filesystem::path(folder) / name;
+  return failure(ErrorCode::invalid_argument,
+                 bytes::quote(name) +
+                     " is no name for shared memory: 1 to 255 bytes, not beginning "
+                     "with a dot, without slashes");
+}
+
+Result<void> check_free(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) return taken(path);
+  return {};
+}
+
+Result<std::uint64_t> shared_bytes_left() {
+  struct statvfs status {};
+  if (::statvfs(folder, &status) != 0)
+    return tl::unexpected<Error>(os_error("look at /dev/shm", errno));
+  std::uint64_t left = 0;
+  if (!bytes::checked_mul<std::uint64_t>(status.f_bavail, status.f_frsize, &left)) left = ~left;
+  return left;
+}
+
+Result<UniqueFd> make_unnamed_shared_file(std::uint64_t bytes) {
+  UniqueFd file(::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file.get() < 0) return tl::unexpected<Error>(os_error("make a file in /dev/shm", errno));
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+    return tl::unexpected<Error>(
+        os_error("make a file of " + std::to_string(bytes) + " bytes in /dev/shm", errno));
+  return file;
+}
+
+Result<UniqueFd> give_name(int descriptor, const std::filesystem::path& path) {
+  const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
+  const std::string action = "make " + bytes::quote(path.native(), 4096);
+  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    if (errno == EEXIST) return taken(path);
+    return tl::unexpected<Error>(os_error(action, errno));
+  }
+  UniqueFd named(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (named.get() < 0) return tl::unexpected<Error>(os_error(action, errno));
+  return named;
+}
+
+Result<void> remove_shared_file(const std::filesystem::path& path) {
+  struct stat status {};
+  const std::string action = "remove " + bytes::quote(path.native(), 4096);
+  if (::lstat(path.c_str(), &status) != 0) return tl::unexpected<Error>(os_error(action, errno));
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+    return failure(ErrorCode::invalid_argument,
+                   bytes::quote(path.native(), 4096) + " is no regular file of this user");
+  if (::unlink(path.c_str()) != 0) return tl::unexpected<Error>(os_error(action, errno));
+  return {};
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,131 @@
+#include "mmap/pages/huge_sample.hpp"
+
+#include <linux/magic.h>
+#include <sys/prctl.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "mmap/pages/mapped_memory.hpp"
+#include "mmap/populate.hpp"
+
+namespace weightmap::os {
+namespace {
+
+constexpr std::size_t max_ranges = 8;
+
+// Which range of `count` to take as number `i` of `wanted`: evenly over all of them.
+std::uint64_t spread(std::uint64_t i, std::uint64_t wanted, std::uint64_t count) noexcept {
+  return wanted < 2 ? 0 : i * (count - 1) / (wanted - 1);
+}
+
+// Offsets of up to eight ranges that are cached as a whole.
+std::vector<std::uint64_t> choose_ranges(const File& file, const CachedPages& cached,
+                                         std::uint64_t huge) {
+  std::vector<std::uint64_t> whole;
+  for (std::uint64_t i = 0; i < file.size() / huge; ++i)
+    if (cached.cached_bytes(i * huge, huge) == huge) whole.push_back(i * huge);
+  std::vector<std::uint64_t> chosen;
+  const std::uint64_t wanted = std::min<std::uint64_t>(max_ranges, whole.size());
+  for (std::uint64_t i = 0; i < wanted; ++i)
+    chosen.push_back(whole[spread(i, wanted, whole.size())]);
+  return chosen;
+}
+
+// Ranges of a file side by side at addresses that huge pages can be mapped to, whatever the system
+// does with the file's other mappings.
+class RangeMapping {
+ public:
+  RangeMapping(const File& file, const std::vector<std::uint64_t>& offsets, std::uint64_t huge)
+      : reserved_((offsets.size() + 1) * huge) {
+    address_ =
+        ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address_ == MAP_FAILED) return;
+    const auto start = reinterpret_cast<std::uintptr_t>(address_);
+    auto* const first = static_cast<std::byte*>(address_) + (huge - start % huge) % huge;
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+      if (::mmap(first + i * huge, huge, PROT_READ, MAP_SHARED | MAP_FIXED, file.descriptor(),
+                 static_cast<off_t>(offsets[i])) == MAP_FAILED)
+        return;
+    ranges_ = {first, offsets.size() * huge};
+  }
+  RangeMapping(const RangeMapping&) = delete;
+  RangeMapping& operator=(const RangeMapping&) = delete;
+  ~RangeMapping() {
+    if (address_ != MAP_FAILED) ::munmap(address_, reserved_);
+  }
+
+  std::span<std::byte> ranges() const noexcept { return ranges_; }  // empty: it failed
+
+ private:
+  std::size_t reserved_;
+  void* address_ = MAP_FAILED;
+  std::span<std::byte> ranges_;
+};
+
+// MADV_RANDOM, since a page may carry the mark that makes the next reader of it read ahead.
+bool fault_in(std::span<std::byte> ranges) noexcept {
+  return ::madvise(ranges.data(), ranges.size(), MADV_RANDOM) == 0 &&
+         ::madvise(ranges.data(), ranges.size(), MADV_POPULATE_READ) == 0;
+}
+
+std::tuple<int, int> kernel_version() noexcept {
+  utsname name{};
+  int major = 0;
+  int minor = 0;
+  if (::uname(&name) != 0) return {0, 0};
+  const char* const end = name.release + std::strlen(name.release);
+  const char* const rest = std::from_chars(name.release, end, major).ptr;
+  if (rest != end) std::from_chars(rest + 1, end, minor);
+  return {major, minor};
+}
+
+// Others may, too (tmpfs, NFS, btrfs by configuration); of them a piece of 2 MiB has to be seen.
+bool keeps_huge_pages(const File& file) noexcept {
+  constexpr long xfs_magic = 0x58465342;  // <linux/magic.h> does not name it everywhere
+  struct statfs status {};
+  if (::fstatfs(file.descriptor(), &status) != 0) return false;
+  const auto type = static_cast<long>(status.f_type);
+  return (type == EXT4_SUPER_MAGIC && kernel_version() >= std::tuple(6, 16)) ||
+         (type == xfs_magic && kernel_version() >= std::tuple(5, 18));
+}
+
+}  // namespace
+
+std::optional<bool> HugeSample::is_fragmented() const noexcept {
+  if (bytes == 0) return std::nullopt;
+  if (huge_bytes >= bytes - huge_bytes) return false;
+  if (could_be_huge || huge_bytes > 0) return true;
+  return std::nullopt;
+}
+
+std::uint64_t huge_page_bytes() noexcept {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+  std::uint64_t size = 0;
+  const bool plausible = file >> size && std::has_single_bit(size);
+  return plausible ? size : 0;
+}
+
+HugeSample sample_huge_pages(const File& file, const CachedPages& cached) {
+  const std::uint64_t huge = huge_page_bytes();
+  const bool forbidden = ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;  // for this process
+  if (huge == 0 || forbidden) return {};
+  const std::vector<std::uint64_t> offsets = choose_ranges(file, cached, huge);
+  if (offsets.empty()) return {};
+  const RangeMapping mapping(file, offsets, huge);
+  if (mapping.ranges().empty() || !fault_in(mapping.ranges())) return {};
+  const Result<MappedMemory> memory = mapped_memory(mapping.ranges());
+  if (!memory) return {};
+  return {mapping.ranges().size(), memory->huge, keeps_huge_pages(file)};
+}
+
+}  // namespace weightmap::os

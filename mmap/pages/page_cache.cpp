@@ -1,0 +1,247 @@
+#include "mmap/pages/page_cache.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
+#include "runtime/bytes/checked.hpp"
+
+namespace weightmap::os {
+namespace {
+
+constexpr std::uint64_t window_bytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on any machine
+constexpr int max_evictions = 5;
+
+std::uint64_t pages_in(std::uint64_t length) noexcept {
+  return (length + page_bytes() - 1) / page_bytes();
+}
+
+tl::unexpected<Error> hidden() {
+  return tl::unexpected<Error>(
+      os_error("learn what is cached, which the system tells to the file's owner and to those who "
+               "may write to it",
+               EPERM));
+}
+
+// A part of a file in the address space that nothing is ever read through.
+class Window {
+ public:
+  Window(const File& file, std::uint64_t offset, std::uint64_t size) noexcept
+      : size_(static_cast<std::size_t>(size)) {
+    for (int sharing : {MAP_SHARED, MAP_PRIVATE}) {  // some file systems refuse the first
+      address_ = ::mmap(nullptr, size_, PROT_NONE, sharing | MAP_NORESERVE, file.descriptor(),
+                        static_cast<off_t>(offset));
+      if (address_ != MAP_FAILED) return;
+    }
+    error_number_ = errno;
+  }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  ~Window() {
+    if (address_ != MAP_FAILED) ::munmap(address_, size_);
+  }
+
+  const void* address() const noexcept { return address_; }
+  int error_number() const noexcept { return error_number_; }  // 0: it is mapped
+
+ private:
+  std::size_t size_;
+  void* address_ = MAP_FAILED;
+  int error_number_ = 0;
+};
+
+// For each page from `address` on, whether it is cached in the lowest bit.
+Result<void> ask(const void* address, std::size_t size, std::vector<unsigned char>& pages) {
+  int result = 0;
+  do {
+    result = ::mincore(const_cast<void*>(address), size, pages.data());
+  } while (result != 0 && errno == EAGAIN);
+  if (result != 0) return tl::unexpected<Error>(os_error("ask which pages are cached", errno));
+  return {};
+}
+
+// Where the system does not tell, it calls every page cached, also one far behind the end of the
+// file, which no file system ever caches.
+bool tells_what_is_cached(const File& file) {
+  const std::uint64_t page = page_bytes();
+  std::uint64_t beyond = 0;
+  if (!bytes::checked_add(file.size() / page * page, window_bytes, &beyond)) return true;
+  const Window window(file, beyond, page);
+  if (window.error_number() != 0) return true;
+  std::vector<unsigned char> cached(1);
+  return !ask(window.address(), static_cast<std::size_t>(page), cached) || (cached[0] & 1) == 0;
+}
+
+// cachestat(2), which the C library does not know yet.
+constexpr long cachestat_call = 451;
+struct CachestatRange {
+  std::uint64_t offset;
+  std::uint64_t length;
+};
+struct Cachestat {  // in pages
+  std::uint64_t cached;
+  std::uint64_t dirty;
+  std::uint64_t in_writeback;
+  std::uint64_t evicted;
+  std::uint64_t recently_evicted;
+};
+
+tl::expected<Cachestat, int> cachestat(const File& file, std::uint64_t offset,
+                                       std::uint64_t length) noexcept {
+  CachestatRange range{offset, length};
+  Cachestat counts{};
+  if (::syscall(cachestat_call, file.descriptor(), &range, &counts, 0u) != 0)
+    return tl::unexpected<int>(errno);
+  return counts;
+}
+
+// The last page counts with the bytes that the file has in it. A length of 0 would mean all.
+tl::expected<std::uint64_t, int> count_cached(const File& file) noexcept {
+  const std::uint64_t page = page_bytes();
+  const std::uint64_t tail = file.size() % page;
+  std::uint64_t cached = 0;
+  for (const auto [offset, length, bytes_a_page] :
+       {std::array{std::uint64_t{0}, file.size() - tail, page},
+        std::array{file.size() - tail, tail, tail}}) {
+    if (length == 0) continue;
+    const tl::expected<Cachestat, int> counts = cachestat(file, offset, length);
+    if (!counts) return tl::unexpected<int>(counts.error());
+    cached += counts->cached * bytes_a_page;
+  }
+  return std::min(cached, file.size());
+}
+
+// Whether a range is cached as a whole, or not at all; nullopt if in part, or unknown. Much faster
+// than asking for each page where the cache holds large pieces.
+std::optional<bool> is_cached_evenly(const File& file, std::uint64_t offset,
+                                     std::uint64_t length) noexcept {
+  const tl::expected<Cachestat, int> counts = cachestat(file, offset, length);
+  if (!counts) return std::nullopt;
+  if (counts->cached == 0) return false;
+  if (counts->cached == pages_in(length)) return true;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<CachedPages> CachedPages::of(const File& file) {
+  if (!tells_what_is_cached(file)) return hidden();
+  CachedPages cached(file.size());
+  const bool has_counts = count_cached(file).value_or(0) > 0;  // see cached_bytes_of()
+  for (std::uint64_t offset = 0; offset < file.size(); offset += window_bytes) {
+    const std::uint64_t size = std::min(window_bytes, file.size() - offset);
+    if (Result<void> ok = cached.append(file, offset, size, has_counts); !ok)
+      return tl::unexpected<Error>(ok.error());
+  }
+  return cached;
+}
+
+Result<void> CachedPages::append(const File& file, std::uint64_t offset, std::uint64_t size,
+                                 bool has_counts) {
+  const Window window(file, offset, size);
+  if (window.error_number() != 0)
+    return tl::unexpected<Error>(
+        os_error("map " + std::to_string(size) + " bytes", window.error_number()));
+  for (std::uint64_t at = 0; at < size; at += piece_bytes) {
+    const std::uint64_t length = std::min(piece_bytes, size - at);
+    std::optional<bool> evenly;
+    if (has_counts) evenly = is_cached_evenly(file, offset + at, length);
+    if (evenly) {
+      pages_.append(pages_in(length), *evenly);
+      continue;
+    }
+    const void* const address = static_cast<const std::byte*>(window.address()) + at;
+    if (Result<void> ok = append(address, length); !ok) return ok;
+  }
+  return {};
+}
+
+Result<CachedPages> CachedPages::of(const Mapping& mapping) {
+  const std::span<const std::byte> bytes = mapping.bytes();
+  CachedPages cached(bytes.size());
+  for (std::uint64_t offset = 0; offset < bytes.size(); offset += window_bytes) {
+    const std::uint64_t size = std::min(window_bytes, bytes.size() - offset);
+    if (Result<void> ok = cached.append(bytes.data() + offset, size); !ok)
+      return tl::unexpected<Error>(ok.error());
+  }
+  return cached;
+}
+
+Result<void> CachedPages::append(const void* address, std::uint64_t size) {
+  std::vector<unsigned char> pages(pages_in(size));
+  if (Result<void> ok = ask(address, static_cast<std::size_t>(size), pages); !ok) return ok;
+  for (const unsigned char page : pages) pages_.append(1, (page & 1) != 0);
+  return {};
+}
+
+Result<void> check_tells_what_is_cached(const File& file) {
+  if (!tells_what_is_cached(file)) return hidden();
+  return {};
+}
+
+bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
+               std::uint64_t length) {
+  const std::uint64_t start = offset / page_bytes() * page_bytes();
+  const std::uint64_t size = offset + length - start;
+  if (is_cached_evenly(file, start, size) == true) return true;
+  std::vector<unsigned char> pages(pages_in(size));
+  if (!ask(mapping.bytes().data() + start, static_cast<std::size_t>(size), pages)) return false;
+  return std::all_of(pages.begin(), pages.end(),
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
+
+Result<std::uint64_t> cached_bytes_of(const File& file) {
+  const tl::expected<std::uint64_t, int> counted = count_cached(file);
+  if (!counted && counted.error() == EPERM) return hidden();
+  // A file of a stacked file system (overlayfs) has its pages in the file below it, which only a
+  // mapping reaches; so that none are cached has to be seen there, too.
+  if (counted && *counted > 0) return *counted;
+  const Result<CachedPages> pages = CachedPages::of(file);
+  if (!pages) return tl::unexpected<Error>(pages.error());
+  return pages->cached_bytes();
+}
+
+bool is_surely_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = offset / page_bytes() * page_bytes();
+  return is_cached_evenly(file, start, offset + length - start) == true;
+}
+
+std::uint64_t unwritten_bytes_of(const File& file) noexcept {
+  const tl::expected<Cachestat, int> counts = cachestat(file, 0, file.size());
+  if (!counts) return 0;
+  return std::min(file.size(), (counts->dirty + counts->in_writeback) * page_bytes());
+}
+
+bool lives_in_memory(const File& file) noexcept {
+  struct statfs status {};
+  if (::fstatfs(file.descriptor(), &status) != 0) return false;
+  return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC ||
+         status.f_type == HUGETLBFS_MAGIC;
+}
+
+Result<std::uint64_t> evict(const File& file) {
+  Result<std::uint64_t> stays = cached_bytes_of(file);
+  bool progress = true;
+  for (int i = 0; i < max_evictions && progress && stays && *stays > 0; ++i) {
+    if (const int error = ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED); error != 0)
+      return tl::unexpected<Error>(os_error("evict the file from the page cache", error));
+    const std::uint64_t before = *stays;
+    stays = cached_bytes_of(file);
+    progress = stays && *stays < before;
+  }
+  return stays;
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,188 @@
+#include "mmap/pages/page_table.hpp"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
+#include "mmap/unique_fd.hpp"
+
+namespace weightmap::os {
+namespace {
+
+// From <linux/fs.h> of Linux 6.7 on; older headers do not have it.
+struct PageRegion {
+  std::uint64_t start;
+  std::uint64_t end;
+  std::uint64_t categories;
+};
+struct PagemapScan {
+  std::uint64_t size;
+  std::uint64_t flags;
+  std::uint64_t start;
+  std::uint64_t end;
+  std::uint64_t walk_end;  // out
+  std::uint64_t vec;
+  std::uint64_t vec_len;
+  std::uint64_t max_pages;
+  std::uint64_t category_inverted;
+  std::uint64_t category_mask;
+  std::uint64_t category_anyof_mask;
+  std::uint64_t return_mask;
+};
+constexpr unsigned long pagemap_scan = _IOWR('f', 16, PagemapScan);
+constexpr std::uint64_t page_is_file = 1 << 2;
+constexpr std::uint64_t page_is_present = 1 << 3;
+constexpr std::uint64_t page_is_huge = 1 << 6;
+
+// The bits of an entry of /proc/self/pagemap, from Documentation/admin-guide/mm/pagemap.rst.
+constexpr std::uint64_t entry_is_exclusive = std::uint64_t{1} << 56;  // mapped once
+constexpr std::uint64_t entry_is_file = std::uint64_t{1} << 61;
+constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
+
+constexpr std::size_t regions_a_call = 512;
+constexpr std::size_t entries_a_read = 8192;
+
+Result<UniqueFd> open_pagemap() {
+  UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return tl::unexpected<Error>(os_error("open /proc/self/pagemap", errno));
+  return file;
+}
+
+// Puts what [begin, end) has in the page table into `regions`, as much as fits; answers how many
+// there are, and moves `begin` to where to go on.
+Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std::uint64_t end,
+                              std::span<PageRegion> regions) {
+  PagemapScan scan{};
+  scan.size = sizeof scan;
+  scan.start = begin;
+  scan.end = end;
+  scan.vec = reinterpret_cast<std::uintptr_t>(regions.data());
+  scan.vec_len = regions.size();
+  scan.category_mask = page_is_present;
+  scan.return_mask = page_is_file | page_is_huge;
+  const int count = ::ioctl(pagemap.get(), pagemap_scan, &scan);
+  if (count < 0) return tl::unexpected<Error>(os_error("scan /proc/self/pagemap", errno));
+  if (scan.walk_end <= begin)
+    return failure(ErrorCode::io, "the scan of /proc/self/pagemap does not go on");
+  begin = scan.walk_end;
+  return static_cast<std::size_t>(count);
+}
+
+// Calls `visit` with the number and the entry of each page of `mapping` that is in the page table;
+// answers how many pages it has in all.
+template <class Visit>
+Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
+  const std::uint64_t count = (mapping.size() + page_bytes() - 1) / page_bytes();
+  if (count == 0) return count;
+  const Result<UniqueFd> pagemap = open_pagemap();
+  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page_bytes();
+  std::vector<std::uint64_t> entries(entries_a_read);
+  for (std::uint64_t at = 0; at < count;) {
+    const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
+    const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
+                                static_cast<off_t>((first + at) * sizeof entries[0]));
+    if (got < 0) return tl::unexpected<Error>(os_error("read /proc/self/pagemap", errno));
+    const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
+    if (read == 0) return failure(ErrorCode::io, "/proc/self/pagemap ends early");
+    for (std::uint64_t i = 0; i < read; ++i)
+      if ((entries[i] & entry_is_present) != 0) visit(at + i, entries[i]);
+    at += read;
+  }
+  return count;
+}
+
+}  // namespace
+
+MappedBytes& MappedBytes::operator+=(const MappedBytes& other) noexcept {
+  resident += other.resident;
+  anonymous += other.anonymous;
+  huge = huge && other.huge ? std::optional(*huge + *other.huge) : std::nullopt;
+  return *this;
+}
+
+MappedPages::MappedPages(std::uint64_t mapped_bytes, bool knows_huge)
+    : resident_(mapped_bytes), anonymous_(mapped_bytes) {
+  if (knows_huge) huge_.emplace(mapped_bytes);
+}
+
+void MappedPages::append(std::uint64_t first, std::uint64_t pages, bool is_anonymous,
+                         bool is_huge) {
+  append_absent(first);
+  resident_.append(pages, true);
+  anonymous_.append(pages, is_anonymous);
+  if (huge_) huge_->append(pages, is_huge);
+}
+
+void MappedPages::append_absent(std::uint64_t end) {
+  const std::uint64_t pages = end - resident_.size();
+  resident_.append(pages, false);
+  anonymous_.append(pages, false);
+  if (huge_) huge_->append(pages, false);
+}
+
+Result<MappedPages> MappedPages::of(std::span<const std::byte> mapping) {
+  Result<MappedPages> scanned = scan(mapping);
+  return scanned ? scanned : read(mapping);
+}
+
+Result<MappedPages> MappedPages::scan(std::span<const std::byte> mapping) {
+  MappedPages pages(mapping.size(), true);
+  if (mapping.empty()) return pages;
+  const Result<UniqueFd> pagemap = open_pagemap();
+  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
+  const std::uint64_t page = pages.resident_.page_bytes();
+  const std::uint64_t count = (mapping.size() + page - 1) / page;
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapping.data());
+  const std::uint64_t end = begin + count * page;
+  std::vector<PageRegion> regions(regions_a_call);
+  for (std::uint64_t at = begin; at < end;) {
+    const Result<std::size_t> found = scan_some(*pagemap, at, end, regions);
+    if (!found) return tl::unexpected<Error>(found.error());
+    for (const PageRegion& region : std::span(regions).first(*found))
+      pages.append((region.start - begin) / page, (region.end - region.start) / page,
+                   (region.categories & page_is_file) == 0,
+                   (region.categories & page_is_huge) != 0);
+  }
+  pages.append_absent(count);
+  return pages;
+}
+
+Result<MappedPages> MappedPages::read(std::span<const std::byte> mapping) {
+  MappedPages pages(mapping.size(), false);
+  const Result<std::uint64_t> count =
+      read_entries(mapping, [&](std::uint64_t page, std::uint64_t entry) {
+        pages.append(page, 1, (entry & entry_is_file) == 0, false);
+      });
+  if (!count) return tl::unexpected<Error>(count.error());
+  pages.append_absent(*count);
+  return pages;
+}
+
+Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping) {
+  std::uint64_t copies = 0;
+  const Result<std::uint64_t> count =
+      read_entries(mapping, [&](std::uint64_t, std::uint64_t entry) {
+        if ((entry & entry_is_file) == 0 && (entry & entry_is_exclusive) != 0) ++copies;
+      });
+  if (!count) return count;
+  return copies * page_bytes();
+}
+
+MappedBytes MappedPages::bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
+  MappedBytes bytes;
+  bytes.resident = resident_.set_bytes(offset, length);
+  bytes.anonymous = anonymous_.set_bytes(offset, length);
+  bytes.huge = huge_ ? std::optional(huge_->set_bytes(offset, length)) : std::nullopt;
+  return bytes;
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,86 @@
+#include "mmap/pages/process_maps.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace weightmap::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t longest_command = 4096;
+
+std::optional<std::int64_t> number_of(std::string_view name) noexcept {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size() || number <= 0) return std::nullopt;
+  return number;
+}
+
+fs::path folder_of(std::int64_t process, const fs::path& root) {
+  return root / "proc" / std::to_string(process);
+}
+
+bool is_forbidden(int error_number) noexcept {
+  return error_number == EACCES || error_number == EPERM;
+}
+
+std::string head_of(const fs::path& path) {
+  std::string text(longest_command, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// nullopt: the system does not let us look.
+std::optional<std::vector<ProcessArea>> read_areas(
+    const fs::path& path, const std::function<bool(const MappedArea&)>& wanted) {
+  errno = 0;
+  std::ifstream text(path);
+  if (!text && is_forbidden(errno)) return std::nullopt;
+  std::vector<ProcessArea> areas;
+  for (SmapsReader reader(text); reader.next();)
+    if (wanted(reader.area())) areas.push_back({reader.area(), reader.memory()});
+  return areas;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> process_numbers(const fs::path& root) {
+  std::vector<std::int64_t> numbers;
+  std::error_code stop;
+  for (fs::directory_iterator entry(root / "proc", stop), end; !stop && entry != end;
+       entry.increment(stop))
+    if (const auto number = number_of(entry->path().filename().native()))
+      numbers.push_back(*number);
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::optional<std::vector<ProcessArea>> areas_of_process(
+    std::int64_t process, const std::function<bool(const MappedArea&)>& wanted,
+    const fs::path& root) {
+  const fs::path folder = folder_of(process, root);
+  std::optional<std::vector<ProcessArea>> areas = read_areas(folder / "maps", wanted);
+  if (!areas || areas->empty()) return areas;
+  return read_areas(folder / "smaps", wanted);
+}
+
+std::string command_of_process(std::int64_t process, const fs::path& root) {
+  const fs::path folder = folder_of(process, root);
+  std::string words = head_of(folder / "cmdline");
+  while (!words.empty() && words.back() == '\0') words.pop_back();
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  if (!words.empty()) return words;
+  std::string name = head_of(folder / "comm");
+  if (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
+}
+
+}  // namespace weightmap::os

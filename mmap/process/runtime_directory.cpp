@@ -1,0 +1,123 @@
+#include "mmap/process/runtime_directory.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "mmap/os_error.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::os {
+namespace {
+
+constexpr mode_t others = S_IRWXG | S_IRWXO;
+
+// nullptr for an empty variable, too. A relative path would mean another folder in each process.
+const char* absolute_path_in(const char* variable) noexcept {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text == '/' ? text : nullptr;
+}
+
+std::filesystem::path wanted_path() {
+  if (const char* own = absolute_path_in("WEIGHTMAP_RUNTIME_DIR")) return own;
+  if (const char* of_session = absolute_path_in("XDG_RUNTIME_DIR"))
+    return std::filesystem::path(of_session) / "weightmap";
+  return "/dev/shm/weightmap-" + std::to_string(::geteuid());
+}
+
+UniqueFd open_folder(const std::filesystem::path& path) noexcept {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view why) {
+  return failure(ErrorCode::io,
+                 "cannot use " + bytes::quote(path.native(), 4096) + ", which " + std::string(why));
+}
+
+struct CloseFolder {
+  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
+};
+
+}  // namespace
+
+Result<RuntimeDirectory> RuntimeDirectory::open() {
+  std::filesystem::path path = wanted_path();
+  UniqueFd descriptor = open_folder(path);
+  if (descriptor.get() < 0 && errno == ENOENT) {
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      return tl::unexpected<Error>(
+          os_error("make the folder " + bytes::quote(path.native(), 4096), errno));
+    descriptor = open_folder(path);
+  }
+  if (descriptor.get() < 0)
+    return tl::unexpected<Error>(
+        os_error("open the folder " + bytes::quote(path.native(), 4096), errno));
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path.native(), 4096), errno));
+  if (status.st_uid != ::geteuid()) return refuse(path, "belongs to another user");
+  if ((status.st_mode & others) != 0) return refuse(path, "lets other users in: chmod 700 it");
+  return RuntimeDirectory(std::move(descriptor), std::move(path));
+}
+
+std::string key_of(const Generation& generation) {
+  std::array<char, 5 * (16 + 1)> text;
+  char* end = text.data();
+  for (const std::uint64_t number : {generation.device, generation.inode, generation.size,
+                                     static_cast<std::uint64_t>(generation.mtime_ns),
+                                     static_cast<std::uint64_t>(generation.ctime_ns)}) {
+    if (end != text.data()) *end++ = '-';
+    end = std::to_chars(end, text.data() + text.size(), number, 16).ptr;
+  }
+  return {text.data(), end};
+}
+
+Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
+                               int flags) {
+  UniqueFd file(::openat(directory.descriptor(), name.c_str(),
+                         flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  const std::filesystem::path path = directory.path() / name;
+  if (file.get() < 0)
+    return tl::unexpected<Error>(os_error("open " + bytes::quote(path.native(), 4096), errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0)
+    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path.native(), 4096), errno));
+  if (!S_ISREG(status.st_mode)) return refuse(path, "is not a regular file");
+  if (status.st_uid != ::geteuid()) return refuse(path, "belongs to another user");
+  if ((status.st_mode & others) != 0) return refuse(path, "lets other users in");
+  if (status.st_nlink != 1) return refuse(path, "was removed or has more than one name");
+  return file;
+}
+
+bool has_name(const RuntimeDirectory& directory, const std::string& name, int descriptor) noexcept {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor, &opened) == 0 &&
+         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix) {
+  std::vector<std::string> names;
+  const int copy = ::openat(directory.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return names;
+  const std::unique_ptr<DIR, CloseFolder> folder(::fdopendir(copy));
+  if (!folder) {
+    ::close(copy);
+    return names;
+  }
+  while (const dirent* entry = ::readdir(folder.get()))
+    if (std::string_view(entry->d_name).substr(0, prefix.size()) == prefix)
+      names.emplace_back(entry->d_name);
+  return names;
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <memory_resource>
+#include <utility>
+
+#include "mmap/file.hpp"
+#include "mmap/memory/huge_pages.hpp"
+#include "runtime/archive/open_archive.hpp"
+#include "runtime/archive/parallel_read.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/inflate.hpp"
+#include "runtime/zip/local_header.hpp"
+#include "runtime/zip/record_bytes.hpp"
+#include "weightmap/archive.hpp"
+
+namespace weightmap {
+namespace {
+
+using Chunk = std::function<bool(std::span<const std::byte>)>;
+
+constexpr unsigned max_threads = 64;
+constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
+
+// What `.storage_alignment` says; the default if it says nothing that a layout can use.
+zip::Layout read_layout(const zip::Directory& directory, bytes::Windows& windows) {
+  zip::Layout layout;
+  const zip::Record* record = directory.find(".storage_alignment");
+  constexpr std::uint64_t max_digits = 20;
+  if (record == nullptr || record->size > max_digits) return layout;
+  const Result<zip::RecordBytes> content =
+      zip::read_record(directory, *record, windows, max_digits);
+  if (!content) return layout;
+  const auto* text = reinterpret_cast<const char*>(content->bytes.data());
+  std::uint64_t alignment = 0;
+  const auto [end, error] = std::from_chars(text, text + content->bytes.size(), alignment);
+  if (error == std::errc{} && end == text + content->bytes.size() && alignment != 0)
+    layout.alignment = alignment;
+  return layout;
+}
+
+}  // namespace
+
+struct ArchiveReader::State {
+  State(os::File opened, const std::filesystem::path& opened_path, const Limits& given)
+      : file(std::move(opened)), path(opened_path), limits(given), windows(file, memory) {}
+
+  Result<void> read_directory();
+  const zip::Record* find(std::string_view name) const noexcept;
+  Result<const zip::Record*> get(std::string_view name) const;
+  Result<std::uint64_t> payload(const zip::Record& record) const;
+  Result<void> read(const zip::Record& record, std::span<std::byte> out, unsigned threads) const;
+  Result<std::vector<std::byte>> read_whole(const zip::Record& record) const;
+  Result<void> stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
+                             const Chunk& chunk) const;
+  Result<void> chunks(const zip::Record& record, std::size_t chunk_bytes, const Chunk& chunk) const;
+  Result<bool> verify_crc(const zip::Record& record) const;
+  RecordInfo info(const zip::Record& record) const noexcept;
+
+  // Adds the path to an error.
+  template <class T>
+  Result<T> about(Result<T> result) const {
+    if (result) return result;
+    return about_file(std::move(result.error()), path);
+  }
+
+  // Order matters: the directory's names lie in the windows, whose memory is that of `memory`.
+  os::HugePageResource memory;
+  os::File file;
+  std::filesystem::path path;
+  Limits limits;
+  bytes::Windows windows;
+  zip::Directory directory;
+  zip::Layout layout;
+  // Of each record, once it was asked for; 0 before, which is no place for a payload.
+  std::unique_ptr<std::atomic<std::uint64_t>[]> payloads;
+};
+
+Result<void> ArchiveReader::State::read_directory() {
+  file.advise_metadata();
+  Result<zip::Directory> read = weightmap::read_directory(file, windows, limits);
+  if (!read) return tl::unexpected<Error>(read.error());
+  directory = std::move(*read);
+  layout = read_layout(directory, windows);
+  payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
+  file.advise_mapping();  // whole records are read from here on
+  return {};
+}
+
+const zip::Record* ArchiveReader::State::find(std::string_view name) const noexcept {
+  if (const zip::Record* record = directory.find(name)) return record;
+  // A record beside the top folder is listed, and found, by its whole name.
+  const zip::Record* record = directory.find_full(name);
+  return record != nullptr && directory.short_name(*record) == name ? record : nullptr;
+}
+
+Result<const zip::Record*> ArchiveReader::State::get(std::string_view name) const {
+  if (const zip::Record* record = find(name)) return record;
+  return failure(ErrorCode::invalid_argument, "there is no record " + bytes::quote(name));
+}
+
+Result<std::uint64_t> ArchiveReader::State::payload(const zip::Record& record) const {
+  const auto index = static_cast<std::size_t>(&record - directory.records().data());
+  if (const std::uint64_t known = payloads[index].load(std::memory_order_relaxed)) return known;
+  Result<std::uint64_t> found = zip::read_local_header(file, record, directory.limit_of(record));
+  if (found) payloads[index].store(*found, std::memory_order_relaxed);
+  return found;
+}
+
+Result<void> ArchiveReader::State::read(const zip::Record& record, std::span<std::byte> out,
+                                        unsigned threads) const {
+  if (out.size() != record.size)
+    return failure(ErrorCode::invalid_argument,
+                   "the buffer has " + std::to_string(out.size()) + " bytes, record " +
+                       bytes::quote(record.full_name()) + " has " + std::to_string(record.size));
+  const Result<std::uint64_t> offset = payload(record);
+  if (!offset) return tl::unexpected<Error>(offset.error());
+  if (record.method == zip::Method::stored)
+    return parallel_read(file, *offset, out, std::min(threads, max_threads));
+  std::vector<std::byte> stored(record.stored_size);
+  if (Result<void> ok = parallel_read(file, *offset, stored, 1); !ok) return ok;
+  Result<void> inflated = zip::inflate(stored, out);
+  if (inflated) return inflated;
+  return failure(inflated.error().code,
+                 "record " + bytes::quote(record.full_name()) + ": " + inflated.error().message,
+                 *offset);
+}
+
+Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Record& record) const {
+  const bool deflated = record.method == zip::Method::deflated;
+  const std::string what = "record " + bytes::quote(record.full_name()) + " inflates to " +
+                           std::to_string(record.size) + " bytes";
+  if (deflated && record.size > limits.record_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   what + ", the limit is " + std::to_string(limits.record_bytes),
+                   record.header_offset);
+  if (deflated && record.size > zip::max_inflated_size(record.stored_size))
+    return failure(
+        ErrorCode::corrupt,
+        what + ", which " + std::to_string(record.stored_size) + " compressed bytes cannot become",
+        record.header_offset);
+  std::vector<std::byte> content(record.size);
+  if (Result<void> ok = read(record, content, 1); !ok) return tl::unexpected<Error>(ok.error());
+  return content;
+}
+
+Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
+                                                 const Chunk& chunk) const {
+  const Result<std::uint64_t> offset = payload(record);
+  if (!offset) return tl::unexpected<Error>(offset.error());
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, record.size));
+  for (std::uint64_t at = 0; at < record.size; at += buffer.size()) {
+    const std::span<std::byte> piece(buffer.data(),
+                                     std::min<std::uint64_t>(buffer.size(), record.size - at));
+    if (Result<void> ok = file.read(*offset + at, piece); !ok) return ok;
+    if (!chunk(piece)) return {};
+  }
+  return {};
+}
+
+Result<void> ArchiveReader::State::chunks(const zip::Record& record, std::size_t chunk_bytes,
+                                          const Chunk& chunk) const {
+  if (chunk_bytes == 0) return failure(ErrorCode::invalid_argument, "a chunk of 0 bytes");
+  if (record.method == zip::Method::stored) return stored_chunks(record, chunk_bytes, chunk);
+  const Result<std::vector<std::byte>> content = read_whole(record);
+  if (!content) return tl::unexpected<Error>(content.error());
+  for (std::span<const std::byte> rest = *content; !rest.empty();) {
+    const auto piece = rest.first(std::min(chunk_bytes, rest.size()));
+    if (!chunk(piece)) return {};
+    rest = rest.subspan(piece.size());
+  }
+  return {};
+}
+
+Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
+  if (record.crc32 == 0 && record.size > 0) return false;
+  std::uint32_t found = 0;
+  Result<void> ok = chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
+    found = zip::crc32(piece, found);
+    return true;
+  });
+  if (!ok) return tl::unexpected<Error>(ok.error());
+  if (found == record.crc32) return true;
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(record.full_name()) + " has CRC-32 " +
+                     std::to_string(found) + ", the directory says " + std::to_string(record.crc32),
+                 record.header_offset);
+}
+
+ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) const noexcept {
+  return {directory.short_name(record),
+          record.header_offset,
+          record.stored_size,
+          record.size,
+          record.crc32,
+          record.method == zip::Method::deflated};
+}
+
+Result<ArchiveReader> ArchiveReader::open(const std::filesystem::path& path,
+                                          const OpenOptions& options) {
+  Result<os::File> file = os::File::open(path, false);
+  if (!file) return about_file(file.error(), path);
+  auto state = std::make_unique<State>(std::move(*file), path, options.limits);
+  if (Result<void> ok = state->read_directory(); !ok) return about_file(ok.error(), path);
+  return ArchiveReader(std::move(state));
+}
+
+ArchiveReader::ArchiveReader(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+ArchiveReader::ArchiveReader(ArchiveReader&&) noexcept = default;
+ArchiveReader& ArchiveReader::operator=(ArchiveReader&&) noexcept = default;
+ArchiveReader::~ArchiveReader() = default;
+
+std::string_view ArchiveReader::archive_name() const& noexcept {
+  std::string_view folder = state_->directory.top_folder();
+  if (!folder.empty()) folder.remove_suffix(1);
+  return folder;
+}
+
+std::size_t ArchiveReader::record_count() const noexcept {
+  return state_->directory.records().size();
+}
+
+ArchiveReader::RecordInfo ArchiveReader::record(std::size_t index) const& {
+  return state_->info(state_->directory.records()[index]);
+}
+
+std::vector<ArchiveReader::RecordInfo> ArchiveReader::records() const& {
+  std::vector<RecordInfo> all;
+  all.reserve(record_count());
+  for (const zip::Record& record : state_->directory.records()) all.push_back(state_->info(record));
+  return all;
+}
+
+bool ArchiveReader::has(std::string_view name) const { return state_->find(name) != nullptr; }
+
+std::optional<ArchiveReader::RecordInfo> ArchiveReader::find(std::string_view name) const& {
+  const zip::Record* record = state_->find(name);
+  if (record == nullptr) return std::nullopt;
+  return state_->info(*record);
+}
+
+Result<std::uint64_t> ArchiveReader::size(std::string_view name) const {
+  return state_->about(
+      state_->get(name).map([](const zip::Record* record) { return record->size; }));
+}
+
+Result<std::uint64_t> ArchiveReader::header_offset(std::string_view name) const {
+  return state_->about(
+      state_->get(name).map([](const zip::Record* record) { return record->header_offset; }));
+}
+
+Result<std::uint64_t> ArchiveReader::payload_offset(std::string_view name) const {
+  return state_->about(state_->get(name).and_then(
+      [this](const zip::Record* record) { return state_->payload(*record); }));
+}
+
+Result<std::uint64_t> ArchiveReader::payload_offset_without_reading(std::string_view name) const {
+  const Result<const zip::Record*> record = state_->get(name);
+  if (!record) return about_file(record.error(), state_->path);
+  if (const auto offset = zip::payload_by_rule(state_->directory, **record, state_->layout))
+    return *offset;
+  return about_file({ErrorCode::unsupported,
+                     "record " + bytes::quote(name) +
+                         " does not lie where torch's padding rule would put it, so its place is "
+                         "known only from its local header",
+                     (*record)->header_offset,
+                     {}},
+                    state_->path);
+}
+
+Result<void> ArchiveReader::read(std::string_view name, std::span<std::byte> out,
+                                 unsigned threads) const {
+  return state_->about(state_->get(name).and_then(
+      [&](const zip::Record* record) { return state_->read(*record, out, threads); }));
+}
+
+Result<std::vector<std::byte>> ArchiveReader::read(std::string_view name) const {
+  return state_->about(state_->get(name).and_then(
+      [this](const zip::Record* record) { return state_->read_whole(*record); }));
+}
+
+Result<void> ArchiveReader::read_chunks(std::string_view name, std::size_t chunk_bytes,
+                                        const Chunk& chunk) const {
+  return state_->about(state_->get(name).and_then(
+      [&](const zip::Record* record) { return state_->chunks(*record, chunk_bytes, chunk); }));
+}
+
+Result<bool> ArchiveReader::verify_crc(std::string_view name) const {
+  return state_->about(state_->get(name).and_then(
+      [this](const zip::Record* record) { return state_->verify_crc(*record); }));
+}
+
+Result<std::uint64_t> ArchiveReader::version() const {
+  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
+  return state_->about(torch::read_version(state_->directory, windows));
+}
+
+Result<std::optional<std::string>> ArchiveReader::serialization_id() const {
+  const zip::Record* record = state_->directory.find(".data/serialization_id");
+  if (record == nullptr) return std::optional<std::string>{};
+  constexpr std::uint64_t digits = 40;
+  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
+  const Result<zip::RecordBytes> content =
+      zip::read_record(state_->directory, *record, windows, state_->limits.record_bytes);
+  if (!content) return about_file(content.error(), state_->path);
+  std::string id(reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size());
+  if (id.size() == digits && id.find_first_not_of("0123456789") == std::string::npos)
+    return std::optional<std::string>(std::move(id));
+  return about_file(
+      {ErrorCode::corrupt,
+       "record .data/serialization_id holds " + bytes::quote(id, 60) + ", expected 40 digits",
+       content->file_offset,
+       {}},
+      state_->path);
+}
+
+}  // namespace weightmap

@@ -1,0 +1,28 @@
+// The one way to return an error on.
+//
+//   TRY(file.check_unchanged());                      // Result<void>, or the value is not needed
+//   TRY_ASSIGN(os::File file, os::File::open(path));  // the value, moved out of the Result
+//
+// Both return the error from the enclosing function, which must return a Result. TRY_ASSIGN
+// declares a variable, so it cannot stand alone under an `if`.
+#pragma once
+
+#include <utility>
+
+#include "weightmap/result.hpp"
+
+#define TRY(expression)                                                     \
+  do {                                                                      \
+    if (auto tried_ = (expression); !tried_)                                \
+      return tl::unexpected<::weightmap::Error>(std::move(tried_).error()); \
+  } while (false)
+
+#define WEIGHTMAP_TRY_NAME_(line) tried_##line##_
+#define WEIGHTMAP_TRY_ASSIGN_(declaration, expression, name)                     \
+  auto name = (expression);                                                      \
+  if (!name) return tl::unexpected<::weightmap::Error>(std::move(name).error()); \
+  declaration = std::move(*name)
+#define WEIGHTMAP_TRY_ASSIGN_LINE_(declaration, expression, line) \
+  WEIGHTMAP_TRY_ASSIGN_(declaration, expression, WEIGHTMAP_TRY_NAME_(line))
+#define TRY_ASSIGN(declaration, expression) \
+  WEIGHTMAP_TRY_ASSIGN_LINE_(declaration, expression, __LINE__)

@@ -1,0 +1,38 @@
+#include "weightmap/publish.hpp"
+
+#include "mmap/write/publish_file.hpp"
+#include "runtime/archive/open_archive.hpp"
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap {
+namespace {
+
+// Nothing that a server's environment may ask for is worth anything here.
+OpenOptions options_to_look(const PublishOptions& options) {
+  OpenOptions open;
+  open.sharing = Sharing::shared;
+  open.writable = false;
+  open.populate = false;
+  open.locked = false;
+  open.protection = Protection::map;
+  if (options.verify_crc) open.verify = Verify::crc;
+  return open;
+}
+
+}  // namespace
+
+Result<PublishReport> publish(const std::filesystem::path& from,
+                              const std::filesystem::path& target, const PublishOptions& options) {
+  const Result<os::File> file = os::File::open(from, false);
+  if (!file) return about_file(file.error(), from);
+  const Result<Checkpoint> checkpoint = Checkpoint::open(from, options_to_look(options));
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (!checkpoint->generation().same_content(file->generation()))
+    return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},
+                      from);
+  const Result<os::PublishedFile> published = os::publish_file(*file, from, target, options.copy);
+  if (!published) return about_file(published.error(), target);
+  return PublishReport{published->generation, published->replaced, published->copied, file->size()};
+}
+
+}  // namespace weightmap

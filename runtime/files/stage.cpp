@@ -1,0 +1,188 @@
+#include "weightmap/stage.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "mmap/memory/copy_file.hpp"
+#include "mmap/memory/memory_limit.hpp"
+#include "mmap/memory/sealed_memory.hpp"
+#include "mmap/memory/shared_file.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "mmap/unique_fd.hpp"
+#include "runtime/archive/open_archive.hpp"
+#include "runtime/checkpoint/state.hpp"
+
+namespace weightmap {
+namespace {
+
+template <class T>
+tl::unexpected<Error> error_of(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+// Reads the metadata and nothing else, whatever the environment says.
+Result<Checkpoint> open_source(const std::filesystem::path& path) {
+  OpenOptions options;
+  options.writable = false;
+  options.verify = Verify::chain;
+  options.populate = false;
+  options.locked = false;
+  options.protection = Protection::map;
+  options.shared_catalog = false;
+  return Checkpoint::open(path, options);
+}
+
+tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
+                                   const std::string& reason) {
+  return failure(ErrorCode::io, "a copy takes " + std::to_string(bytes) +
+                                    " bytes of memory, and there are " + std::to_string(budget) +
+                                    " (" + reason + ")");
+}
+
+Result<void> check_fits(std::uint64_t bytes, const StageOptions& options) {
+  if (options.budget_bytes != 0) {
+    if (bytes <= options.budget_bytes) return {};
+    return does_not_fit(bytes, options.budget_bytes, "the budget");
+  }
+  const os::MemoryLimit limit = os::memory_limit();
+  if (bytes > limit.usable())
+    return does_not_fit(bytes, limit.usable(), "15/16 of " + limit.reason);
+  if (options.name.empty()) return {};
+  const Result<std::uint64_t> left = os::shared_bytes_left();
+  if (!left) return error_of(left);
+  const std::uint64_t usable = *left - *left / 16;
+  if (bytes <= usable) return {};
+  return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
+}
+
+Result<os::UniqueFd> make_memory(std::uint64_t bytes, const std::string& label, bool named) {
+  if (named) return os::make_unnamed_shared_file(bytes);
+  Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
+  if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
+  return memory;
+}
+
+Result<void> check_unchanged(const os::File& source) {
+  const Result<Generation> now = source.current_generation();
+  if (!now) return error_of(now);
+  if (now->same_content(source.generation())) return {};
+  return failure(ErrorCode::io, "the file was written to while it was copied: it had " +
+                                    std::to_string(source.size()) + " bytes and has now " +
+                                    std::to_string(now->size));
+}
+
+bool is_same(std::span<const std::int64_t> a, std::span<const std::int64_t> b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+bool is_same(const NamedTensor& a, const NamedTensor& b) noexcept {
+  return a.name == b.name && a.view.dtype() == b.view.dtype() && a.file_offset == b.file_offset &&
+         is_same(a.view.shape(), b.view.shape()) && is_same(a.view.strides(), b.view.strides());
+}
+
+bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
+  const Checkpoint::TensorRange of_a = a.tensors();
+  const Checkpoint::TensorRange of_b = b.tensors();
+  if (of_a.size() != of_b.size()) return false;
+  for (std::size_t i = 0; i < of_a.size(); ++i)
+    if (!is_same(of_a[i], of_b[i])) return false;
+  return true;
+}
+
+// The metadata was read twice, from two files, so what differs was not copied well.
+Result<void> check_copy(const Checkpoint& source, int memory) {
+  OpenOptions options;
+  options.writable = false;
+  options.populate = false;
+  options.locked = false;
+  options.protection = Protection::map;
+  const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, options);
+  if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
+  if (has_same_tensors(source, *copy)) return {};
+  return failure(ErrorCode::io, "the copy has other tensors than the file");
+}
+
+}  // namespace
+
+struct StagedFile::State {
+  os::UniqueFd descriptor;
+  std::filesystem::path path;
+  StageReport report;
+
+  // `path` of /dev/shm, or empty.
+  static Result<std::unique_ptr<State>> make(const Checkpoint& source, const std::string& label,
+                                             const std::filesystem::path& path,
+                                             const StageOptions& options);
+};
+
+Result<std::unique_ptr<StagedFile::State>> StagedFile::State::make(
+    const Checkpoint& source, const std::string& label, const std::filesystem::path& path,
+    const StageOptions& options) {
+  const auto began = std::chrono::steady_clock::now();
+  const os::File& file = Checkpoint::Access::state(source).file;
+  const bool named = !path.empty();
+  if (Result<void> ok = check_fits(file.size(), options); !ok) return error_of(ok);
+  const Result<os::UniqueFd> memory = make_memory(file.size(), label, named);
+  if (!memory) return error_of(memory);
+  const Result<os::CopyReport> copied = os::copy_to_memory(file, memory->get(), options.progress);
+  if (!copied) return error_of(copied);
+  if (Result<void> ok = check_unchanged(file); !ok) return error_of(ok);
+  if (!named)
+    if (Result<void> ok = os::seal(memory->get()); !ok) return error_of(ok);
+  Result<os::UniqueFd> reading = os::reopen_for_reading(memory->get());
+  if (!reading) return error_of(reading);
+  if (Result<void> ok = check_copy(source, reading->get()); !ok) return error_of(ok);
+  if (named) reading = os::give_name(memory->get(), path);
+  if (!reading) return error_of(reading);
+  auto state = std::make_unique<State>();
+  state->path = named ? path : os::path_of_descriptor(reading->get());
+  state->descriptor = std::move(*reading);
+  state->report.file_bytes = file.size();
+  state->report.direct_bytes = copied->direct_bytes;
+  state->report.cached_bytes = copied->cached_bytes;
+  state->report.dropped_bytes = copied->dropped_bytes;
+  state->report.why_not_direct = copied->why_not_direct;
+  state->report.huge_bytes = copied->huge_bytes;
+  state->report.sealed = !named;
+  state->report.time = std::chrono::steady_clock::now() - began;
+  return state;
+}
+
+StagedFile::StagedFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+StagedFile::StagedFile(StagedFile&&) noexcept = default;
+StagedFile& StagedFile::operator=(StagedFile&&) noexcept = default;
+StagedFile::~StagedFile() = default;
+
+int StagedFile::descriptor() const noexcept { return state_->descriptor.get(); }
+const std::filesystem::path& StagedFile::path() const noexcept { return state_->path; }
+const StageReport& StagedFile::report() const noexcept { return state_->report; }
+
+Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& options) {
+  std::filesystem::path wanted;
+  if (!options.name.empty()) {
+    Result<std::filesystem::path> shared = os::shared_path(options.name);
+    if (!shared) return error_of(shared);
+    wanted = std::move(*shared);
+    if (Result<void> ok = os::check_free(wanted); !ok) return error_of(ok);
+  }
+  const Result<Checkpoint> source = open_source(path);
+  if (!source) return error_of(source);
+  Result<std::unique_ptr<StagedFile::State>> state =
+      StagedFile::State::make(*source, "weightmap:" + path.filename().string(), wanted, options);
+  if (!state) return about_file(state.error(), path);
+  return StagedFile(std::move(*state));
+}
+
+Result<void> remove_staged(const std::string& name) {
+  const Result<std::filesystem::path> path = os::shared_path(name);
+  if (!path) return error_of(path);
+  return os::remove_shared_file(*path);
+}
+
+bool lives_in_memory(const Checkpoint& checkpoint) noexcept {
+  return os::lives_in_memory(Checkpoint::Access::state(checkpoint).file);
+}
+
+}  // namespace weightmap

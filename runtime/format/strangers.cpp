@@ -1,0 +1,124 @@
+#include "runtime/format/strangers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap {
+namespace {
+
+using namespace std::string_view_literals;
+
+struct Signature {
+  std::size_t offset;
+  std::string_view bytes;
+  ErrorCode code;
+  std::string_view sentence;
+};
+
+constexpr ErrorCode other = ErrorCode::not_a_checkpoint;
+
+constexpr std::array signatures = {
+    Signature{0, "PYTORCH1"sv, ErrorCode::unsupported,
+              "is a preview format of 2018 that torch itself no longer reads"},
+    Signature{0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv,
+              ErrorCode::unsupported,
+              "is a legacy torch stream (before torch 1.6, or "
+              "_use_new_zipfile_serialization=False); load it with torch and save it again"},
+    Signature{0, "\x1f\x8b"sv, other, "is compressed with gzip; decompress it first"},
+    Signature{0, "7z\xbc\xaf\x27\x1c"sv, other, "is a 7z archive; unpack it first"},
+    Signature{0, "BZh"sv, other, "is compressed with bzip2; decompress it first"},
+    Signature{0,
+              "\xfd"
+              "7zXZ"sv,
+              other, "is compressed with xz; decompress it first"},
+    Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
+    Signature{257, "ustar"sv, other,
+              "is a tar archive (torch before 0.1.10 wrote those, too); unpack it first"},
+    Signature{0, "GGUF"sv, ErrorCode::unsupported, "is a GGUF model, which is not supported yet"},
+    Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
+    Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},
+    Signature{0,
+              "\x7f"
+              "ELF"sv,
+              other, "is an ELF program or library"},
+};
+
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool begins_with_tag(std::string_view text, std::string_view tag) noexcept {
+  const std::size_t start = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+  if (start == std::string_view::npos || text.size() - start < tag.size()) return false;
+  return std::equal(
+      tag.begin(), tag.end(), text.begin() + static_cast<std::ptrdiff_t>(start),
+      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+}
+
+// The real file's size, as a Git LFS pointer states it.
+std::string lfs_size(std::string_view text) {
+  constexpr std::string_view field = "\nsize ";
+  const std::size_t at = text.find(field);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + field.size());
+  const std::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+  return " of a file of " + bytes::escape(digits, 20) + " bytes";
+}
+
+bool looks_like_safetensors(std::string_view head, std::uint64_t file_bytes) noexcept {
+  if (head.size() < 9 || head[8] != '{') return false;
+  std::uint64_t header_bytes = 0;
+  for (unsigned i = 0; i < 8; ++i)
+    header_bytes |= std::uint64_t{static_cast<unsigned char>(head[i])} << (8 * i);
+  return header_bytes >= 2 && header_bytes <= file_bytes - 8;
+}
+
+Error stranger(ErrorCode code, std::string sentence) {
+  return Error{code, std::move(sentence), Error::no_offset, {}};
+}
+
+}  // namespace
+
+Error describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes) {
+  const std::string_view text = as_text(head);
+  const std::string size = std::to_string(file_bytes);
+  if (text.starts_with("version https://git-lfs"))
+    return stranger(other, "is a Git LFS pointer" + lfs_size(text) +
+                               ", not the file itself; fetch it with: git lfs pull");
+  for (std::string_view tag : {"<!doctype html"sv, "<html"sv})
+    if (begins_with_tag(text, tag))
+      return stranger(other,
+                      "is a web page (HTML), probably an error or login page that was saved "
+                      "in place of the checkpoint");
+  for (const Signature& known : signatures)
+    if (text.size() >= known.offset && text.substr(known.offset).starts_with(known.bytes))
+      return stranger(known.code, std::string(known.sentence));
+  if (text.starts_with("PK\x03\x04"))
+    return Error{ErrorCode::corrupt,
+                 "is cut short: it begins as a zip archive, but its " + size +
+                     " bytes end before the central directory does; the download or copy is "
+                     "incomplete",
+                 file_bytes,
+                 {}};
+  if (looks_like_safetensors(text, file_bytes))
+    return stranger(ErrorCode::unsupported, "is a safetensors file, which is not supported yet");
+  if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
+    return stranger(other, "begins with " + std::to_string(head.size()) +
+                               " zero bytes; a copy or download probably did not finish");
+  if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
+    return stranger(other,
+                    "is a bare pickle, not a torch archive; it is not opened, since only "
+                    "running it would tell what it holds");
+  return stranger(other,
+                  "is not a torch checkpoint: it is no zip archive (no end-of-central-"
+                  "directory record in its " +
+                      size + " bytes)");
+}
+
+}  // namespace weightmap

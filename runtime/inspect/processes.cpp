@@ -1,0 +1,241 @@
+#include "weightmap/processes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "mmap/file.hpp"
+#include "mmap/pages/process_maps.hpp"
+#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/little_endian.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/zip/signatures.hpp"
+
+namespace weightmap {
+namespace {
+
+namespace fs = std::filesystem;
+using os::MappedArea;
+
+constexpr std::string_view deleted_mark = " (deleted)";
+constexpr std::string_view memory_prefix = "/memfd:";
+constexpr std::string_view staged_prefix = "/memfd:weightmap";
+
+bool is_deleted(std::string_view path) noexcept { return path.ends_with(deleted_mark); }
+
+std::string_view without_mark(std::string_view path) noexcept {
+  if (is_deleted(path)) path.remove_suffix(deleted_mark.size());
+  return path;
+}
+
+// As the system writes it in a list of mappings.
+std::string listed(const std::string& path) {
+  std::string text;
+  for (const char c : path) text += c == '\n' ? std::string("\\012") : std::string(1, c);
+  return text;
+}
+
+bool exists(std::string_view path) {
+  std::error_code ignored;
+  return fs::exists(fs::path(path), ignored);
+}
+
+// A file that was asked for.
+struct Target {
+  std::string path;                      // as a list of mappings has it
+  std::optional<Generation> generation;  // of what has the name now; nullopt if nothing has
+};
+
+Result<Target> look_up(const fs::path& file) {
+  std::error_code failed;
+  fs::path whole = fs::weakly_canonical(file, failed);
+  if (failed) whole = fs::absolute(file, failed).lexically_normal();
+  Target target{listed(whole.native()), std::nullopt};
+  const Result<os::File> opened = os::File::open(file, false);
+  if (opened)
+    target.generation = opened->generation();
+  else if (opened.error().os_error != ENOENT)
+    return about_file(opened.error(), file);
+  return target;
+}
+
+bool is_same_file(const MappedArea& area, const Generation& generation) noexcept {
+  return area.device == generation.device && area.inode == generation.inode;
+}
+
+bool has_checkpoint_name(std::string_view path) noexcept {
+  constexpr std::array<std::string_view, 4> endings = {".pt", ".pth", ".ckpt", ".bin"};
+  return std::any_of(endings.begin(), endings.end(),
+                     [path](std::string_view ending) { return path.ends_with(ending); });
+}
+
+// Whether an archive begins here whose first record is the pickle, or that calls itself a
+// checkpoint.
+bool begins_as_checkpoint(const os::File& file, std::string_view path) {
+  std::array<std::byte, 512> head{};
+  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
+  if (length < zip::local_header_bytes || !file.read(0, {head.data(), length})) return false;
+  if (bytes::load_le<std::uint32_t>(head.data()) != zip::local_header_signature) return false;
+  if (has_checkpoint_name(path)) return true;
+  const auto named = bytes::load_le<std::uint16_t>(head.data() + 26);
+  const std::string_view rest(reinterpret_cast<const char*>(head.data()) + zip::local_header_bytes,
+                              length - zip::local_header_bytes);
+  const std::string_view name = rest.substr(0, named);
+  return name == torch::pickle_record || name.ends_with("/" + std::string(torch::pickle_record));
+}
+
+// Decides which mappings are of interest, and what is known of their files.
+class Search {
+ public:
+  explicit Search(std::vector<Target> targets) : targets_(std::move(targets)) {}
+
+  bool wants(const MappedArea& area) {
+    if (area.inode == 0) return false;
+    if (targets_.empty()) return is_checkpoint(area);
+    return std::any_of(targets_.begin(), targets_.end(),
+                       [&area](const Target& target) { return matches(area, target); });
+  }
+
+  MappedVersion version_of(const MappedArea& area) const {
+    const bool is_current =
+        !is_deleted(area.path) || area.path.starts_with(memory_prefix) ||
+        std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
+          return target.generation && is_same_file(area, *target.generation);
+        });
+    if (is_current) return MappedVersion::current;
+    return exists(without_mark(area.path)) ? MappedVersion::replaced : MappedVersion::deleted;
+  }
+
+  // nullopt where it is out of reach.
+  std::optional<std::uint64_t> size_of(const MappedArea& area) {
+    for (const Target& target : targets_)
+      if (target.generation && is_same_file(area, *target.generation))
+        return target.generation->size;
+    const Result<Generation> now = generation_at(area.path);
+    if (!now || !is_same_file(area, *now)) return std::nullopt;
+    return now->size;
+  }
+
+ private:
+  static bool matches(const MappedArea& area, const Target& target) {
+    return (target.generation && is_same_file(area, *target.generation)) ||
+           without_mark(area.path) == target.path;
+  }
+
+  bool is_checkpoint(const MappedArea& area) {
+    if (area.executable || area.path.empty()) return false;
+    if (area.path.starts_with(memory_prefix)) return area.path.starts_with(staged_prefix);
+    const auto [known, is_new] = known_.try_emplace(area.path, false);
+    if (is_new) known->second = looks_like_checkpoint(area);
+    return known->second;
+  }
+
+  // A file that lost its name is judged by the one that has it now, if any has.
+  static bool looks_like_checkpoint(const MappedArea& area) {
+    const std::string_view path = without_mark(area.path);
+    const Result<os::File> file = os::File::open_foreign(fs::path(path));
+    return file ? begins_as_checkpoint(*file, path) : has_checkpoint_name(path);
+  }
+
+  std::vector<Target> targets_;
+  std::map<std::string, bool> known_;  // by path, whether it is a checkpoint
+};
+
+MappedCheckpoint& entry_of(std::vector<MappedCheckpoint>& entries, const MappedArea& area) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&area](const MappedCheckpoint& entry) {
+        return entry.device == area.device && entry.inode == area.inode;
+      });
+  return found != entries.end() ? *found : entries.emplace_back();
+}
+
+void add(MappedCheckpoint& entry, const os::ProcessArea& part) {
+  const auto& [area, memory] = part;
+  const std::uint64_t length = area.end - area.begin;
+  entry.file_bytes = std::max(entry.file_bytes, area.file_offset + length);
+  entry.has_shared = entry.has_shared || area.shared;
+  entry.has_private = entry.has_private || !area.shared;
+  entry.writable = entry.writable || area.writable;
+  entry.mapped_bytes += length;
+  entry.resident_bytes += memory.resident;
+  entry.pss_bytes += memory.proportional;
+  entry.anonymous_bytes += memory.anonymous;
+  entry.huge_mapped_bytes += memory.huge + memory.anonymous_huge;
+  entry.locked_bytes += memory.locked;
+}
+
+// What a process has mapped, file by file.
+std::vector<MappedCheckpoint> sum_up(const std::vector<os::ProcessArea>& parts, Search& search) {
+  std::vector<MappedCheckpoint> entries;
+  for (const os::ProcessArea& part : parts) {
+    MappedCheckpoint& entry = entry_of(entries, part.area);
+    if (entry.inode == 0) {
+      entry.device = part.area.device;
+      entry.inode = part.area.inode;
+      entry.file = without_mark(part.area.path);
+      entry.version = search.version_of(part.area);
+    }
+    add(entry, part);
+  }
+  for (MappedCheckpoint& entry : entries) {
+    MappedArea whole;
+    whole.device = entry.device;
+    whole.inode = entry.inode;
+    whole.path = entry.file;
+    entry.file_bytes = search.size_of(whole).value_or(entry.file_bytes);
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
+  std::vector<Target> targets;
+  for (const fs::path& file : files) {
+    Result<Target> target = look_up(file);
+    if (!target) return tl::unexpected<Error>(target.error());
+    targets.push_back(std::move(*target));
+  }
+  Search search(std::move(targets));
+  const std::vector<std::int64_t> numbers = os::process_numbers();
+  if (numbers.empty()) return failure(ErrorCode::io, "cannot list processes: /proc has none");
+  ProcessesReport report;
+  const auto wanted = [&search](const MappedArea& area) { return search.wants(area); };
+  for (const std::int64_t process : numbers) {
+    const auto parts = os::areas_of_process(process, wanted);
+    if (!parts) ++report.unreadable_processes;
+    if (!parts || parts->empty()) continue;
+    const std::string command = os::command_of_process(process);
+    for (MappedCheckpoint& entry : sum_up(*parts, search)) {
+      entry.process = process;
+      entry.command = command;
+      report.mapped.push_back(std::move(entry));
+    }
+  }
+  std::sort(report.mapped.begin(), report.mapped.end(),
+            [](const MappedCheckpoint& a, const MappedCheckpoint& b) {
+              return std::tie(a.file, a.version, a.device, a.inode, a.process) <
+                     std::tie(b.file, b.version, b.device, b.inode, b.process);
+            });
+  return report;
+}
+
+std::string_view to_string(MappedVersion version) noexcept {
+  switch (version) {
+    case MappedVersion::current:
+      return "current";
+    case MappedVersion::replaced:
+      return "replaced";
+    case MappedVersion::deleted:
+      return "deleted";
+  }
+  return "unknown";
+}
+
+}  // namespace weightmap

@@ -1,0 +1,228 @@
+#include "weightmap/residency.hpp"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "mmap/fill.hpp"
+#include "mmap/pages/huge_sample.hpp"
+#include "mmap/pages/mapped_memory.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "mmap/pages/page_table.hpp"
+#include "mmap/pages/process_faults.hpp"
+#include "runtime/archive/open_archive.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/warm/warm_plan.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::uint64_t step_bytes = std::uint64_t{8} << 20;
+
+template <class T>
+tl::unexpected<Error> error_of(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+// What the page cache and the page table hold, page by page.
+struct Pages {
+  os::CachedPages cached;
+  // Of each mapping that the checkpoint has of its file. nullopt where the system does not tell.
+  std::optional<std::array<os::MappedPages, 2>> mapped;
+};
+
+// The checkpoint's mappings of its file. `lock` is of what guards the second.
+std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::Access::State& state,
+                                                      const std::lock_guard<std::mutex>&) {
+  return {state.mapping.bytes(), state.copy_on_write.bytes()};
+}
+
+Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  os::MappedMemory memory;
+  for (const std::span<const std::byte> mapping : mappings_of(state, lock)) {
+    const Result<os::MappedMemory> part = os::mapped_memory(mapping);
+    if (!part) return part;
+    memory += *part;
+  }
+  return memory;
+}
+
+// The system divides shared pages in one sum, so copies have a part of their own only if none is.
+std::optional<std::uint64_t> anonymous_pss(Checkpoint::Access::State& state,
+                                           const os::MappedMemory& memory) {
+  if (memory.anonymous == 0) return 0;
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  std::uint64_t unshared = 0;
+  for (const std::span<const std::byte> mapping : mappings_of(state, lock))
+    unshared += os::unshared_copies(mapping).value_or(0);
+  return unshared == memory.anonymous ? std::optional(unshared) : std::nullopt;
+}
+
+std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::Access::State& state) {
+  const std::lock_guard lock(state.copy_on_write_mutex);
+  const auto [main, copies] = mappings_of(state, lock);
+  Result<os::MappedPages> of_main = os::MappedPages::of(main);
+  Result<os::MappedPages> of_copies = os::MappedPages::of(copies);
+  if (!of_main || !of_copies) return std::nullopt;
+  return std::array{std::move(*of_main), std::move(*of_copies)};
+}
+
+Residency describe(const os::File& file, const os::CachedPages& cached,
+                   const os::MappedMemory& memory, const os::ProcessFaults& faults) {
+  os::HugeSample sample = os::sample_huge_pages(file, cached);
+  if (memory.huge > 0) sample.could_be_huge = true;  // some of this very file is
+  Residency residency;
+  residency.file_bytes = file.size();
+  residency.cached_bytes = cached.cached_bytes();
+  residency.resident_bytes = memory.resident;
+  residency.anonymous_bytes = memory.anonymous;
+  residency.huge_mapped_bytes = memory.huge + memory.anonymous_huge;
+  residency.pss_bytes = memory.proportional;
+  residency.minor_faults_since_open = faults.minor;
+  residency.major_faults_since_open = faults.major;
+  residency.sampled_bytes = sample.bytes;
+  residency.sampled_huge_bytes = sample.huge_bytes;
+  residency.is_fragmented = sample.is_fragmented();
+  return residency;
+}
+
+RangeResidency describe(const Pages& pages, std::uint64_t offset, std::uint64_t length) {
+  RangeResidency range;
+  range.file_offset = offset;
+  range.extent_bytes = length;
+  range.cached_bytes = pages.cached.cached_bytes(offset, length);
+  if (!pages.mapped) return range;
+  os::MappedBytes bytes;
+  for (const os::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(offset, length);
+  range.resident_bytes = bytes.resident;
+  range.anonymous_bytes = bytes.anonymous;
+  range.huge_mapped_bytes = bytes.huge;
+  return range;
+}
+
+void describe_ranges(const catalog::Catalog& catalog, const Pages& pages, ResidencyReport& report) {
+  report.tensors.reserve(catalog.size());
+  for (const catalog::Entry& entry : catalog.entries())
+    report.tensors.push_back(
+        {describe(pages, entry.file_offset, entry.extent), report.tensors.size()});
+  report.storages.reserve(catalog.storages().size());
+  for (const catalog::StorageEntry& storage : catalog.storages())
+    report.storages.push_back({describe(pages, storage.payload_offset, storage.nbytes),
+                               std::string(catalog.text(storage.key))});
+}
+
+Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
+  const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
+  const Result<const catalog::Catalog*> catalog = state.whole();
+  if (!catalog) return error_of(catalog);
+  const Result<os::MappedMemory> memory = memory_of(state);
+  if (!memory) return error_of(memory);
+  Result<os::CachedPages> cached = os::CachedPages::of(state.file);
+  if (!cached) return error_of(cached);
+  const Pages pages{std::move(*cached), mapped_pages_of(state)};
+  ResidencyReport report;
+  report.file = describe(state.file, pages.cached, *memory, faults);
+  report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
+  describe_ranges(**catalog, pages, report);
+  return report;
+}
+
+Result<EvictReport> evict_file(const os::File& file) {
+  const Result<std::uint64_t> before = os::cached_bytes_of(file);
+  if (!before) return error_of(before);
+  const Result<std::uint64_t> after = os::evict(file);
+  if (!after) return error_of(after);
+  EvictReport report;
+  report.file_bytes = file.size();
+  report.cached_before = *before;
+  report.cached_after = *after;
+  if (*after > 0) report.unwritten_bytes = os::unwritten_bytes_of(file);
+  report.lives_in_memory = os::lives_in_memory(file);
+  return report;
+}
+
+// The large pages in which anything is cached; neighbours joined to steps.
+std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t file_bytes) {
+  std::vector<ByteRange> steps;
+  for (std::uint64_t at = 0; at < file_bytes; at += large_page) {
+    const std::uint64_t length = std::min(large_page, file_bytes - at);
+    if (cached.cached_bytes(at, length) == 0) continue;
+    const bool joins = !steps.empty() && steps.back().offset + steps.back().length == at &&
+                       steps.back().length < step_bytes;
+    if (joins)
+      steps.back().length += length;
+    else
+      steps.push_back({at, length});
+  }
+  return steps;
+}
+
+Result<std::uint64_t> read_again(
+    const os::File& file, const os::Mapping& mapping, const std::vector<ByteRange>& steps,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  std::uint64_t all = 0;
+  for (const ByteRange& step : steps) all += step.length;
+  os::Filler filler(file, mapping, os::FillMethod::populate);
+  std::uint64_t done = 0;
+  for (const ByteRange& step : steps) {
+    if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
+    done += step.length;
+    if (progress) progress(done, all);
+  }
+  return done;
+}
+
+Result<RepairReport> repair_file(
+    const os::File& file, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  const Result<os::CachedPages> cached = os::CachedPages::of(file);
+  if (!cached) return error_of(cached);
+  // Large pages are asked for by default; nothing is touched before the eviction.
+  const Result<os::Mapping> mapping = os::Mapping::map(file, {});
+  if (!mapping) return error_of(mapping);
+  if (!os::knows_method(*mapping, os::FillMethod::populate))
+    return failure(ErrorCode::unsupported,
+                   "this kernel cannot read a file in large pieces (Linux 5.14 does)");
+  const std::vector<ByteRange> steps = steps_of(*cached, file.size());
+  const Result<EvictReport> evicted = evict_file(file);
+  if (!evicted) return error_of(evicted);
+  const Result<std::uint64_t> read = read_again(file, *mapping, steps, progress);
+  if (!read) return error_of(read);
+  const Result<os::MappedMemory> memory = os::mapped_memory(mapping->bytes());
+  if (!memory) return error_of(memory);
+  const Result<std::uint64_t> after = os::cached_bytes_of(file);
+  if (!after) return error_of(after);
+  return RepairReport{*evicted, *read, memory->huge, *after};
+}
+
+}  // namespace
+
+Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
+  Checkpoint::Access::State& state = Checkpoint::Access::state(checkpoint);
+  Result<ResidencyReport> report = examine(state);
+  if (!report) report.error().file = state.file_name;
+  return report;
+}
+
+Result<EvictReport> evict(const std::filesystem::path& path) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return about_file(file.error(), path);
+  Result<EvictReport> report = evict_file(*file);
+  if (!report) return about_file(report.error(), path);
+  return report;
+}
+
+Result<RepairReport> repair(const std::filesystem::path& path,
+                            const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return about_file(file.error(), path);
+  Result<RepairReport> report = repair_file(*file, progress);
+  if (!report) return about_file(report.error(), path);
+  return report;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,122 @@
+#include "weightmap/shared_catalogs.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "mmap/file.hpp"
+#include "mmap/process/runtime_directory.hpp"
+#include "mmap/process/shared_block.hpp"
+#include "runtime/shared_catalog/published.hpp"
+
+namespace weightmap {
+namespace {
+
+SharedFileState state_of(const catalog::Description& made) {
+  if (made.source.empty()) return SharedFileState::unknown;
+  const Result<os::File> source = os::File::open(made.source, false);
+  if (!source) return SharedFileState::gone;
+  return source->generation() == made.generation ? SharedFileState::current
+                                                 : SharedFileState::changed;
+}
+
+SharedFile describe(const os::RuntimeDirectory& directory, std::string name) {
+  SharedFile file;
+  std::error_code ignored;
+  const std::uintmax_t size = std::filesystem::file_size(directory.path() / name, ignored);
+  if (!ignored) file.bytes = size;
+  if (const Result<os::SharedBlock> block = os::SharedBlock::open(directory, name))
+    if (const Result<catalog::Summary> summary = catalog::summarize(block->bytes())) {
+      file.state = state_of(summary->description);
+      file.checkpoint = summary->description.source;
+      file.tensors = summary->tensors;
+    }
+  file.name = std::move(name);
+  return file;
+}
+
+bool is_catalog(std::string_view name) noexcept {
+  return name.starts_with("catalog-") && !name.ends_with(".tmp");
+}
+
+bool is_left_over_if_unlocked(std::string_view name) noexcept {
+  return (name.starts_with("catalog-") && name.ends_with(".tmp")) ||
+         (name.starts_with("warm-") && name.ends_with(".lock"));
+}
+
+Result<std::vector<std::string>> names_in(const os::RuntimeDirectory& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory.path(), error), end; !error && at != end;
+       at.increment(error))
+    names.push_back(at->path().filename().native());
+  if (error)
+    return failure(ErrorCode::io,
+                   "cannot list " + directory.path().native() + ": " + error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What of it was removed, if it was.
+std::optional<SharedFile> remove_if_stale(const os::RuntimeDirectory& directory,
+                                          const std::string& name) {
+  if (is_left_over_if_unlocked(name)) {
+    SharedFile file = describe(directory, name);
+    file.state = SharedFileState::leftover;
+    if (os::remove_unlocked(directory, name)) return file;
+    return std::nullopt;
+  }
+  if (!is_catalog(name)) return std::nullopt;
+  SharedFile file = describe(directory, name);
+  if (file.state == SharedFileState::current || file.state == SharedFileState::unknown)
+    return std::nullopt;
+  os::remove_block(directory, name);
+  return file;
+}
+
+}  // namespace
+
+Result<std::vector<SharedFile>> shared_catalogs() {
+  const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
+  if (!directory) return tl::unexpected<Error>(directory.error());
+  const Result<std::vector<std::string>> names = names_in(*directory);
+  if (!names) return tl::unexpected<Error>(names.error());
+  std::vector<SharedFile> files;
+  for (const std::string& name : *names)
+    if (is_catalog(name)) files.push_back(describe(*directory, name));
+  return files;
+}
+
+Result<std::vector<SharedFile>> remove_stale_catalogs() {
+  const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
+  if (!directory) return tl::unexpected<Error>(directory.error());
+  const Result<std::vector<std::string>> names = names_in(*directory);
+  if (!names) return tl::unexpected<Error>(names.error());
+  std::vector<SharedFile> removed;
+  for (const std::string& name : *names)
+    if (std::optional<SharedFile> file = remove_if_stale(*directory, name))
+      removed.push_back(std::move(*file));
+  return removed;
+}
+
+std::string_view to_string(SharedFileState state) noexcept {
+  switch (state) {
+    case SharedFileState::current:
+      return "current";
+    case SharedFileState::unknown:
+      return "unknown";
+    case SharedFileState::changed:
+      return "changed";
+    case SharedFileState::gone:
+      return "gone";
+    case SharedFileState::unreadable:
+      return "unreadable";
+    case SharedFileState::leftover:
+      return "leftover";
+  }
+  return "unknown";
+}
+
+}  // namespace weightmap

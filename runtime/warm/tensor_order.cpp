@@ -1,0 +1,198 @@
+#include "weightmap/tensor_order.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "mmap/write/replace_file.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "weightmap/name_pattern.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::string_view first_line =
+    "# The order in which tensors are needed first, for: weightmap warm --order\n";
+constexpr std::string_view blanks = " \t\r";
+// The work for a line with wildcards grows with its length and with the checkpoint.
+constexpr std::size_t most_bytes = std::size_t{64} << 20;
+constexpr std::size_t most_line_bytes = std::size_t{1} << 20;
+constexpr std::size_t most_wildcard_bytes = std::size_t{64} << 10;
+
+Error about(const std::filesystem::path& path, Error error) {
+  error.file = bytes::escape(path.native());
+  return error;
+}
+
+Error too_long() {
+  return {ErrorCode::limit_exceeded, "the order has more than 64 MiB", Error::no_offset, {}};
+}
+
+// The pattern that this name and no other matches.
+std::string line_of(std::string_view name) {
+  constexpr std::size_t never_cut = std::numeric_limits<std::size_t>::max();
+  if (name.empty()) return "\\";
+  std::string line;
+  for (char c : bytes::escape(name, never_cut)) {
+    constexpr std::string_view special = "*?[#";
+    if (special.find(c) == std::string_view::npos)
+      line += c;
+    else
+      line += c == '*' ? "\\x2A" : c == '?' ? "\\x3F" : c == '[' ? "\\x5B" : "\\x23";
+  }
+  if (line.back() == ' ') line.replace(line.size() - 1, 1, "\\x20");
+  if (line.front() == ' ') line.replace(0, 1, "\\x20");
+  return line;
+}
+
+std::string_view trimmed(std::string_view line) noexcept {
+  const std::size_t first = line.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return line.substr(first, line.find_last_not_of(blanks) - first + 1);
+}
+
+// At most one byte more than is allowed.
+Result<std::string> read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  for (char block[1 << 16]; file && text.size() <= most_bytes;) {
+    file.read(block, sizeof block);
+    text.append(block, static_cast<std::size_t>(file.gcount()));
+  }
+  if (file.eof() || text.size() > most_bytes) return text;
+  return tl::unexpected<Error>({ErrorCode::io,
+                                "cannot read the order: " + std::generic_category().message(errno),
+                                Error::no_offset,
+                                {},
+                                errno});
+}
+
+// Gathers the tensors that lines name.
+class OrderReader {
+ public:
+  explicit OrderReader(const Checkpoint& checkpoint)
+      : checkpoint_(checkpoint),
+        by_name_(checkpoint.tensors().size()),
+        taken_(checkpoint.tensors().size()) {
+    std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+    std::stable_sort(by_name_.begin(), by_name_.end(),
+                     [this](std::size_t a, std::size_t b) { return name(a) < name(b); });
+  }
+
+  Result<void> read(std::string_view text) {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      if (end - at > most_line_bytes)
+        return failure(ErrorCode::limit_exceeded, "a line has more than 1 MiB", at);
+      const std::string_view line = trimmed(text.substr(at, end - at));
+      if (!line.empty() && line.front() != '#')
+        if (Result<void> ok = read_line(line, at); !ok) return ok;
+      at = end + 1;
+    }
+    return {};
+  }
+
+  std::size_t lines() const noexcept { return lines_; }
+  TensorOrder take() noexcept { return std::move(order_); }
+
+ private:
+  std::string_view name(std::size_t tensor) const noexcept {
+    return checkpoint_.tensors()[tensor].name;
+  }
+
+  Result<void> read_line(std::string_view line, std::size_t at) {
+    ++lines_;
+    const NamePattern pattern(line);
+    if (pattern.has_wildcards()) {
+      wildcard_bytes_ += line.size();
+      if (wildcard_bytes_ > most_wildcard_bytes)
+        return failure(ErrorCode::limit_exceeded, "lines with wildcards have more than 64 KiB", at);
+    }
+    if (!(pattern.has_wildcards() ? take_matching(pattern) : take_named(pattern.name())))
+      ++order_.unmatched_lines;
+    return {};
+  }
+
+  bool take_named(std::string_view wanted) {
+    const auto first =
+        std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
+                         [this](std::size_t a, std::string_view b) { return name(a) < b; });
+    auto at = first;
+    // Where the first one of this name was taken, all were.
+    for (; at != by_name_.end() && name(*at) == wanted && !taken_[*at]; ++at) take_tensor(*at);
+    return first != by_name_.end() && name(*first) == wanted;
+  }
+
+  bool take_matching(const NamePattern& pattern) {
+    bool found = false;
+    for (const NamedTensor& tensor : checkpoint_.tensors()) {
+      if (!pattern.matches(tensor.name)) continue;
+      found = true;
+      if (!taken_[tensor.index]) take_tensor(tensor.index);
+    }
+    return found;
+  }
+
+  void take_tensor(std::size_t tensor) {
+    taken_[tensor] = true;
+    order_.tensors.push_back(tensor);
+  }
+
+  const Checkpoint& checkpoint_;
+  std::vector<std::size_t> by_name_;
+  std::vector<bool> taken_;
+  std::size_t lines_ = 0;
+  std::size_t wildcard_bytes_ = 0;
+  TensorOrder order_;
+};
+
+Result<TensorOrder> read_order(const Checkpoint& checkpoint, std::string_view text) {
+  if (text.size() > most_bytes) return tl::unexpected<Error>(too_long());
+  OrderReader reader(checkpoint);
+  if (Result<void> ok = reader.read(text); !ok) return tl::unexpected<Error>(ok.error());
+  TensorOrder order = reader.take();
+  if (order.tensors.empty() && reader.lines() > 0)
+    return failure(ErrorCode::invalid_argument,
+                   "the order is of another model: none of its lines (" +
+                       std::to_string(reader.lines()) + ") names a tensor of this one");
+  return order;
+}
+
+}  // namespace
+
+Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std::size_t> tensors,
+                               const std::filesystem::path& path) {
+  const std::size_t all = checkpoint.tensors().size();
+  std::string text(first_line);
+  for (std::size_t index : tensors) {
+    if (index >= all)
+      return failure(ErrorCode::invalid_argument,
+                     "there is no tensor " + std::to_string(index) + " of " + std::to_string(all));
+    const std::string line = line_of(checkpoint.tensors()[index].name);
+    if (line.size() <= most_line_bytes) text.append(line).push_back('\n');
+  }
+  if (text.size() > most_bytes) return tl::unexpected<Error>(about(path, too_long()));
+  Result<void> saved = os::replace_file(path, text, Checkpoint::Access::state(checkpoint).file);
+  if (!saved) return tl::unexpected<Error>(about(path, saved.error()));
+  return {};
+}
+
+Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
+                                      const std::filesystem::path& path) {
+  const Result<std::string> text = read_text(path);
+  if (!text) return tl::unexpected<Error>(about(path, text.error()));
+  Result<TensorOrder> order = read_order(checkpoint, *text);
+  if (!order) return tl::unexpected<Error>(about(path, order.error()));
+  return order;
+}
+
+std::vector<std::size_t> Checkpoint::demand_order() const { return state_->demand_log.order(); }
+
+}  // namespace weightmap

@@ -1,0 +1,82 @@
+#include "runtime/warm/verify_behind.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace weightmap {
+
+VerifyBehind::VerifyBehind(const os::File& file, const catalog::Catalog& catalog,
+                           const WarmPlan& plan, StorageSummer::Progress progress)
+    : summer_(file, catalog, std::move(progress)),
+      by_offset_(plan.steps.size()),
+      done_(plan.steps.size()) {
+  std::iota(by_offset_.begin(), by_offset_.end(), std::size_t{0});
+  std::sort(by_offset_.begin(), by_offset_.end(), [&plan](std::size_t a, std::size_t b) {
+    return plan.steps[a].offset < plan.steps[b].offset;
+  });
+  for (std::size_t i = 0; i < catalog.storages().size(); ++i)
+    add_job(i, catalog.storages()[i], plan);
+  std::stable_sort(jobs_.begin(), jobs_.end(),
+                   [](const Job& a, const Job& b) { return a.last_step < b.last_step; });
+}
+
+void VerifyBehind::add_job(std::size_t storage, const catalog::StorageEntry& entry,
+                           const WarmPlan& plan) {
+  const std::uint64_t end = entry.payload_offset + entry.nbytes;
+  const auto reaches = [&plan](std::size_t step, std::uint64_t offset) {
+    return plan.steps[step].offset + plan.steps[step].length <= offset;
+  };
+  auto step = std::lower_bound(by_offset_.begin(), by_offset_.end(), entry.payload_offset, reaches);
+  Job job{storage, static_cast<std::size_t>(step - by_offset_.begin()), 0, 0};
+  std::uint64_t covered = entry.payload_offset;
+  for (; covered < end && step != by_offset_.end() && plan.steps[*step].offset <= covered; ++step) {
+    covered = plan.steps[*step].offset + plan.steps[*step].length;
+    job.last_step = std::max(job.last_step, *step);
+  }
+  job.end = static_cast<std::size_t>(step - by_offset_.begin());
+  if (covered >= end)
+    jobs_.push_back(job);
+  else
+    ++left_out_;
+}
+
+void VerifyBehind::step_done(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  done_[index] = true;
+  changed_.notify_one();
+}
+
+void VerifyBehind::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  changed_.notify_one();
+}
+
+void VerifyBehind::give_up() {
+  given_up_ = true;
+  stop();
+}
+
+bool VerifyBehind::wait_for(const Job& job) {
+  const auto is_done = [this](std::size_t step) { return done_[step]; };
+  const auto first = by_offset_.begin() + static_cast<std::ptrdiff_t>(job.first);
+  const auto end = by_offset_.begin() + static_cast<std::ptrdiff_t>(job.end);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || std::all_of(first, end, is_done); });
+  return std::all_of(first, end, is_done);
+}
+
+Checkpoint::CrcReport VerifyBehind::run() {
+  Checkpoint::CrcReport report;
+  for (const Job& job : jobs_) {
+    if (given_up_ || !wait_for(job)) {
+      ++left_out_;
+      continue;
+    }
+    summer_.check(job.storage, report);
+  }
+  return report;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,80 @@
+#include "runtime/warm/warm_election.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "mmap/pages/page_cache.hpp"
+
+namespace weightmap {
+namespace {
+
+// A reader brings in a step in about the first of these.
+constexpr std::chrono::milliseconds first_wait{1};
+constexpr std::chrono::milliseconds longest_wait{20};
+
+constexpr const char* lock_prefix = "warm-";
+
+}  // namespace
+
+WarmElection::WarmElection(const os::File& file, const os::Mapping& mapping)
+    : file_(file),
+      mapping_(mapping),
+      lock_name_(lock_prefix + os::key_of(file.generation()) + ".lock") {
+  // Where the system hides what is cached, a follower cannot know what it waits for.
+  if (const Result<void> told = os::check_tells_what_is_cached(file); !told) {
+    report_.why_alone = told.error().message;
+    return;
+  }
+  Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
+  if (directory)
+    directory_ = std::move(*directory);
+  else
+    report_.why_alone = directory.error().message;
+}
+
+WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
+                                          const std::atomic<bool>& cancelled) {
+  bool has_waited = false;
+  for (std::chrono::milliseconds wait = first_wait; !cancelled;
+       wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
+    if (os::is_cached(file_, mapping_, range.offset, range.length)) {
+      const std::lock_guard guard(mutex_);
+      if (has_waited) report_.bytes_waited_for += range.length;
+      return Turn::map;
+    }
+    if (may_read(has_waited)) return Turn::read;
+    has_waited = true;
+    std::this_thread::sleep_for(wait);
+  }
+  return Turn::stop;
+}
+
+bool WarmElection::may_read(bool has_waited) {
+  const std::lock_guard guard(mutex_);
+  if (lock_ || !report_.why_alone.empty()) return true;
+  Result<std::optional<os::ProcessLock>> lock = os::ProcessLock::try_lock(*directory_, lock_name_);
+  if (!lock) {
+    report_.why_alone = lock.error().message;
+    return true;
+  }
+  if (!*lock) return false;
+  lock_.emplace(std::move(**lock));
+  report_.was_reader = true;
+  if (has_waited) ++report_.takeovers;
+  os::remove_left_locks(*directory_, lock_prefix);  // of files that nobody may ever warm again
+  return true;
+}
+
+void WarmElection::resign() {
+  const std::lock_guard guard(mutex_);
+  lock_.reset();
+}
+
+WarmElection::Report WarmElection::report() const {
+  const std::lock_guard guard(mutex_);
+  return report_;
+}
+
+}  // namespace weightmap

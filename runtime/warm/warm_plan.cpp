@@ -1,0 +1,91 @@
+#include "runtime/warm/warm_plan.hpp"
+
+#include <algorithm>
+
+#include "runtime/warm/page_set.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+class Planner {
+ public:
+  Planner(std::uint64_t file_bytes, const WarmPlanLimits& limits)
+      : file_bytes_(file_bytes), limits_(limits), taken_((file_bytes + page - 1) / page) {}
+
+  void add(const ByteRange& range) {
+    if (range.length == 0) return;
+    const std::uint64_t unit = range.length < small_range ? page : large_page;
+    const std::uint64_t first = range.offset / unit * unit;
+    const std::uint64_t last = (range.offset + range.length - 1) / unit * unit;
+    const std::uint64_t end = std::min(last + unit, file_bytes_);
+    add_pages(first / page, (end + page - 1) / page);
+  }
+
+  WarmPlan finish() && { return std::move(plan_); }
+
+ private:
+  // The pages from `first` to before `end` that no step has yet.
+  void add_pages(std::uint64_t first, std::uint64_t end) {
+    while ((first = taken_.find_out(first, end)) < end) {
+      const std::uint64_t run_end = taken_.find_in(first, end);
+      taken_.add(first, run_end);
+      add_run(first * page, std::min(run_end * page, file_bytes_));
+      first = run_end;
+    }
+  }
+
+  void add_run(std::uint64_t offset, std::uint64_t end) {
+    offset = join(offset, end);
+    while (offset < end) {
+      // Steps end where large pages do, whatever they begin with.
+      const std::uint64_t border = (offset / large_page) * large_page + limits_.step_bytes;
+      const std::uint64_t stop = std::min(end, border);
+      if (!spend(stop - offset)) return leave_out(end - offset);
+      plan_.steps.push_back({offset, stop - offset});
+      offset = stop;
+    }
+  }
+
+  // Lengthens the last step up to `end`, as far as it may be long, if only a small gap is between;
+  // answers where the next one begins.
+  std::uint64_t join(std::uint64_t offset, std::uint64_t end) {
+    if (plan_.steps.empty()) return offset;
+    ByteRange& last = plan_.steps.back();
+    const std::uint64_t last_end = last.offset + last.length;
+    if (offset < last_end || offset - last_end >= small_range) return offset;
+    const std::uint64_t border = (last.offset / large_page) * large_page + limits_.step_bytes;
+    const std::uint64_t stop = std::min(end, border);
+    const std::uint64_t gap = last_end / page;
+    const std::uint64_t gap_end = offset / page;
+    if (stop <= offset || taken_.find_in(gap, gap_end) != gap_end || !spend(stop - last_end))
+      return offset;
+    taken_.add(gap, gap_end);
+    last.length = stop - last.offset;
+    return stop;
+  }
+
+  bool spend(std::uint64_t bytes) {
+    if (bytes > limits_.budget_bytes - plan_.bytes) return false;
+    plan_.bytes += bytes;
+    return true;
+  }
+  void leave_out(std::uint64_t bytes) { plan_.bytes_left_out += bytes; }
+
+  std::uint64_t file_bytes_;
+  WarmPlanLimits limits_;
+  PageSet taken_;
+  WarmPlan plan_;
+};
+
+}  // namespace
+
+WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::uint64_t file_bytes,
+                      const WarmPlanLimits& limits) {
+  Planner planner(file_bytes, limits);
+  for (const ByteRange& range : ranges) planner.add(range);
+  return std::move(planner).finish();
+}
+
+}  // namespace weightmap

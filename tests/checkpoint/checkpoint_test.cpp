@@ -1,0 +1,564 @@
+// The whole path on files that a real torch wrote (tests/data), on damaged copies of them, and on
+// files that are something else.
+#include "weightmap/checkpoint.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/failures.hpp"
+
+using namespace weightmap;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path data = WEIGHTMAP_TEST_DATA;
+
+Checkpoint opened(const fs::path& path, const OpenOptions& options = {}) {
+  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
+  REQUIRE_MESSAGE(checkpoint.has_value(),
+                  (checkpoint ? std::string() : to_string(checkpoint.error())));
+  return std::move(*checkpoint);
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A file that is gone after the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    std::string name = (fs::temp_directory_path() / "weightmap-test-XXXXXX").string();
+    descriptor_ = mkstemp(name.data());
+    REQUIRE(descriptor_ >= 0);
+    path = name;
+    write(text);
+  }
+  ~TemporaryFile() {
+    ::close(descriptor_);
+    fs::remove(path);
+  }
+  void write(const std::string& text) {
+    REQUIRE(::ftruncate(descriptor_, 0) == 0);
+    REQUIRE(::pwrite(descriptor_, text.data(), text.size(), 0) ==
+            static_cast<ssize_t>(text.size()));
+  }
+  fs::path path;
+
+ private:
+  int descriptor_;
+};
+
+std::vector<std::byte> elements(const TensorView& view) {
+  std::vector<std::byte> out(view.nbytes());
+  REQUIRE(view.copy_to(out).has_value());
+  return out;
+}
+
+// Everything that a checkpoint says about its tensors, and optionally their bytes.
+std::string describe(const Checkpoint& checkpoint, bool with_bytes) {
+  std::string text;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    text += std::string(tensor.name) + " " + std::string(to_string(tensor.view.dtype())) + " @" +
+            std::to_string(tensor.file_offset) + " s" + std::string(tensor.storage);
+    for (std::int64_t dim : tensor.view.shape()) text += " " + std::to_string(dim);
+    for (std::int64_t dim : tensor.view.strides()) text += " /" + std::to_string(dim);
+    text += "\n";
+    if (!with_bytes) continue;
+    const std::span<const std::byte> bytes = tensor.view.bytes();
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return text;
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+std::size_t mappings_of(const fs::path& path) {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(path.string()) != std::string::npos) ++count;
+  return count;
+}
+
+std::string path_text(const std::vector<PathPart>& path) {
+  nlohmann::json parts = nlohmann::json::array();
+  for (const PathPart& part : path) {
+    if (part.is_integer())
+      parts.push_back(part.integer());
+    else
+      parts.push_back(part.key());
+  }
+  return parts.dump();
+}
+
+std::vector<std::int64_t> list(std::span<const std::int64_t> dims) {
+  return {dims.begin(), dims.end()};
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (std::byte byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("says of every fixture what torch said when it wrote it") {
+  std::ifstream file(data / "manifest.json");
+  const nlohmann::json manifest = nlohmann::json::parse(file);
+  std::size_t tensors_compared = 0;
+  std::size_t bytes_compared = 0;
+  for (const auto& entry : manifest["files"].items()) {
+    const std::string& name = entry.key();  // no structured binding: CAPTURE is a lambda
+    const nlohmann::json& expected = entry.value();
+    if (!expected.contains("tensors")) continue;
+    CAPTURE(name);
+    const Result<Checkpoint> checkpoint = Checkpoint::open(data / name);
+    if (!checkpoint) {
+      CHECK_MESSAGE(expected.contains("error"), to_string(checkpoint.error()));
+      continue;
+    }
+    REQUIRE(checkpoint->tensors().size() == expected["tensors"].size());
+    for (const NamedTensor& tensor : checkpoint->tensors()) {
+      const nlohmann::json& want = expected["tensors"][tensor.index];
+      CAPTURE(tensor.name);
+      CHECK(tensor.name == want["name"].get<std::string>());
+      CHECK(path_text(checkpoint->path(tensor.index)) == want["path"].dump());
+      CHECK(to_string(tensor.view.dtype()) == want["dtype"].get<std::string>());
+      CHECK(list(tensor.view.shape()) == want["shape"].get<std::vector<std::int64_t>>());
+      CHECK(list(tensor.view.strides()) == want["strides"].get<std::vector<std::int64_t>>());
+      CHECK(tensor.storage == want["storage"].get<std::string>());
+      CHECK(tensor.storage_offset == want["storage_offset"].get<std::int64_t>());
+      CHECK(tensor.file_offset == want["file_offset"].get<std::uint64_t>());
+      CHECK(tensor.view.nbytes() == want["nbytes"].get<std::uint64_t>());
+      CHECK(tensor.view.is_contiguous() == want["contiguous"].get<bool>());
+      CHECK(tensor.requires_grad == want["requires_grad"].get<bool>());
+      CHECK(tensor.location == want["location"].get<std::string>());
+      ++tensors_compared;
+      if (!want.contains("hex") || tensor.view.is_conjugate() || tensor.view.is_negative())
+        continue;
+      CHECK(hex(elements(tensor.view)) == want["hex"].get<std::string>());
+      ++bytes_compared;
+    }
+  }
+  CHECK(tensors_compared > 150);
+  CHECK(bytes_compared > 50);
+}
+
+TEST_CASE("reads one local header of a genuine file, in one read of a small one") {
+  OpenOptions options;
+  options.verify = Verify::chain;
+  const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
+  const OpenStats& stats = checkpoint.stats();
+  CHECK(stats.strategy == OffsetStrategy::calculated);
+  CHECK(stats.local_headers_read == 1);
+  CHECK(stats.reads == 1);
+  CHECK(stats.bytes_read == fs::file_size(data / "state_dict.pt"));
+  CHECK(stats.local_headers_verified == 0);
+  CHECK(stats.storages_calculated == checkpoint.storage_count());
+}
+
+TEST_CASE("compares every offset with its header when the environment says so") {
+  REQUIRE_MESSAGE(std::getenv("WEIGHTMAP_VERIFY") != nullptr, "run through ctest");
+  const Checkpoint checkpoint = opened(data / "state_dict.pt");
+  CHECK(checkpoint.stats().local_headers_verified == checkpoint.storage_count());
+  CHECK(checkpoint.stats().local_headers_read == 1);
+}
+
+TEST_CASE("hands out views into the mapping, aligned as the file is") {
+  const Checkpoint checkpoint = opened(data / "state_dict.pt");
+  const std::span<const std::byte> mapping = checkpoint.mapping();
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    if (tensor.view.numel() == 0) continue;
+    CHECK(tensor.view.data() == mapping.data() + tensor.file_offset);
+    CHECK(reinterpret_cast<std::uintptr_t>(tensor.view.data()) % 64 ==
+          static_cast<std::uintptr_t>(tensor.storage_offset) * element_size(tensor.view.dtype()) %
+              64);
+  }
+}
+
+TEST_CASE("finds by name what it lists, and nothing else") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  std::size_t found = 0;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    const std::optional<TensorView> view = checkpoint.find(tensor.name);
+    REQUIRE(view.has_value());
+    CHECK(view->data() == tensor.view.data());
+    CHECK(checkpoint.find_path(checkpoint.path(tensor.index))->data() == tensor.view.data());
+    CHECK(checkpoint.storage(tensor.storage_index).key == tensor.storage);
+    ++found;
+  }
+  CHECK(found == checkpoint.tensors().size());
+  CHECK(!checkpoint.find("no such tensor"));
+  CHECK(!checkpoint.find(""));
+  CHECK_FAILS(checkpoint.get("no such tensor"), ErrorCode::invalid_argument,
+              "has no tensor \"no such tensor\"");
+}
+
+TEST_CASE("refuses an ambiguous name with both paths and finds each by its path") {
+  const Checkpoint checkpoint = opened(data / "colliding_names.pt");
+  CHECK(!checkpoint.find("a.b"));
+  CHECK_FAILS(checkpoint.get("a.b"), ErrorCode::invalid_argument, "[\"a.b\"] and [\"a\", \"b\"]");
+  const auto flat = checkpoint.find_path({"a.b"});
+  const auto nested = checkpoint.find_path({"a", "b"});
+  REQUIRE(flat.has_value());
+  REQUIRE(nested.has_value());
+  CHECK(flat->data() != nested->data());
+}
+
+TEST_CASE("gets a tensor by its path with everything that is known about it") {
+  const Checkpoint checkpoint = opened(data / "colliding_names.pt");
+  CHECK(checkpoint.get_path({"a", "b"})->view.data() == checkpoint.find_path({"a", "b"})->data());
+  CHECK(checkpoint.get_path({"a.b"})->name == "a.b");
+  CHECK_FAILS(checkpoint.get_path({"a", 0}), ErrorCode::invalid_argument,
+              "has no tensor at the path [\"a\", 0]");
+}
+
+TEST_CASE("knows which tensor a value of the tree is") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  const Value root = checkpoint.root();
+  const auto weight = checkpoint.tensor(*root.find("model")->find("0.weight"));
+  REQUIRE(weight.has_value());
+  CHECK(weight->name == "model.0.weight");
+  CHECK(!checkpoint.tensor(root).has_value());
+  CHECK(!checkpoint.tensor(*root.find("model")).has_value());
+  CHECK(!checkpoint.tensor(*root.find("epoch")).has_value());
+
+  const Checkpoint wrapped = opened(data / "parameters.pt");
+  std::size_t parameters = 0;
+  for (const auto& [key, value] : wrapped.root().items()) {
+    const auto tensor = wrapped.tensor(value);
+    if (!tensor) continue;
+    CHECK(tensor->name == *key.string());
+    parameters += tensor->is_parameter ? 1 : 0;
+  }
+  CHECK(parameters > 0);
+}
+
+TEST_CASE("lists storages that were saved without a tensor") {
+  const Checkpoint checkpoint = opened(data / "bare_storages.pt");
+  CHECK(checkpoint.tensors().size() == 1);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
+    sizes.push_back(checkpoint.storage(i).nbytes);
+  CHECK(sizes == std::vector<std::uint64_t>{8, 3, 16});
+}
+
+TEST_CASE("gives writable memory beside a read-only mapping, which writes do not reach") {
+  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const Checkpoint checkpoint = opened(file.path);
+  const auto memory = checkpoint.copy_on_write();
+  REQUIRE(memory.has_value());
+  CHECK(memory->data() != checkpoint.mapping().data());
+  CHECK(memory->size() == checkpoint.mapping().size());
+  CHECK(checkpoint.copy_on_write()->data() == memory->data());
+  const NamedTensor tensor = checkpoint.tensors()[0];
+  const std::byte before = *tensor.view.data();
+  (*memory)[tensor.file_offset] = ~before;
+  CHECK(*tensor.view.data() == before);
+  CHECK(contents(file.path) == contents(data / "tensor_root.pt"));
+
+  OpenOptions writable;
+  writable.sharing = Sharing::private_;
+  writable.writable = true;
+  const Checkpoint own = opened(file.path, writable);
+  CHECK(own.copy_on_write()->data() == own.mapping().data());
+}
+
+TEST_CASE("refuses writable memory of a file that was written to, not of one that was replaced") {
+  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const Checkpoint checkpoint = opened(file.path);
+  const Checkpoint other = opened(file.path);
+  fs::path moved = file.path;
+  moved += ".moved";
+  fs::rename(file.path, moved);  // changes the ctime, as replacing the file would
+  CHECK(checkpoint.copy_on_write().has_value());
+  fs::rename(moved, file.path);
+  fs::last_write_time(file.path, fs::last_write_time(file.path) + std::chrono::seconds(1));
+  CHECK_FAILS(other.copy_on_write(), ErrorCode::io, "the file changed since it was opened");
+}
+
+TEST_CASE("shows the whole value tree of a training checkpoint") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  const Value root = checkpoint.root();
+  CHECK(root.kind() == Value::Kind::dict);
+  CHECK(root.find("epoch").has_value());
+  CHECK(root.find("epoch")->integer().has_value());
+}
+
+TEST_CASE("stays valid when it is moved") {
+  Checkpoint first = opened(data / "state_dict.pt");
+  const NamedTensor tensor = *first.tensors().begin();
+  const Checkpoint second = std::move(first);
+  CHECK(second.find(tensor.name)->data() == tensor.view.data());
+  CHECK(!elements(tensor.view).empty());
+}
+
+TEST_CASE("opens big-endian files and hands their data out only through copy_to") {
+  const Checkpoint checkpoint = opened(data / "big_endian.pt");
+  CHECK(checkpoint.info().byteorder == "big");
+  std::size_t foreign = 0;
+  for (const NamedTensor& tensor : checkpoint.tensors())
+    foreign += tensor.view.is_foreign_byte_order() && tensor.view.data() == nullptr;
+  CHECK(foreign > 0);
+}
+
+TEST_CASE("assumes the byte order it is told where the file has none") {
+  const Checkpoint assumed = opened(data / "no_byteorder.pt");
+  CHECK(assumed.info().byteorder_assumed);
+  CHECK(assumed.info().byteorder == "little");
+  OpenOptions big;
+  big.missing_byte_order = ByteOrder::big;
+  const Checkpoint told = opened(data / "no_byteorder.pt", big);
+  CHECK(told.info().byteorder == "big");
+  const Checkpoint recorded = opened(data / "state_dict.pt", big);
+  CHECK(recorded.info().byteorder == "little");
+  CHECK(!recorded.info().byteorder_assumed);
+}
+
+TEST_CASE("writes through a private mapping leave the file alone") {
+  const std::string before = contents(data / "state_dict.pt");
+  const TemporaryFile copy(before);
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  Checkpoint checkpoint = opened(copy.path, options);
+  const TensorView view = (*checkpoint.tensors().begin()).view;
+  const auto bytes = checkpoint.writable_bytes(view);
+  REQUIRE_OK(bytes);
+  (*bytes)[0] ^= std::byte{0xFF};
+  CHECK(view.data()[0] == (*bytes)[0]);
+  CHECK(contents(copy.path) == before);
+}
+
+TEST_CASE("writes through a shared mapping reach the file") {
+  const std::string before = contents(data / "state_dict.pt");
+  const TemporaryFile copy(before);
+  OpenOptions options;
+  options.writable = true;
+  Checkpoint checkpoint = opened(copy.path, options);
+  const NamedTensor tensor = *checkpoint.tensors().begin();
+  (*checkpoint.writable_bytes(tensor.view))[0] ^= std::byte{0xFF};
+  std::string expected = before;
+  expected[tensor.file_offset] = static_cast<char>(~expected[tensor.file_offset]);
+  CHECK(contents(copy.path) == expected);
+}
+
+TEST_CASE("refuses to write unless it was opened writable, or outside the mapping") {
+  Checkpoint readable = opened(data / "state_dict.pt");
+  CHECK_FAILS(readable.writable_bytes((*readable.tensors().begin()).view),
+              ErrorCode::invalid_argument, "not opened writable");
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  Checkpoint writable = opened(data / "state_dict.pt", options);
+  CHECK_FAILS(writable.writable_bytes((*readable.tensors().begin()).view),
+              ErrorCode::invalid_argument, "not one of this checkpoint");
+}
+
+TEST_CASE("verifies headers and sums, and names the storage that differs") {
+  const std::string good = contents(data / "state_dict.pt");
+  TemporaryFile copy(good);
+  const Checkpoint checkpoint = opened(copy.path);
+  CHECK(checkpoint.verify_headers().has_value());
+  std::uint64_t last_done = 0, last_total = 0;
+  const Checkpoint::CrcReport sound =
+      checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
+        last_done = done;
+        last_total = total;
+      });
+  CHECK(sound.faults.empty());
+  CHECK(sound.storages_checked == checkpoint.storage_count());
+  CHECK(last_done == last_total);
+  CHECK(last_total == sound.bytes);
+
+  const NamedStorage victim = checkpoint.storage(1);
+  std::string bad = good;
+  bad[victim.payload_offset] = static_cast<char>(bad[victim.payload_offset] ^ 1);
+  copy.write(bad);
+  const Checkpoint::CrcReport damaged = checkpoint.verify_crc();
+  REQUIRE(damaged.faults.size() == 1);
+  CHECK(damaged.faults[0].message.find("data/" + std::string(victim.key) + "\"") !=
+        std::string::npos);
+  CHECK(damaged.faults[0].file_offset == victim.payload_offset);
+  OpenOptions options;
+  options.verify = Verify::crc;
+  CHECK_FAILS(Checkpoint::open(copy.path, options), ErrorCode::corrupt, "CRC-32");
+  CHECK(Checkpoint::open(copy.path).has_value());
+}
+
+TEST_CASE("says how many storages have no sum to compare") {
+  const Checkpoint checkpoint = opened(data / "no_crc.pt");
+  const Checkpoint::CrcReport report = checkpoint.verify_crc();
+  CHECK(report.faults.empty());
+  CHECK(report.storages_without_crc > 0);
+}
+
+TEST_CASE("gives an error for every truncation of a file") {
+  const std::string good = contents(data / "views.pt");
+  TemporaryFile copy(good);
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    copy.write(good.substr(0, length));
+    const Result<Checkpoint> checkpoint = Checkpoint::open(copy.path);
+    REQUIRE_MESSAGE(!checkpoint.has_value(), length);
+    CHECK(!checkpoint.error().message.empty());
+    CHECK(checkpoint.error().file == copy.path.string());
+  }
+}
+
+TEST_CASE("gives an error or the right bytes for every flip of every byte") {
+  OpenOptions summed;
+  summed.verify = Verify::crc;
+  OpenOptions chained;
+  chained.verify = Verify::chain;
+  for (const char* name : {"views.pt", "old_order.pt"}) {
+    const std::string good = contents(data / name);
+    TemporaryFile copy(good);
+    const std::string said = describe(opened(copy.path, chained), false);
+    const std::string said_with_bytes = describe(opened(copy.path, summed), true);
+    std::size_t opened_damaged = 0;
+    for (std::size_t at = 0; at < good.size(); ++at) {
+      // One bit, or all of them.
+      const int pattern = at % 2 == 0 ? 1 << (at / 2 % 8) : 0xFF;
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ pattern);
+      copy.write(bad);
+      CAPTURE(name);
+      CAPTURE(at);
+      // With sums compared, nothing but the right bytes may come out.
+      if (const auto checkpoint = Checkpoint::open(copy.path, summed)) {
+        CHECK(describe(*checkpoint, true) == said_with_bytes);
+        ++opened_damaged;
+      }
+      // Without, the bytes of a storage are what the file holds, but in the right place.
+      if (const auto checkpoint = Checkpoint::open(copy.path, chained))
+        CHECK(describe(*checkpoint, false) == said);
+    }
+    CHECK(opened_damaged > 0);
+    CHECK(opened_damaged < good.size());
+  }
+}
+
+TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
+  const std::size_t descriptors = open_descriptors();
+  for (const auto& [name, code, words] :
+       {std::tuple{"lfs_pointer.pt", ErrorCode::not_a_checkpoint, "Git LFS pointer"},
+        {"page.pt", ErrorCode::not_a_checkpoint, "web page (HTML)"},
+        {"compressed.pt.gz", ErrorCode::not_a_checkpoint, "gzip"},
+        {"archive.7z", ErrorCode::not_a_checkpoint, "7z"},
+        {"archive.tar", ErrorCode::not_a_checkpoint, "tar archive"},
+        {"legacy.pt", ErrorCode::unsupported, "legacy torch stream"},
+        {"model.safetensors", ErrorCode::unsupported, "safetensors"},
+        {"model.gguf", ErrorCode::unsupported, "GGUF"},
+        {"pickle.pkl", ErrorCode::not_a_checkpoint, "bare pickle"},
+        {"documents.zip", ErrorCode::not_a_checkpoint, "without the record data.pkl"},
+        {"truncated.pt", ErrorCode::corrupt, "cut short"},
+        {"empty.pt", ErrorCode::not_a_checkpoint, "empty"}}) {
+    const fs::path path = data / "strangers" / name;
+    CAPTURE(path);
+    CHECK_FAILS(Checkpoint::open(path), code, words);
+    CHECK(mappings_of(path) == 0);
+  }
+  CHECK_FAILS(Checkpoint::open(data / "torchscript.pt"), ErrorCode::unsupported, "TorchScript");
+  CHECK_FAILS(Checkpoint::open(data / "missing.pt"), ErrorCode::io, "No such file");
+  CHECK_FAILS(Checkpoint::open(data), ErrorCode::not_a_checkpoint, "directory");
+  CHECK(open_descriptors() == descriptors);
+}
+
+TEST_CASE("does not wait for a FIFO") {
+  const fs::path fifo = fs::temp_directory_path() / ("weightmap-fifo-" + std::to_string(getpid()));
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_FAILS(Checkpoint::open(fifo), ErrorCode::not_a_checkpoint, "FIFO");
+  fs::remove(fifo);
+}
+
+TEST_CASE("is read by many threads at once") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  std::vector<std::thread> threads;
+  std::vector<std::size_t> found(8);
+  for (std::size_t& count : found)
+    threads.emplace_back([&checkpoint, &count] {
+      for (const NamedTensor& tensor : checkpoint.tensors()) {
+        std::vector<std::byte> out(tensor.view.nbytes());
+        count += checkpoint.find(tensor.name).has_value() && tensor.view.copy_to(out).has_value();
+      }
+      count += checkpoint.verify_crc().faults.empty();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t count : found) CHECK(count == checkpoint.tensors().size() + 1);
+}
+
+TEST_CASE("lets its tensors be searched with the standard algorithms") {
+  const Checkpoint checkpoint = opened(data / "training.pt");
+  const auto tensors = checkpoint.tensors();
+  CHECK(std::count_if(tensors.begin(), tensors.end(), [](const NamedTensor&) { return true; }) ==
+        static_cast<std::ptrdiff_t>(tensors.size()));
+  const auto items = checkpoint.root().items();
+  CHECK(std::any_of(items.begin(), items.end(),
+                    [](const auto& item) { return item.first.string() == "epoch"; }));
+}
+
+TEST_CASE("logs one line for an open, through the caller's function only") {
+  std::vector<std::string> lines;
+  OpenOptions options;
+  options.log = [&lines](std::string_view line) { lines.emplace_back(line); };
+  opened(data / "state_dict.pt", options);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("offsets calculated, 1 read of ") != std::string::npos);
+}
+
+TEST_CASE("opens a file that another tool compressed, as far as its tensors are not compressed") {
+  CHECK_FAILS(Checkpoint::open(data / "rezipped_deflated.pt"), ErrorCode::unsupported,
+              "is compressed, and a compressed storage cannot be mapped");
+  OpenOptions options;
+  options.limits.record_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "rezipped_deflated.pt", options), ErrorCode::limit_exceeded,
+              "data.pkl has");
+  CHECK(Checkpoint::open(data / "state_dict.pt", options).has_value());
+}
+
+TEST_CASE("reads the headers of a file that another tool zipped again") {
+  OpenOptions options;
+  options.verify = Verify::chain;
+  const Checkpoint checkpoint = opened(data / "rezipped_stored.pt", options);
+  CHECK(checkpoint.stats().strategy == OffsetStrategy::headers);
+  CHECK(checkpoint.stats().local_headers_read >= checkpoint.storage_count());
+}
+
+TEST_CASE("refuses what its limits do not allow, naming the limit") {
+  OpenOptions options;
+  options.limits.pickle_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "the limit is 100");
+  options = {};
+  options.limits.directory_bytes = 100;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "the limit is 100");
+  options = {};
+  options.limits.tensors = 1;
+  CHECK_FAILS(Checkpoint::open(data / "state_dict.pt", options), ErrorCode::limit_exceeded,
+              "more than 1 tensors");
+}

@@ -1,0 +1,527 @@
+// What a checkpoint says of its file while that is replaced, written to, cut short and published.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/mmap/bus_child.hpp"
+#include "tests/mmap/refused_calls.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/publish.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using test::in_child;
+using test::TemporaryFolder;
+using test::with_refusals;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path data = WEIGHTMAP_TEST_DATA;
+using Bytes = std::vector<std::byte>;
+
+// Two checkpoints that differ, in a folder of the test.
+struct Files {
+  TemporaryFolder folder;
+  fs::path path = copy("views.pt", "model.pt");
+  fs::path other = copy("dtypes.pt", "next.pt");
+
+  fs::path copy(const std::string& name, const std::string& as) const {
+    fs::copy_file(data / name, folder.path() / as, fs::copy_options::overwrite_existing);
+    return folder.path() / as;
+  }
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
+      all.insert(entry.path().filename());
+    return all;
+  }
+};
+
+Checkpoint opened(const fs::path& path, const OpenOptions& options = {}) {
+  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
+  REQUIRE_OK(checkpoint);
+  return std::move(*checkpoint);
+}
+
+OpenOptions protected_by(Protection protection) {
+  OpenOptions options;
+  options.protection = protection;
+  return options;
+}
+
+OpenOptions private_writable(Protection protection) {
+  OpenOptions options = protected_by(protection);
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  return options;
+}
+
+Bytes mapped_bytes(const Checkpoint& checkpoint) {
+  return {checkpoint.mapping().begin(), checkpoint.mapping().end()};
+}
+
+// The first tensor that has bytes.
+NamedTensor some_tensor(const Checkpoint& checkpoint) {
+  for (const NamedTensor& tensor : checkpoint.tensors())
+    if (!tensor.view.bytes().empty()) return tensor;
+  throw std::runtime_error("no tensor has bytes");
+}
+
+// Writes a byte that differs at this offset, at a later time than before.
+void overwrite(const fs::path& path, std::uint64_t offset) {
+  const fs::file_time_type before = fs::last_write_time(path);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  const char old = static_cast<char>(file.get());
+  file.seekp(static_cast<std::streamoff>(offset));
+  file.put(static_cast<char>(old ^ 0x55));
+  file.close();
+  fs::last_write_time(path, before + std::chrono::seconds(1));
+}
+
+std::string text_of(CheckpointState state) { return std::string(to_string(state)); }
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Files, "an untouched file is current, whatever it is renamed from") {
+  const Checkpoint checkpoint = opened(path);
+  CHECK(checkpoint.generation().size == fs::file_size(path));
+  CHECK(text_of(checkpoint.state()) == "current");
+  CHECK(checkpoint.is_current());
+  fs::create_hard_link(path, folder.path() / "link.pt");  // which changes the time of change
+  CHECK(checkpoint.is_current());
+}
+
+TEST_CASE_FIXTURE(Files,
+                  "a file that was renamed over is replaced, and what is mapped stays whole") {
+  const Checkpoint checkpoint = opened(path);
+  const Bytes before = mapped_bytes(checkpoint);
+  fs::rename(other, path);
+  CHECK(text_of(checkpoint.state()) == "replaced");
+  CHECK_FALSE(checkpoint.is_current());
+  CHECK(mapped_bytes(checkpoint) == before);
+  const Checkpoint next = checkpoint.reopen().value();
+  CHECK(next.is_current());
+  CHECK(next.find("float8_e4m3fn").has_value() != checkpoint.find("float8_e4m3fn").has_value());
+  CHECK(mapped_bytes(checkpoint) == before);
+}
+
+TEST_CASE_FIXTURE(Files, "a file that is gone is replaced, and is not opened again") {
+  const Checkpoint checkpoint = opened(path);
+  fs::remove(path);
+  CHECK(text_of(checkpoint.state()) == "replaced");
+  CHECK_FAILS(checkpoint.reopen(), ErrorCode::io, "No such file");
+}
+
+TEST_CASE_FIXTURE(Files, "a file that was written to in place is modified, by whatever name") {
+  const Checkpoint checkpoint = opened(path);
+  overwrite(path, some_tensor(checkpoint).file_offset);
+  CHECK(text_of(checkpoint.state()) == "modified");
+  CHECK_FALSE(checkpoint.is_current());
+  fs::remove(path);
+  CHECK(text_of(checkpoint.state()) == "modified");
+}
+
+TEST_CASE_FIXTURE(Files, "a path is remembered from the working directory of the open") {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  const Checkpoint checkpoint = opened("model.pt");
+  fs::current_path(before);
+  CHECK(checkpoint.is_current());
+  CHECK(checkpoint.reopen().has_value());
+}
+
+TEST_CASE_FIXTURE(Files, "is opened again with the options of the first time") {
+  const Checkpoint checkpoint = opened(path, private_writable(Protection::guard));
+  const Checkpoint again = checkpoint.reopen().value();
+  CHECK(again.info().writable);
+  CHECK(again.info().sharing == Sharing::private_);
+  CHECK(again.info().protection == Protection::guard);
+}
+
+// --- The guard -----------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(Files, "a guarded file that was cut is modified, and lost once it was read") {
+  const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
+  CHECK(checkpoint.info().protection_means.empty());
+  CHECK(guard_is_active());
+  const Checkpoint neighbour = opened(other, protected_by(Protection::guard));
+  const NamedTensor tensor = some_tensor(checkpoint);
+  fs::resize_file(path, 0);
+  CHECK(text_of(checkpoint.state()) == "modified");
+  Bytes zeros(tensor.view.bytes().size());
+  const Bytes copy(tensor.view.bytes().begin(), tensor.view.bytes().end());
+  CHECK(copy == zeros);
+  CHECK(text_of(checkpoint.state()) == "lost");
+  CHECK_FALSE(checkpoint.is_current());
+  CHECK(text_of(neighbour.state()) == "current");
+  fs::rename(other, path);
+  CHECK(text_of(checkpoint.state()) == "lost");
+  CHECK(checkpoint.reopen()->is_current());
+}
+
+TEST_CASE_FIXTURE(Files, "memory that is copied on write is guarded, too") {
+  const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
+  const std::span<std::byte> memory = checkpoint.copy_on_write().value();
+  fs::resize_file(path, 0);
+  memory[0] = std::byte{1};
+  CHECK(text_of(checkpoint.state()) == "lost");
+}
+
+TEST_CASE_FIXTURE(Files, "what warms a file that was lost reports it") {
+  const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
+  const NamedTensor tensor = some_tensor(checkpoint);
+  const std::uint64_t size = fs::file_size(path);
+  fs::resize_file(path, 0);
+  CHECK(tensor.view.bytes()[0] == std::byte{0});
+  fs::resize_file(path, size);
+  CHECK_FAILS(checkpoint.demand(tensor.view), ErrorCode::io, "the file was lost");
+  WarmOptions options;
+  options.method = WarmMethod::fault;
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  CHECK_FAILS(warmer->wait(), ErrorCode::io, "the file was lost");
+}
+
+// --- copy_to() -----------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(Files, "copies the bytes of a view as they lie, by any protection") {
+  for (Protection how :
+       {Protection::map, Protection::guard, Protection::snapshot, Protection::copy}) {
+    const Checkpoint checkpoint = opened(path, protected_by(how));
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      const std::span<const std::byte> bytes = tensor.view.bytes();
+      Bytes copy(bytes.size());
+      REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+      CHECK(std::equal(copy.begin(), copy.end(), bytes.begin(), bytes.end()));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "copies what was written to private memory, with and without a filter") {
+  Checkpoint checkpoint = opened(path, private_writable(Protection::map));
+  const NamedTensor tensor = some_tensor(checkpoint);
+  checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
+  Bytes copy(tensor.view.bytes().size());
+  REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+  CHECK(copy[0] == std::byte{0xAB});
+  with_refusals({{SYS_process_vm_readv, EPERM}}, [&] {
+    copy[0] = std::byte{0};
+    REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+    CHECK(copy[0] == std::byte{0xAB});
+  });
+}
+
+TEST_CASE_FIXTURE(Files, "a copy of what was cut off fails and raises no signal") {
+  const OpenOptions ways[] = {protected_by(Protection::map), private_writable(Protection::map),
+                              protected_by(Protection::guard)};
+  for (const OpenOptions& options : ways) {
+    copy("views.pt", "model.pt");
+    const Checkpoint checkpoint = opened(path, options);
+    const NamedTensor tensor = some_tensor(checkpoint);
+    fs::resize_file(path, 0);
+    Bytes copy(tensor.view.bytes().size());
+    const Result<void> copied = checkpoint.copy_to(tensor.view, copy);
+    CHECK_FAILS(copied, ErrorCode::io, "tensor \"" + std::string(tensor.name) + "\": ");
+    CHECK(copied.error().file_offset != Error::no_offset);
+    CHECK(copied.error().file == path);
+    with_refusals({{SYS_process_vm_readv, ENOSYS}}, [&] {
+      CHECK_FAILS(checkpoint.copy_to(tensor.view, copy), ErrorCode::io, "tensor \"");
+    });
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "a copy of what was written over fails") {
+  const Checkpoint checkpoint = opened(path);
+  const NamedTensor tensor = some_tensor(checkpoint);
+  overwrite(path, tensor.file_offset);
+  Bytes copy(tensor.view.bytes().size());
+  const Result<void> copied = checkpoint.copy_to(tensor.view, copy);
+  CHECK_FAILS(copied, ErrorCode::io, "the file changed since it was opened");
+  CHECK(copied.error().file_offset == tensor.file_offset);
+}
+
+TEST_CASE_FIXTURE(Files, "a copy of what was lost fails, even if the file is back") {
+  const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
+  const NamedTensor tensor = some_tensor(checkpoint);
+  fs::resize_file(path, 0);
+  CHECK(tensor.view.bytes()[0] == std::byte{0});
+  copy("views.pt", "model.pt");
+  Bytes copy(tensor.view.bytes().size());
+  CHECK_FAILS(checkpoint.copy_to(tensor.view, copy), ErrorCode::io, "the file was lost");
+}
+
+TEST_CASE_FIXTURE(Files, "own writes that reach the file are copied") {
+  OpenOptions options;
+  options.writable = true;
+  options.sharing = Sharing::shared;
+  Checkpoint checkpoint = opened(path, options);
+  const NamedTensor tensor = some_tensor(checkpoint);
+  checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
+  Bytes copy(tensor.view.bytes().size());
+  REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+  CHECK(copy[0] == std::byte{0xAB});
+}
+
+TEST_CASE_FIXTURE(Files, "a copy needs a view of this checkpoint and a buffer of its size") {
+  const Checkpoint checkpoint = opened(path);
+  const Checkpoint stranger = opened(path);
+  const NamedTensor tensor = some_tensor(stranger);
+  Bytes buffer(tensor.view.bytes().size());
+  CHECK_FAILS(checkpoint.copy_to(tensor.view, buffer), ErrorCode::invalid_argument,
+              "not one of this checkpoint");
+  buffer.push_back({});
+  CHECK_FAILS(stranger.copy_to(tensor.view, buffer), ErrorCode::invalid_argument,
+              "the buffer has " + std::to_string(buffer.size()) + " bytes");
+}
+
+// --- Snapshots and copies ------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(Files, "a snapshot or copy outlives what becomes of its file") {
+  for (Protection how : {Protection::snapshot, Protection::copy}) {
+    copy("views.pt", "model.pt");
+    const Bytes whole = mapped_bytes(opened(path));
+    const Checkpoint checkpoint = opened(path, protected_by(how));
+    CHECK(checkpoint.info().protection == how);
+    CHECK((checkpoint.info().protection_means == "memory") == (how == Protection::copy));
+    CHECK(checkpoint.generation().size == whole.size());
+    CHECK(text_of(checkpoint.state()) == "current");
+    fs::resize_file(path, 0);
+    CHECK(mapped_bytes(checkpoint) == whole);
+    CHECK(text_of(checkpoint.state()) == "replaced");
+    copy("views.pt", "model.pt");
+    overwrite(path, 0);
+    CHECK(mapped_bytes(checkpoint) == whole);
+    CHECK(text_of(checkpoint.state()) == "replaced");
+    fs::remove(path);
+    CHECK(mapped_bytes(checkpoint) == whole);
+    CHECK(text_of(checkpoint.state()) == "replaced");
+    CHECK(checkpoint.verify_headers().has_value());
+    CHECK(checkpoint.verify_crc().faults.empty());
+    CHECK(checkpoint.verify_crc().storages_checked == checkpoint.storage_count());
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "a snapshot or copy has private memory to write to") {
+  for (Protection how : {Protection::snapshot, Protection::copy}) {
+    const Checkpoint checkpoint = opened(path, protected_by(how));
+    const std::byte before = checkpoint.mapping()[0];
+    fs::resize_file(path, 0);
+    const std::span<std::byte> memory = checkpoint.copy_on_write().value();
+    CHECK(std::equal(memory.begin(), memory.end(), checkpoint.mapping().begin(),
+                     checkpoint.mapping().end()));
+    memory[0] = std::byte{0xAB};
+    CHECK(checkpoint.mapping()[0] == before);
+    copy("views.pt", "model.pt");
+    Checkpoint writable = opened(path, private_writable(how));
+    const NamedTensor tensor = some_tensor(writable);
+    writable.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
+    CHECK(tensor.view.bytes()[0] == std::byte{0xAB});
+    CHECK(writable.is_current());
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "what is written through is no snapshot and no copy") {
+  for (Protection how : {Protection::snapshot, Protection::copy}) {
+    OpenOptions options = protected_by(how);
+    options.sharing = Sharing::shared;
+    options.writable = true;
+    CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::invalid_argument,
+                "writes to a " + std::string(to_string(how)) + " would not reach the file");
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "a snapshot of a file that memory cannot be had for names the mode") {
+  with_refusals({{SYS_memfd_create, ENOMEM}}, [&] {
+    const Result<Checkpoint> refused = Checkpoint::open(path, protected_by(Protection::snapshot));
+    if (refused && refused->info().protection_means == "reflink") {
+      MESSAGE("SKIPPED: this file system has reflinks, so that no memory is needed");
+      return;
+    }
+    CHECK_FAILS(refused, ErrorCode::io, "protection=snapshot: cannot make shared memory");
+  });
+}
+
+TEST_CASE_FIXTURE(Files, "snapshots and copies are warmed, demanded and looked at") {
+  for (Protection how : {Protection::snapshot, Protection::copy}) {
+    copy("views.pt", "model.pt");
+    const Checkpoint checkpoint = opened(path, protected_by(how));
+    fs::resize_file(path, 0);
+    for (WarmMethod method : {WarmMethod::automatic, WarmMethod::fault, WarmMethod::read}) {
+      WarmOptions options;
+      options.method = method;
+      Result<Warmer> warmer = Warmer::start(checkpoint, options);
+      REQUIRE_OK(warmer);
+      REQUIRE_OK(warmer->wait());
+    }
+    REQUIRE_OK(checkpoint.demand(some_tensor(checkpoint).view));
+    const Result<ResidencyReport> report = residency(checkpoint);
+    REQUIRE_OK(report);
+    CHECK(report->file.resident_bytes >= checkpoint.mapping().size());
+  }
+}
+
+TEST_CASE_FIXTURE(Files, "a copy in memory cannot be locked or summed by a warm-up") {
+  const Checkpoint checkpoint = opened(path, protected_by(Protection::copy));
+  WarmOptions options;
+  options.lock = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::unsupported, "protection=copy");
+  options.lock = false;
+  options.verify_crc = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::unsupported, "verify_crc()");
+}
+
+TEST_CASE_FIXTURE(Files, "a snapshot or copy can be proven by its sums at open") {
+  for (Protection how : {Protection::snapshot, Protection::copy}) {
+    OpenOptions options = protected_by(how);
+    options.verify = Verify::crc;
+    const std::uint64_t offset = some_tensor(opened(path)).file_offset;
+    CHECK(Checkpoint::open(path, options).has_value());
+    overwrite(path, offset);
+    CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::corrupt, "has CRC-32");
+    copy("views.pt", "model.pt");
+  }
+}
+
+// --- publish() -----------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(Files, "publishing renames the new file over the old one") {
+  const Checkpoint old = opened(path);
+  const Bytes before = mapped_bytes(old);
+  const Checkpoint fresh = opened(other);
+  const Generation next = fresh.generation();
+  const PublishReport report = publish(other, path).value();
+  CHECK(report.replaced);
+  CHECK_FALSE(report.copied);
+  CHECK(report.bytes == next.size);
+  CHECK(report.generation.same_content(next));
+  CHECK(names() == std::set<std::string>{"model.pt"});
+  CHECK(text_of(old.state()) == "replaced");
+  CHECK(mapped_bytes(old) == before);
+  CHECK(old.reopen()->generation().same_content(next));
+}
+
+TEST_CASE_FIXTURE(Files, "publishing a copy leaves the new file where it is") {
+  const std::string content = test::read_file(other);
+  const PublishReport report = publish(other, path, {true, true}).value();
+  CHECK(report.copied);
+  CHECK(test::read_file(path) == content);
+  CHECK(test::read_file(other) == content);
+  CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
+}
+
+TEST_CASE_FIXTURE(Files, "publishing to another file system copies") {
+  if (!fs::is_directory("/dev/shm")) {
+    MESSAGE("SKIPPED: there is no /dev/shm");
+    return;
+  }
+  const fs::path elsewhere = "/dev/shm/weightmap-publish-" + std::to_string(::getpid());
+  const Result<PublishReport> report = publish(other, elsewhere);
+  REQUIRE_OK(report);
+  CHECK_FALSE(report->replaced);
+  CHECK(test::read_file(elsewhere) == test::read_file(data / "dtypes.pt"));
+  if (!report->copied) MESSAGE("SKIPPED: the test's folder is on the file system of /dev/shm");
+  fs::remove(elsewhere);
+}
+
+TEST_CASE_FIXTURE(Files, "the permissions of the old file are kept") {
+  for (bool copies : {false, true}) {
+    copy("dtypes.pt", "next.pt");
+    fs::permissions(path, fs::perms(0640));
+    fs::permissions(other, fs::perms(0600));
+    REQUIRE_OK(publish(other, path, {copies, false}));
+    CHECK((fs::status(path).permissions() == fs::perms(0640)));
+  }
+  copy("dtypes.pt", "next.pt");
+  fs::permissions(other, fs::perms(0604));
+  REQUIRE_OK(publish(other, folder.path() / "new.pt", {true, false}));
+  CHECK((fs::status(folder.path() / "new.pt").permissions() == fs::perms(0604)));
+}
+
+TEST_CASE_FIXTURE(Files, "what is no checkpoint is not published") {
+  const fs::path text = folder.write("text.pt", "these are no weights");
+  const std::string before = test::read_file(path);
+  CHECK_FAILS(publish(text, path), ErrorCode::not_a_checkpoint, "");
+  CHECK_FAILS(publish(folder.path() / "none.pt", path), ErrorCode::io, "No such file");
+  overwrite(other, some_tensor(opened(other)).file_offset);
+  CHECK_FAILS(publish(other, path, {false, true}), ErrorCode::corrupt, "has CRC-32");
+  CHECK(test::read_file(path) == before);
+  CHECK(names() == std::set<std::string>{"model.pt", "next.pt", "text.pt"});
+}
+
+TEST_CASE_FIXTURE(Files, "only a regular file is replaced, and not by itself") {
+  fs::create_symlink(path, folder.path() / "link.pt");
+  fs::create_hard_link(other, folder.path() / "hard.pt");
+  fs::create_directory(folder.path() / "folder");
+  const auto refuses = [](const fs::path& from, const fs::path& to, const char* why) {
+    for (bool copies : {false, true})
+      CHECK_FAILS(publish(from, to, {copies, false}), ErrorCode::invalid_argument, why);
+  };
+  refuses(other, folder.path() / "link.pt", "is a symbolic link");
+  refuses(folder.path() / "link.pt", other, "the new file is a symbolic link");
+  refuses(other, folder.path() / "folder", "is not a regular file");
+  refuses(other, other, "is the same file");
+  refuses(other, folder.path() / "hard.pt", "is the same file");
+  CHECK(names() == std::set<std::string>{"folder", "hard.pt", "link.pt", "model.pt", "next.pt"});
+}
+
+TEST_CASE_FIXTURE(Files, "a publication that the system refuses leaves nothing behind") {
+  const std::string before = test::read_file(path);
+  fs::permissions(other, fs::perms(0604));
+  const auto refuses = [&](test::Refusal refusal, bool copies, const char* what) {
+    with_refusals({refusal}, [&] {
+      CHECK_FAILS(publish(other, path, {copies, false}), ErrorCode::io, what);
+    });
+    CHECK(test::read_file(path) == before);
+    CHECK((fs::status(other).permissions() == fs::perms(0604)));
+    CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
+  };
+  refuses({SYS_fsync, EIO}, false, "cannot write the new file to the disk");
+  refuses({SYS_rename, EACCES}, false, "cannot rename the new file");
+  refuses({SYS_fchmod, EPERM}, false, "cannot give the file its permissions");
+  refuses({SYS_fsync, EIO}, true, "cannot write the copy to the disk");
+  refuses({SYS_rename, EACCES}, true, "cannot rename the copy");
+  refuses({SYS_fallocate, ENOSPC}, true, "bytes of disk space");
+  refuses({SYS_sendfile, EIO}, true, "cannot copy the file");
+}
+
+TEST_CASE_FIXTURE(Files, "readers see wholly the old or wholly the new file") {
+  const Bytes contents[] = {mapped_bytes(opened(path)), mapped_bytes(opened(other))};
+  int stop[2];
+  REQUIRE(::pipe2(stop, O_NONBLOCK | O_CLOEXEC) == 0);
+  const auto read_until_stopped = [&] {
+    ::close(stop[1]);
+    char nothing = 0;
+    do {
+      const Result<Checkpoint> now = Checkpoint::open(path);
+      if (!now) return 1;
+      const Bytes bytes = mapped_bytes(*now);
+      if (bytes != contents[0] && bytes != contents[1]) return 2;
+    } while (::read(stop[0], &nothing, 1) != 0);
+    return 0;
+  };
+  std::vector<pid_t> readers;
+  for (int i = 0; i < 3; ++i) readers.push_back(test::start_child(read_until_stopped));
+  for (int round = 0; round < 200; ++round) {
+    const fs::path next = copy(round % 2 == 0 ? "dtypes.pt" : "views.pt", "next.pt");
+    REQUIRE_OK(publish(next, path, {round % 3 == 0, false}));
+  }
+  ::close(stop[1]);
+  ::close(stop[0]);
+  for (const pid_t reader : readers) CHECK(test::end_of(reader) == "exit 0");
+}

@@ -1,0 +1,427 @@
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/interprocess/exceptions.hpp>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "mmap/file.hpp"
+#include "mmap/mapping.hpp"
+#include "mmap/memory/huge_pages.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+namespace weightmap::os {
+namespace {
+
+namespace ipc = boost::interprocess;
+using test::read_file;
+using test::TemporaryFolder;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool under_sanitizer = true;
+#elif defined(__has_feature)
+constexpr bool under_sanitizer =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool under_sanitizer = false;
+#endif
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// How many descriptors of this process lead to `path`, and how many mappings it has of it.
+std::size_t open_descriptors(const std::filesystem::path& path) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) ++count;
+  }
+  return count;
+}
+
+std::size_t mappings(const std::filesystem::path& path) {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.ends_with(path.string())) ++count;
+  return count;
+}
+
+struct FileFixture {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.write("model.pt", "0123456789");
+
+  File open(bool writable = false) const { return File::open(path, writable).value(); }
+};
+
+// --- File --------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(FileFixture, "a file reads what lies in it") {
+  const File file = open();
+  CHECK(file.size() == 10);
+  std::array<std::byte, 4> out{};
+  REQUIRE_OK(file.read(3, out));
+  CHECK(text_of(out) == "3456");
+  REQUIRE_OK(file.read(10, {}));
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a file refuses a range beyond its end") {
+  const File file = open();
+  std::array<std::byte, 4> out{};
+  CHECK_FAILS(file.read(7, out), ErrorCode::corrupt, "leave the file of 10 bytes");
+  CHECK_FAILS(file.read(~std::uint64_t{0}, out), ErrorCode::corrupt, "leave the file");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a file that shrank while it was open says so, with the offset") {
+  const File file = open();
+  std::filesystem::resize_file(path, 5);
+  std::array<std::byte, 4> out{};
+  const auto result = file.read(3, out);
+  CHECK_FAILS(result, ErrorCode::io, "the file shrank while it was read: it had 10 bytes");
+  CHECK(result.error().file_offset == 5);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a file is closed on exec and by its destructor, once") {
+  {
+    File file = open();
+    CHECK((::fcntl(file.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(open_descriptors(path) == 1);
+    File moved = std::move(file);
+    CHECK(open_descriptors(path) == 1);
+    moved = open();
+    CHECK(open_descriptors(path) == 1);
+    std::array<std::byte, 2> out{};
+    REQUIRE_OK(moved.read(0, out));
+    CHECK(text_of(out) == "01");
+  }
+  CHECK(open_descriptors(path) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "opening for writing is explicit") {
+  CHECK((::fcntl(open(false).descriptor(), F_GETFL) & O_ACCMODE) == O_RDONLY);
+  CHECK((::fcntl(open(true).descriptor(), F_GETFL) & O_ACCMODE) == O_RDWR);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "the identity of a file stays, until it is written or replaced") {
+  const File file = open();
+  CHECK(file.generation().size == 10);
+  CHECK(file.generation() == open().generation());
+  CHECK(file.current_generation().value() == file.generation());
+  folder.write("model.pt", "0123456789a");
+  CHECK_FALSE(file.current_generation().value() == file.generation());
+  CHECK_FALSE(file.current_generation().value().same_content(file.generation()));
+  folder.write("other.pt", "0123456789a");
+  std::filesystem::rename(folder.path() / "other.pt", path);
+  CHECK(open().generation().inode != file.generation().inode);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a directory, for reading and for writing") {
+  for (bool writable : {false, true})
+    CHECK_FAILS(File::open(folder.path(), writable), ErrorCode::not_a_checkpoint,
+                "is a directory, expected a regular file");
+  CHECK(open_descriptors(folder.path()) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a FIFO without waiting for its other end") {
+  const auto fifo = folder.path() / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_FAILS(File::open(fifo, false), ErrorCode::not_a_checkpoint, "is a FIFO");
+  CHECK_FAILS(File::open(fifo, true), ErrorCode::not_a_checkpoint, "is a FIFO");
+  CHECK(open_descriptors(fifo) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a socket and a device") {
+  const auto path_of_socket = folder.path() / "socket";
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path_of_socket.native().size() < sizeof address.sun_path);
+  std::strcpy(address.sun_path, path_of_socket.c_str());
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  CHECK_FAILS(File::open(path_of_socket, false), ErrorCode::not_a_checkpoint, "is a socket");
+  CHECK_FAILS(File::open("/dev/null", false), ErrorCode::not_a_checkpoint, "a character device");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses an empty file") {
+  CHECK_FAILS(File::open(folder.write("empty.pt", ""), false), ErrorCode::not_a_checkpoint,
+              "is empty");
+  CHECK(open_descriptors(folder.path() / "empty.pt") == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be opened") {
+  CHECK_FAILS(File::open(folder.path() / "missing.pt", false), ErrorCode::io,
+              "cannot open the file: No such file or directory");
+  CHECK(File::open(folder.path() / "missing.pt", false).error().os_error == ENOENT);
+  CHECK_FAILS(File::open(path / "below", false), ErrorCode::io, "Not a directory");
+  CHECK_FAILS(File::open(folder.path() / std::string(300, 'n'), false), ErrorCode::io,
+              "File name too long");
+  const auto loop = folder.path() / "loop";
+  std::filesystem::create_symlink(loop, loop);
+  CHECK_FAILS(File::open(loop, false), ErrorCode::io, "Too many levels of symbolic links");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "gives the system's words for a file without permission") {
+  if (::geteuid() == 0) {
+    MESSAGE("not run: root may read every file, so there is none to be refused");
+    return;
+  }
+  REQUIRE(::chmod(path.c_str(), 0) == 0);
+  CHECK_FAILS(File::open(path, false), ErrorCode::io, "Permission denied");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a path with a zero byte, which would name another file") {
+  CHECK_FAILS(File::open(path.native() + std::string("\0.txt", 5), false),
+              ErrorCode::invalid_argument, "zero byte");
+}
+
+// --- Mapping -----------------------------------------------------------------------------------
+
+MapOptions how(Sharing sharing, bool writable) {
+  MapOptions options;
+  options.sharing = sharing;
+  options.writable = writable;
+  return options;
+}
+
+TEST_CASE_FIXTURE(FileFixture, "maps the whole file, once, in all four ways") {
+  for (Sharing sharing : {Sharing::shared, Sharing::private_})
+    for (bool writable : {false, true}) {
+      const File file = open(writable && sharing == Sharing::shared);
+      const auto mapping = Mapping::map(file, how(sharing, writable));
+      REQUIRE_OK(mapping);
+      CHECK(text_of(mapping->bytes()) == "0123456789");
+      CHECK(mapping->sharing() == sharing);
+      CHECK_FALSE(mapping->fell_back());
+      CHECK(mapping->writable() == writable);
+      CHECK(mapping->writable_bytes().size() == (writable ? 10u : 0u));
+      CHECK(mappings(path) == 1);
+    }
+  CHECK(mappings(path) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a private writable mapping leaves the file alone") {
+  const File file = open();
+  auto mapping = Mapping::map(file, how(Sharing::private_, true)).value();
+  mapping.writable_bytes()[0] = std::byte{'X'};
+  CHECK(text_of(mapping.bytes()) == "X123456789");
+  CHECK(read_file(path) == "0123456789");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a shared writable mapping writes to the file") {
+  const File file = open(true);
+  auto mapping = Mapping::map(file, how(Sharing::shared, true)).value();
+  mapping.writable_bytes()[0] = std::byte{'X'};
+  CHECK(read_file(path) == "X123456789");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a shared writable mapping needs a file open for writing") {
+  const File file = open(false);
+  CHECK_FAILS(Mapping::map(file, how(Sharing::shared, true)), ErrorCode::io,
+              "cannot map 10 bytes: Permission denied");
+  CHECK(mappings(path) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "a mapping outlives its file object and moves") {
+  Mapping mapping;
+  CHECK(mapping.bytes().empty());
+  mapping = Mapping::map(open(), {}).value();
+  const std::byte* const address = mapping.bytes().data();
+  const Mapping moved = std::move(mapping);
+  CHECK(moved.bytes().data() == address);
+  CHECK(text_of(moved.bytes()) == "0123456789");
+  CHECK(mappings(path) == 1);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "maps with every extra option") {
+  const File file = open();
+  MapOptions options = how(Sharing::private_, true);
+  options.populate = options.no_reserve = options.locked = true;
+  const auto mapping = Mapping::map(file, options);
+  REQUIRE_OK(mapping);
+  CHECK(text_of(mapping->bytes()) == "0123456789");
+  unsigned char resident = 0;
+  REQUIRE(::mincore(mapping->writable_bytes().data(), 10, &resident) == 0);
+  CHECK((resident & 1) == 1);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "populating a private writable mapping copies nothing") {
+  const auto large = folder.write("large.pt", std::string(1 << 20, 'w'));
+  const File file = File::open(large, false).value();
+  MapOptions options = how(Sharing::private_, true);
+  options.populate = true;
+  const auto mapping = Mapping::map(file, options).value();
+  std::ifstream smaps("/proc/self/smaps");
+  std::string line;
+  while (std::getline(smaps, line) && !line.ends_with(large.string())) {
+  }
+  while (std::getline(smaps, line) && !line.starts_with("Anonymous:")) {
+  }
+  CHECK(line.find(" 0 kB") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "passes MAP_NORESERVE on, and no other flag") {
+  const File file = open();
+  std::vector<int> seen;
+  const MapFunction record = [&](const File& f, ipc::mode_t mode, int flags) {
+    seen.push_back(flags);
+    return ipc::mapped_region(f, mode, 0, static_cast<std::size_t>(f.size()), nullptr, flags);
+  };
+  MapOptions options;
+  REQUIRE_OK(map_with(file, options, record));
+  options.no_reserve = true;
+  REQUIRE_OK(map_with(file, options, record));
+  CHECK(seen == std::vector<int>{0, MAP_NORESERVE});
+}
+
+// Refuses shared mappings with this errno, as some network file systems do.
+MapFunction refusing_shared(int error_number, std::vector<ipc::mode_t>& tried) {
+  return [error_number, &tried](const File& file, ipc::mode_t mode, int flags) {
+    tried.push_back(mode);
+    if (mode == ipc::read_only || mode == ipc::read_write)
+      throw ipc::interprocess_exception(ipc::error_info(error_number));
+    return ipc::mapped_region(file, mode, 0, static_cast<std::size_t>(file.size()), nullptr, flags);
+  };
+}
+
+TEST_CASE_FIXTURE(FileFixture, "falls back to a private mapping where shared ones are refused") {
+  const File file = open();
+  for (int error_number : {ENODEV, EINVAL, EOPNOTSUPP}) {
+    std::vector<ipc::mode_t> tried;
+    const auto mapping =
+        map_with(file, how(Sharing::shared, false), refusing_shared(error_number, tried));
+    REQUIRE_OK(mapping);
+    CHECK(tried == std::vector<ipc::mode_t>{ipc::read_only, ipc::read_private});
+    CHECK(mapping->sharing() == Sharing::private_);
+    CHECK(mapping->fell_back());
+    CHECK(text_of(mapping->bytes()) == "0123456789");
+  }
+}
+
+TEST_CASE_FIXTURE(FileFixture, "does not fall back when writes must reach the file") {
+  const File file = open(true);
+  std::vector<ipc::mode_t> tried;
+  CHECK_FAILS(map_with(file, how(Sharing::shared, true), refusing_shared(ENODEV, tried)),
+              ErrorCode::io, "No such device");
+  CHECK(tried == std::vector<ipc::mode_t>{ipc::read_write});
+}
+
+TEST_CASE_FIXTURE(FileFixture, "does not fall back for other reasons") {
+  const File file = open();
+  std::vector<ipc::mode_t> tried;
+  CHECK_FAILS(map_with(file, how(Sharing::shared, false), refusing_shared(ENOMEM, tried)),
+              ErrorCode::io, "RLIMIT_AS");
+  CHECK(tried.size() == 1);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a file that was written to between opening and mapping") {
+  const File file = open();
+  folder.write("model.pt", "abcdefghijk");
+  CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "the file changed since it was opened");
+  CHECK(mappings(path) == 0);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "refuses a file that shrank between opening and mapping") {
+  const File file = open();
+  std::filesystem::resize_file(path, 4);
+  CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "it had 10 bytes and has now 4");
+}
+
+TEST_CASE_FIXTURE(FileFixture, "maps a sparse file of twice this machine's memory") {
+  const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto sparse = folder.write("sparse.pt", "head");
+  std::filesystem::resize_file(sparse, 2 * pages * page + 1);
+  const File file = File::open(sparse, false).value();
+  for (Sharing sharing : {Sharing::shared, Sharing::private_}) {
+    const auto mapping = Mapping::map(file, how(sharing, false));
+    REQUIRE_OK(mapping);
+    CHECK(mapping->bytes().size() == 2 * pages * page + 1);
+    CHECK(text_of(mapping->bytes().first(4)) == "head");
+    CHECK(mapping->bytes().back() == std::byte{0});
+  }
+}
+
+TEST_CASE_FIXTURE(FileFixture, "names the limit when the address space is used up") {
+  if (under_sanitizer) {
+    MESSAGE("not run: a sanitizer has already taken more address space than the limit");
+    return;
+  }
+  const auto sparse = folder.write("sparse.pt", "head");
+  std::filesystem::resize_file(sparse, std::uint64_t{1} << 40);
+  const File file = File::open(sparse, false).value();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const rlimit small{rlim_t{1} << 36, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_AS, &small) == 0);
+  const auto mapping = Mapping::map(file, {});
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK_FAILS(mapping, ErrorCode::io, "Cannot allocate memory (address space, its limit RLIMIT_AS");
+}
+
+// --- HugePageResource --------------------------------------------------------------------------
+
+TEST_CASE("large buffers start on a huge page and can be written to their end") {
+  HugePageResource memory;
+  for (std::size_t size :
+       {HugePageResource::threshold, HugePageResource::threshold + 1, std::size_t{9'999'999}}) {
+    auto* buffer = static_cast<std::byte*>(memory.allocate(size, 64));
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer) % HugePageResource::page == 0);
+    buffer[0] = buffer[size - 1] = std::byte{1};
+    memory.deallocate(buffer, size, 64);
+  }
+}
+
+TEST_CASE("small buffers are aligned as asked") {
+  HugePageResource memory;
+  for (std::size_t alignment : {8u, 64u, 4096u}) {
+    void* buffer = memory.allocate(100, alignment);
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer) % alignment == 0);
+    memory.deallocate(buffer, 100, alignment);
+  }
+}
+
+TEST_CASE(
+    "pages of a freed large buffer serve the next one, and go back to the system at the end") {
+  std::byte* last = nullptr;
+  unsigned char resident = 0;
+  {
+    HugePageResource memory;
+    auto* first = static_cast<std::byte*>(memory.allocate(6 << 20, 64));
+    first[0] = std::byte{7};
+    memory.deallocate(first, 6 << 20, 64);
+    last = static_cast<std::byte*>(memory.allocate(8 << 20, 64));
+    CHECK(last[0] == std::byte{7});
+    last[(8 << 20) - 1] = std::byte{1};
+    CHECK(::mincore(last, 1, &resident) == 0);
+    memory.deallocate(last, 8 << 20, 64);
+  }
+  CHECK(::mincore(last, 1, &resident) == -1);
+  CHECK(errno == ENOMEM);
+}
+
+TEST_CASE("a size that no machine has throws bad_alloc") {
+  HugePageResource memory;
+  for (std::size_t size : {~std::size_t{0}, std::size_t{1} << 62})
+    CHECK_THROWS_AS(static_cast<void>(memory.allocate(size, 64)), std::bad_alloc);
+}
+
+TEST_CASE("a huge page resource equals only itself, since it keeps pages") {
+  const HugePageResource memory;
+  const HugePageResource other;
+  CHECK(memory.is_equal(memory));
+  CHECK_FALSE(memory.is_equal(other));
+}
+
+}  // namespace
+}  // namespace weightmap::os

@@ -1,0 +1,119 @@
+#include "tools/cat/elements.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "tools/cat/small_float.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+template <class T>
+T load(const std::byte* at) noexcept {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+Real load_small(const SmallFloat& format, std::uint32_t bits) {
+  const double value = format.decode(bits);
+  if (!std::isfinite(value)) return {value, {}};
+  const std::uint32_t magnitude = bits & format.magnitude_mask();
+  const double size = std::abs(value);
+  const double below = magnitude > 0 ? format.decode(magnitude - 1) : 0;
+  double above = format.decode(magnitude + 1);
+  // Above the largest number there is none; its half of the interval is as wide as the other.
+  if (!std::isfinite(above)) above = size + (size - below);
+  return {value, shortest(size, below, above, magnitude % 2 == 0)};
+}
+
+template <class T>
+Real load_native(const std::byte* at) {
+  const T value = load<T>(at);
+  return {static_cast<double>(value), std::isfinite(value) ? shortest(value) : Decimal{}};
+}
+
+Real load_real(DType dtype, const std::byte* at) {
+  if (dtype == DType::float64) return load_native<double>(at);
+  if (dtype == DType::float32) return load_native<float>(at);
+  const SmallFloat* format = small_float(dtype);
+  const bool wide = element_size(dtype) == 2;
+  return load_small(*format, wide ? load<std::uint16_t>(at) : load<std::uint8_t>(at));
+}
+
+bool is_signed(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::int64:
+    case DType::int32:
+    case DType::int16:
+    case DType::int8:
+    case DType::qint32:
+    case DType::qint8:
+    case DType::int1:
+    case DType::int2:
+    case DType::int3:
+    case DType::int4:
+    case DType::int5:
+    case DType::int6:
+    case DType::int7:
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <class Signed, class Unsigned>
+std::string integer_text(const std::byte* at, bool with_sign) {
+  return with_sign ? std::to_string(load<Signed>(at)) : std::to_string(load<Unsigned>(at));
+}
+
+}  // namespace
+
+DType real_type(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::complex128:
+      return DType::float64;
+    case DType::complex64:
+      return DType::float32;
+    case DType::complex32:
+      return DType::float16;
+    default:
+      return dtype;
+  }
+}
+
+ElementKind kind_of(DType dtype) noexcept {
+  if (dtype == DType::boolean) return ElementKind::boolean;
+  if (real_type(dtype) != dtype) return ElementKind::complex;
+  const bool native = dtype == DType::float64 || dtype == DType::float32;
+  return native || small_float(dtype) != nullptr ? ElementKind::real : ElementKind::integer;
+}
+
+bool Elements::boolean(std::size_t index) const noexcept { return bytes[index] != std::byte{0}; }
+
+std::string Elements::integer(std::size_t index) const {
+  const std::size_t size = element_size(dtype);
+  const std::byte* at = bytes.data() + index * size;
+  const bool with_sign = is_signed(dtype);
+  switch (size) {
+    case 8:
+      return integer_text<std::int64_t, std::uint64_t>(at, with_sign);
+    case 4:
+      return integer_text<std::int32_t, std::uint32_t>(at, with_sign);
+    case 2:
+      return integer_text<std::int16_t, std::uint16_t>(at, with_sign);
+    default:
+      return integer_text<std::int8_t, std::uint8_t>(at, with_sign);
+  }
+}
+
+Real Elements::real(std::size_t index) const {
+  return load_real(dtype, bytes.data() + index * element_size(dtype));
+}
+
+Real Elements::half(std::size_t index, bool imaginary) const {
+  const std::size_t size = element_size(dtype);
+  return load_real(real_type(dtype), bytes.data() + index * size + (imaginary ? size / 2 : 0));
+}
+
+}  // namespace weightmap::cli
