@@ -112,7 +112,7 @@ void demand(benchmark::State& state, const CachedFile& cached, const TensorView&
 
 // Not the first one: what an open has read is cached in small pieces.
 TensorView tensor_of(const CachedFile& cached) {
-  const Checkpoint::TensorRange tensors = cached.checkpoint.tensors();
+  const TensorRange tensors = cached.checkpoint.tensors();
   return tensors[tensors.size() / 2].view;
 }
 
@@ -121,7 +121,7 @@ void demand_tensor(benchmark::State& state, CachedFile& cached) {
 }
 
 void demand_4_kib(benchmark::State& state, CachedFile& cached) {
-  const Result<TensorView> rows = tensor_of(cached).narrow(0, 0, 2);
+  const Result<TensorSlice> rows = tensor_of(cached).narrow(0, 0, 2);
   if (!rows) return skip(state, rows.error());
   demand(state, cached, *rows);
 }

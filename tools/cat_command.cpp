@@ -63,7 +63,7 @@ Result<void> append_shown(const TensorView& view, std::vector<std::byte>& bytes)
     return view.copy_to(std::span(bytes).subspan(end));
   }
   for (std::int64_t index : shown_indices(view.shape()[0], true)) {
-    const Result<TensorView> part = view.select(0, index);
+    const Result<TensorSlice> part = view.select(0, index);
     if (!part) return tl::unexpected<Error>(part.error());
     if (Result<void> ok = append_shown(*part, bytes); !ok) return ok;
   }
@@ -171,12 +171,11 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
 Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& checkpoint) {
   Result<FoundTensor> tensor = look_up(checkpoint, options.tensor);
   if (!tensor) return tl::unexpected<Error>(tensor.error());
-  if (!options.slice_items.empty()) {
-    const Result<TensorView> part = apply_slice(tensor->view, options.slice_items);
-    if (!part) return tl::unexpected<Error>(part.error());
-    tensor->view = *part;
-    tensor->name += "[" + *options.slice + "]";
-  }
+  if (options.slice_items.empty()) return show(out, options, *tensor);
+  const Result<TensorSlice> part = apply_slice(tensor->view, options.slice_items);
+  if (!part) return tl::unexpected<Error>(part.error());
+  tensor->view = *part;
+  tensor->name += "[" + *options.slice + "]";
   return show(out, options, *tensor);
 }
 

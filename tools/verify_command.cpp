@@ -17,7 +17,7 @@ struct VerifyOptions : CommonOptions {
 struct Findings {
   std::uint64_t storages = 0;  // found by open, so proven by the chain
   bool headers = false;        // local headers were compared
-  std::optional<Checkpoint::CrcReport> crc;
+  std::optional<CrcReport> crc;
   std::vector<Error> faults;
 };
 

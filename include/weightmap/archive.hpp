@@ -22,6 +22,10 @@
 
 namespace weightmap {
 
+class ArchiveReader;
+template <>
+inline constexpr bool lends_from_itself<ArchiveReader> = true;
+
 class WEIGHTMAP_API ArchiveReader {
  public:
   // Lowest and highest content of the `version` record that is understood (torch's own bounds).

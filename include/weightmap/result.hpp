@@ -1,18 +1,76 @@
-// A value or an Error. Has the members of C++23's std::expected: has_value(), value(), error(),
-// and_then(), transform(), value_or(). `value()` throws for those who prefer exceptions.
+// A value or an Error.
+//
+//   const Result<Checkpoint> opened = Checkpoint::open(path);
+//   if (!opened) return fail(opened.error());
+//
+// has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
+// std::expected.
+// value() throws tl::bad_expected_access<Error>, whose error() has the sentence, for those who
+// prefer exceptions. The compiler warns where a Result is dropped.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "weightmap/error.hpp"
 #include "weightmap/export.hpp"
 
 namespace weightmap {
 
+// Whether a T lends out what lies in itself. Then `make()->part()` would dangle: it reaches into a
+// Result that is gone at the end of the statement. Specialised beside each such class.
 template <class T>
-using Result = tl::expected<T, Error>;
+inline constexpr bool lends_from_itself = false;
+
+template <class T>
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using Base = tl::expected<T, Error>;
+  using Base::Base;
+  Result(const Base& base) : Base(base) {}
+  Result(Base&& base) noexcept(std::is_nothrow_move_constructible_v<Base>)
+      : Base(std::move(base)) {}
+
+  constexpr const T* operator->() const& noexcept { return Base::operator->(); }
+  constexpr T* operator->() & noexcept { return Base::operator->(); }
+  constexpr T* operator->() && noexcept requires(!lends_from_itself<T>) {
+    return Base::operator->();
+  }
+  // Keep the Result in a variable, and ask whether it has a value.
+  void operator->() const&& requires(lends_from_itself<T>) = delete;
+
+  // What `next`, which returns a Result, makes of the value.
+  template <class Next>
+  auto and_then(Next&& next) const& -> std::invoke_result_t<Next, const T&> {
+    if (!*this) return tl::unexpected<Error>(this->error());
+    return std::invoke(std::forward<Next>(next), **this);
+  }
+  template <class Next>
+  auto and_then(Next&& next) && -> std::invoke_result_t<Next, T&&> {
+    if (!*this) return tl::unexpected<Error>(std::move(*this).error());
+    return std::invoke(std::forward<Next>(next), *std::move(*this));
+  }
+  // A Result of what `change` returns for the value.
+  template <class Change>
+  auto transform(Change&& change) const& -> Result<std::invoke_result_t<Change, const T&>> {
+    if (!*this) return tl::unexpected<Error>(this->error());
+    return std::invoke(std::forward<Change>(change), **this);
+  }
+};
+
+template <>
+class [[nodiscard]] Result<void> : public tl::expected<void, Error> {
+ public:
+  using Base = tl::expected<void, Error>;
+  using Base::Base;
+  Result(const Base& base) : Base(base) {}
+  Result(Base&& base) noexcept(std::is_nothrow_move_constructible_v<Base>)
+      : Base(std::move(base)) {}
+};
 
 // return failure(ErrorCode::corrupt, "...", offset);
 // Cold: compilers move the branches that end here out of the way of the ones that succeed, so that

@@ -1,9 +1,9 @@
 // A borrowed, read-only window onto one tensor inside a mapped checkpoint.
 //
-// Trivially copyable; owns nothing. Valid until the Checkpoint it came from is destroyed (moving
-// the Checkpoint is fine). All members are const and may be called from any thread. Reading the
-// bytes may fault pages in from disk; if another process truncates the file under the mapping, that
-// read raises SIGBUS, as with any mapping.
+// Trivially copyable, 40 bytes; owns nothing. Valid until the Checkpoint it came from is destroyed
+// (moving the Checkpoint is fine). All members are const and may be called from any thread. Reading
+// the bytes may fault pages in from disk; if another process truncates the file under the mapping,
+// that read raises SIGBUS, as with any mapping.
 #pragma once
 
 #include <complex>
@@ -26,21 +26,26 @@ namespace weightmap {
 template <class T>
 constexpr bool reads_as(DType dtype) noexcept;
 
+class TensorSlice;
+
 class WEIGHTMAP_API TensorView {
  public:
   // Slices carry their own shape, so there is a bound on the rank that can be sliced.
   static constexpr std::size_t max_slice_rank = 8;
+
+  // A tensor of shape [0] and dtype uint8: what stands in a variable until a view is assigned.
+  TensorView() noexcept;
 
   DType dtype() const noexcept { return dtype_; }
   std::size_t rank() const noexcept { return rank_; }
 
   // Elements along each dimension, outermost first. Empty for a scalar.
   std::span<const std::int64_t> shape() const& noexcept WEIGHTMAP_LIFETIMEBOUND {
-    return {dims(), rank_};
+    return {dims_, rank_};
   }
   // Distance between neighbours along each dimension, in elements, as stored in the checkpoint.
   std::span<const std::int64_t> strides() const& noexcept WEIGHTMAP_LIFETIMEBOUND {
-    return {dims() + rank_, rank_};
+    return {dims_ + rank_, rank_};
   }
   void shape() const&& = delete;    // would dangle
   void strides() const&& = delete;  // would dangle
@@ -76,10 +81,10 @@ class WEIGHTMAP_API TensorView {
   // `length` elements along `dim`: start, start + step, start + 2 * step ... Shares the bytes.
   // Fails with invalid_argument if one of them is out of range, if step < 1, or if rank() >
   // max_slice_rank.
-  Result<TensorView> narrow(std::size_t dim, std::int64_t start, std::int64_t length,
-                            std::int64_t step = 1) const;
+  Result<TensorSlice> narrow(std::size_t dim, std::int64_t start, std::int64_t length,
+                             std::int64_t step = 1) const;
   // Element `index` along `dim`, which disappears from the shape. Shares the bytes.
-  Result<TensorView> select(std::size_t dim, std::int64_t index) const;
+  Result<TensorSlice> select(std::size_t dim, std::int64_t index) const;
 
   // The same elements as the unsigned integers of their size: the stored bits of any dtype. Shares
   // the bytes. Fails with invalid_argument for complex128, since no integer has 16 bytes.
@@ -95,24 +100,51 @@ class WEIGHTMAP_API TensorView {
   enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
+  // A view would outlive the shape of a slice that is gone: give the slice a name.
+  TensorView(const TensorSlice&&) = delete;
+  TensorView& operator=(const TensorSlice&&) = delete;
 
  private:
-  const std::int64_t* dims() const noexcept { return borrowed_dims_ ? borrowed_dims_ : own_dims_; }
+  friend class TensorSlice;
   Result<void> check_readable_as(bool dtype_matches, std::size_t alignment,
                                  std::string_view type) const;
-  Result<TensorView> sliceable(std::size_t dim) const;
-  void advance(std::int64_t elements) noexcept;
+  Result<TensorSlice> sliceable(std::size_t dim) const;
 
-  const std::byte* data_;              // nullptr if empty or foreign
-  const std::byte* first_;             // first element whatever the byte order; nullptr if empty
-  std::uint64_t extent_;               // bytes reached by the strides
-  const std::int64_t* borrowed_dims_;  // shape then strides, in the catalog; nullptr once sliced
+  const std::byte* data_;     // nullptr if empty or foreign
+  const std::byte* first_;    // first element whatever the byte order; nullptr if empty
+  std::uint64_t extent_;      // bytes reached by the strides
+  const std::int64_t* dims_;  // shape then strides: in the catalog, or in a TensorSlice
   DType dtype_;
   std::uint8_t rank_;
   std::uint8_t flags_;
-  std::int64_t own_dims_[2 * max_slice_rank];  // shape then strides of a slice
 };
 static_assert(std::is_trivially_copyable_v<TensorView>);
+static_assert(sizeof(TensorView) <= 48);
+
+// A part of a tensor, with a shape and strides of its own. Copy it freely; the bytes are borrowed
+// as those of a view are. What takes a view takes a slice, too, but views that were made of it, by
+// copying it into a TensorView or by bits(), borrow its shape and must not outlive it.
+class WEIGHTMAP_API TensorSlice : public TensorView {
+ public:
+  // All of `view`. Fails with invalid_argument if its rank is above max_slice_rank.
+  static Result<TensorSlice> of(const TensorView& view);
+
+  TensorSlice(const TensorSlice& other) noexcept : TensorSlice(Whole{}, other) {}
+  TensorSlice& operator=(const TensorSlice& other) noexcept;
+
+ private:
+  friend class TensorView;
+  struct Whole {};
+  // Precondition: the rank can be sliced.
+  TensorSlice(Whole, const TensorView& view) noexcept;
+  // `elements` beyond the first element, with the shape and strides as they are now.
+  void advance(std::int64_t elements) noexcept;
+  void become_empty() noexcept;
+
+  std::int64_t own_dims_[2 * max_slice_rank] = {};  // shape then strides
+};
+template <>
+inline constexpr bool lends_from_itself<TensorSlice> = true;
 
 template <class T>
 constexpr bool reads_as(DType dtype) noexcept {

@@ -105,7 +105,7 @@ struct WarmReport {
   bool cancelled = false;
   // With verify_crc: what was compared, with a fault for each storage that differs, and how many
   // storages were not brought in as a whole.
-  Checkpoint::CrcReport crc;
+  CrcReport crc;
   std::uint64_t storages_left_out = 0;
   // With one_reader. A warmer that found all of it cached was no reader and waited for none.
   bool was_reader = false;             // this one was elected, at the beginning or later

@@ -172,7 +172,7 @@ void verify_headers(const OpenCheckpoint& self) {
 }
 
 nb::tuple verify_crc(const OpenCheckpoint& self) {
-  const Checkpoint::CrcReport report = [&] {
+  const CrcReport report = [&] {
     const nb::gil_scoped_release release;
     return self.checkpoint().verify_crc();
   }();

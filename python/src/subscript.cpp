@@ -86,13 +86,13 @@ class Slicer {
     ++dim_;
   }
 
-  void replace(Result<TensorView> view, std::int64_t skipped) {
-    if (!view) raise(view.error());
+  void replace(const Result<TensorSlice>& part, std::int64_t skipped) {
+    if (!part) raise(part.error());
     NamedTensor& named = tensor_.named;
-    named.view = *view;
-    if (view->numel() == 0) return;  // has no place
+    tensor_.part = *part;
+    if (part->numel() == 0) return;  // has no place
     named.storage_offset += skipped;
-    named.file_offset += static_cast<std::uint64_t>(skipped) * element_size(view->dtype());
+    named.file_offset += static_cast<std::uint64_t>(skipped) * element_size(part->dtype());
   }
 
   Tensor tensor_;

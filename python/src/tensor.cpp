@@ -32,7 +32,11 @@ nb::bytes to_bytes(const Tensor& tensor) {
 
 Tensor bits_of(const Tensor& tensor) {
   Tensor bits = tensor;
-  bits.named.view = value_or_raise(tensor.view().bits());
+  const TensorView view = value_or_raise(tensor.view().bits());
+  if (tensor.part)
+    bits.part = value_or_raise(TensorSlice::of(view));
+  else
+    bits.named.view = view;
   return bits;
 }
 

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "python/src/holder.hpp"
@@ -12,10 +13,11 @@ namespace weightmap::python {
 
 struct Tensor {
   Owner owner;
-  // Of the tensor in the file; `view` and the two offsets are those of the slice that this is.
+  // Of the tensor in the file; the two offsets are those of the slice, where this is one.
   NamedTensor named;
+  std::optional<TensorSlice> part;
 
-  const TensorView& view() const noexcept { return named.view; }
+  const TensorView& view() const noexcept { return part ? *part : named.view; }
   // The first element, whatever the byte order; some address in the mapping if there is none.
   const std::byte* data() const noexcept {
     return owner->checkpoint().mapping().data() + named.file_offset;

@@ -243,12 +243,12 @@ std::optional<ArchiveReader::RecordInfo> ArchiveReader::find(std::string_view na
 
 Result<std::uint64_t> ArchiveReader::size(std::string_view name) const {
   return state_->about(
-      state_->get(name).map([](const zip::Record* record) { return record->size; }));
+      state_->get(name).transform([](const zip::Record* record) { return record->size; }));
 }
 
 Result<std::uint64_t> ArchiveReader::header_offset(std::string_view name) const {
   return state_->about(
-      state_->get(name).map([](const zip::Record* record) { return record->header_offset; }));
+      state_->get(name).transform([](const zip::Record* record) { return record->header_offset; }));
 }
 
 Result<std::uint64_t> ArchiveReader::payload_offset(std::string_view name) const {

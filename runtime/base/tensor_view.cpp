@@ -38,14 +38,18 @@ void gather(const std::byte* first, std::span<const std::int64_t> shape,
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
+constexpr std::int64_t no_elements[] = {0, 1};
+
 }  // namespace
+
+TensorView::TensorView() noexcept : TensorView(DType::uint8, 1, no_elements, nullptr, 0, 0) {}
 
 TensorView::TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
                        const std::byte* first, std::uint64_t extent, unsigned flags) noexcept
     : data_((flags & foreign_order) != 0 ? nullptr : first),
       first_(first),
       extent_(extent),
-      borrowed_dims_(shape_and_strides),
+      dims_(shape_and_strides),
       dtype_(dtype),
       rank_(static_cast<std::uint8_t>(rank)),
       flags_(static_cast<std::uint8_t>(flags)) {}
@@ -89,29 +93,42 @@ Result<void> TensorView::check_readable_as(bool dtype_matches, std::size_t align
   return {};
 }
 
-Result<TensorView> TensorView::sliceable(std::size_t dim) const {
-  if (dim >= rank_)
-    return failure(
-        ErrorCode::invalid_argument,
-        "dimension " + number(dim) + " does not exist in a tensor of rank " + number(rank_));
-  if (rank_ > max_slice_rank)
-    return failure(ErrorCode::invalid_argument, "a tensor of rank " + number(rank_) +
+TensorSlice::TensorSlice(Whole, const TensorView& view) noexcept : TensorView(view) {
+  std::copy_n(view.dims_, 2 * rank_, own_dims_);
+  dims_ = own_dims_;
+}
+
+TensorSlice& TensorSlice::operator=(const TensorSlice& other) noexcept {
+  if (this == &other) return *this;
+  TensorView::operator=(other);
+  std::copy_n(other.own_dims_, 2 * rank_, own_dims_);
+  dims_ = own_dims_;
+  return *this;
+}
+
+Result<TensorSlice> TensorSlice::of(const TensorView& view) {
+  if (view.rank() > max_slice_rank)
+    return failure(ErrorCode::invalid_argument, "a tensor of rank " + number(view.rank()) +
                                                     " cannot be sliced; the highest rank is " +
                                                     number(max_slice_rank));
-  TensorView view = *this;
-  std::copy_n(dims(), 2 * rank_, view.own_dims_);
-  view.borrowed_dims_ = nullptr;
-  return view;
+  return TensorSlice(Whole{}, view);
+}
+
+Result<TensorSlice> TensorView::sliceable(std::size_t dim) const {
+  if (dim < rank_) return TensorSlice::of(*this);
+  return failure(
+      ErrorCode::invalid_argument,
+      "dimension " + number(dim) + " does not exist in a tensor of rank " + number(rank_));
+}
+
+void TensorSlice::become_empty() noexcept {
+  extent_ = 0;
+  data_ = first_ = nullptr;
 }
 
 // Strides are not negative and (size - 1) * stride summed fits the storage, which the catalog has
 // proven for the whole tensor; a part of it reaches less, so plain arithmetic is enough here.
-void TensorView::advance(std::int64_t elements) noexcept {
-  extent_ = 0;
-  if (numel() == 0) {
-    data_ = first_ = nullptr;
-    return;
-  }
+void TensorSlice::advance(std::int64_t elements) noexcept {
   std::int64_t last = 0;
   for (std::size_t dim = 0; dim < rank_; ++dim) last += (shape()[dim] - 1) * strides()[dim];
   const auto size = static_cast<std::int64_t>(element_size(dtype_));
@@ -120,10 +137,10 @@ void TensorView::advance(std::int64_t elements) noexcept {
   data_ = is_foreign_byte_order() ? nullptr : first_;
 }
 
-Result<TensorView> TensorView::narrow(std::size_t dim, std::int64_t start, std::int64_t length,
-                                      std::int64_t step) const {
-  Result<TensorView> view = sliceable(dim);
-  if (!view) return view;
+Result<TensorSlice> TensorView::narrow(std::size_t dim, std::int64_t start, std::int64_t length,
+                                       std::int64_t step) const {
+  Result<TensorSlice> part = sliceable(dim);
+  if (!part) return part;
   const std::int64_t size = shape()[dim];
   if (step < 1)
     return failure(ErrorCode::invalid_argument,
@@ -132,31 +149,40 @@ Result<TensorView> TensorView::narrow(std::size_t dim, std::int64_t start, std::
                     (length == 0 || (start < size && length - 1 <= (size - 1 - start) / step));
   if (!fits)
     return failure(ErrorCode::invalid_argument,
-                   std::to_string(length) + " elements from " + std::to_string(start) +
-                       (step == 1 ? "" : " by " + std::to_string(step)) + " leave dimension " +
-                       number(dim) + " of size " + std::to_string(size));
-  view->own_dims_[dim] = length;
-  // With fewer than two elements the stride is never used, and times the step it could overflow.
-  if (length > 1) view->own_dims_[rank_ + dim] *= step;
-  view->advance(length == 0 ? 0 : start * strides()[dim]);
-  return view;
+                   std::to_string(length) + (length == 1 ? " element" : " elements") + " from " +
+                       std::to_string(start) + (step == 1 ? "" : " by " + std::to_string(step)) +
+                       " leave dimension " + number(dim) + " of size " + std::to_string(size));
+  TensorSlice& slice = *part;
+  slice.own_dims_[dim] = length;
+  // The strides of an empty tensor are bounded by nothing, so nothing is computed with them.
+  if (slice.numel() == 0) {
+    slice.become_empty();
+    return part;
+  }
+  // Of a single element the stride is never used, and times the step it could overflow.
+  if (length > 1) slice.own_dims_[rank_ + dim] *= step;
+  slice.advance(start == 0 ? 0 : start * strides()[dim]);
+  return part;
 }
 
-Result<TensorView> TensorView::select(std::size_t dim, std::int64_t index) const {
-  Result<TensorView> view = sliceable(dim);
-  if (!view) return view;
+Result<TensorSlice> TensorView::select(std::size_t dim, std::int64_t index) const {
+  Result<TensorSlice> part = sliceable(dim);
+  if (!part) return part;
   const std::int64_t size = shape()[dim];
   if (index < 0 || index >= size)
     return failure(ErrorCode::invalid_argument, "index " + std::to_string(index) +
                                                     " leaves dimension " + number(dim) +
                                                     " of size " + std::to_string(size));
-  const std::int64_t stride = strides()[dim];
-  std::int64_t* end = view->own_dims_ + 2 * rank_;
-  std::copy(view->own_dims_ + rank_ + dim + 1, end, view->own_dims_ + rank_ + dim);
-  std::copy(view->own_dims_ + dim + 1, end - 1, view->own_dims_ + dim);
-  --view->rank_;
-  view->advance(index * stride);
-  return view;
+  TensorSlice& slice = *part;
+  std::int64_t* end = slice.own_dims_ + 2 * rank_;
+  std::copy(slice.own_dims_ + rank_ + dim + 1, end, slice.own_dims_ + rank_ + dim);
+  std::copy(slice.own_dims_ + dim + 1, end - 1, slice.own_dims_ + dim);
+  --slice.rank_;
+  if (slice.numel() == 0)
+    slice.become_empty();
+  else
+    slice.advance(index == 0 ? 0 : index * strides()[dim]);
+  return part;
 }
 
 Result<TensorView> TensorView::bits() const {

@@ -44,9 +44,9 @@ std::string describe_path(const Catalog& catalog, const Entry& entry) {
 
 // What stands for a tensor of a catalog that was damaged and cannot be made again.
 NamedTensor no_tensor(std::size_t index) noexcept {
-  static constexpr std::int64_t dims[] = {0, 1};
-  return {{}, TensorView(DType::uint8, 1, dims, nullptr, 0, 0), {}, 0, 0, {}, false, false, index,
-          0};
+  NamedTensor none;
+  none.index = index;
+  return none;
 }
 
 }  // namespace
@@ -70,6 +70,7 @@ Result<std::unique_ptr<Checkpoint::State>> Checkpoint::Access::begin_open(
   std::error_code unknown;  // the working directory is gone: then the path as it was given
   (*state)->opened_path = std::filesystem::absolute(path, unknown);
   if (unknown) (*state)->opened_path = path;
+  (*state)->source_info.path = (*state)->opened_path;
   return state;
 }
 
@@ -100,17 +101,13 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Checkpoint::TensorRange Checkpoint::tensors() const& noexcept {
-  return {this, state_->counts().size()};
-}
-
-NamedTensor Checkpoint::tensor_at(std::size_t index) const noexcept {
-  const Catalog* const from = state_->with_entry(index);
+NamedTensor Checkpoint::State::tensor_at(std::size_t index) noexcept {
+  const Catalog* const from = with_entry(index);
   if (from == nullptr) return no_tensor(index);
   const Catalog& catalog = *from;
   const Entry& entry = catalog[index];
   return {catalog.name(entry),
-          state_->view(catalog, entry),
+          view(catalog, entry),
           catalog.text(catalog.storages()[entry.storage].key),
           entry.storage_offset,
           entry.file_offset,
@@ -118,7 +115,15 @@ NamedTensor Checkpoint::tensor_at(std::size_t index) const noexcept {
           (entry.flags & Entry::requires_grad) != 0,
           (entry.flags & Entry::parameter) != 0,
           index,
-          entry.storage};
+          entry.storage,
+          0};
+}
+
+TensorRange Checkpoint::tensors() const& noexcept {
+  const auto at = [](const void* state, std::size_t index) noexcept {
+    return static_cast<State*>(const_cast<void*>(state))->tensor_at(index);
+  };
+  return {state_.get(), at, state_->counts().size()};
 }
 
 std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
@@ -138,7 +143,7 @@ Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
   const State::Place place = state_->find_entry(name);
   if (place.catalog == nullptr) return tl::unexpected<Error>(state_->own_error());
   if (!place.is_found()) return fail("has no tensor " + bytes::quote(name));
-  if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(place.index);
+  if ((place.entry().flags & Entry::ambiguous) == 0) return state_->tensor_at(place.index);
   const Result<const Catalog*> whole = state_->whole();
   if (!whole) return tl::unexpected<Error>(whole.error());
   const Catalog& catalog = **whole;
@@ -183,7 +188,7 @@ std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) 
 Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
   const State::Place place = state_->find_path(path);
   if (place.catalog == nullptr) return tl::unexpected<Error>(state_->own_error());
-  if (place.is_found()) return tensor_at(place.index);
+  if (place.is_found()) return state_->tensor_at(place.index);
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "" : ", ";
@@ -228,7 +233,7 @@ std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcep
       nodes.begin(), nodes.end(), *position,
       [](const Parsed::Node& at, std::uint32_t wanted) { return at.position < wanted; });
   if (node == nodes.end() || node->position != *position) return std::nullopt;
-  return tensor_at(node->tensor);
+  return state_->tensor_at(node->tensor);
 }
 
 std::size_t Checkpoint::storage_count() const noexcept {
@@ -239,9 +244,12 @@ NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
   const Catalog* const catalog = state_->with_storage(index);
   if (catalog == nullptr) return {};
   const catalog::StorageEntry& storage = catalog->storages()[index];
-  return {catalog->text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32};
+  return {catalog->text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32,
+          0};
 }
 
+std::size_t Checkpoint::source_count() const noexcept { return 1; }
+const SourceInfo& Checkpoint::source(std::size_t) const& noexcept { return state_->source_info; }
 const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
 const OpenStats& Checkpoint::stats() const& noexcept { return state_->stats; }
 

@@ -33,7 +33,7 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
 
 }  // namespace
 
-Result<void> Checkpoint::Opener::run() {
+Result<void> Opener::run() {
   Stopwatch total;
   if (Result<void> ok = parse(); !ok) return ok;
   Stopwatch stage;
@@ -46,7 +46,7 @@ Result<void> Checkpoint::Opener::run() {
   return {};
 }
 
-Result<void> Checkpoint::Opener::parse() {
+Result<void> Opener::parse() {
   Stopwatch stage;
   if (Result<void> ok = read_archive(); !ok) return ok;
   stats_.directory = stage.lap();
@@ -57,7 +57,7 @@ Result<void> Checkpoint::Opener::parse() {
   return {};
 }
 
-Result<void> Checkpoint::Opener::read_archive() {
+Result<void> Opener::read_archive() {
   state_.file.advise_metadata();
   Result<zip::Directory> directory = read_directory(state_.file, *windows_, options_.limits);
   if (!directory) return error_of(directory);
@@ -84,7 +84,7 @@ Result<void> Checkpoint::Opener::read_archive() {
   return {};
 }
 
-Result<void> Checkpoint::Opener::read_pickle() {
+Result<void> Opener::read_pickle() {
   const zip::Record& record = *directory_.find(torch::pickle_record);
   Result<zip::RecordBytes> content =
       zip::read_record(directory_, record, *windows_, options_.limits.pickle_bytes);
@@ -101,7 +101,7 @@ Result<void> Checkpoint::Opener::read_pickle() {
   return {};
 }
 
-Result<void> Checkpoint::Opener::place_tensors() {
+Result<void> Opener::place_tensors() {
   // One block for all tables that live only until the catalog is made: 124 bytes a tensor.
   std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130,
                                              &parsed_.memory);
@@ -127,7 +127,7 @@ Result<void> Checkpoint::Opener::place_tensors() {
   return {};
 }
 
-void Checkpoint::Opener::keep_nodes(const torch::TensorTable& table) {
+void Opener::keep_nodes(const torch::TensorTable& table) {
   std::pmr::vector<Parsed::Node>& nodes = parsed_.nodes;
   nodes.reserve(table.tensors.size());
   for (const torch::TensorSpec& spec : table.tensors)
@@ -141,14 +141,14 @@ void Checkpoint::Opener::keep_nodes(const torch::TensorTable& table) {
 }
 
 // The catalog is made from the pages that the directory lay in.
-void Checkpoint::Opener::release_metadata() {
+void Opener::release_metadata() {
   stats_.reads = windows_->reads();
   stats_.bytes_read = windows_->bytes_read();
   directory_ = zip::Directory();
   windows_.reset();
 }
 
-Result<void> Checkpoint::Opener::map(State& state, const OpenOptions& options) {
+Result<void> Opener::map(State& state, const OpenOptions& options) {
   state.file.advise_mapping();
   os::MapOptions how{};
   how.sharing = *options.sharing;
@@ -173,7 +173,7 @@ Result<void> Checkpoint::Opener::map(State& state, const OpenOptions& options) {
   return state.file.check_unchanged();
 }
 
-void Checkpoint::Opener::summarize() {
+void Opener::summarize() {
   CheckpointInfo& info = state_.info;
   info.format = "torch_zip";
   info.version = records_.version;

@@ -11,8 +11,9 @@
 
 namespace weightmap {
 
-class Checkpoint::Opener {
+class Opener {
  public:
+  using State = Checkpoint::State;
   // Counts into `stats`.
   Opener(State& state, const OpenOptions& options, OpenStats& stats)
       : state_(state),

@@ -37,13 +37,17 @@ struct Checkpoint::State {
   // What was opened, and how: for whoever asks whether it is still there.
   Generation generation;
   std::filesystem::path opened_path;  // absolute; empty: opened by descriptor
+  SourceInfo source_info;
   OpenOptions options;                // complete
   OpenStats stats;
   os::ProcessFaults faults_at_open;  // when it was done
   std::string file_name;             // the path as it was given, escaped, for errors made later
   std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
 
-  explicit State(os::File opened) : file(std::move(opened)), generation(file.generation()) {}
+  explicit State(os::File opened)
+      : file(std::move(opened)),
+        generation(file.generation()),
+        source_info{{}, generation, file.size(), 0} {}
 
   static constexpr unsigned view_flags =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
@@ -63,6 +67,8 @@ struct Checkpoint::State {
   std::optional<std::uint64_t> lost_at() const noexcept;
   // Where `part` begins in the mapping; nullopt if it does not lie there.
   std::optional<std::uint64_t> offset_of(std::span<const std::byte> part) const noexcept;
+
+  NamedTensor tensor_at(std::size_t index) noexcept;
 
   // `parsed`, if there is one by now.
   const Parsed* own_if_any() const noexcept { return own_.load(std::memory_order_acquire); }
@@ -118,7 +124,6 @@ struct Checkpoint::State {
 
 struct Checkpoint::Access {
   using State = Checkpoint::State;
-  using Opener = Checkpoint::Opener;
   static State& state(const Checkpoint& checkpoint) noexcept { return *checkpoint.state_; }
   // All ways to open begin and end alike; options are complete. The file is not read yet. `name` is
   // for errors.

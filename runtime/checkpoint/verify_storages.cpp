@@ -68,7 +68,7 @@ StorageSummer::StorageSummer(const bytes::Source& file, const catalog::Catalog& 
   for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
 }
 
-void StorageSummer::check(std::size_t index, Checkpoint::CrcReport& report) {
+void StorageSummer::check(std::size_t index, CrcReport& report) {
   const catalog::StorageEntry& storage = catalog_.storages()[index];
   if (storage.crc32 == 0 && storage.nbytes > 0) {
     ++report.storages_without_crc;
@@ -83,7 +83,7 @@ void StorageSummer::check(std::size_t index, Checkpoint::CrcReport& report) {
 }
 
 Result<std::uint32_t> StorageSummer::crc_of(const catalog::StorageEntry& storage,
-                                            Checkpoint::CrcReport& report) {
+                                            CrcReport& report) {
   std::uint32_t crc = 0;
   for (std::uint64_t done = 0; done < storage.nbytes;) {
     const std::span<std::byte> part(chunk_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
@@ -97,7 +97,7 @@ Result<std::uint32_t> StorageSummer::crc_of(const catalog::StorageEntry& storage
   return crc;
 }
 
-void StorageSummer::advance(std::uint64_t nbytes, Checkpoint::CrcReport& report) {
+void StorageSummer::advance(std::uint64_t nbytes, CrcReport& report) {
   report.bytes += nbytes;
   if (progress_) progress_(report.bytes, total_);
 }
@@ -125,10 +125,10 @@ Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Ca
   return {};
 }
 
-Checkpoint::CrcReport verify_storage_crcs(
+CrcReport verify_storage_crcs(
     const bytes::Source& file, const catalog::Catalog& catalog,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  Checkpoint::CrcReport report;
+  CrcReport report;
   StorageSummer summer(file, catalog, progress);
   for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);
   return report;

@@ -23,11 +23,11 @@ class StorageSummer {
   StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog, Progress progress = {});
 
   // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`.
-  void check(std::size_t storage, Checkpoint::CrcReport& report);
+  void check(std::size_t storage, CrcReport& report);
 
  private:
-  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage, Checkpoint::CrcReport& report);
-  void advance(std::uint64_t nbytes, Checkpoint::CrcReport& report);
+  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage, CrcReport& report);
+  void advance(std::uint64_t nbytes, CrcReport& report);
   Error difference(std::size_t storage, std::uint32_t sum) const;
 
   const bytes::Source& file_;
@@ -38,7 +38,7 @@ class StorageSummer {
 };
 
 // Reads every storage and compares its CRC-32 with the directory's.
-Checkpoint::CrcReport verify_storage_crcs(
+CrcReport verify_storage_crcs(
     const bytes::Source& file, const catalog::Catalog& catalog,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 

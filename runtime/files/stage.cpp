@@ -83,8 +83,8 @@ bool is_same(const NamedTensor& a, const NamedTensor& b) noexcept {
 }
 
 bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
-  const Checkpoint::TensorRange of_a = a.tensors();
-  const Checkpoint::TensorRange of_b = b.tensors();
+  const TensorRange of_a = a.tensors();
+  const TensorRange of_b = b.tensors();
   if (of_a.size() != of_b.size()) return false;
   for (std::size_t i = 0; i < of_a.size(); ++i)
     if (!is_same(of_a[i], of_b[i])) return false;

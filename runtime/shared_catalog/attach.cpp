@@ -15,7 +15,6 @@ namespace weightmap {
 namespace {
 
 using State = Checkpoint::Access::State;
-using Opener = Checkpoint::Access::Opener;
 using Clock = std::chrono::steady_clock;
 
 // Whatever is refused under the wider limits is refused under the narrower ones.

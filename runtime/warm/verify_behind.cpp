@@ -67,8 +67,8 @@ bool VerifyBehind::wait_for(const Job& job) {
   return std::all_of(first, end, is_done);
 }
 
-Checkpoint::CrcReport VerifyBehind::run() {
-  Checkpoint::CrcReport report;
+CrcReport VerifyBehind::run() {
+  CrcReport report;
   for (const Job& job : jobs_) {
     if (given_up_ || !wait_for(job)) {
       ++left_out_;

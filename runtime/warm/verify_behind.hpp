@@ -32,7 +32,7 @@ class VerifyBehind {
 
   // Checks each storage that the plan covers as soon as its steps are done, and returns after the
   // last one, after stop(), or soon after give_up(). Called once.
-  Checkpoint::CrcReport run();
+  CrcReport run();
 
   // Storages that the plan does not cover as a whole.
   std::size_t left_out() const noexcept { return left_out_; }

@@ -505,7 +505,7 @@ Result<void> Checkpoint::demand(const TensorView& view) const {
   return filled;
 }
 
-Checkpoint::CrcReport Checkpoint::verify_crc(
+CrcReport Checkpoint::verify_crc(
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
   WarmOptions options;
   options.verify_crc = true;

@@ -77,12 +77,12 @@ TEST_CASE("gathers transposed, strided and expanded tensors row-major") {
 TEST_CASE("narrows without copying") {
   Numbers numbers;
   const TensorView view = numbers.view({4, 6, 6, 1});
-  const TensorView rows = view.narrow(0, 1, 2).value();
+  const TensorSlice rows = view.narrow(0, 1, 2).value();
   CHECK(list(rows.shape()) == std::vector<std::int64_t>{2, 6});
   CHECK(rows.data() == view.data() + 24);
   CHECK(rows.is_contiguous());
   CHECK(rows.bytes().size() == 48);
-  const TensorView tile = rows.narrow(1, 2, 3).value();
+  const TensorSlice tile = rows.narrow(1, 2, 3).value();
   CHECK(elements(tile) == std::vector{8, 9, 10, 14, 15, 16});
   CHECK(tile.bytes().size() == (6 + 2 + 1) * 4);
   CHECK(list(tile.strides()) == std::vector<std::int64_t>{6, 1});
@@ -91,7 +91,7 @@ TEST_CASE("narrows without copying") {
 TEST_CASE("narrows by steps") {
   Numbers numbers;
   const TensorView view = numbers.view({4, 6, 6, 1});
-  const TensorView odd = view.narrow(1, 1, 3, 2).value();
+  const TensorSlice odd = view.narrow(1, 1, 3, 2).value();
   CHECK(list(odd.strides()) == std::vector<std::int64_t>{6, 2});
   CHECK(elements(odd) == std::vector{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23});
   CHECK(elements(odd.narrow(0, 0, 2, 3).value()) == std::vector{1, 3, 5, 19, 21, 23});
@@ -129,19 +129,52 @@ TEST_CASE("keeps a slice valid when the view it came from is gone") {
   CHECK(elements(slice) == std::vector{18, 19, 20, 21, 22, 23});
 }
 
+TEST_CASE("keeps a slice valid when it is copied, assigned and sliced again") {
+  Numbers numbers;
+  const TensorView view = numbers.view({4, 6, 6, 1});
+  TensorSlice slice = view.narrow(0, 0, 1).value();
+  {
+    const TensorSlice other = view.narrow(1, 0, 2).value();
+    slice = other;
+  }
+  CHECK(list(slice.shape()) == std::vector<std::int64_t>{4, 2});
+  const TensorSlice copy = slice;
+  slice = slice.select(1, 1).value();
+  CHECK(list(copy.strides()) == std::vector<std::int64_t>{6, 1});
+  CHECK(elements(slice) == std::vector{1, 7, 13, 19});
+}
+
+TEST_CASE("slices nothing of an empty tensor, whatever its strides") {
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  Numbers numbers;
+  const TensorView view = numbers.view({0, 12, huge, huge});
+  CHECK(view.narrow(1, 11, 1).value().data() == nullptr);
+  CHECK(view.narrow(1, 1, 5, 2).value().numel() == 0);
+  CHECK(view.select(1, 11).value().bytes().empty());
+}
+
+TEST_CASE("is empty until it is assigned") {
+  TensorView view;
+  CHECK(view.numel() == 0);
+  CHECK(view.bytes().empty());
+  Numbers numbers;
+  view = numbers.view({2, 1});
+  CHECK(elements(view) == std::vector{0, 1});
+}
+
 TEST_CASE("selects a row and an element") {
   Numbers numbers;
   const TensorView view = numbers.view({4, 6, 6, 1});
   CHECK(elements(view.select(0, 2).value()) == std::vector{12, 13, 14, 15, 16, 17});
   CHECK(elements(view.select(1, 5).value()) == std::vector{5, 11, 17, 23});
-  const TensorView one = view.select(0, 1).value().select(0, 2).value();
+  const TensorSlice one = view.select(0, 1).value().select(0, 2).value();
   CHECK(one.rank() == 0);
   CHECK(elements(one) == std::vector{8});
 }
 
 TEST_CASE("narrows to nothing") {
   Numbers numbers;
-  const TensorView none = numbers.view({4, 6, 6, 1}).narrow(0, 4, 0).value();
+  const TensorSlice none = numbers.view({4, 6, 6, 1}).narrow(0, 4, 0).value();
   CHECK(none.numel() == 0);
   CHECK(none.data() == nullptr);
   CHECK(none.bytes().empty());

@@ -385,7 +385,7 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
   const Checkpoint checkpoint = opened(copy.path);
   CHECK(checkpoint.verify_headers().has_value());
   std::uint64_t last_done = 0, last_total = 0;
-  const Checkpoint::CrcReport sound =
+  const CrcReport sound =
       checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
         last_done = done;
         last_total = total;
@@ -399,7 +399,7 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
   std::string bad = good;
   bad[victim.payload_offset] = static_cast<char>(bad[victim.payload_offset] ^ 1);
   copy.write(bad);
-  const Checkpoint::CrcReport damaged = checkpoint.verify_crc();
+  const CrcReport damaged = checkpoint.verify_crc();
   REQUIRE(damaged.faults.size() == 1);
   CHECK(damaged.faults[0].message.find("data/" + std::string(victim.key) + "\"") !=
         std::string::npos);
@@ -412,7 +412,7 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
 
 TEST_CASE("says how many storages have no sum to compare") {
   const Checkpoint checkpoint = opened(data / "no_crc.pt");
-  const Checkpoint::CrcReport report = checkpoint.verify_crc();
+  const CrcReport report = checkpoint.verify_crc();
   CHECK(report.faults.empty());
   CHECK(report.storages_without_crc > 0);
 }

@@ -22,7 +22,7 @@ class Gatherer {
     if (row_bytes > piece_bytes) return walk_rows(view, rows);
     const auto step = static_cast<std::int64_t>(piece_bytes / row_bytes);
     for (std::int64_t row = 0; row < rows && !stopped_; row += std::min(step, rows - row)) {
-      const Result<TensorView> part = view.narrow(0, row, std::min(step, rows - row));
+      const Result<TensorSlice> part = view.narrow(0, row, std::min(step, rows - row));
       if (!part) return tl::unexpected<Error>(part.error());
       if (Result<void> ok = copy(*part); !ok) return ok;
     }
@@ -32,7 +32,7 @@ class Gatherer {
  private:
   Result<void> walk_rows(const TensorView& view, std::int64_t rows) {
     for (std::int64_t row = 0; row < rows && !stopped_; ++row) {
-      const Result<TensorView> part = view.select(0, row);
+      const Result<TensorSlice> part = view.select(0, row);
       if (!part) return tl::unexpected<Error>(part.error());
       if (Result<void> ok = walk(*part); !ok) return ok;
     }

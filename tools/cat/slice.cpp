@@ -31,7 +31,7 @@ std::int64_t from_end(std::int64_t value, std::int64_t size) {
   return value < 0 ? value + size : value;
 }
 
-Result<TensorView> take(const TensorView& view, std::size_t dim, const SliceItem& item) {
+Result<TensorSlice> take(const TensorView& view, std::size_t dim, const SliceItem& item) {
   const std::int64_t size = view.shape()[dim];
   if (item.index) {
     const std::int64_t index = from_end(*item.index, size);
@@ -61,19 +61,19 @@ std::optional<std::vector<SliceItem>> parse_slice(const std::string& text) {
   }
 }
 
-Result<TensorView> apply_slice(TensorView view, const std::vector<SliceItem>& items) {
+Result<TensorSlice> apply_slice(const TensorView& view, const std::vector<SliceItem>& items) {
   if (items.size() > view.rank())
     return failure(ErrorCode::invalid_argument, "--slice has " + std::to_string(items.size()) +
                                                     " items, the tensor " +
                                                     std::to_string(view.rank()) + " dimensions");
+  Result<TensorSlice> part = TensorSlice::of(view);
   std::size_t dim = 0;
   for (const SliceItem& item : items) {
-    Result<TensorView> part = take(view, dim, item);
-    if (!part) return part;
-    view = *part;
+    if (!part) break;
+    part = take(*part, dim, item);
     if (!item.index) ++dim;
   }
-  return view;
+  return part;
 }
 
 }  // namespace weightmap::cli

@@ -20,6 +20,6 @@ struct SliceItem {
 std::optional<std::vector<SliceItem>> parse_slice(const std::string& text);
 
 // Ranges are cut to the dimension, as in Python; an index outside it is an error.
-Result<TensorView> apply_slice(TensorView view, const std::vector<SliceItem>& items);
+Result<TensorSlice> apply_slice(const TensorView& view, const std::vector<SliceItem>& items);
 
 }  // namespace weightmap::cli

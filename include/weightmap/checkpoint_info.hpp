@@ -1,0 +1,77 @@
+// What kind of checkpoint was opened, of which files it consists, and whether they are still there.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/export.hpp"
+#include "weightmap/generation.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap {
+
+// The fields of `weightmap info`.
+struct CheckpointInfo {
+  std::string_view format;                    // "torch_zip"
+  std::uint64_t version = 0;                  // of the `version` record
+  std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
+  std::string_view byteorder;                 // "little" or "big"
+  bool byteorder_assumed = false;             // the file does not say; options decided
+  std::uint64_t storage_alignment = 64;       // bytes
+  std::uint64_t tensors = 0;
+  std::uint64_t storages = 0;
+  // Sum of nbytes over all tensors; views of one storage count each.
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t file_bytes = 0;  // of all files
+  std::uint64_t pickle_bytes = 0;
+  Sharing sharing = Sharing::shared;  // as mapped, after any fallback
+  bool sharing_fell_back = false;     // the file system refused MAP_SHARED
+  bool writable = false;
+  Protection protection = Protection::map;
+  // How a snapshot was made: "reflink". Empty without one.
+  std::string_view protection_means;
+  CatalogSource catalog = CatalogSource::parsed;
+  // Why a shared catalog was not used or not published; empty: nothing went wrong, or none was
+  // asked for.
+  std::string catalog_reason;
+};
+
+// One of the files that a checkpoint consists of.
+struct SourceInfo {
+  std::filesystem::path path;        // absolute; empty: opened by descriptor
+  Generation generation;             // at the moment of opening
+  std::uint64_t bytes = 0;           // size of the file
+  std::uint64_t mapping_offset = 0;  // where it begins in Checkpoint::mapping()
+};
+
+// What Checkpoint::verify_crc() found.
+struct CrcReport {
+  std::uint64_t storages_checked = 0;
+  std::uint64_t storages_without_crc = 0;  // CRC 0: the writer did not compute it
+  std::uint64_t bytes = 0;
+  std::vector<Error> faults;  // one for each storage that differs, or could not be read
+};
+
+// Whether what is mapped is still what was opened.
+enum class CheckpointState : std::uint8_t {
+  current,   // the path names this very file, and nobody has written to it
+  replaced,  // the path names another file, or none. What is mapped is whole. Also the state of a
+             // snapshot whose file was written to
+  modified,  // the file was written to, or truncated: views show other bytes, or fault
+  lost,      // the guard has put zeros in the place of pages that could not be had
+};
+
+WEIGHTMAP_API std::string_view to_string(CheckpointState state) noexcept;  // "current", ...
+
+// Whether a SIGBUS comes to the guard first: false before anything was opened with
+// Protection::guard, and after another handler was installed. If that one passes signals on, the
+// guard goes on working. Opening another checkpoint with the guard puts it in front again.
+WEIGHTMAP_API bool guard_is_active() noexcept;
+
+}  // namespace weightmap

@@ -1,0 +1,137 @@
+// What a checkpoint says about its tensors and storages, in addition to their bytes.
+//
+// All of these borrow from the Checkpoint that they came from; copy them freely until it is
+// destroyed.
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <ranges>
+#include <string>
+#include <string_view>
+
+#include "weightmap/export.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap {
+
+// One step of the way from the root of the value tree to a tensor: a string key, or an integer (a
+// list or tuple index, or an integer key). Borrows the key.
+class PathPart {
+ public:
+  PathPart(std::string_view key) noexcept : text_(key) {}
+  PathPart(const char* key) noexcept : text_(key) {}
+  PathPart(const std::string& key) noexcept : text_(key) {}
+  PathPart(std::integral auto index) noexcept
+      : index_(static_cast<std::int64_t>(index)), is_integer_(true) {}
+
+  bool is_integer() const noexcept { return is_integer_; }
+  std::int64_t integer() const noexcept { return index_; }  // 0 for a key
+  std::string_view key() const noexcept { return text_; }   // empty for an integer
+
+  friend bool operator==(const PathPart& a, const PathPart& b) noexcept = default;
+
+ private:
+  std::string_view text_;
+  std::int64_t index_ = 0;
+  bool is_integer_ = false;
+};
+
+struct NamedTensor {
+  std::string_view name;  // the path joined by dots
+  TensorView view;
+  std::string_view storage;         // key of the storage: "0" for data/0
+  std::int64_t storage_offset = 0;  // of the first element in the storage, in elements
+  std::uint64_t file_offset = 0;    // of the first element in its file, in bytes
+  std::string_view location;        // where it was when saved: "cpu", "cuda:0"
+  bool requires_grad = false;
+  bool is_parameter = false;      // saved as torch.nn.Parameter
+  std::size_t index = 0;          // position in Checkpoint::tensors()
+  std::size_t storage_index = 0;  // position among Checkpoint::storage()
+  std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
+};
+
+struct NamedStorage {
+  std::string_view key;
+  std::uint64_t payload_offset = 0;  // in its file, in bytes
+  std::uint64_t nbytes = 0;          // of the record
+  std::uint32_t crc32 = 0;           // 0 with nbytes > 0: the writer did not compute it
+  std::size_t source = 0;            // the file it lies in
+};
+
+// All tensors of a checkpoint in file order; each NamedTensor is computed when it is asked for.
+// Stays valid when the Checkpoint is moved.
+class TensorRange {
+ public:
+  class Iterator;
+
+  TensorRange() noexcept = default;
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  // Precondition: index < size().
+  NamedTensor operator[](std::size_t index) const noexcept { return at_(owner_, index); }
+  Iterator begin() const noexcept;
+  Iterator end() const noexcept;
+
+ private:
+  friend class Checkpoint;
+  using At = NamedTensor (*)(const void* owner, std::size_t index) noexcept;
+  TensorRange(const void* owner, At at, std::size_t size) noexcept
+      : owner_(owner), at_(at), size_(size) {}
+
+  const void* owner_ = nullptr;
+  At at_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class TensorRange::Iterator {
+ public:
+  using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_concept = std::random_access_iterator_tag;
+  using value_type = NamedTensor;
+  using difference_type = std::ptrdiff_t;
+
+  Iterator() noexcept = default;
+  NamedTensor operator*() const noexcept { return range_[index_]; }
+  NamedTensor operator[](difference_type n) const noexcept { return *(*this + n); }
+  Iterator& operator+=(difference_type n) noexcept {
+    index_ += static_cast<std::size_t>(n);
+    return *this;
+  }
+  Iterator& operator-=(difference_type n) noexcept { return *this += -n; }
+  Iterator& operator++() noexcept { return *this += 1; }
+  Iterator& operator--() noexcept { return *this -= 1; }
+  Iterator operator++(int) noexcept { return (*this += 1) - 1; }
+  Iterator operator--(int) noexcept { return (*this -= 1) + 1; }
+  friend Iterator operator+(Iterator at, difference_type n) noexcept { return at += n; }
+  friend Iterator operator+(difference_type n, Iterator at) noexcept { return at += n; }
+  friend Iterator operator-(Iterator at, difference_type n) noexcept { return at -= n; }
+  friend difference_type operator-(const Iterator& a, const Iterator& b) noexcept {
+    return static_cast<difference_type>(a.index_) - static_cast<difference_type>(b.index_);
+  }
+  friend bool operator==(const Iterator& a, const Iterator& b) noexcept {
+    return a.index_ == b.index_;
+  }
+  friend std::strong_ordering operator<=>(const Iterator& a, const Iterator& b) noexcept {
+    return a.index_ <=> b.index_;
+  }
+
+ private:
+  friend class TensorRange;
+  Iterator(const TensorRange& range, std::size_t index) noexcept : range_(range), index_(index) {}
+  TensorRange range_;
+  std::size_t index_ = 0;
+};
+
+inline TensorRange::Iterator TensorRange::begin() const noexcept { return {*this, 0}; }
+inline TensorRange::Iterator TensorRange::end() const noexcept { return {*this, size_}; }
+
+}  // namespace weightmap
+
+template <>
+inline constexpr bool std::ranges::enable_view<weightmap::TensorRange> = true;
+template <>
+inline constexpr bool std::ranges::enable_borrowed_range<weightmap::TensorRange> = true;
