@@ -35,16 +35,11 @@
 //   - At most 1024 mappings are guarded at a time: one of each checkpoint, and its copy_on_write().
 //   AddressSanitizer must leave SIGBUS to the program, which is its default: handle_sigbus=1 and
 //   allow_user_segv_handler=1.
-// - snapshot: opens a copy of the file that nobody can change. File systems with reflinks (xfs,
-//   btrfs) share the blocks and copy nothing; the clone has page cache of its own. Elsewhere it is
-//   sealed memory, as large as the file, of this checkpoint alone: others that open the file do not
-//   share it. It counts as a file in every other respect.
-// - copy: reads the file into private memory, in large pages where the system has them. Nothing is
-//   left to warm: a Warmer brings in nothing, demand() returns at once. copy_on_write() copies once
-//   more, unless the checkpoint was opened writable.
-//
-// A file that is written to while a snapshot or a copy is made is an error, as far as its times
-// tell that. Both refuse to be written through (Sharing::shared, writable).
+// - snapshot: opens a reflink of the file, which nobody else can change: it shares the blocks,
+//   copies nothing and has page cache of its own. A file system without reflinks (they are in xfs
+//   and btrfs) is an error: stage() makes a copy in memory there, which processes can share. A file
+//   that is written to meanwhile is an error, as far as its times tell that, and so is a snapshot
+//   that would be written through (Sharing::shared, writable).
 #pragma once
 
 #include <cstddef>
@@ -131,7 +126,7 @@ struct CheckpointInfo {
   bool sharing_fell_back = false;     // the file system refused MAP_SHARED
   bool writable = false;
   Protection protection = Protection::map;
-  // By what a snapshot or copy was made: "reflink", "memfd" or "memory". Empty for others.
+  // By what a snapshot was made: "reflink". Empty for others.
   std::string_view protection_means;
   CatalogSource catalog = CatalogSource::parsed;
   std::string catalog_reason;  // why a shared catalog was not used or not published; empty: nothing
@@ -142,7 +137,7 @@ struct CheckpointInfo {
 enum class CheckpointState : std::uint8_t {
   current,   // the path names this very file, and nobody has written to it
   replaced,  // the path names another file, or none. What is mapped is whole. Also said of a
-             // snapshot or copy whose file was written to
+             // snapshot whose file was written to
   modified,  // the file was written to, or cut: views show other bytes, or fault
   lost,      // the guard has put zeros in the place of pages that could not be had
 };
