@@ -1,14 +1,11 @@
 #include "mmap/mapping.hpp"
 
-#include <fcntl.h>
-
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <string>
 
 #include "mmap/os_error.hpp"
 #include "mmap/populate.hpp"
-#include "mmap/unique_fd.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -68,12 +65,6 @@ bool refuses_sharing(int error_number) noexcept {
   return error_number == ENODEV || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-// What mapped_region takes for a file.
-struct ZeroDevice {
-  int descriptor;
-  ipc::mapping_handle_t get_mapping_handle() const noexcept { return {descriptor, false}; }
-};
-
 tl::unexpected<Error> map_failure(std::uint64_t bytes, int error_number) {
   Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number);
   if (error_number == ENOMEM)
@@ -127,31 +118,6 @@ Result<Mapping> map_with(const File& file, const MapOptions& options, const MapF
     mapping.guard_ = std::move(*guard);
   }
   if (Result<void> ok = prepare_pages(mapping.bytes(), options); !ok)
-    return tl::unexpected<Error>(ok.error());
-  return mapping;
-}
-
-Result<Mapping> Mapping::copy_of(const bytes::Source& source, const MapOptions& options) {
-  const UniqueFd zeros(::open("/dev/zero", O_RDWR | O_CLOEXEC));
-  if (zeros.get() < 0) return tl::unexpected<Error>(os_error("open /dev/zero", errno));
-  const auto size = static_cast<std::size_t>(source.size());
-  Mapping mapping;
-  mapping.writable_ = options.writable;
-  mapping.locked_ = options.locked;
-  mapping.huge_pages_ = options.huge_pages;
-  mapping.sharing_ = Sharing::private_;
-  try {
-    // A private mapping of this device is plain memory, and can be owned as any other mapping is.
-    mapping.region_ = ipc::mapped_region(ZeroDevice{zeros.get()}, ipc::copy_on_write, 0, size);
-  } catch (const ipc::interprocess_exception& refusal) {
-    return map_failure(source.size(), refusal.get_native_error());
-  }
-  auto* const memory = static_cast<std::byte*>(mapping.region_.get_address());
-  if (options.huge_pages) ::madvise(memory, size, MADV_HUGEPAGE);
-  if (Result<void> read = source.read(0, {memory, size}); !read)
-    return tl::unexpected<Error>(read.error());
-  if (!options.writable) ::mprotect(memory, size, PROT_READ);
-  if (Result<void> ok = lock(mapping.bytes(), options); !ok)
     return tl::unexpected<Error>(ok.error());
   return mapping;
 }

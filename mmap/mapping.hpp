@@ -12,7 +12,6 @@
 
 #include "mmap/file.hpp"
 #include "mmap/guard.hpp"
-#include "runtime/bytes/source.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -42,10 +41,6 @@ class Mapping {
   // The file needs to be writable only for Sharing::shared with `writable`. Fails with io if the
   // system refuses, or if the file is not the one any more that was opened.
   static Result<Mapping> map(const File& file, const MapOptions& options);
-
-  // Private memory that holds what `source` has, instead of a mapping of it. `sharing` is private_.
-  // Fails with io if the memory cannot be had, or the source not be read.
-  static Result<Mapping> copy_of(const bytes::Source& source, const MapOptions& options);
 
   std::span<const std::byte> bytes() const noexcept {
     return {static_cast<const std::byte*>(region_.get_address()), region_.get_size()};

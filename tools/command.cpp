@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,13 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
+// What more is said of a word that is refused.
+template <class T>
+std::string hint_about(const std::string& word) {
+  const bool is_copy = std::is_same_v<T, Protection> && word == "copy";
+  return is_copy ? std::string(copy_protection_hint) : "";
+}
+
 // An option that takes one of a few words, and refuses others with the list of them.
 template <class T>
 void add_choice(CLI::App& command, const std::string& name, std::optional<T>& field,
@@ -32,7 +40,8 @@ void add_choice(CLI::App& command, const std::string& name, std::optional<T>& fi
     const auto found = std::find_if(words.begin(), words.end(),
                                     [&](const auto& word) { return word.first == text; });
     if (found == words.end())
-      throw CLI::ValidationError(name, "must be " + list + ", not \"" + printable(text) + "\"");
+      throw CLI::ValidationError(
+          name, "must be " + list + ", not \"" + printable(text) + "\"" + hint_about<T>(text));
     field = found->second;
   };
   command.add_option_function<std::string>(name, set, help)->type_name(list);
@@ -46,12 +55,10 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_choice<Sharing>(command, "--sharing", options.sharing,
                       {{"shared", Sharing::shared}, {"private", Sharing::private_}},
                       "How to map the file");
-  add_choice<Protection>(command, "--protection", options.protection,
-                         {{"map", Protection::map},
-                          {"guard", Protection::guard},
-                          {"snapshot", Protection::snapshot},
-                          {"copy", Protection::copy}},
-                         "What to do about the loss of the file");
+  add_choice<Protection>(
+      command, "--protection", options.protection,
+      {{"map", Protection::map}, {"guard", Protection::guard}, {"snapshot", Protection::snapshot}},
+      "What to do about the loss of the file");
   command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
   command.add_flag("--shared-catalog", options.shared_catalog,
                    "Use the catalog that another process published, or publish one");

@@ -36,9 +36,12 @@ enum class ByteOrder : std::uint8_t { little, big, native };
 enum class Protection : std::uint8_t {
   map,       // the file itself: reading what is gone ends the process with SIGBUS
   guard,     // the file itself: zeros take its place, and Checkpoint::state() says `lost`
-  snapshot,  // a copy that nobody can change: a reflink, else sealed memory, which counts as shared
-  copy,      // a copy in private memory
+  snapshot,  // a reflink of the file, which nobody else can change; fails where there are none
 };
+
+// Added to the refusal of protection=copy, which is not a word here.
+inline constexpr std::string_view copy_protection_hint =
+    " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
 
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
@@ -64,7 +67,7 @@ struct OpenOptions {
   std::optional<bool> no_reserve;  // WEIGHTMAP_NORESERVE=0|1; 0: MAP_NORESERVE, no swap accounting
   std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: mlock, which needs RLIMIT_MEMLOCK
   std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
-  std::optional<Protection> protection;  // WEIGHTMAP_PROTECTION=map|guard|snapshot|copy; map
+  std::optional<Protection> protection;  // WEIGHTMAP_PROTECTION=map|guard|snapshot; map
   // WEIGHTMAP_SHARED_CATALOG=0|1; 0: take over the catalog that another process of this user has
   // published for this very file instead of parsing it, or publish the one that this open makes;
   // see shared_catalogs.hpp. ArchiveReader has none.

@@ -1,21 +1,14 @@
-// A copy of a file that nobody else can change or cut short.
+// A copy of a file that shares its blocks, and that nobody else can change or truncate.
 #pragma once
-
-#include <string_view>
 
 #include "mmap/file.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
 
-struct Snapshot {
-  File file;               // has no name; gone when the last descriptor and mapping are
-  std::string_view means;  // "reflink" or "memfd"
-};
-
-// Shares the blocks of the file where the file system can do that, in the file's folder and without
-// copying; else copies it into sealed memory. Fails with io if neither can be had, or if the file
-// was written to since it was opened.
-Result<Snapshot> take_snapshot(const File& source);
+// A reflink in the directory of the file: it has no name and is gone with its last descriptor and
+// mapping. Fails with unsupported where the file system has no reflinks, with io if the system
+// refuses otherwise or the file was written to since it was opened.
+Result<File> take_snapshot(const File& source);
 
 }  // namespace weightmap::os

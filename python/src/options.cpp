@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
@@ -24,6 +25,7 @@ std::optional<Word> read_word(std::string_view option, nb::handle value,
     known += known.empty() ? "" : ", ";
     known += '"' + std::string(to_string(word)) + '"';
   }
+  if (std::is_same_v<Word, Protection> && text == "copy") known += copy_protection_hint;
   raise(ErrorCode::invalid_argument,
         std::string(option) + " is " + nb::repr(value).c_str() + ", expected one of " + known);
 }
@@ -47,8 +49,7 @@ void read_option(OpenOptions& options, std::string_view name, nb::handle value) 
         read_word(name, value, std::array{ByteOrder::little, ByteOrder::big, ByteOrder::native});
   else if (name == "protection")
     options.protection = read_word(
-        name, value,
-        std::array{Protection::map, Protection::guard, Protection::snapshot, Protection::copy});
+        name, value, std::array{Protection::map, Protection::guard, Protection::snapshot});
   else if (name == "writable")
     options.writable = read_bool(name, value);
   else if (name == "populate")

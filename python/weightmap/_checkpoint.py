@@ -18,7 +18,7 @@ Verify: TypeAlias = Literal["chain", "headers", "crc"]
 WarmMethod: TypeAlias = Literal[
     "automatic", "populate", "fault", "sequential", "read", "readahead", "willneed", "direct"
 ]
-Protection: TypeAlias = Literal["map", "guard", "snapshot", "copy"]
+Protection: TypeAlias = Literal["map", "guard", "snapshot"]
 State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 Endianness: TypeAlias = Literal["little", "big", "native"]
 
@@ -41,8 +41,8 @@ class Info:
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool
-    protection: str  # "map", "guard", "snapshot" or "copy"
-    protection_means: str  # "reflink", "memfd" or "memory"; "" if the file itself is mapped
+    protection: str  # "map", "guard" or "snapshot"
+    protection_means: str  # "reflink" for a snapshot; "" if the file itself is mapped
     catalog: str  # "parsed", "published" for other processes, or "attached" to another's
     catalog_reason: str  # why a shared catalog was not used or not published; "" if it was
 
@@ -449,7 +449,8 @@ def open(
     huge_pages: ask for huge pages where the file system has them; default True.
     protection: what becomes of the mapping when the file is cut short under it. "map" (default):
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
-        "snapshot" and "copy": a copy is opened that nobody else can change.
+        "snapshot": a reflink is opened, which nobody else can change; an error where the file
+        system has none.
     shared_catalog: take over the table of tensors that another process of this user has published
         for this very file, or publish the one that is made; default False. root() and
         weightmap.torch.load() need the tree of values, too, and parse the file for that.

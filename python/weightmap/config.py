@@ -19,7 +19,7 @@ default, and an argument of the call goes before all of them:
 | load.no_reserve     | bool                               | no_reserve     | WEIGHTMAP_NORESERVE      |
 | load.locked         | bool                               | locked         | WEIGHTMAP_LOCKED         |
 | load.huge_pages     | bool                               | huge_pages     | WEIGHTMAP_HUGEPAGES      |
-| load.protection     | "map", "guard", "snapshot", "copy" | protection     | WEIGHTMAP_PROTECTION     |
+| load.protection     | "map", "guard", "snapshot"         | protection     | WEIGHTMAP_PROTECTION     |
 | load.shared_catalog | bool                               | shared_catalog | WEIGHTMAP_SHARED_CATALOG |
 """
 
@@ -37,7 +37,7 @@ _WORDS = {
     "mmap_flags": (mmap.MAP_SHARED, mmap.MAP_PRIVATE),
     "verify": ("chain", "headers", "crc"),
     "endianness": ("little", "big", "native"),
-    "protection": ("map", "guard", "snapshot", "copy"),
+    "protection": ("map", "guard", "snapshot"),
 }
 _BOOLEANS = ("writable", "populate", "no_reserve", "locked", "huge_pages", "shared_catalog")
 _SETTINGS = (*_WORDS, *_BOOLEANS)
@@ -56,6 +56,8 @@ def _check(name: str, value: Any) -> None:
     allowed = _WORDS.get(name, (False, True))
     if not any(value == word and type(value) is type(word) for word in allowed):
         words = ", ".join(repr(word) for word in allowed)
+        if (name, value) == ("protection", "copy"):
+            words += " (weightmap.stage() makes a copy in memory)"
         raise InvalidArgumentError(f"load.{name} is {value!r}, expected None or one of {words}")
 
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace weightmap {
@@ -17,10 +18,8 @@ constexpr Words<Verify, 3> verify_words = {
     {{"chain", Verify::chain}, {"headers", Verify::headers}, {"crc", Verify::crc}}};
 constexpr Words<ByteOrder, 3> byte_order_words = {
     {{"little", ByteOrder::little}, {"big", ByteOrder::big}, {"native", ByteOrder::native}}};
-constexpr Words<Protection, 4> protection_words = {{{"map", Protection::map},
-                                                    {"guard", Protection::guard},
-                                                    {"snapshot", Protection::snapshot},
-                                                    {"copy", Protection::copy}}};
+constexpr Words<Protection, 3> protection_words = {
+    {{"map", Protection::map}, {"guard", Protection::guard}, {"snapshot", Protection::snapshot}}};
 constexpr Words<bool, 2> switch_words = {{{"0", false}, {"1", true}}};
 
 template <class T, std::size_t N>
@@ -50,6 +49,8 @@ Result<void> fill(std::optional<T>& field, const char* variable, const Words<T, 
     if (!expected.empty()) expected += " or ";
     expected += word;
   }
+  if (std::is_same_v<T, Protection> && text == std::string_view("copy"))
+    expected += copy_protection_hint;
   // The value is not repeated: it did not come from a file, but it may end up in a log.
   return failure(ErrorCode::invalid_argument,
                  "environment variable " + std::string(variable) + " must be " + expected);

@@ -278,9 +278,7 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
     how.writable = true;
     how.no_reserve = true;  // most of it is only ever read
     how.guard = state.info.protection == Protection::guard;
-    Result<os::Mapping> made = state.info.protection == Protection::copy
-                                   ? os::Mapping::copy_of(state.source(), how)
-                                   : os::Mapping::map(state.file, how);
+    Result<os::Mapping> made = os::Mapping::map(state.file, how);
     if (!made) {
       made.error().file = state.file_name;
       return tl::unexpected<Error>(std::move(made.error()));
@@ -293,7 +291,7 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
 Result<void> Checkpoint::verify_headers() const {
   const Result<const Catalog*> catalog = state_->whole();
   if (!catalog) return tl::unexpected<Error>(catalog.error());
-  Result<void> ok = verify_storage_headers(state_->source(), **catalog, state_->options.limits);
+  Result<void> ok = verify_storage_headers(state_->file, **catalog, state_->options.limits);
   if (!ok) {
     Error error = ok.error();
     error.file = state_->file_name;

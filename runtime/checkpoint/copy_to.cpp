@@ -27,7 +27,7 @@ bool is_private_memory(const CheckpointInfo& info) noexcept {
 }
 
 Result<void> copy_range(const State& state, std::uint64_t offset, std::span<std::byte> out) {
-  if (!is_private_memory(state.info)) return state.source().read(offset, out);
+  if (!is_private_memory(state.info)) return state.file.read(offset, out);
   Result<void> copied = os::copy_own_memory(state.mapping.bytes().subspan(offset, out.size()), out);
   if (!copied && copied.error().file_offset != Error::no_offset)
     copied.error().file_offset += offset;
@@ -38,7 +38,7 @@ Result<void> copy_range(const State& state, std::uint64_t offset, std::span<std:
 Result<void> check_same(const State& state, std::uint64_t offset) {
   if (Result<void> ok = state.mapping.check_not_lost(); !ok) return ok;
   const bool writes_reach_file = state.info.writable && !is_private_memory(state.info);
-  if (state.info.protection == Protection::copy || writes_reach_file) return {};
+  if (writes_reach_file) return {};
   Result<void> ok = state.file.check_unchanged();
   if (!ok) ok.error().file_offset = offset;
   return ok;

@@ -35,8 +35,7 @@ bool Checkpoint::is_current() const noexcept {
 
 CheckpointState Checkpoint::state() const noexcept {
   const Result<Generation> mapped = state_->file.current_generation();
-  const bool is_own = state_->info.protection == Protection::copy;
-  const bool is_whole = is_own || (mapped && mapped->same_content(state_->file.generation()));
+  const bool is_whole = mapped && mapped->same_content(state_->file.generation());
   // Last of what looks at the mapping, so that it counts whatever was read before this call.
   if (state_->lost_at()) return CheckpointState::lost;
   if (!is_whole) return CheckpointState::modified;

@@ -158,9 +158,7 @@ Result<void> Opener::map(State& state, const OpenOptions& options) {
   how.locked = *options.locked;
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
-  const bool is_copy = *options.protection == Protection::copy;
-  Result<os::Mapping> mapping =
-      is_copy ? os::Mapping::copy_of(state.file, how) : os::Mapping::map(state.file, how);
+  Result<os::Mapping> mapping = os::Mapping::map(state.file, how);
   if (!mapping) return error_of(mapping);
   state.mapping = std::move(*mapping);
   state.info.sharing = state.mapping.sharing();
@@ -168,9 +166,7 @@ Result<void> Opener::map(State& state, const OpenOptions& options) {
   state.info.writable = *options.writable;
   if (state.info.sharing_fell_back && options.log)
     options.log("the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
-  if (!is_copy) return {};
-  state.memory_source = bytes::MemorySource(state.mapping.bytes());
-  return state.file.check_unchanged();
+  return {};
 }
 
 void Opener::summarize() {

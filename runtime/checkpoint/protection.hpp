@@ -6,8 +6,8 @@
 namespace weightmap {
 
 // Puts a snapshot in the place of the file, if one is asked for, and writes down what protects the
-// mapping that will be made. Fails with invalid_argument for a copy that is to be written through,
-// else with what the system says.
+// mapping that will be made. Fails with invalid_argument for a snapshot that is to be written
+// through, else as os::take_snapshot() does.
 Result<void> take_protection(Checkpoint::Access::State& state);
 
 }  // namespace weightmap

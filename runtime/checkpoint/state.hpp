@@ -13,7 +13,6 @@
 #include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/pages/process_faults.hpp"
-#include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/parsed.hpp"
@@ -27,7 +26,6 @@ struct Checkpoint::State {
   std::unique_ptr<Attached> attached;  // a catalog of another process, kept for what was handed out
   Parsed parsed;  // by open(), or where a catalog was attached by own(); see there
   os::Mapping mapping;
-  bytes::MemorySource memory_source{{}};  // the mapping, if that is a copy
   mutable std::mutex copy_on_write_mutex;
   os::Mapping copy_on_write;                   // on demand; under the mutex
   std::atomic<std::uint32_t> demands{0};       // how many threads wait in demand()
@@ -57,11 +55,6 @@ struct Checkpoint::State {
         entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.file_offset;
     return {entry.dtype, entry.rank,   catalog.dims(entry),
             first,       entry.extent, entry.flags & view_flags};
-  }
-  // The content as it is mapped, without touching the mapping: a copy in memory is its own source.
-  const bytes::Source& source() const noexcept {
-    return info.protection == Protection::copy ? static_cast<const bytes::Source&>(memory_source)
-                                               : file;
   }
   // The first offset that the guard found missing, in either mapping.
   std::optional<std::uint64_t> lost_at() const noexcept;

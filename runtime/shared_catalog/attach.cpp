@@ -88,7 +88,7 @@ Result<void> verify(State& state) {
   const Result<const catalog::Catalog*> catalog = state.whole();
   if (!catalog) return tl::unexpected<Error>(catalog.error());
   state.stats.local_headers_verified = (*catalog)->storages().size();
-  return verify_storage_headers(state.source(), **catalog, state.options.limits);
+  return verify_storage_headers(state.file, **catalog, state.options.limits);
 }
 
 // With state.attached set.
@@ -133,10 +133,6 @@ Result<void> parse_and_publish(State& state, const OpenOptions& options,
 
 Result<void> open_with_shared_catalog(State& state, const OpenOptions& options) {
   const Clock::time_point began = Clock::now();
-  // A copy that is parsed later, when the value tree is asked for, could be parsed from another
-  // version of its file.
-  if (*options.protection == Protection::copy)
-    return parse_alone(state, options, "protection=copy takes no shared catalog");
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (!directory) return parse_alone(state, options, directory.error().message);
   Result<std::unique_ptr<Attached>> attached =

@@ -129,10 +129,6 @@ Result<void> check_options(const Checkpoint::Access::State& state, const WarmOpt
   if (options.step_bytes < large_page)
     return failure(ErrorCode::invalid_argument, "a step has at least 2 MiB, not " +
                                                     std::to_string(options.step_bytes) + " bytes");
-  if (state.info.protection == Protection::copy && (options.lock || options.verify_crc))
-    return failure(ErrorCode::unsupported,
-                   "a checkpoint opened with protection=copy is in memory as a whole and is not "
-                   "warmed: lock it at open, and check its sums by verify_crc()");
   if (options.verify_crc && options.method == WarmMethod::direct)
     return failure(ErrorCode::invalid_argument,
                    "checksums are compared with what is in the page cache, which direct reads go "
@@ -225,7 +221,6 @@ struct Warmer::Work {
 
   // Plans what `options` ask for, with the budget of the report.
   Result<void> prepare(const WarmOptions& options) {
-    if (state.info.protection == Protection::copy) return {};  // nothing is left to bring in
     lock = options.lock;
     drop_behind = options.drop_behind;
     one_reader = options.one_reader;
@@ -494,7 +489,6 @@ Result<void> Checkpoint::demand(const TensorView& view) const {
   if (!offset)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
   state_->demand_log.note(*offset);
-  if (state_->info.protection == Protection::copy) return {};
   const DemandMark mark(state_->demands);
   WarmReport chosen;
   if (Result<void> ok = choose_method(state_->mapping, WarmMethod::automatic, chosen); !ok)
@@ -519,7 +513,7 @@ CrcReport Checkpoint::verify_crc(
   const Result<const catalog::Catalog*> catalog = state_->whole();
   CrcReport report;
   if (catalog)
-    report = verify_storage_crcs(state_->source(), **catalog, progress);
+    report = verify_storage_crcs(state_->file, **catalog, progress);
   else
     report.faults.push_back(catalog.error());
   for (Error& fault : report.faults) fault.file = state_->file_name;

@@ -63,6 +63,15 @@ TEST_CASE("refuses a variable that holds another word, naming it and the words")
   CHECK(with_defaults(call).has_value());
 }
 
+TEST_CASE("refuses protection=copy and says what makes a copy") {
+  const Variable protection("WEIGHTMAP_PROTECTION", "copy");
+  const Error error = default_open_options().error();
+  CHECK(error.code == ErrorCode::invalid_argument);
+  CHECK(error.message ==
+        "environment variable WEIGHTMAP_PROTECTION must be map or guard or snapshot (a copy in "
+        "memory is made by `weightmap stage`, or stage() in a program)");
+}
+
 TEST_CASE("says each option in the words of the environment") {
   CHECK(to_string(Sharing::private_) == "private");
   CHECK(to_string(Verify::headers) == "headers");

@@ -91,11 +91,17 @@ class Protection(Case):
     def test_info_says_by_what_the_mapping_is_protected(self):
         self.assertEqual(self.mapping(), ("map", ""))
         self.assertEqual(self.mapping("--protection", "guard"), ("guard", ""))
-        self.assertEqual(self.mapping("--protection", "copy"), ("copy", "memory"))
-        self.assertIn(self.mapping("--protection", "snapshot"),
-                      (("snapshot", "memfd"), ("snapshot", "reflink")))
-        text = self.run_tool("info", "--protection", "copy", "model.pt").stdout
-        self.assertIn("\nmapping     private, read-only, copy (memory)\n", text)
+        text = self.run_tool("info", "--protection", "guard", "model.pt").stdout
+        self.assertIn("\nmapping     shared, read-only, guard\n", text)
+
+    def test_a_snapshot_is_a_reflink_or_an_error_that_says_what_else_there_is(self):
+        done = self.run_tool("info", "--protection", "snapshot", "model.pt")
+        if done.returncode == 0:
+            self.assertIn("\nmapping     shared, read-only, snapshot (reflink)\n", done.stdout)
+            return
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("weightmap: model.pt: protection=snapshot: cannot share the blocks", done.stderr)
+        self.assertIn("`weightmap stage`", done.stderr)
 
     def test_the_environment_decides_if_the_command_does_not(self):
         self.assertEqual(self.mapping(WEIGHTMAP_PROTECTION="guard"), ("guard", ""))
@@ -103,13 +109,17 @@ class Protection(Case):
 
     def test_all_protections_show_the_same_tensors(self):
         texts = {self.run_tool("ls", "--long", "--protection", how, "model.pt").stdout
-                 for how in ("map", "guard", "snapshot", "copy")}
+                 for how in ("map", "guard")}
         self.assertEqual(len(texts), 1)
 
     def test_refuses_other_words(self):
         done = self.run_tool("info", "--protection", "none", "model.pt")
         self.assertEqual(done.returncode, 2)
-        self.assertIn('--protection: must be map|guard|snapshot|copy, not "none"', done.stderr)
+        self.assertIn('--protection: must be map|guard|snapshot, not "none"\n', done.stderr)
+        done = self.run_tool("info", "--protection", "copy", "model.pt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('must be map|guard|snapshot, not "copy" (a copy in memory is made by `weightmap '
+                      "stage`", done.stderr)
 
 
 if __name__ == "__main__":
