@@ -115,7 +115,7 @@ class Protection(Case):
     def test_refuses_other_words(self):
         done = self.run_tool("info", "--protection", "none", "model.pt")
         self.assertEqual(done.returncode, 2)
-        self.assertIn('--protection: must be map|guard|snapshot, not "none"\n', done.stderr)
+        self.assertIn('--protection: must be map|guard|snapshot, not "none"', done.stderr)
         done = self.run_tool("info", "--protection", "copy", "model.pt")
         self.assertEqual(done.returncode, 2)
         self.assertIn('must be map|guard|snapshot, not "copy" (a copy in memory is made by `weightmap '
