@@ -70,8 +70,9 @@ def open_table(samples):
 def open_figure(samples):
     ours = samples["weightmap", FIGURE_COUNT].median()
     theirs = samples[("gc", "read"), FIGURE_COUNT].median()
-    return figure(f"**Opening** a checkpoint of {FIGURE_COUNT:,} tensors takes "
-                  f"**{duration(ours)}**, with `torch.load(mmap=True)` {duration(theirs)}.")
+    return figure(f"**Opening** a checkpoint of {FIGURE_COUNT:,} tensors, until each can be looked up "
+                  f"and read, takes **{duration(ours)}**; `torch.load(mmap=True)`, which makes tensor "
+                  f"objects, takes {duration(theirs)}.")
 
 
 def stage_table(samples):
