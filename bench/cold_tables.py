@@ -1,17 +1,18 @@
 """Makes Markdown tables of what `weightmap bench --json` measured.
 
-    cold_tables.py REPORT... [--write FILE] [--write-summary FILE]
+    cold_tables.py REPORT... [--write FILE] [--write-figure FILE]
 
-Prints a table for each scenario and order of each report; --write puts them between the markers in
-FILE (docs/performance.md), --write-summary the cold times of the first report in FILE (README.md).
+Prints the cold times of the first report in both orders, and a table for each scenario and order of
+each report; --write puts them between the markers in FILE (docs/performance.md), --write-figure one
+of the figures (README.md).
 """
 import argparse
 import json
 
-from samples import has_between, table, write_between
+from samples import figure, has_between, table, write_between
 
 BEGIN, END = "<!-- measured cold: begin -->", "<!-- measured cold: end -->"
-SCENARIOS = {"cold": "Cold", "warm": "Cached in large pieces", "poisoned": "Cached in pieces of 4 KiB"}
+SCENARIOS = {"cold": "Cold", "warm": "Cached in huge pages", "poisoned": "Cached in pages of 4 KiB"}
 HEAD = ["", "all bytes", "GB/s", "first byte", "first tensor", "x `populate`, all bytes", "of the disk's",
         "read / size", "minor + major faults", "system calls", "own memory"]
 
@@ -93,31 +94,42 @@ def summary(report):
         rows.append([engine["title"], *cells,
                      milliseconds(mine[0]["summaries"]["first_tensor_ms"]["median"]),
                      f"{mine[0]['summaries']['anonymous_bytes']['median'] / 2**20:,.1f} MiB"])
-    yield (f"{file['tensor_bytes'] / 1e9:.2f} GB, cold, until every byte was read (in brackets: times as long as the "
-           "second line, with its interval of confidence):")
+    yield (f"{file['tensor_bytes'] / 1e9:.2f} GB, cold, until every byte was read; in brackets, times as "
+           "long as the second line, with its interval of confidence:")
     yield ""
     yield from table(["", "file order", "random order", "first tensor", "own memory"], rows)
+    yield ""
+
+
+def cold_figure(report):
+    file = report["files"][0]
+    times = {series["engine"]: series["summaries"]["all_ms"]["median"] for series in file["series"]
+             if (series["scenario"], series["order"]) == ("cold", "file") and series["samples"]}
+    return figure(f"**Reading every byte** of a cold file of {file['tensor_bytes'] / 1e9:.2f} GB takes "
+                  f"**{milliseconds(times['populate'])}** with a `Warmer`, "
+                  f"{milliseconds(times['torch-mmap'])} with `torch.load(mmap=True)`; the disk alone "
+                  f"needs {milliseconds(times['disk'])}.")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("reports", nargs="+")
     parser.add_argument("--write")
-    parser.add_argument("--write-summary")
+    parser.add_argument("--write-figure")
     arguments = parser.parse_args()
-    for target in (arguments.write, arguments.write_summary):
+    for target in (arguments.write, arguments.write_figure):
         if target and not has_between(target, BEGIN, END):
             parser.error(f"{target} lacks the markers {BEGIN} and {END}")
     reports = []
     for path in arguments.reports:
         with open(path, encoding="utf-8") as file:
             reports.append(json.load(file))
-    lines = [line for report in reports for line in sections(report)]
+    lines = [*summary(reports[0]), *(line for report in reports for line in sections(report))]
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)
-    if arguments.write_summary:
-        write_between(arguments.write_summary, BEGIN, END, summary(reports[0]))
+    if arguments.write_figure:
+        write_between(arguments.write_figure, BEGIN, END, cold_figure(reports[0]))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
 """Compares the Python package with torch.load(mmap=True) and with safetensors.
 
     compare_python.py --build build/release --files DIR [--rounds 7] [--only NAME ...]
-                      [--write FILE] [--write-summary FILE]
+                      [--write FILE] [--write-figure FILE]
 
 Runs bench/python_once.py with this interpreter, which needs weightmap, torch, numpy and
 safetensors. Every round runs each contender once on each file in a fresh process, so that whatever
 else the machine does meets all of them; medians over the rounds, ratios of medians. DIR holds what
 scripts/bench puts there. Prints the tables as Markdown; --write puts them between the markers in
-FILE (docs/performance.md), --write-summary those that say most (README.md). --only measures some of: load, tensor, access, memory.
+FILE (docs/performance.md), --write-figure one of the figures (README.md). --only measures some of:
+load, tensor, access, memory.
 """
 import argparse
 import itertools
 import os
 import sys
 
-from samples import (HERE, Samples, duration, has_between, machine_line, run_json, table,
+from samples import (HERE, Samples, duration, figure, has_between, machine_line, run_json, table,
                      touch_memory, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
+FIGURE_COUNT = 10000
 ACCESS_COUNTS = (10000, 100000)
 COLLECTORS = ("on", "off")
 OFFSETS = ("read", "calculate")
@@ -121,6 +123,13 @@ def stage_table(samples):
     return table(head, rows)
 
 
+def load_figure(samples):
+    ours, theirs = (samples[name, "on", FIGURE_COUNT].median() for name in ("weightmap", "read"))
+    return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
+                  f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
+                  "`torch.load(mmap=True)`.")
+
+
 def tensor_table(samples):
     head = ["tensors", "`weightmap.open`, one `.torch()`", "`torch.load(mmap=True)`, the same",
             "ratio"]
@@ -167,7 +176,7 @@ MEASURES = {
         "", "Where the time of `weightmap.torch.load` goes:", "", *stage_table(samples)]),
     "tensor": (run_tensors, lambda samples: ["One tensor of many:", "", *tensor_table(samples)]),
     "access": (run_accesses, lambda samples: [
-        "Beside safetensors, the same tensors:", "", *access_table(samples)]),
+        "Compared with safetensors, the same tensors:", "", *access_table(samples)]),
     "memory": (run_memory, lambda samples: [
         "Memory after every byte was read:", "", *memory_table(samples)]),
 }
@@ -202,15 +211,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--write")
-    parser.add_argument("--write-summary")
+    parser.add_argument("--write-figure")
     arguments = parser.parse_args()
     if "tensor" in arguments.only and "load" not in arguments.only:
         parser.error("tensor is compared with what load measures: --only load tensor")
-    for path in filter(None, (arguments.write, arguments.write_summary)):
+    for path in filter(None, (arguments.write, arguments.write_figure)):
         if not has_between(path, BEGIN, END):
             parser.error(f"{path} lacks the markers {BEGIN} and {END}")
-    if arguments.write_summary and not {"load", "tensor"} <= set(arguments.only):
-        parser.error("the summary is of load and tensor")
+    if arguments.write_figure and "load" not in arguments.only:
+        parser.error("the figure is of load")
     contenders = Contenders(arguments)
     for count in (10, *ACCESS_COUNTS):
         make_safetensors(contenders, count)
@@ -224,9 +233,8 @@ def main():
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)
-    if arguments.write_summary:
-        summary = [*load_table(contenders.samples, "on"), "", *tensor_table(contenders.samples)]
-        write_between(arguments.write_summary, BEGIN, END, summary)
+    if arguments.write_figure:
+        write_between(arguments.write_figure, BEGIN, END, load_figure(contenders.samples))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Every round runs each method once, in a fresh process; cold ones after the file was evicted and none
 of its pages was left. Prints a table as Markdown; --write puts it between the markers in FILE
-(docs/performance.md). What a consumer sees, beside other libraries, is for `weightmap bench`.
+(docs/performance.md). What a consumer sees, and with other libraries, is for `weightmap bench`.
 """
 import argparse
 import os

@@ -5,8 +5,11 @@ import os
 import platform
 import statistics
 import subprocess
+import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+WIDTH = 100  # columns of the documents
+WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def run_json(command):
@@ -53,6 +56,11 @@ def table(head, rows):
     return [row(head), "|" + "---|" * len(head), *(row(cells) for cells in rows)]
 
 
+def figure(text):
+    """One item of the list of figures in README.md, as lines."""
+    return textwrap.wrap(text, WIDTH, initial_indent="- ", subsequent_indent="  ", **WHOLE_WORDS)
+
+
 def machine():
     """Where it is measured, today."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -80,10 +88,14 @@ def has_between(path, begin, end):
 
 
 def write_between(path, begin, end, lines):
-    """Replaces what FILE has between two marker lines."""
+    """Replaces what FILE has between two marker lines. Sentences are wrapped, tables are not."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     head, rest = text.split(begin)
     tail = rest.split(end)[1]
+    wrapped = []
+    for line in lines:
+        is_sentence = len(line) > WIDTH and not line.startswith("|")
+        wrapped += textwrap.wrap(line, WIDTH, **WHOLE_WORDS) if is_sentence else [line]
     with open(path, "w", encoding="utf-8") as file:
-        file.write(head + begin + "\n" + "\n".join(lines) + "\n" + end + tail)
+        file.write(head + begin + "\n" + "\n".join(wrapped) + "\n" + end + tail)

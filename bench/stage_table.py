@@ -92,7 +92,7 @@ def main():
     lines = [f"{machine()}. Medians of {REPETITIONS} repetitions in one process.", "",
              *table(["stage", "per", *(f"of {count:,}" for count in COUNTS), "spread"],
                     counted_rows(stages)), "",
-             *table(["", "time", "a GB", "in pieces of 2 MiB", "spread"], timed_rows(stages))]
+             *table(["", "time", "a GB", "in huge pages", "spread"], timed_rows(stages))]
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)

@@ -1,8 +1,8 @@
 // The zip archive beneath a checkpoint: its records, their places and their bytes.
 //
-// For tools and for people who keep their own records in a torch archive. Knows nothing of tensors.
-// Reads with pread, so a truncated file is an error here, never a signal. Const members may be
-// called from several threads at once.
+// ArchiveReader is for tools, and for people who keep their own records in a torch archive; it
+// knows nothing of tensors. It reads with pread, so a truncated file is an error here, never a
+// signal. Const members may be called from several threads at once.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,12 @@ inline constexpr bool lends_from_itself<ArchiveReader> = true;
 
 class WEIGHTMAP_API ArchiveReader {
  public:
-  // Lowest and highest content of the `version` record that is understood (torch's own bounds).
+  // The lowest and the highest version that is understood; these are torch's own bounds.
   static constexpr std::uint64_t min_version = 1;
   static constexpr std::uint64_t max_version = 10;
 
   struct RecordInfo {
-    std::string_view name;        // without the archive's top folder: "data.pkl", "data/0"
+    std::string_view name;        // without the archive's top directory: "data.pkl", "data/0"
     std::uint64_t header_offset;  // absolute offset of the local file header
     std::uint64_t stored_bytes;   // bytes in the file
     std::uint64_t size;           // bytes after inflating; == stored_bytes if not deflated
@@ -42,6 +42,8 @@ class WEIGHTMAP_API ArchiveReader {
   };
 
   // Reads and proves the central directory. The file stays open until the reader is destroyed.
+  // Fails as Checkpoint::open() does for what is not a zip archive that can be read without
+  // ambiguity.
   static Result<ArchiveReader> open(const std::filesystem::path& path,
                                     const OpenOptions& options = {});
 
@@ -49,11 +51,12 @@ class WEIGHTMAP_API ArchiveReader {
   ArchiveReader& operator=(ArchiveReader&&) noexcept;
   ~ArchiveReader();
 
-  // The top folder that holds every record, without the slash: "archive", "model".
+  // Returns the top directory of the records, without the slash: "archive", "model".
   std::string_view archive_name() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void archive_name() const&& = delete;
 
-  // Every record, in the order of the central directory.
+  // The records, in the order of the central directory. Precondition of record(): index <
+  // record_count().
   std::size_t record_count() const noexcept;
   RecordInfo record(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
   std::vector<RecordInfo> records() const& WEIGHTMAP_LIFETIMEBOUND;
@@ -64,37 +67,41 @@ class WEIGHTMAP_API ArchiveReader {
   std::optional<RecordInfo> find(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   void find(std::string_view) const&& = delete;
 
-  // The functions below answer invalid_argument, naming the record, if there is none of this name.
+  // The functions below fail with invalid_argument, naming the record, if there is none of this
+  // name.
 
-  // Size after inflating, in bytes.
+  // Returns the record's size after inflating, in bytes.
   Result<std::uint64_t> size(std::string_view name) const;
-  // Absolute offset of the record's local file header.
+  // Returns the absolute offset of the record's local file header.
   Result<std::uint64_t> header_offset(std::string_view name) const;
-  // Absolute offset of the record's first byte, from its local header: one 30-byte read and a check
-  // of the name; a repeated question is answered from a cache.
+  // Returns the absolute offset of the record's first byte, by its local header, which is read and
+  // compared with the directory. A repeated question is answered from a cache.
   Result<std::uint64_t> payload_offset(std::string_view name) const;
-  // The same by torch's padding rule from the directory alone, proven by the neighbouring record;
-  // reads nothing. Fails with unsupported where the rule does not explain the record (an archive
-  // that another tool wrote).
+  // Returns the same offset by torch's padding rule and the directory, proven by the neighbouring
+  // record, and reads nothing. Fails with unsupported where the rule does not explain the record,
+  // as in an archive that another tool wrote.
   Result<std::uint64_t> payload_offset_without_reading(std::string_view name) const;
 
-  // Fills `out`, which must be exactly size(name) long; inflates if the record is deflated.
-  // `threads` > 1 splits a stored record into that many parallel reads (at most 64).
+  // Fills `out`, which must be exactly size(name) long, with the record's bytes, and inflates them
+  // if the record is deflated. `threads` > 1 splits a stored record into that many parallel reads,
+  // at most 64.
   Result<void> read(std::string_view name, std::span<std::byte> out, unsigned threads = 1) const;
-  // The whole record; refused with limit_exceeded above Limits::record_bytes if it is deflated.
+  // Returns the whole record. Fails with limit_exceeded if it is deflated and inflates to more than
+  // Limits::record_bytes.
   Result<std::vector<std::byte>> read(std::string_view name) const;
-  // Calls `chunk` with consecutive pieces of at most `chunk_bytes`; stops early when it answers
-  // false. Memory stays bounded by one chunk for stored records.
+  // Calls `chunk` with consecutive parts of at most `chunk_bytes` each, until it returns false or
+  // the record ends. For a stored record the memory needed is that of one chunk.
   Result<void> read_chunks(std::string_view name, std::size_t chunk_bytes,
                            const std::function<bool(std::span<const std::byte>)>& chunk) const;
-  // Reads the record and compares its CRC-32. True if it matched, false if the directory holds 0
-  // for a non-empty record, which means that the writer did not compute one.
+  // Reads the record and compares its CRC-32: true if it matches, false if the writer did not
+  // compute one, which is a 0 in the directory for a record that is not empty. Fails with corrupt
+  // if it does not match.
   Result<bool> verify_crc(std::string_view name) const;
 
-  // Content of `.data/version` or `version`. Fails with unsupported outside [min_version,
-  // max_version], with corrupt if it is missing or not a number.
+  // Returns the number in the record `.data/version` or `version`. Fails with unsupported if it is
+  // not in [min_version, max_version], with corrupt if it is missing or not a number.
   Result<std::uint64_t> version() const;
-  // The 40 digits of `.data/serialization_id`; nullopt if the file has none.
+  // Returns the 40 digits of `.data/serialization_id`, or nullopt if the file has none.
   Result<std::optional<std::string>> serialization_id() const;
 
  private:

@@ -1,7 +1,8 @@
-// How failure is said: a code for the program, a sentence for the person, a place in the file.
+// What an error says: a code for the program, a sentence for the person, a place in the file.
 //
-// A bad file is a normal answer, so every function that can meet one returns a Result (result.hpp)
-// and none of them throws for it. Only std::bad_alloc passes through as an exception.
+// A bad file is an ordinary outcome, so every function that can meet one returns a Result
+// (result.hpp), and none of them throws for it. The only exception that passes through is
+// std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 
 namespace weightmap {
 
-// Grouped by what the caller can do next, not by cause.
+// Codes are grouped by what the caller can do next, not by cause.
 enum class ErrorCode : std::uint8_t {
-  io,  // the operating system said no: missing, unreadable, disk error; try again or fix
+  io,  // the operating system refused: missing, unreadable, disk error; try again, or mend that
   not_a_checkpoint,  // the file is something else (the message names it where it can)
   corrupt,           // the file contradicts itself or ends early; fetch it again
   unsupported,       // a valid file that asks for something this version does not do
@@ -23,17 +24,17 @@ enum class ErrorCode : std::uint8_t {
   invalid_argument,  // the call itself is wrong: no such tensor, wrong dtype, index out of range
 };
 
-// "io", "not_a_checkpoint", ...: the stable spelling used in JSON output.
+// Returns "io", "not_a_checkpoint", ...: the stable spelling used in JSON output.
 WEIGHTMAP_API std::string_view to_string(ErrorCode code) noexcept;
 
 struct Error {
   static constexpr std::uint64_t no_offset = ~std::uint64_t{0};
 
   ErrorCode code = ErrorCode::io;
-  // One sentence: which record or tensor, which field, what was expected, what was found. Text that
-  // came from the file is escaped and cut, so it is safe to print on a terminal or put in a log.
+  // One sentence that names the record or tensor, the field, what was expected and what was found.
+  // Text that came from the file is escaped and shortened, so it is safe on a terminal or in a log.
   std::string message;
-  // First byte of the file that made us stop, or no_offset when no single byte is to blame.
+  // The first byte of the file that is wrong, or no_offset where no single byte is to blame.
   std::uint64_t file_offset = no_offset;
   // The path as the caller gave it, escaped; empty where no file was involved.
   std::string file;
@@ -41,7 +42,7 @@ struct Error {
   int os_error = 0;
 };
 
-// "model.pt: message (at byte 4096)": the line that the command line tool prints.
+// Returns "model.pt: message (at byte 4096)": the line that the command line tool prints.
 WEIGHTMAP_API std::string to_string(const Error& error);
 
 }  // namespace weightmap

@@ -9,8 +9,8 @@
 
 namespace weightmap {
 
-// As fstat() gives it. Files that were replaced, rewritten, grown or cut differ in it. A forged
-// modification time is not seen.
+// What fstat() says of a file. It differs between files, and between versions of one file that was
+// rewritten, grown or truncated. A forged modification time goes unnoticed.
 struct Generation {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -19,15 +19,16 @@ struct Generation {
   std::int64_t ctime_ns = 0;
 
   friend bool operator==(const Generation&, const Generation&) noexcept = default;
-  // Whether the content is the same. The change time is left out: renaming, linking and unlinking a
-  // file change it, and do not touch what it holds.
+  // Returns whether the content is the same. The change time is not compared: renaming, linking and
+  // unlinking a file change it, and leave the content as it is.
   bool same_content(const Generation& other) const noexcept {
     return device == other.device && inode == other.inode && size == other.size &&
            mtime_ns == other.mtime_ns;
   }
 };
 
-// Of whatever has this path now. Fails with io if nothing has, or it cannot be looked at.
+// Returns the generation of the file now at `path`; fails with io if there is none, or if the
+// system does not let this process look at it. May be called from any thread.
 WEIGHTMAP_API Result<Generation> generation_at(const std::filesystem::path& path);
 
 }  // namespace weightmap

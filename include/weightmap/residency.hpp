@@ -1,16 +1,16 @@
-// What of a checkpoint is in memory, and putting it out of there.
+// Tells what of a checkpoint is in memory, and evicts it from there.
 //
 //   auto report = weightmap::residency(checkpoint);
 //   if (!report) return fail(report.error());
 //   report->file.cached_bytes;                    // a read of these needs no disk
 //   weightmap::evict("model.pt");                 // the next read is a cold one
 //
-// All sizes are bytes, all figures those of one moment: the system and other processes change them
+// All sizes are in bytes. All figures are of one moment: the system and other processes change them
 // at any time. Reports are plain values; they do not refer to the Checkpoint. All functions may be
 // called from any thread, also while others read tensors.
 //
-// The system tells what is cached to the file's owner and to those who may write to it. For others
-// every function here fails with io (os_error EPERM).
+// The system tells what is cached only to the file's owner and to those who may write to it. For
+// others every function here fails with io (os_error EPERM).
 #pragma once
 
 #include <cstddef>
@@ -30,56 +30,59 @@ namespace weightmap {
 // The whole file.
 struct Residency {
   std::uint64_t file_bytes = 0;
-  // In the page cache, whoever brought it there.
+  // Bytes of the file in the page cache, whichever process read them.
   std::uint64_t cached_bytes = 0;
 
-  // RSS: in the page table of this process, through the mappings of this Checkpoint. Reading these
-  // does not even cost a page fault. Of a file that is cached, this is what has been touched so
-  // far. In whole pages, the last one of the file included.
+  // RSS: what is in the page table of this process, through the mappings of this Checkpoint, in
+  // whole pages. Reading these bytes does not even cost a page fault. Of a file that is cached,
+  // this is what has been touched so far.
   std::uint64_t resident_bytes = 0;
   // Of these, this process's own private memory: copied by writing, or read by
   // WarmMethod::direct. The rest are the pages
   // of the file, which are shared with the page cache.
   std::uint64_t anonymous_bytes = 0;
   std::uint64_t huge_mapped_bytes = 0;  // of resident_bytes, mapped 2 MiB at a time
-  // PSS: resident_bytes, each page divided by the number of processes that have it mapped.
+  // PSS: the resident pages, each divided by the number of processes that have it mapped.
   std::uint64_t pss_bytes = 0;
-  // Of these, the anonymous_bytes; the rest are pages of the file. nullopt where the system does
-  // not say it: other processes, forked since, share some of the copies.
+  // The part of pss_bytes that is anonymous; the rest are pages of the file. nullopt where the
+  // system does not tell, because processes that were forked since share some of the copies.
   std::optional<std::uint64_t> pss_anonymous_bytes;
 
-  // Page faults since the Checkpoint was opened. The system counts them for a process, not for a
-  // mapping: these are of all threads and of all memory. In a process that was forked since, its
-  // own.
+  // Page faults since the Checkpoint was opened. The system counts them for a process and not for a
+  // mapping, so these are of all threads and of all memory. A process that was forked since counts
+  // its own.
   std::uint64_t minor_faults_since_open = 0;  // found their page in memory
   std::uint64_t major_faults_since_open = 0;  // waited for the disk
 
-  // Up to eight ranges of 2 MiB that are cached as a whole are mapped for a moment, to see how the
-  // cache holds them. `sampled_bytes` of them, `sampled_huge_bytes` in one piece of 2 MiB each.
+  // Up to eight ranges of the size of a huge page that are cached as a whole are mapped for a
+  // moment, to see how the cache holds them: sampled_bytes is their size, and sampled_huge_bytes
+  // that of those which are held in one huge page.
   std::uint64_t sampled_bytes = 0;
   std::uint64_t sampled_huge_bytes = 0;
-  // The cache holds most of the sample in small pieces, which cost a page fault each, although this
-  // kernel and file system could do better: repair() does. nullopt where this cannot be known,
-  // because no range is cached as a whole, or because the system is not known to use large pieces
-  // (Linux does for ext4 since 6.16 and for XFS since 5.18) and none of this file was seen.
+  // Whether the cache holds most of the sample in small pages, which cost a page fault each,
+  // although this kernel and file system could use huge pages; repair() makes them do so. nullopt
+  // where this cannot be known, because no range is cached as a whole, or because the system is not
+  // known to use huge pages for files (Linux does for ext4 since 6.16 and for XFS since 5.18) and
+  // none was seen.
   std::optional<bool> is_fragmented;
 };
 
-// A range of the file. Counts bytes of the range, not the whole pages that it begins and ends in.
+// A range of the file. What is counted are bytes of the range, not the whole pages that it begins
+// and ends in.
 struct RangeResidency {
   std::uint64_t file_offset = 0;   // of the first byte
-  std::uint64_t extent_bytes = 0;  // its length
-  std::uint64_t cached_bytes = 0;  // of the extent, in the page cache
+  std::uint64_t extent_bytes = 0;  // length of the range
+  std::uint64_t cached_bytes = 0;  // of the range, in the page cache
 
-  // Of the extent, as for the whole file: what two mappings of this Checkpoint hold, its own and
-  // that of copy_on_write(), counts twice. nullopt where the system does not say it of a part of a
-  // mapping: huge_mapped_bytes before Linux 6.7, and all of them in some sandboxes.
+  // As for the whole file. What two mappings of this Checkpoint hold, its own and that of
+  // copy_on_write(), counts twice. nullopt where the system does not tell it of a part of a
+  // mapping: huge_mapped_bytes before Linux 6.7, and all three in some sandboxes.
   std::optional<std::uint64_t> resident_bytes;
   std::optional<std::uint64_t> anonymous_bytes;
   std::optional<std::uint64_t> huge_mapped_bytes;
 };
 
-// From the first to the last element that the strides reach.
+// The range from the first to the last element that the strides reach.
 struct TensorResidency : RangeResidency {
   std::size_t index = 0;  // position in Checkpoint::tensors()
 };
@@ -91,42 +94,43 @@ struct StorageResidency : RangeResidency {
 struct ResidencyReport {
   Residency file;
   std::vector<TensorResidency> tensors;    // one for each of Checkpoint::tensors(), in their order
-  std::vector<StorageResidency> storages;  // the same of Checkpoint::storage()
+  std::vector<StorageResidency> storages;  // one for each of Checkpoint::storage(), in their order
 };
 
-// Looks, and brings nothing in: no tensor is read, and none becomes mapped. Costs up to 0.1 us for
-// each 4 KiB of the file; little where the cache holds it in large pieces, or not at all. Fails
-// with io if the system does not tell. What is cached and what is mapped are seen one after the
-// other.
+// Returns what of the checkpoint is in memory. It only looks: no tensor is read, and none becomes
+// mapped. That costs up to 0.1 us for each page of the file, and little where the cache holds the
+// file in huge pages or not at all. What is cached and what is mapped are looked at one after the
+// other. Fails with io if the system does not tell.
 WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 
 struct EvictReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t cached_before = 0;
   std::uint64_t cached_after = 0;
-  // Why the rest stays. If neither explains it, a process has it mapped or locked: perhaps a
-  // Checkpoint that has been read from, in this process or another.
+  // Why the rest stays. If neither of these explains it, a process has the file mapped or locked:
+  // perhaps a Checkpoint that has been read from, in this process or in another one.
   std::uint64_t unwritten_bytes = 0;  // not on the disk yet; sync(1) and try again
-  bool lives_in_memory = false;       // tmpfs and its like: the cache is all there is of the file
+  bool lives_in_memory = false;       // the file is on tmpfs or the like, and has no other place
 };
 
-// Asks the system to drop a file, any regular file, from the page cache. That some of it stays is
-// no error: look at `cached_after`. Fails with io if the file cannot be opened or the system does
-// not tell, with not_a_checkpoint if it is empty or no regular file.
+// Asks the system to drop a file, which may be any regular file, from the page cache. That some of
+// it stays is not an error: look at `cached_after`. Fails with io if the file cannot be opened or
+// the system does not tell what is cached, with not_a_checkpoint if the file is empty or not a
+// regular file.
 WEIGHTMAP_API Result<EvictReport> evict(const std::filesystem::path& path);
 
 struct RepairReport {
   EvictReport evicted;
-  std::uint64_t read_bytes = 0;         // read again
-  std::uint64_t huge_mapped_bytes = 0;  // of them, now in pieces of 2 MiB
+  std::uint64_t read_bytes = 0;         // what was read again
+  std::uint64_t huge_mapped_bytes = 0;  // the part of read_bytes that is now held in huge pages
   std::uint64_t cached_bytes = 0;       // of the whole file, afterwards
 };
 
-// Evicts a file and reads again, in pieces of 2 MiB where the system has them, the ranges of 2 MiB
-// that any of it was cached in; behind each run of them the system may read ahead as much. What a
-// process has mapped cannot be repaired. `progress` gets the bytes read and the bytes to read.
-// Fails as evict() does, with unsupported before Linux 5.14, and with io if the disk fails or the
-// file is cut short meanwhile.
+// Evicts a file, and reads again, in huge pages where the system has them, each range of the size
+// of a huge page of which anything was cached. The system may read ahead as much behind each run of
+// such ranges. What a process has mapped cannot be repaired. `progress` is called with the bytes
+// read and the bytes to read. Fails as evict() does, with unsupported before Linux 5.14, and with
+// io if the disk fails or the file is truncated meanwhile.
 WEIGHTMAP_API Result<RepairReport> repair(
     const std::filesystem::path& path,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});

@@ -4,9 +4,8 @@
 //   if (!opened) return fail(opened.error());
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
-// std::expected.
-// value() throws tl::bad_expected_access<Error>, whose error() has the sentence, for those who
-// prefer exceptions. The compiler warns where a Result is dropped.
+// std::expected. value() throws tl::bad_expected_access<Error>, whose error() has the sentence, for
+// those who prefer exceptions. The compiler warns where a Result is dropped.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@
 namespace weightmap {
 
 // Whether a T lends out what lies in itself. Then `make()->part()` would dangle: it reaches into a
-// Result that is gone at the end of the statement. Specialised beside each such class.
+// Result that is gone at the end of the statement. Each such class specialises this in its header.
 template <class T>
 inline constexpr bool lends_from_itself = false;
 
@@ -72,9 +71,9 @@ class [[nodiscard]] Result<void> : public tl::expected<void, Error> {
       : Base(std::move(base)) {}
 };
 
-// return failure(ErrorCode::corrupt, "...", offset);
-// Cold: compilers move the branches that end here out of the way of the ones that succeed, so that
-// a small open touches fewer pages of code.
+// Makes what a function returns to fail: return failure(ErrorCode::corrupt, "...", offset);
+// It is marked as cold, so that compilers move the branches that end here out of the way of those
+// that succeed, and a small open touches fewer pages of code.
 [[gnu::cold]] WEIGHTMAP_API tl::unexpected<Error> failure(
     ErrorCode code, std::string message, std::uint64_t file_offset = Error::no_offset);
 

@@ -1,5 +1,5 @@
-// Where processes of one user meet: the elections of WarmOptions::one_reader and the socket of
-// `weightmap hold`.
+// The directory where processes of one user meet: for the elections of WarmOptions::one_reader, for
+// shared catalogs (shared_catalogs.hpp) and for the socket of `weightmap hold`.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,10 @@
 
 namespace weightmap {
 
-// $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID. Makes it,
-// with mode 0700, if it is not there. Fails with io if the system refuses, or if what is there is
-// no folder, belongs to somebody else, or lets others in.
+// Returns $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID. A
+// variable counts only if it holds an absolute path. Makes the directory, with mode 0700, if it
+// does not exist. Fails with io if the system refuses, or if what exists is not a directory, is a
+// symbolic link, belongs to another user, or lets other users in. May be called from any thread.
 WEIGHTMAP_API Result<std::filesystem::path> runtime_directory();
 
 }  // namespace weightmap

@@ -1,23 +1,23 @@
-// A copy of a checkpoint in shared memory, for file systems that are slow to map.
+// Copies a checkpoint into shared memory, for file systems that are slow to map.
 //
 //   auto staged = weightmap::stage("/mnt/remote/model.pt");
 //   if (!staged) return fail(staged.error());
 //   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
 //
-// The copy is memory, counted once for the whole machine: all processes that open it share its
-// pages. By default it has no name (a memfd): it is sealed, so that nobody can change it, and gone
-// when the last process that has it open or mapped is. Others get at it by inheriting the
-// descriptor, by receiving it over a Unix socket (SCM_RIGHTS), or, processes of the same user, by
-// its path() while the StagedFile is there. With a name it is a file in /dev/shm, with mode 0600,
-// which outlives its maker until it is removed; such a file cannot be sealed.
+// The copy takes its memory once for the whole machine: all processes that open it share its pages.
+// By default it has no name (a memfd). Then it is sealed, so that nobody can change it, and it is
+// gone when the last process that has it open or mapped ends. Other processes get it by inheriting
+// the descriptor, by receiving it over a Unix socket (SCM_RIGHTS), or, if they are of the same
+// user, by its path() while the StagedFile exists. With a name it is a file in /dev/shm, with mode
+// 0600, which stays until it is removed; such a file cannot be sealed.
 //
-// Pages of 2 MiB are asked for and used where the system gives them to shared memory (see
-// /sys/kernel/mm/transparent_hugepage/shmem_enabled). Reserved ones (hugetlbfs) are not used: a
-// file there has a size in multiples of 2 MiB, while the table of a zip archive is looked for where
-// the file ends.
+// Huge pages are asked for, and used where the system gives them to shared memory (see
+// /sys/kernel/mm/transparent_hugepage/shmem_enabled). Reserved ones (hugetlbfs) are not used: the
+// size of a file there is a multiple of 2 MiB, while the directory of a zip archive is looked for
+// where the file ends.
 //
-// It never moves to the disk by itself, but to swap, and cannot be evicted: what it takes is free
-// again only when it is gone.
+// The copy can move to swap but not to a disk, and it cannot be evicted: its memory is free again
+// only when the copy is gone. All functions may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -34,25 +34,25 @@
 namespace weightmap {
 
 struct StageOptions {
-  // Of the file to make in /dev/shm: up to 255 bytes without a slash, not beginning with a dot.
-  // Empty: memory without a name.
+  // The name of the file to make in /dev/shm: up to 255 bytes without a slash, not beginning with a
+  // dot. If it is empty, the copy is memory without a name.
   std::string name;
-  // Refuse a file of more bytes. 0: what the machine, the process's cgroup and, with a name,
-  // /dev/shm have left, less a sixteenth.
+  // A file of more bytes is refused. 0 stands for what the machine, the process's cgroups and, with
+  // a name, /dev/shm have left, less a sixteenth.
   std::uint64_t budget_bytes = 0;
-  // Gets the bytes copied and the bytes in all, from the calling thread.
+  // Is called with the bytes copied and the bytes in all, by the calling thread.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
 };
 
-// How it was read; all in bytes.
+// How the file was read. All sizes are in bytes.
 struct StageReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t direct_bytes = 0;  // read past the page cache (O_DIRECT)
   std::uint64_t cached_bytes = 0;  // copied from the page cache, where they were before
   // Read through the page cache, which was asked to drop them at once.
   std::uint64_t dropped_bytes = 0;
-  std::string why_not_direct;    // what the file system said to direct reads; empty if it did them
-  std::uint64_t huge_bytes = 0;  // of the copy, in pages of 2 MiB
+  std::string why_not_direct;    // why the file system refused direct reads; empty if it did them
+  std::uint64_t huge_bytes = 0;  // of the copy, in huge pages
   bool sealed = false;
   std::chrono::nanoseconds time{};
 };
@@ -62,14 +62,15 @@ class WEIGHTMAP_API StagedFile {
  public:
   StagedFile(StagedFile&&) noexcept;
   StagedFile& operator=(StagedFile&&) noexcept;
-  // Closes the descriptor. Memory without a name is free again once nobody else has it open or
-  // mapped; a file with a name stays.
+  // Closes the descriptor. Memory without a name is freed once nobody else has it open or mapped; a
+  // file with a name stays.
   ~StagedFile();
 
-  // Open for reading and close-on-exec; belongs to this object. To let a program that is started
-  // inherit it, clear FD_CLOEXEC.
+  // Returns the descriptor of the copy, which is open for reading and close-on-exec, and belongs to
+  // this object. Clear FD_CLOEXEC to let a program that is started inherit it.
   int descriptor() const noexcept;
-  // "/proc/PID/fd/N", as long as this object is there and this process lives, or "/dev/shm/NAME".
+  // Returns "/proc/PID/fd/N", which is valid while this object and this process exist, or
+  // "/dev/shm/NAME".
   const std::filesystem::path& path() const noexcept;
   const StageReport& report() const noexcept;
 
@@ -80,24 +81,24 @@ class WEIGHTMAP_API StagedFile {
   std::unique_ptr<State> state_;
 };
 
-// Copies a checkpoint into memory and opens the copy to see that it has the same tensors. What is
-// not cached is read past the page cache, so that it is not held twice, or dropped from there again
-// where the file system knows no such reads.
+// Copies a checkpoint into memory, and opens the copy to prove that it has the same tensors. What
+// is not cached is read past the page cache, so that memory does not hold it twice. Where the file
+// system has no such reads, it is dropped from the page cache again.
 //
-// Fails as Checkpoint::open() does for what is no whole checkpoint, before anything is copied; with
-// io if it does not fit into memory, the system refuses, the disk fails, or the file is replaced in
-// place, written to or cut short meanwhile; with invalid_argument for a name that cannot be used or
-// that something has already. Leaves nothing behind then, nor if the process is killed.
+// Fails as Checkpoint::open() does if the file is not a whole checkpoint, before anything is
+// copied; with io if the copy does not fit into memory, the system refuses, the disk fails, or the
+// file is written to or truncated meanwhile; with invalid_argument if the name cannot be used, or
+// something has it already. Nothing is left behind then, nor if the process is killed.
 WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path& path,
                                        const StageOptions& options = {});
 
 // Removes /dev/shm/NAME. Processes that have it open or mapped keep it. Fails with invalid_argument
-// for a name that stage() would not take and for what is no regular file of this user, with io if
-// there is none.
+// if stage() would not take the name, or if what has it is not a regular file of this user; with io
+// if there is no such file.
 WEIGHTMAP_API Result<void> remove_staged(const std::string& name);
 
-// Whether the file itself is in memory (tmpfs and its like, a staged copy), so that reading it
-// waits for no disk and evicting it does nothing.
+// Returns whether the file itself is in memory (on tmpfs or the like, or a staged copy), so that
+// reading it waits for no disk and evicting it does nothing.
 WEIGHTMAP_API bool lives_in_memory(const Checkpoint& checkpoint) noexcept;
 
 }  // namespace weightmap

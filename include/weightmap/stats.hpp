@@ -1,4 +1,4 @@
-// What an open did, counted.
+// Counts of what an open did.
 #pragma once
 
 #include <chrono>
@@ -9,27 +9,27 @@
 
 namespace weightmap {
 
-// How the payload offset of a storage was found; see docs/offsets.md.
+// The way in which the payload offset of a storage was found; see docs/offsets.md.
 enum class OffsetStrategy : std::uint8_t {
   none,        // the file has no storages
   calculated,  // data/0's local header once, then a prefix sum proven by the central directory
   directory,   // the directory's header offset and the padding rule, proven by the neighbour
   headers,     // the record's own local header
 };
-// "none", "calculated", "directory", "headers".
+// Returns "none", "calculated", "directory" or "headers".
 WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;
 
-// Where the catalog, the table of the tensors, comes from.
+// The origin of the catalog, which is the table of the tensors.
 enum class CatalogSource : std::uint8_t {
-  parsed,     // this open read the file, and nobody else sees what it made of it
-  published,  // the same, and other processes can take it over
-  attached,   // another process did; nothing but the mapping is this process's own
+  parsed,     // this open parsed the file and keeps the catalog to itself
+  published,  // this open parsed the file, and other processes can attach to its catalog
+  attached,   // another process parsed the file; only the mapping is this process's own
 };
-// "parsed", "published", "attached".
+// Returns "parsed", "published" or "attached".
 WEIGHTMAP_API std::string_view to_string(CatalogSource source) noexcept;
 
-// The counts of reads and headers are of this open; where the catalog was attached there are none,
-// and how offsets were found is what the process that parsed the file reported.
+// The counts of reads and headers are those of this open. Where the catalog was attached they are
+// 0, and the strategy is the one that the process that parsed the file reported.
 struct OpenStats {
   // The weakest strategy that any storage needed.
   OffsetStrategy strategy = OffsetStrategy::none;
