@@ -179,8 +179,23 @@ class Ls(Case):
                 ("name", "transposed"), ("path", ["transposed"]), ("dtype", "float32"),
                 ("shape", [6, 4]), ("strides", [1, 6]), ("storage", "0"), ("storage_offset", 0),
                 ("file_offset", 1408), ("nbytes", 96), ("contiguous", False),
-                ("requires_grad", False), ("location", "cpu"),
+                ("requires_grad", False), ("location", "cpu"), ("conjugate", False),
+                ("negative", False),
             ],
+        )
+
+    def test_says_which_tensors_are_lazily_conjugate_or_negative(self):
+        tensors = self.document("ls", "--json", "conjugate.pt")["tensors"]
+        self.assertEqual(
+            [(t["name"], t["conjugate"], t["negative"]) for t in tensors],
+            [("base", False, False), ("conjugate", True, False)],
+        )
+        self.prints(
+            "NAME       DTYPE      SHAPE  SIZE  STRIDES  STORAGE  OFFSET  FILE OFFSET  LAZY\n"
+            "base       complex64  [2]    16 B  [1]            0       0          832\n"
+            "conjugate  complex64  [2]    16 B  [1]            0       0          832  conjugate\n"
+            "2 tensors, 1 storage, 32 B\n",
+            "ls", "--long", "conjugate.pt",
         )
 
     def test_json_paths_tell_integers_from_strings(self):
@@ -587,14 +602,15 @@ class Verify(Case):
         done = run("verify", "--crc", path)
         lines = done.stdout.decode().splitlines()
         self.assertEqual((len(lines), done.returncode, done.stderr), (2, 1, b""))
-        self.assertTrue(lines[0].startswith("FAULT ") and "data/0" in lines[0], lines[0])
+        self.assertTrue(lines[0].startswith(f"FAULT {path}: ") and "data/0" in lines[0], lines[0])
         self.assertEqual(lines[1], "FAILED with 1 fault")
 
     def test_prints_a_fault_for_a_file_that_cannot_be_opened(self):
         done = run("verify", "strangers/truncated.pt")
         lines = done.stdout.decode().splitlines()
         self.assertEqual((len(lines), done.returncode, done.stderr), (2, 1, b""))
-        self.assertTrue(lines[0].startswith("FAULT ") and lines[0].endswith("(at byte 3959)"), lines[0])
+        self.assertTrue(lines[0].startswith("FAULT strangers/truncated.pt: "), lines[0])
+        self.assertTrue(lines[0].endswith("(at byte 3959)"), lines[0])
 
     def test_a_missing_file_is_an_error(self):
         self.fails(
