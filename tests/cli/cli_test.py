@@ -1443,6 +1443,25 @@ class Usage(Case):
         self.assertIn(b"Examples:", run("cat", "--help").stdout)
 
 
+class Manual(Case):
+    def test_is_made_from_what_the_tool_says_of_itself(self):
+        page = self.folder / "weightmap.1"
+        script = ROOT / "cmake" / "ManPage.cmake"
+        subprocess.run(["cmake", "-D", f"TOOL={TOOL}", "-D", f"PAGE={page}", "-P", script], check=True)
+        text = page.read_text()
+        listed = run("--help").stdout.decode().split("Subcommands:\n")[1].split("\n\n")[0]
+        commands = [line.split()[0].upper() for line in listed.splitlines()]
+        self.assertIn("LS", commands)
+        self.assertEqual(
+            re.findall(r"^\.SH (.*)$", text, re.MULTILINE),
+            ["NAME", "DESCRIPTION", *commands, "EXIT STATUS"],
+        )
+        requests = set(re.findall(r"^[.'].*?(?=\s|$)", text, re.MULTILINE))
+        self.assertEqual(requests, {".TH", ".SH", ".nf", ".fi"})
+        for line in run("stage", "--help").stdout.decode().splitlines():
+            self.assertIn(line.replace("-", "\\-"), text)
+
+
 class MakeCheckpoint(Case):
     def test_is_shaped_like_a_language_model(self):
         path = self.make("--layers", 2, "--hidden", 64, "--vocab", 100, "--dtype", "bfloat16")
