@@ -33,7 +33,9 @@ Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
           {"nbytes", view.nbytes()},
           {"contiguous", view.is_contiguous()},
           {"requires_grad", tensor.requires_grad},
-          {"location", tensor.location}};
+          {"location", tensor.location},
+          {"conjugate", view.is_conjugate()},
+          {"negative", view.is_negative()}};
 }
 
 Json describe(const Error& error) {

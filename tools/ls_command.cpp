@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -38,7 +39,13 @@ void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& opti
   out.write("\n]}\n");
 }
 
-std::vector<std::string> row(const NamedTensor& tensor, bool long_form) {
+// What reading the elements still has to do to them.
+std::string lazy_text(const TensorView& view) {
+  if (view.is_conjugate()) return view.is_negative() ? "conjugate, negative" : "conjugate";
+  return view.is_negative() ? "negative" : "";
+}
+
+std::vector<std::string> row(const NamedTensor& tensor, bool long_form, bool has_lazy) {
   const TensorView& view = tensor.view;
   std::vector<std::string> cells = {printable(tensor.name), std::string(to_string(view.dtype())),
                                     dims(view.shape()), human_bytes(view.nbytes())};
@@ -46,6 +53,7 @@ std::vector<std::string> row(const NamedTensor& tensor, bool long_form) {
     cells.insert(cells.end(),
                  {dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
+  if (has_lazy) cells.push_back(lazy_text(view));
   return cells;
 }
 
@@ -71,9 +79,14 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
                                    {"STORAGE", Column::right},
                                    {"OFFSET", Column::right},
                                    {"FILE OFFSET", Column::right}});
+  const bool has_lazy =
+      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
+        return !lazy_text(checkpoint.tensors()[index].view).empty();
+      });
+  if (has_lazy) columns.push_back({"LAZY", Column::left});
   if (!indices.empty())
     print_columns(out, columns, indices.size(), [&](std::size_t i) {
-      return row(checkpoint.tensors()[indices[i]], options.long_form);
+      return row(checkpoint.tensors()[indices[i]], options.long_form, has_lazy);
     });
   out.write(summary(checkpoint, indices));
 }

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tools/columns.hpp"
@@ -114,19 +116,42 @@ void print_table(Output& out, const ProcessesReport& report) {
   });
 }
 
+std::string process_count(std::uint64_t number) {
+  return std::to_string(number) + (number == 1 ? " process" : " processes");
+}
+
+std::string cost_of(const FileTotal& total) {
+  if (total.pss_bytes == 0) return ", nothing of it touched yet";
+  return ": " + human_bytes(total.pss_bytes) + " instead of " +
+         human_bytes(total.processes * total.file_bytes);
+}
+
 void print_totals(Output& out, const ProcessesReport& report) {
   for (const FileTotal& total : totals(report))
     out.write(printable(total.file) +
               (total.version == MappedVersion::current
                    ? std::string()
                    : " (" + std::string(to_string(total.version)) + ")") +
-              ": " + std::to_string(total.processes) +
-              (total.processes == 1 ? " process: " : " processes: ") +
-              human_bytes(total.pss_bytes) + " instead of " +
-              human_bytes(total.processes * total.file_bytes) + "\n");
+              ": " + process_count(total.processes) + cost_of(total) + "\n");
+}
+
+// A file without its name is known by the name it had, where a process still has it mapped.
+Result<void> check_is_known(const std::string& file) {
+  std::error_code ignored;
+  if (std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found)
+    return {};
+  const Result<ProcessesReport> report = processes({file});
+  if (!report) return tl::unexpected<Error>(report.error());
+  if (!report->mapped.empty()) return {};
+  return tl::unexpected<Error>({ErrorCode::io,
+                                "is not there, and no process has a deleted file of this name "
+                                "mapped",
+                                Error::no_offset, printable(file), ENOENT});
 }
 
 Result<int> run_ps(Output& out, const PsOptions& options) {
+  for (const std::string& file : options.files)
+    if (Result<void> ok = check_is_known(file); !ok) return tl::unexpected<Error>(ok.error());
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
   if (options.json) {
@@ -134,14 +159,14 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
     return exit_good;
   }
   if (report->mapped.empty())
-    out.write(options.files.empty() ? "no process has a checkpoint mapped\n"
-                                    : "no process has it mapped\n");
+    out.write(options.files.empty()       ? "no process has a checkpoint mapped\n"
+              : options.files.size() == 1 ? "no process has it mapped\n"
+                                          : "no process has them mapped\n");
   else
     print_table(out, *report);
   print_totals(out, *report);
   if (const std::uint64_t number = report->unreadable_processes; number > 0)
-    out.write(std::to_string(number) + (number == 1 ? " process" : " processes") +
-              " could not be looked at\n");
+    out.write(process_count(number) + " could not be looked at\n");
   return exit_good;
 }
 
@@ -156,7 +181,7 @@ void add_ps(CLI::App& app, Run& run) {
   command.footer(
       "PSS is each page divided by the number of processes that map it, so its sum is what the\n"
       "machine spends; ANON are pages that a process copied by writing to them. Processes on an\n"
-      "older file that was replaced or deleted are listed, too.\n"
+      "older file that was replaced or deleted are listed, too, by the name that it had.\n"
       "Without FILE, a file counts that begins as torch.save() begins one, a copy made by "
       "`stage`,\n"
       "and, where it cannot be looked at, one whose name ends with .pt, .pth, .ckpt or .bin.\n"

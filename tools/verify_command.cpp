@@ -62,11 +62,9 @@ std::string checked_text(const Findings& findings) {
   return text;
 }
 
-void print_findings(Output& out, Findings findings) {
-  for (Error& fault : findings.faults) {
-    fault.file.clear();
-    out.write("FAULT " + to_string(fault) + "\n");
-  }
+void print_findings(Output& out, const VerifyOptions& options, const Findings& findings) {
+  for (const Error& fault : findings.faults)
+    out.write("FAULT " + to_string(about(options, fault)) + "\n");
   if (findings.faults.empty())
     out.write("OK " + checked_text(findings) + "\n");
   else
@@ -91,7 +89,7 @@ Result<int> run_verify(Output& out, const VerifyOptions& options) {
   if (options.json)
     out.write(to_text(describe_findings(options.file, findings)) + "\n");
   else
-    print_findings(out, std::move(findings));
+    print_findings(out, options, findings);
   return code;
 }
 

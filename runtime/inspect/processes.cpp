@@ -25,7 +25,7 @@ using os::MappedArea;
 
 constexpr std::string_view deleted_mark = " (deleted)";
 constexpr std::string_view memory_prefix = "/memfd:";
-constexpr std::string_view staged_prefix = "/memfd:weightmap";
+constexpr std::string_view staged_prefix = "/memfd:weightmap:";
 
 bool is_deleted(std::string_view path) noexcept { return path.ends_with(deleted_mark); }
 

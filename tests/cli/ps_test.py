@@ -167,7 +167,30 @@ class Ps(Case):
     def test_a_file_that_nobody_has_is_no_failure(self):
         self.assertEqual(self.document(self.file)["processes"], [])
         self.assertTrue(self.ps(self.file).startswith(b"no process has it mapped\n"))
-        self.assertEqual(self.document(self.folder / "missing.pt")["files"], [])
+        other = self.make("other.pt", count=1)
+        self.assertTrue(self.ps(self.file, other).startswith(b"no process has them mapped\n"))
+
+    def test_a_file_that_is_not_there_is_refused_unless_somebody_has_it_mapped(self):
+        message = "is not there, and no process has a deleted file of this name mapped"
+        missing = self.folder / "missing.pt"
+        for files in ((missing,), (self.file, missing)):
+            done = subprocess.run([TOOL, "ps", *files], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (1, "", f"weightmap: {missing}: {message}\n"))
+        done = subprocess.run([TOOL, "ps", "--json", missing], capture_output=True, text=True)
+        self.assertEqual(json.loads(done.stdout)["error"]["message"], message)
+        worker = self.worker(self.file)
+        self.file.unlink()
+        self.assertEqual(list(self.lines_of(worker, files=[self.file])), [worker.pid])
+
+    def test_says_that_nothing_was_touched_yet(self):
+        untouched = WORKER.replace("total = ", "total = 0 and ")
+        process = subprocess.Popen([sys.executable, "-c", untouched, self.file, "shared", "0"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        self.assertEqual(self.ps(self.file).decode().splitlines()[-1],
+                         f"{self.file}: 1 process, nothing of it touched yet")
 
     def test_a_directory_is_refused(self):
         done = subprocess.run([TOOL, "ps", self.folder], capture_output=True, text=True)
@@ -237,6 +260,23 @@ class Ps(Case):
 
 
 class Staged(Case):
+    def test_a_catalog_in_memory_is_no_checkpoint(self):
+        holder = subprocess.Popen([sys.executable, "-c", """
+import mmap, os, sys
+content = open(sys.argv[1], "rb").read()
+mapped = []
+for name in ("weightmap-catalog", "weightmap:staged.pt"):
+    memory = os.memfd_create(name)
+    os.write(memory, content)
+    mapped.append(mmap.mmap(memory, 0, mmap.MAP_SHARED, mmap.PROT_READ))
+print("ready", flush=True)
+sys.stdin.read()
+""", self.make("small.pt", count=1)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(holder.communicate)
+        self.assertEqual(holder.stdout.readline(), "ready\n")
+        files = [line["file"] for line in self.document()["processes"] if line["pid"] == holder.pid]
+        self.assertEqual(files, ["/memfd:weightmap:staged.pt"])
+
     def test_staged_copies_are_found(self):
         stager = subprocess.Popen([TOOL, "stage", self.file], stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)

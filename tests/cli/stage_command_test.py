@@ -23,10 +23,14 @@ def run(*arguments, **options):
     return subprocess.run([TOOL, *map(str, arguments)], **options)
 
 
-def shared_memory():
-    """Bytes of shared memory that the whole machine uses."""
-    text = pathlib.Path("/proc/meminfo").read_text()
-    return int(text.split("Shmem:")[1].split()[0]) * 1024
+def open_files():
+    """Device and inode of every file that a process has open."""
+    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            status = link.stat()
+        except OSError:
+            continue  # it was closed, or is another user's
+        yield status.st_dev, status.st_ino
 
 
 class Stage(unittest.TestCase):
@@ -94,15 +98,16 @@ class Stage(unittest.TestCase):
         self.assertLess(cached, 1 * MIB)  # the metadata
 
     def test_nothing_is_left_after_a_kill(self):
-        self.make(64)
-        before = shared_memory()
         stager = self.stay()
-        path = stager.stdout.readline().rstrip()
-        self.assertGreater(shared_memory(), before + 128 * MIB)
+        status = os.stat(stager.stdout.readline().rstrip())
+        copy = (status.st_dev, status.st_ino)
+        self.assertGreaterEqual(status.st_blocks * 512, self.file.stat().st_size)
+        self.assertIn(copy, open_files())
         stager.kill()
         stager.wait()
-        self.assertFalse(os.path.exists(path))
-        self.assertLess(shared_memory(), before + 128 * MIB)
+        self.assertFalse(os.path.exists(f"/proc/{stager.pid}/fd"))
+        # A file without a name and without an owner takes no memory any more.
+        self.assertNotIn(copy, open_files())
 
     def test_runs_a_command_that_has_it_open(self):
         script = ("import os, sys; "

@@ -20,6 +20,7 @@ bool would_wait() noexcept { return errno == EAGAIN || errno == EWOULDBLOCK || e
 
 void HoldServer::serve_for(std::chrono::milliseconds time) {
   const Clock::time_point end = Clock::now() + time;
+  is_deaf_ = false;
   do {
     wait(std::max(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()),
                   std::chrono::milliseconds(0)));
@@ -27,7 +28,8 @@ void HoldServer::serve_for(std::chrono::milliseconds time) {
 }
 
 void HoldServer::wait(std::chrono::milliseconds time) {
-  std::vector<pollfd> watched = {{socket_.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> watched = {
+      {socket_.descriptor(), static_cast<short>(is_deaf_ ? 0 : POLLIN), 0}};
   for (const Client& client : clients_) {
     const short wanted = client.output.empty() ? POLLIN : POLLOUT;
     watched.push_back({client.descriptor.get(), wanted, 0});
@@ -48,14 +50,23 @@ void HoldServer::wait(std::chrono::milliseconds time) {
 
 void HoldServer::accept_all() {
   for (std::size_t i = 0; i < most_clients; ++i) {
-    Descriptor descriptor = socket_.accept();
-    if (descriptor.get() < 0) return;
-    if (clients_.size() == most_clients)
-      clients_.erase(std::min_element(
-          clients_.begin(), clients_.end(),
-          [](const Client& a, const Client& b) { return a.last_heard < b.last_heard; }));
-    clients_.push_back({std::move(descriptor), {}, {}, false, false, Clock::now()});
+    HoldSocket::Accepted accepted = socket_.accept();
+    if (accepted.error_number != 0) {  // for want of descriptors or memory
+      is_deaf_ = clients_.empty();
+      if (is_deaf_) return;
+      drop_quietest();
+      continue;
+    }
+    if (accepted.client.get() < 0) return;
+    if (clients_.size() == most_clients) drop_quietest();
+    clients_.push_back({std::move(accepted.client), {}, {}, false, false, Clock::now()});
   }
+}
+
+void HoldServer::drop_quietest() {
+  clients_.erase(std::min_element(
+      clients_.begin(), clients_.end(),
+      [](const Client& a, const Client& b) { return a.last_heard < b.last_heard; }));
 }
 
 void HoldServer::read_from(Client& client) {

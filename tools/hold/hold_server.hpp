@@ -12,8 +12,9 @@
 namespace weightmap::cli::hold {
 
 // For one thread, which nobody keeps waiting: a client that does not read its answer is asked
-// nothing more until it does, one with too long a line is told so and left, and where there are too
-// many, the one that has been quiet for longest makes room.
+// nothing more until it does, and one with too long a line is told so and dropped. Where there are
+// too many clients, or no descriptor is left for another one, the client that has been quiet for
+// longest is dropped.
 class HoldServer {
  public:
   static constexpr std::size_t longest_line = std::size_t{64} << 10;
@@ -38,6 +39,7 @@ class HoldServer {
   };
   void wait(std::chrono::milliseconds time);
   void accept_all();
+  void drop_quietest();
   void read_from(Client& client);
   void answer_lines(Client& client);
   void write_to(Client& client);
@@ -45,6 +47,7 @@ class HoldServer {
   const HoldSocket& socket_;
   Answer answer_;
   std::vector<Client> clients_;
+  bool is_deaf_ = false;  // until the next serve_for(): no client can be accepted
 };
 
 }  // namespace weightmap::cli::hold

@@ -123,14 +123,15 @@ HoldSocket::~HoldSocket() {
   if (is_ours) ::unlink(path_.c_str());
 }
 
-Descriptor HoldSocket::accept() const noexcept {
+HoldSocket::Accepted HoldSocket::accept() const noexcept {
   Descriptor client(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (client.get() < 0) return client;
+  const bool none_waits = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+  if (client.get() < 0) return {Descriptor(), none_waits ? 0 : errno};
   ucred peer{};
   socklen_t size = sizeof peer;
   const bool is_known = ::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  if (is_known && (peer.uid == ::geteuid() || peer.uid == 0)) return client;
-  return Descriptor();
+  if (is_known && (peer.uid == ::geteuid() || peer.uid == 0)) return {std::move(client)};
+  return {};
 }
 
 Result<Descriptor> connect_to_keeper(const std::filesystem::path& path) {

@@ -26,8 +26,12 @@ class HoldSocket {
 
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
-  // A client that may ask: of this user, or root. Does not wait; -1 if there is none.
-  Descriptor accept() const noexcept;
+  struct Accepted {
+    Descriptor client;     // of this user, or root; -1: none
+    int error_number = 0;  // why a client that waits could not be accepted; 0: no client waits
+  };
+  // Does not wait.
+  Accepted accept() const noexcept;
 
  private:
   HoldSocket(Descriptor descriptor, std::filesystem::path path, dev_t device, ino_t inode)
