@@ -52,7 +52,7 @@ struct Limits {
   // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, beside the
   // directory.
   std::uint64_t base_memory = std::uint64_t{24} << 20;
-  std::uint32_t depth = 1000;        // nesting of containers
+  std::uint32_t depth = 1000;        // nesting of containers; at most 65535
   std::uint32_t tensors = 1u << 24;  // entries of the catalog
   std::uint32_t rank = 64;           // dimensions of one tensor
 };

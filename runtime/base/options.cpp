@@ -56,10 +56,16 @@ Result<void> fill(std::optional<T>& field, const char* variable, const Words<T, 
                  "environment variable " + std::string(variable) + " must be " + expected);
 }
 
+constexpr std::uint32_t max_depth = 65535;  // a node of the value tree has 16 bits for its depth
+
 }  // namespace
 
 Result<OpenOptions> with_defaults(OpenOptions options) {
   OpenOptions& o = options;
+  if (o.limits.depth > max_depth)
+    return failure(ErrorCode::invalid_argument,
+                   "limits.depth is " + std::to_string(o.limits.depth) +
+                       ", the largest that can be counted is " + std::to_string(max_depth));
   for (Result<void> filled :
        {fill(o.sharing, "WEIGHTMAP_SHARING", sharing_words, Sharing::shared),
         fill(o.writable, "WEIGHTMAP_WRITABLE", switch_words, false),

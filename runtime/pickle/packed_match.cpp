@@ -7,9 +7,10 @@
 //   BINPERSID  int offset  sizes  strides  bool  GET hooks_callable EMPTY_TUPLE REDUCE PUT
 //   [GET extra]  TUPLE PUT  REDUCE PUT
 //
-// where sizes and strides are EMPTY_TUPLE, or ints TUPLE1..3 PUT, or MARK ints TUPLE PUT; PUT and
-// GET come in two widths, ints in four. One straight piece of code recognises it, about ten times
-// faster than 30 trips through the machine. It commits only when the whole run has matched.
+// where sizes and strides are EMPTY_TUPLE, or ints TUPLE1..3 PUT, or MARK ints TUPLE PUT with at
+// least one int; PUT and GET come in two widths, ints in four. One straight piece of code
+// recognises it, about ten times faster than 30 trips through the machine. It commits only when the
+// whole run has matched.
 #include <algorithm>
 #include <cstring>
 
@@ -101,7 +102,8 @@ struct Scanner {
     return static_cast<std::int64_t>(low << spare) >> spare;
   }
 
-  // Fills `dims` and returns how many; a PUT follows unless the tuple is empty.
+  // Fills `dims` and returns how many; a PUT follows unless the tuple is empty. An empty one that
+  // is spelled MARK TUPLE PUT has a memo id, for which a PackedCall has no room: no match.
   std::uint8_t tuple_of_integers(std::int64_t* dims) noexcept {
     if (accept(op_EMPTY_TUPLE)) return 0;
     const bool marked = accept(op_MARK);
@@ -116,10 +118,11 @@ struct Scanner {
         break;
       }
     }
+    ok &= count >= 1;
     if (marked)
       expect(op_TUPLE);
     else
-      ok &= count >= 1 && count <= 3 && *at++ == op_TUPLE1 + count - 1;
+      ok &= count <= 3 && *at++ == op_TUPLE1 + count - 1;
     put();
     return count;
   }

@@ -2,9 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/pickle/machine.hpp"
 #include "runtime/pickle/parse.hpp"
 
 using namespace weightmap;
@@ -65,8 +67,9 @@ class TensorPickle {
     std::vector<std::int64_t> strides{4, 1};
     std::int64_t numel = 16;
     bool requires_grad = false;
-    std::string key_get = "";  // instead of writing the key
-    std::string extra = "";    // before the last TUPLE
+    std::string key_get = "";      // instead of writing the key
+    std::string extra = "";        // before the last TUPLE
+    bool spell_out_empty = false;  // an empty tuple as MARK TUPLE PUT
   };
 
   TensorPickle& add(const std::string& name, const std::string& key, const Tensor& tensor) {
@@ -81,8 +84,8 @@ class TensorPickle {
     text_ += first_ ? unicode("cpu") + put(location_) : get(location_);
     text_ += integer(tensor.numel) + "t" + put() + "Q" + integer(0);
     // One statement for each PUT: the order of the ids is the order of evaluation.
-    text_ += tuple(tensor.sizes);
-    text_ += tuple(tensor.strides);
+    text_ += tuple(tensor.sizes, tensor.spell_out_empty);
+    text_ += tuple(tensor.strides, tensor.spell_out_empty);
     text_ += tensor.requires_grad ? "\x88" : "\x89";
     text_ += first_ ? "ccollections\nOrderedDict\n" + put(ordered_dict_) : get(ordered_dict_);
     text_ += ")R" + put();
@@ -124,8 +127,8 @@ class TensorPickle {
     std::memcpy(digits.data(), &value, 8);
     return "\x8a\x08" + digits;
   }
-  std::string tuple(const std::vector<std::int64_t>& values) {
-    if (values.empty()) return ")";
+  std::string tuple(const std::vector<std::int64_t>& values, bool spell_out_empty) {
+    if (values.empty()) return spell_out_empty ? "(t" + put() : ")";
     std::string text = values.size() > 3 ? "(" : "";
     for (std::int64_t value : values) text += integer(value);
     text += values.size() > 3 ? 't' : static_cast<char>(0x84 + values.size());
@@ -161,6 +164,73 @@ std::string describe(const Value& value) {
     default:
       return std::string(to_string(value.kind()));
   }
+}
+
+// A whole tree as text, in which a node that was there before is its number: two trees with the
+// same text have the same values and share them in the same way.
+class TreeText {
+ public:
+  explicit TreeText(const pickle::Tree& tree) { add({&tree, tree.root()}); }
+  const std::string& text() const { return text_; }
+
+ private:
+  void add(const Value& value) {
+    const bool can_be_shared =
+        value.kind() >= Kind::tuple && (value.kind() != Kind::tuple || value.size() > 0);
+    if (can_be_shared) {
+      for (std::size_t i = 0; i < seen_.size(); ++i)
+        if (seen_[i].is_same_as(value)) {
+          text_ += '#' + std::to_string(i) + ' ';
+          return;
+        }
+      seen_.push_back(value);
+    }
+    text_ += to_string(value.kind());
+    text_ += ' ';
+    if (value.integer()) text_ += std::to_string(*value.integer());
+    if (value.real()) text_ += std::to_string(*value.real());
+    if (value.boolean()) text_ += std::to_string(*value.boolean());
+    if (value.string()) text_ += *value.string();
+    for (std::byte byte : value.bytes().value_or(std::span<const std::byte>{}))
+      text_ += static_cast<char>(byte);
+    text_ += value.module();
+    text_ += value.name();
+    text_ += '{';
+    if (value.kind() == Kind::object) {
+      text_ += value.is_new_object() ? "new " : "call ";
+      add(value.callable());
+      add(value.arguments());
+    }
+    if (value.kind() == Kind::persistent_id) add(value.persistent_id());
+    for (const Value& element : value.elements()) add(element);
+    for (const auto& [key, item] : value.items()) {
+      add(key);
+      add(item);
+    }
+    if (value.state()) add(*value.state());
+    text_ += '}';
+  }
+
+  std::vector<Value> seen_;
+  std::string text_;
+};
+
+// Runs the machine with and without packing, which must agree. Answers how many calls were packed.
+std::uint64_t same_with_and_without_packing(const std::string& text) {
+  std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  const auto run = [&](pickle::Machine::Packing packing, pickle::Tree& tree) {
+    pickle::Machine machine(tree, file_offset, roomy, packing);
+    if (machine.run()) return std::optional<std::string>(TreeText(tree).text());
+    CHECK((packing == pickle::Machine::Packing::on || !machine.must_repack()));
+    return std::optional<std::string>();
+  };
+  pickle::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  const std::optional<std::string> with = run(pickle::Machine::Packing::on, packed);
+  pickle::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  const std::optional<std::string> without = run(pickle::Machine::Packing::off, general);
+  if (with) CHECK(with == without);  // else parse() runs it again without, if that may help
+  return packed.packed_count();
 }
 
 }  // namespace
@@ -346,6 +416,44 @@ TEST_CASE("leaves a call with unusual arguments to the general machine") {
   CHECK(parsed.tree->packed_count() == 2);
   CHECK(parsed.root().find("with metadata")->arguments().size() == 7);
   CHECK(parsed.root().find("last")->arguments().size() == 6);
+}
+
+TEST_CASE("gives the same tree with and without packing for every flip of every byte") {
+  TensorPickle pickle;
+  pickle.add("first", "0").add("second", "1").add("third", "2", {.sizes = {}, .strides = {}});
+  pickle.raw(unicode("pieces") + "(");
+  for (std::uint32_t id = pickle.tensors[0]; id <= pickle.tensors[2]; ++id)
+    pickle.raw(pickle.get(id));
+  pickle.raw("t");
+  const std::string good = pickle.finish();
+  REQUIRE(Parsed(good).tree->packed_count() == 2);
+  std::size_t packed = 0;
+  for (std::size_t at = 0; at < good.size() - 1100; ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
+      INFO("byte ", at, ", bit ", bit);
+      packed += same_with_and_without_packing(bad);
+    }
+  }
+  CHECK(packed > 0);
+}
+
+TEST_CASE("leaves a call whose empty sizes are spelled MARK TUPLE PUT to the general machine") {
+  TensorPickle pickle;
+  pickle.add("first", "0").add("second", "1");
+  pickle.add("odd", "2", {.sizes = {}, .strides = {}, .spell_out_empty = true});
+  pickle.raw(unicode("pieces") + "(");
+  for (std::uint32_t id = pickle.tensors[1] + 1; id <= pickle.tensors[2]; ++id)
+    pickle.raw(pickle.get(id));
+  pickle.raw("t");
+  const std::string text = pickle.finish();
+  CHECK(same_with_and_without_packing(text) == 1);
+  const Value pieces = *Parsed(text).root().find("pieces");
+  REQUIRE(pieces.size() == 8);
+  CHECK(describe(pieces[3]) == "()");
+  CHECK(describe(pieces[4]) == "()");
+  CHECK(describe(pieces[5]) == "collections.OrderedDict()");
 }
 
 TEST_CASE("starts over without packing when a memo id of a packed tensor is set again") {
