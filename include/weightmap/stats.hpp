@@ -12,9 +12,10 @@ namespace weightmap {
 // The way in which the payload offset of a storage was found; see docs/offsets.md.
 enum class OffsetStrategy : std::uint8_t {
   none,        // the file has no storages
-  calculated,  // data/0's local header once, then a prefix sum proven by the central directory
-  directory,   // the directory's header offset and the padding rule, proven by the neighbour
-  headers,     // the record's own local header
+  calculated,  // by the padding rule, proven by the record behind it; begins where the one before
+               // ended
+  directory,   // the same, but something stands between it and the storage before it
+  headers,     // by the record's own local header
 };
 // Returns "none", "calculated", "directory" or "headers".
 WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;

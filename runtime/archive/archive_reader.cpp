@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <memory_resource>
 #include <utility>
 
@@ -8,6 +7,8 @@
 #include "mmap/memory/huge_pages.hpp"
 #include "runtime/archive/open_archive.hpp"
 #include "runtime/archive/parallel_read.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
@@ -24,22 +25,8 @@ using Chunk = std::function<bool(std::span<const std::byte>)>;
 constexpr unsigned max_threads = 64;
 constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
 
-// What `.storage_alignment` says; the default if it says nothing that a layout can use.
-zip::Layout read_layout(const zip::Directory& directory, bytes::Windows& windows) {
-  zip::Layout layout;
-  const zip::Record* record = directory.find(".storage_alignment");
-  constexpr std::uint64_t max_digits = 20;
-  if (record == nullptr || record->size > max_digits) return layout;
-  const Result<zip::RecordBytes> content =
-      zip::read_record(directory, *record, windows, max_digits);
-  if (!content) return layout;
-  const auto* text = reinterpret_cast<const char*>(content->bytes.data());
-  std::uint64_t alignment = 0;
-  const auto [end, error] = std::from_chars(text, text + content->bytes.size(), alignment);
-  if (error == std::errc{} && end == text + content->bytes.size() && alignment != 0)
-    layout.alignment = alignment;
-  return layout;
-}
+static_assert(ArchiveReader::min_version == torch::min_version &&
+              ArchiveReader::max_version == torch::max_version);
 
 }  // namespace
 
@@ -80,10 +67,9 @@ struct ArchiveReader::State {
 
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
-  Result<zip::Directory> read = weightmap::read_directory(file, windows, limits);
-  if (!read) return tl::unexpected<Error>(read.error());
-  directory = std::move(*read);
-  layout = read_layout(directory, windows);
+  TRY_ASSIGN(directory, weightmap::read_directory(file, windows, limits));
+  // Archives of any content may hold a record of that name; then the layout is known from headers.
+  layout.alignment = torch::read_storage_alignment(directory, windows).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
   file.advise_mapping();  // whole records are read from here on
   return {};
@@ -113,7 +99,7 @@ Result<void> ArchiveReader::State::read(const zip::Record& record, std::span<std
                                         unsigned threads) const {
   if (out.size() != record.size)
     return failure(ErrorCode::invalid_argument,
-                   "the buffer has " + std::to_string(out.size()) + " bytes, record " +
+                   "the buffer has " + bytes::counted(out.size(), "byte") + ", record " +
                        bytes::quote(record.full_name()) + " has " + std::to_string(record.size));
   const Result<std::uint64_t> offset = payload(record);
   if (!offset) return tl::unexpected<Error>(offset.error());
@@ -148,13 +134,12 @@ Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Recor
 
 Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
                                                  const Chunk& chunk) const {
-  const Result<std::uint64_t> offset = payload(record);
-  if (!offset) return tl::unexpected<Error>(offset.error());
+  TRY_ASSIGN(const std::uint64_t offset, payload(record));
   std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, record.size));
   for (std::uint64_t at = 0; at < record.size; at += buffer.size()) {
     const std::span<std::byte> piece(buffer.data(),
                                      std::min<std::uint64_t>(buffer.size(), record.size - at));
-    if (Result<void> ok = file.read(*offset + at, piece); !ok) return ok;
+    TRY(file.read(offset + at, piece));
     if (!chunk(piece)) return {};
   }
   return {};
@@ -164,9 +149,8 @@ Result<void> ArchiveReader::State::chunks(const zip::Record& record, std::size_t
                                           const Chunk& chunk) const {
   if (chunk_bytes == 0) return failure(ErrorCode::invalid_argument, "a chunk of 0 bytes");
   if (record.method == zip::Method::stored) return stored_chunks(record, chunk_bytes, chunk);
-  const Result<std::vector<std::byte>> content = read_whole(record);
-  if (!content) return tl::unexpected<Error>(content.error());
-  for (std::span<const std::byte> rest = *content; !rest.empty();) {
+  TRY_ASSIGN(const std::vector<std::byte> content, read_whole(record));
+  for (std::span<const std::byte> rest = content; !rest.empty();) {
     const auto piece = rest.first(std::min(chunk_bytes, rest.size()));
     if (!chunk(piece)) return {};
     rest = rest.subspan(piece.size());
@@ -183,10 +167,10 @@ Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
   });
   if (!ok) return tl::unexpected<Error>(ok.error());
   if (found == record.crc32) return true;
-  return failure(ErrorCode::corrupt,
-                 "record " + bytes::quote(record.full_name()) + " has CRC-32 " +
-                     std::to_string(found) + ", the directory says " + std::to_string(record.crc32),
-                 record.header_offset);
+  return failure(
+      ErrorCode::corrupt,
+      "record " + bytes::quote(record.full_name()) + zip::crc_mismatch(found, record.crc32),
+      record.header_offset);
 }
 
 ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) const noexcept {

@@ -5,6 +5,9 @@
 #include <cstring>
 
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/seed.hpp"
 
 namespace weightmap::catalog {
 namespace {
@@ -59,37 +62,132 @@ void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexce
   section<std::uint32_t>(at_.path_parts)[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
 }
 
+const CatalogBuilder::Shape* CatalogBuilder::shape_of(const TensorInput& tensor) noexcept {
+  Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(tensor.dims) / 16 % shapes_.size()];
+  if (known.is_known && known.from == tensor.dims && known.dtype == tensor.dtype &&
+      known.rank == tensor.rank)
+    return &known;
+  Shape shape{true, tensor.dims, tensor.dtype, tensor.rank, 0, {}};
+  const std::span<const std::int64_t> dims(tensor.dims, std::size_t{2} * tensor.rank);
+  for (const std::int64_t dim : dims)
+    if (dim < 0) return nullptr;
+  if (!measure(tensor.dtype, tensor.dims, tensor.rank, shape.size)) return nullptr;
+  shape.dims = add_dims(dims);
+  known = shape;
+  return &known;
+}
+
+bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
+  const Shape* const shape = shape_of(tensor);
+  if (shape == nullptr || tensor.storage_offset < 0) return false;
+  const StorageEntry& storage = section<StorageEntry>(at_.storages)[tensor.storage];
+  std::uint64_t start;
+  const bool fits =
+      bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
+                                        element_size(tensor.dtype), &start) &&
+      bytes::contains(storage.nbytes, start, shape->size.extent);
+  // An empty view may begin anywhere; it has no element that could lie outside.
+  if (!fits && shape->size.extent != 0) return false;
+  Entry entry{};
+  entry.file_offset = storage.payload_offset + (fits ? start : 0);
+  entry.extent = shape->size.extent;
+  entry.storage_offset = tensor.storage_offset;
+  entry.name = tensor.name;
+  entry.path = tensor.path;
+  entry.dims = shape->dims;
+  entry.storage = tensor.storage;
+  entry.location = tensor.location;
+  entry.dtype = tensor.dtype;
+  entry.rank = tensor.rank;
+  entry.flags = tensor.flags;
+  entry.nbytes = shape->size.nbytes;
+  add_entry(entry);
+  return true;
+}
+
+std::string CatalogBuilder::explain(const TensorInput& tensor) const {
+  const std::size_t count = std::size_t{2} * tensor.rank;
+  std::string shape = "shape [";
+  std::string negative;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string dim = std::to_string(tensor.dims[i]);
+    if (i == tensor.rank) shape += "], strides [";
+    if (i % tensor.rank != 0) shape += ", ";
+    shape += dim;
+    if (tensor.dims[i] < 0 && negative.empty())
+      negative = (i < tensor.rank ? "has size " : "has stride ") + dim + " in dimension " +
+                 std::to_string(i % tensor.rank);
+  }
+  if (!negative.empty()) return negative;
+  const auto* const storages = reinterpret_cast<const StorageEntry*>(block_.data() + at_.storages);
+  const StorageEntry& storage = storages[tensor.storage];
+  return "reaches beyond its storage " +
+         bytes::quote({strings_ + storage.key.offset, storage.key.length}) + " of " +
+         bytes::counted(storage.nbytes, "byte") + ": storage offset " +
+         std::to_string(tensor.storage_offset) + ", " + shape + "]";
+}
+
 void CatalogBuilder::add_entry(const Entry& entry) noexcept {
   // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
   std::uint64_t& sum = header_.tensor_bytes;
   if (!bytes::checked_add(sum, entry.nbytes, &sum)) sum = ~std::uint64_t{0};
   if (entries_used_ - indexed_ == pending_max) index_oldest();
-  const std::uint64_t hash = hash_name({strings_ + entry.name.offset, entry.name.length});
-  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
   entries_[entries_used_] = entry;
+  const std::uint64_t hash = hash_name(name_of(entries_used_), header_.seed);
+  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
   pending_[entries_used_ % pending_max] = {hash, entries_used_};
   ++entries_used_;
 }
 
-void CatalogBuilder::index_oldest() noexcept {
-  const auto [hash, entry] = pending_[indexed_++ % pending_max];
-  const Text& text = entries_[entry].name;
+// False if the name's neighbourhood in the table is crowded.
+bool CatalogBuilder::insert(std::uint64_t hash, std::uint32_t entry) noexcept {
+  // Among 2^24 names with hashes that nobody chose the longest way is about 100 slots. After some
+  // seeds that did not help, which nobody lives to see, any way will do.
+  constexpr std::uint32_t most_probes = 256;
+  constexpr std::uint32_t most_seeds = 8;
   const std::uint64_t mask = header_.slots - 1;
   std::uint64_t at = hash & mask;
-  for (; slots_[at] != 0; at = (at + 1) & mask) {
+  for (std::uint32_t probes = 0; slots_[at] != 0; at = (at + 1) & mask) {
+    if (++probes == most_probes && times_indexed_ < most_seeds) return false;
     if (slots_[at] >> 32 != hash >> 32) continue;
-    Entry& other = entries_[static_cast<std::uint32_t>(slots_[at]) - 1];
-    if (other.name.length == text.length &&
-        std::memcmp(strings_ + other.name.offset, strings_ + text.offset, text.length) == 0) {
-      other.flags |= Entry::ambiguous;
-      return;
-    }
+    const std::uint32_t other = static_cast<std::uint32_t>(slots_[at]) - 1;
+    if (name_of(other) != name_of(entry)) continue;
+    entries_[other].flags |= Entry::ambiguous;
+    has_ambiguous_names_ = true;
+    return true;
   }
   slots_[at] = (hash >> 32) << 32 | (entry + 1);
+  return true;
+}
+
+void CatalogBuilder::index_oldest() noexcept {
+  const auto [hash, entry] = pending_[indexed_ % pending_max];
+  ++indexed_;
+  if (!insert(hash, entry)) index_again();
+}
+
+void CatalogBuilder::index_again() noexcept {
+  for (bool done = false; !done;) {
+    ++times_indexed_;
+    header_.seed = bytes::fresh_seed();
+    std::fill_n(slots_, header_.slots, 0);
+    done = true;
+    for (indexed_ = 0; done && indexed_ < entries_used_; ++indexed_)
+      done = insert(hash_name(name_of(indexed_), header_.seed), indexed_);
+  }
+}
+
+void CatalogBuilder::index_all() noexcept {
+  while (indexed_ < entries_used_) index_oldest();
+}
+
+bool CatalogBuilder::has_ambiguous_names() noexcept {
+  index_all();
+  return has_ambiguous_names_;
 }
 
 Catalog CatalogBuilder::finish() && noexcept {
-  while (indexed_ < entries_used_) index_oldest();
+  index_all();
   header_.dims = dims_used_;
   header_.block_bytes = Sections(header_).end;
   // The block may be written to a file: not with what this memory held before.

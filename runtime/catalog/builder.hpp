@@ -1,14 +1,18 @@
-// Fills a catalog block whose size is known exactly before the first entry is written.
+// Fills a catalog block whose size is known exactly before the first entry is written, and proves
+// of each tensor that it lies in its storage: every format gets the proof by using this.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/bytes/buffer.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/catalog/view_size.hpp"
 
 namespace weightmap::catalog {
 
@@ -21,6 +25,19 @@ struct Counts {
   std::uint64_t path_parts = 0;
   std::uint64_t locations = 0;
   std::uint64_t string_bytes = 0;
+};
+
+// One tensor as a file describes it. Nothing of it is believed but what can be proven.
+struct TensorInput {
+  Text name;                    // from add_text()
+  Path path;                    // from add_path_part()
+  const std::int64_t* dims;     // `rank` sizes, then strides in elements; stay until finish()
+  std::int64_t storage_offset;  // elements
+  std::uint32_t storage;        // in the order of add_storage()
+  std::uint16_t location;       // in the order of add_location()
+  DType dtype;
+  std::uint8_t rank;
+  std::uint8_t flags;  // of TensorView and Entry
 };
 
 // Precondition of every add_*: no more of anything than was counted; 32 bits hold each count.
@@ -45,13 +62,19 @@ class CatalogBuilder {
   void add_location(std::string_view location) noexcept;
   void add_storage(std::string_view key, std::uint64_t payload_offset, std::uint64_t nbytes,
                    std::uint32_t crc32) noexcept;
-  std::uint32_t add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept;
   // Adds one part to the path that is being written; path_position() is where the next one begins.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
-  // Also puts the name into the index; a name that is there already makes the first entry of that
-  // name ambiguous.
-  void add_entry(const Entry& entry) noexcept;
+  // Proves that sizes, strides and offset are not negative and that
+  // offset + sum((size - 1) * stride) stays inside the storage, in checked arithmetic; an empty
+  // view may begin anywhere. False if not: explain() then says why. Also puts the name into the
+  // index; a name that is there already makes the first entry of that name ambiguous.
+  [[nodiscard]] bool add_tensor(const TensorInput& tensor) noexcept;
+  // "reaches beyond its storage ...": what is wrong with a tensor that was not added.
+  [[gnu::cold]] std::string explain(const TensorInput& tensor) const;
+
+  // Whether two tensors have one name; known once all are in the index.
+  bool has_ambiguous_names() noexcept;
 
   Catalog finish() && noexcept;
 
@@ -60,8 +83,28 @@ class CatalogBuilder {
   T* section(std::uint64_t offset) noexcept {
     return reinterpret_cast<T*>(block_.data() + offset);
   }
-  // Inserts the pending entry that has waited longest.
+  // What the tensors with the same sizes, strides and dtype have in common.
+  struct Shape {
+    bool is_known = false;
+    const std::int64_t* from = nullptr;  // where a scalar's dims may well lie
+    DType dtype = DType::uint8;
+    std::uint8_t rank = 0;
+    std::uint32_t dims = 0;  // in the catalog
+    ViewSize size;
+  };
+  // Tensors of one shape often share their dims; then they share those of the catalog. nullptr if a
+  // number is negative or does not fit 63 bits.
+  const Shape* shape_of(const TensorInput& tensor) noexcept;
+  std::uint32_t add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept;
+  void add_entry(const Entry& entry) noexcept;
+  // Inserts the pending entries, or the one that has waited longest.
+  void index_all() noexcept;
   void index_oldest() noexcept;
+  bool insert(std::uint64_t hash, std::uint32_t entry) noexcept;
+  void index_again() noexcept;
+  std::string_view name_of(std::uint32_t entry) const noexcept {
+    return {strings_ + entries_[entry].name.offset, entries_[entry].name.length};
+  }
 
   // Entries wait here while the cache line of their slot is on its way.
   struct Pending {
@@ -77,7 +120,10 @@ class CatalogBuilder {
   std::uint64_t* slots_;
   char* strings_;
   Pending pending_[pending_max];
-  std::uint32_t indexed_ = 0;  // entries that are in the index
+  std::array<Shape, 64> shapes_;
+  std::uint32_t indexed_ = 0;        // entries that are in the index
+  std::uint32_t times_indexed_ = 1;  // with another seed each time
+  bool has_ambiguous_names_ = false;
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;
   std::uint32_t dims_used_ = 0;

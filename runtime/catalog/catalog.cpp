@@ -19,8 +19,9 @@ Sections::Sections(const Header& header) noexcept {
   end = dims + header.dims * sizeof(std::int64_t);
 }
 
-std::uint64_t hash_name(std::string_view name) noexcept {
-  return XXH3_64bits(name.data(), name.size());
+std::uint64_t hash_name(std::string_view name, std::uint64_t seed) noexcept {
+  if (seed == 0) return XXH3_64bits(name.data(), name.size());
+  return XXH3_64bits_withSeed(name.data(), name.size(), seed);
 }
 
 Catalog::Catalog(bytes::Buffer block) noexcept
@@ -31,6 +32,7 @@ Catalog::Catalog(bytes::Buffer block) noexcept
 Catalog::Catalog(const Header& header, std::span<const std::byte> block) noexcept
     : block_(block.first(header.block_bytes)),
       slot_mask_(header.slots - 1),
+      seed_(header.seed),
       tensor_bytes_(header.tensor_bytes) {
   const std::byte* base = block.data();
   const Sections at(header);
@@ -44,17 +46,14 @@ Catalog::Catalog(const Header& header, std::span<const std::byte> block) noexcep
 }
 
 std::uint32_t Catalog::find(std::string_view wanted) const noexcept {
-  const std::uint64_t hash = hash_name(wanted);
+  const std::uint64_t hash = hash_name(wanted, seed_);
   const std::uint64_t fingerprint = hash >> 32;
   for (std::uint64_t at = hash & slot_mask_;; at = (at + 1) & slot_mask_) {
     const std::uint64_t slot = slots_[at];
     if (slot == 0) return none;
     if (slot >> 32 != fingerprint) continue;
     const auto index = static_cast<std::uint32_t>(slot) - 1;
-    const Text& text = entries_[index].name;
-    if (text.length == wanted.size() &&
-        std::memcmp(strings_ + text.offset, wanted.data(), wanted.size()) == 0)
-      return index;
+    if (name(entries_[index]) == wanted) return index;
   }
 }
 

@@ -7,7 +7,9 @@
 //   | path parts u32[] | strings | dims i64[]
 //
 // The index is a flat table with linear probing at a load of at most one half. A slot holds the
-// upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty.
+// upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty. The seed of the
+// hash is 0, so that equal files have equal catalogs; only names that crowd together in the table,
+// as somebody may have chosen them to, are hashed with another seed.
 #pragma once
 
 #include <algorithm>
@@ -82,7 +84,8 @@ struct Header {
   std::uint64_t slots;  // a power of two
   std::uint64_t string_bytes;
   std::uint64_t tensor_bytes;  // sum of nbytes over all entries, or 2^64 - 1
-  std::uint64_t unused[5];
+  std::uint64_t seed;          // of hash_name()
+  std::uint64_t unused[4];
 };
 static_assert(sizeof(Header) == 128);
 
@@ -93,7 +96,7 @@ struct Sections {
 };
 
 // The hash that the index is built with.
-std::uint64_t hash_name(std::string_view name) noexcept;
+std::uint64_t hash_name(std::string_view name, std::uint64_t seed) noexcept;
 
 class Catalog {
  public:
@@ -157,6 +160,7 @@ class Catalog {
   const std::uint64_t* slots_ = nullptr;
   const char* strings_ = nullptr;
   std::uint64_t slot_mask_ = 0;
+  std::uint64_t seed_ = 0;
   std::uint64_t tensor_bytes_ = 0;
 };
 

@@ -96,7 +96,7 @@ Result<void> Opener::read_pickle() {
                                    options_.limits.depth};
   Result<std::unique_ptr<pickle::Tree>> tree =
       pickle::parse(std::move(memory), pickle, pickle_offset_, limits, parsed_.memory);
-  if (!tree) return error_of(tree);
+  if (!tree) return torch::in_pickle(tree.error());
   parsed_.tree = std::move(*tree);
   return {};
 }
@@ -107,7 +107,7 @@ Result<void> Opener::place_tensors() {
                                              &parsed_.memory);
   const Result<torch::TensorTable> table =
       torch::read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables);
-  if (!table) return error_of(table);
+  if (!table) return torch::in_pickle(table.error());
   zip::LocateOptions locate;
   locate.folder = torch::storage_folder;
   locate.alignment = records_.storage_alignment;
@@ -129,6 +129,7 @@ Result<void> Opener::place_tensors() {
 
 void Opener::keep_nodes(const torch::TensorTable& table) {
   std::pmr::vector<Parsed::Node>& nodes = parsed_.nodes;
+  nodes.clear();
   nodes.reserve(table.tensors.size());
   for (const torch::TensorSpec& spec : table.tensors)
     nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});

@@ -36,30 +36,6 @@ Result<void> verify_header(const bytes::Source& file, const zip::Directory& dire
                  record->header_offset);
 }
 
-std::string hex(std::uint32_t value) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text = "0x";
-  for (int shift = 28; shift >= 0; shift -= 4) text += digits[value >> shift & 0xF];
-  return text;
-}
-
-// `, the storage of tensor "norm.weight"`, and of how many more; empty if no tensor views it.
-std::string users_of(const catalog::Catalog& catalog, std::size_t storage) {
-  const catalog::Entry* first = nullptr;
-  std::size_t others = 0;
-  for (const catalog::Entry& entry : catalog.entries()) {
-    if (entry.storage != storage) continue;
-    if (first == nullptr)
-      first = &entry;
-    else
-      ++others;
-  }
-  if (first == nullptr) return {};
-  std::string text = ", the storage of tensor " + bytes::quote(catalog.name(*first));
-  if (others > 0) text += " and " + std::to_string(others) + " more";
-  return text + ",";
-}
-
 }  // namespace
 
 StorageSummer::StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog,
@@ -102,12 +78,30 @@ void StorageSummer::advance(std::uint64_t nbytes, CrcReport& report) {
   if (progress_) progress_(report.bytes, total_);
 }
 
-Error StorageSummer::difference(std::size_t index, std::uint32_t sum) const {
+// `, the storage of tensor "norm.weight"`, and of how many more; empty if no tensor views it.
+std::string StorageSummer::users_of(std::size_t storage) {
+  if (users_.empty()) {
+    users_.resize(catalog_.storages().size());
+    for (const catalog::Entry& entry : catalog_.entries()) {
+      if (entry.storage >= users_.size()) continue;  // a catalog of somebody else may be damaged
+      Users& users = users_[entry.storage];
+      if (users.first == nullptr) users.first = &entry;
+      ++users.count;
+    }
+  }
+  const auto& [first, count] = users_[storage];
+  if (first == nullptr) return {};
+  std::string text = ", the storage of tensor " + bytes::quote(catalog_.name(*first));
+  if (count > 1) text += " and " + std::to_string(count - 1) + " more";
+  return text + ",";
+}
+
+Error StorageSummer::difference(std::size_t index, std::uint32_t sum) {
   const catalog::StorageEntry& storage = catalog_.storages()[index];
   return {ErrorCode::corrupt,
           "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
-              std::to_string(storage.nbytes) + " bytes" + users_of(catalog_, index) +
-              " has CRC-32 " + hex(sum) + ", the directory says " + hex(storage.crc32),
+              std::to_string(storage.nbytes) + " bytes" + users_of(index) +
+              zip::crc_mismatch(sum, storage.crc32),
           storage.payload_offset,
           {}};
 }

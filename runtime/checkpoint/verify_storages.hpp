@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "runtime/bytes/source.hpp"
@@ -28,13 +29,20 @@ class StorageSummer {
  private:
   Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage, CrcReport& report);
   void advance(std::uint64_t nbytes, CrcReport& report);
-  Error difference(std::size_t storage, std::uint32_t sum) const;
+  Error difference(std::size_t storage, std::uint32_t sum);
+  std::string users_of(std::size_t storage);
 
   const bytes::Source& file_;
   const catalog::Catalog& catalog_;
   Progress progress_;
   std::vector<std::byte> chunk_;
   std::uint64_t total_ = 0;
+  // The tensors of each storage, once one of them differs.
+  struct Users {
+    const catalog::Entry* first = nullptr;
+    std::size_t count = 0;
+  };
+  std::vector<Users> users_;
 };
 
 // Reads every storage and compares its CRC-32 with the directory's.

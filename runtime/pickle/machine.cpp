@@ -225,6 +225,7 @@ bool Machine::stop() {
                                         " values and " + std::to_string(marks_.size()) +
                                         " open marks on its stack, expected one value");
   tree_.root_ = stack_[0];
+  tree_.pickle_ = tree_.pickle_.first(position(at_));  // what lies behind counts for nothing
   stopped_ = true;
   return true;
 }

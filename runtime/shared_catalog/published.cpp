@@ -360,7 +360,7 @@ bool Published::check_path(const Entry& entry) noexcept {
 }
 
 std::optional<std::uint32_t> Published::find(std::string_view wanted) noexcept {
-  const std::uint64_t hash = hash_name(wanted);
+  const std::uint64_t hash = hash_name(wanted, header_.seed);
   const std::uint64_t mask = header_.slots - 1;
   const auto* slots = items<std::uint64_t>(at_.slots);
   std::uint64_t at = hash & mask;

@@ -24,16 +24,29 @@ struct ArchiveRecords {
   bool byte_order_assumed;
 };
 
+// Lowest and highest version that is understood: torch's own bounds.
+inline constexpr std::uint64_t min_version = 1;
+inline constexpr std::uint64_t max_version = 10;
+
 // Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt
 // if it is missing or not a number.
 Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows);
 
-// Fails with corrupt for a record that says something that no writer writes.
+// Content of `.storage_alignment`, or 64 if there is no such record. Fails with corrupt if it is
+// not a number from 1 to 65536.
+Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
+                                             bytes::Windows& windows);
+
+// Fails with corrupt for a record that says something that no writer writes, and for one that only
+// a reader that ignores the case of names would find.
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
                                             bytes::Windows& windows, ByteOrder missing_byte_order);
 
 // Fails with unsupported for TorchScript archives, with not_a_checkpoint if there is no data.pkl.
 Result<void> check_is_checkpoint(const zip::Directory& directory);
+
+// `error`, which running or reading data.pkl gave, with the name of that record in front.
+[[gnu::cold]] tl::unexpected<Error> in_pickle(Error error);
 
 // From the local header of data.pkl to behind the local header of the first storage: in a file that
 // torch wrote this holds all that an open needs to read besides the tail, so one read gets it.

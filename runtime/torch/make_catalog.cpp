@@ -1,15 +1,14 @@
 #include "runtime/torch/make_catalog.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "runtime/bytes/checked.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/builder.hpp"
-#include "runtime/catalog/view_size.hpp"
+#include "runtime/torch/equal_key.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::torch {
@@ -17,7 +16,6 @@ namespace {
 
 using catalog::Entry;
 using catalog::Path;
-using Size = catalog::ViewSize;
 
 class CatalogMaker {
  public:
@@ -27,8 +25,11 @@ class CatalogMaker {
   Result<catalog::Catalog> make() && {
     add_storages();
     for (std::string_view location : table_.locations) builder_.add_location(location);
-    for (const TensorSpec& spec : table_.tensors)
-      if (!add(spec)) return out_of_bounds(spec);
+    for (const TensorSpec& spec : table_.tensors) {
+      const catalog::TensorInput tensor = input_of(spec);
+      if (!builder_.add_tensor(tensor)) return refuse(spec, tensor);
+    }
+    if (builder_.has_ambiguous_names()) TRY(check_keys());
     return std::move(builder_).finish();
   }
 
@@ -50,36 +51,12 @@ class CatalogMaker {
     }
   }
 
-  // False if the view leaves its storage.
-  bool add(const TensorSpec& spec) {
-    const Shape* shape = shape_of(spec);
-    Entry entry{};
-    if (shape == nullptr || !place(spec, shape->size, entry)) return false;
-    entry.storage_offset = spec.storage_offset;
-    entry.storage = spec.storage;
-    entry.location = spec.location;
-    entry.dtype = spec.dtype;
-    entry.rank = spec.rank;
-    entry.flags = flags_of(spec);
-    entry.dims = shape->dims;
-    entry.nbytes = shape->size.nbytes;
-    add_name(spec, entry);
-    builder_.add_entry(entry);
-    return true;
-  }
-
-  // Sets file_offset and extent; false if the view leaves its storage.
-  bool place(const TensorSpec& spec, const Size& size, Entry& entry) const noexcept {
-    const zip::StorageExtent& storage = input_.extents[spec.storage];
-    std::uint64_t start;
-    entry.extent = size.extent;
-    const bool fits =
-        bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(spec.storage_offset),
-                                          element_size(spec.dtype), &start) &&
-        bytes::contains(storage.nbytes, start, entry.extent);
-    // An empty view may begin anywhere; it has no element that could lie outside.
-    entry.file_offset = storage.payload_offset + (fits ? start : 0);
-    return fits || entry.extent == 0;
+  catalog::TensorInput input_of(const TensorSpec& spec) {
+    catalog::TensorInput tensor{
+        {},         {0, 0},    spec.dims,     spec.storage_offset, spec.storage, spec.location,
+        spec.dtype, spec.rank, flags_of(spec)};
+    if (spec.path != TensorSpec::is_root) add_name(spec, tensor);
+    return tensor;
   }
 
   std::uint8_t flags_of(const TensorSpec& spec) const noexcept {
@@ -92,49 +69,21 @@ class CatalogMaker {
     return static_cast<std::uint8_t>(flags);
   }
 
-  void add_name(const TensorSpec& spec, Entry& entry) {
-    if (spec.path == TensorSpec::is_root) {
-      entry.path = {0, 0};
-      return;
-    }
+  void add_name(const TensorSpec& spec, catalog::TensorInput& tensor) {
     if (spec.path != prefix_path_) enter(spec.path);
     const KeyText key(input_.tree, spec.key);
     const std::string_view text = key.text();
     char* to;
-    entry.name = builder_.add_text(static_cast<std::uint32_t>(prefix_.size() + text.size()), to);
+    tensor.name = builder_.add_text(static_cast<std::uint32_t>(prefix_.size() + text.size()), to);
     std::copy(text.begin(), text.end(), std::copy(prefix_.begin(), prefix_.end(), to));
     const PathNode& parent = table_.paths[spec.path];
     if (parent.depth == 0 && !key.is_integer()) {
-      entry.path = {Path::is_name, 1};
+      tensor.path = {Path::is_name, 1};
       return;
     }
-    entry.path = {builder_.path_position(), parent.depth + 1};
+    tensor.path = {builder_.path_position(), std::uint32_t{parent.depth} + 1};
     for (std::uint32_t part : prefix_parts_) builder_.add_path_part(part >> 1, (part & 1) != 0);
     builder_.add_path_part(static_cast<std::uint32_t>(text.size()), key.is_integer());
-  }
-
-  // What the tensors with the same sizes, strides and dtype have in common.
-  struct Shape {
-    bool is_known = false;
-    const std::int64_t* from = nullptr;  // where a scalar's dims may well lie
-    DType dtype = DType::uint8;
-    std::uint8_t rank = 0;
-    std::uint32_t dims = 0;  // in the catalog
-    Size size;
-  };
-
-  // Tensors of one shape often share the dims of their specs; then they share those of the catalog.
-  // nullptr if the numbers do not fit 63 bits.
-  const Shape* shape_of(const TensorSpec& spec) {
-    Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(spec.dims) / 16 % shapes_.size()];
-    if (known.is_known && known.from == spec.dims && known.dtype == spec.dtype &&
-        known.rank == spec.rank)
-      return &known;
-    Shape shape{true, spec.dims, spec.dtype, spec.rank, 0, {}};
-    if (!catalog::measure(spec.dtype, spec.dims, spec.rank, shape.size)) return nullptr;
-    shape.dims = builder_.add_dims({spec.dims, std::size_t{2} * spec.rank});
-    known = shape;
-    return &known;
   }
 
   // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors
@@ -144,7 +93,7 @@ class CatalogMaker {
     prefix_.clear();
     prefix_parts_.clear();
     chain_.clear();
-    for (std::uint32_t node = path; node != 0; node = table_.paths[node].parent)
+    for (std::uint32_t node = path; table_.paths[node].depth != 0; node = table_.paths[node].parent)
       chain_.push_back(node);
     std::for_each(chain_.rbegin(), chain_.rend(), [this](std::uint32_t node) {
       const KeyText key(input_.tree, table_.paths[node].key);
@@ -154,28 +103,32 @@ class CatalogMaker {
     });
   }
 
-  [[gnu::cold]] tl::unexpected<Error> out_of_bounds(const TensorSpec& spec) {
+  [[gnu::cold]] tl::unexpected<Error> refuse(const TensorSpec& spec,
+                                             const catalog::TensorInput& tensor) {
     enter(spec.path == TensorSpec::is_root ? 0 : spec.path);
-    const std::string_view key = table_.storages.storages()[spec.storage].key;
     std::string name = prefix_;
     if (spec.path != TensorSpec::is_root) name += KeyText(input_.tree, spec.key).text();
     return failure(ErrorCode::corrupt,
-                   "tensor " + bytes::quote(name) + " reaches beyond its storage " +
-                       bytes::quote(key) + " of " +
-                       std::to_string(input_.extents[spec.storage].nbytes) +
-                       " bytes: storage offset " + std::to_string(spec.storage_offset) + ", " +
-                       dims_text(spec),
+                   "tensor " + bytes::quote(name) + " " + builder_.explain(tensor),
                    input_.pickle_offset + spec.position);
   }
 
-  [[gnu::cold]] static std::string dims_text(const TensorSpec& spec) {
-    std::string text = "shape [";
-    for (std::size_t i = 0; i < std::size_t{2} * spec.rank; ++i) {
-      if (i == spec.rank) text += "], strides [";
-      if (i % spec.rank != 0) text += ", ";
-      text += std::to_string(spec.dims[i]);
-    }
-    return text + "]";
+  // Two tensors of one name are two ways to write it, unless they lie in one dict under one key.
+  [[gnu::cold]] Result<void> check_keys() const {
+    struct Place {
+      std::uint32_t path;
+      EqualKey key;
+      auto operator<=>(const Place&) const = default;
+    };
+    std::vector<Place> places;
+    for (const TensorSpec& spec : table_.tensors)
+      if (spec.path != TensorSpec::is_root && table_.paths[spec.path].keys_are_unique)
+        if (const EqualKey key(input_.tree, spec.key); key.is_comparable())
+          places.push_back({spec.path, key});
+    std::sort(places.begin(), places.end());
+    const auto twice = std::adjacent_find(places.begin(), places.end());
+    if (twice == places.end()) return {};
+    return tl::unexpected<Error>(key_twice(input_.tree, twice->key.cell(), input_.pickle_offset));
   }
 
   const CatalogInput& input_;
@@ -185,7 +138,6 @@ class CatalogMaker {
   std::string prefix_;
   std::vector<std::uint32_t> prefix_parts_;  // as Path describes them
   std::vector<std::uint32_t> chain_;
-  std::array<Shape, 64> shapes_;
 };
 
 }  // namespace

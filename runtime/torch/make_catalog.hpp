@@ -20,8 +20,8 @@ struct CatalogInput {
   std::uint64_t pickle_offset;  // for error messages
 };
 
-// Proves for every tensor that offset + sum((size - 1) * stride) stays inside its storage. Fails
-// with corrupt, naming the tensor, if it does not. Throws std::bad_alloc; `memory` must outlive the
+// Fails with corrupt, naming the tensor, if one leaves its storage (CatalogBuilder proves that), or
+// if a dict has a key twice. Throws std::bad_alloc; `memory` must outlive the
 // catalog.
 Result<catalog::Catalog> make_catalog(const CatalogInput& input, std::pmr::memory_resource& memory);
 

@@ -49,89 +49,61 @@ constexpr std::array<Entry<DType>, 17> storage_types = {{
     {"QUInt2x4Storage", DType::quint2x4},
 }};
 
-bool begins_with_module(std::string_view module, std::string_view package) noexcept {
-  return module.starts_with(package) &&
-         (module.size() == package.size() || module[package.size()] == '.');
-}
-
-// Whole packages that give access to the machine.
-constexpr std::array dangerous_packages = {"os"sv,
-                                           "posix"sv,
-                                           "nt"sv,
-                                           "sys"sv,
-                                           "subprocess"sv,
-                                           "commands"sv,
-                                           "runpy"sv,
-                                           "pty"sv,
-                                           "socket"sv,
-                                           "ctypes"sv,
-                                           "importlib"sv,
-                                           "shutil"sv,
-                                           "pip"sv,
-                                           "webbrowser"sv,
-                                           "platform"sv,
-                                           "code"sv,
-                                           "codeop"sv,
-                                           "pdb"sv,
-                                           "bdb"sv,
-                                           "timeit"sv,
-                                           "cProfile"sv,
-                                           "profile"sv,
-                                           "trace"sv,
-                                           "threading"sv,
-                                           "multiprocessing"sv,
-                                           "asyncio"sv,
-                                           "signal"sv,
-                                           "http"sv,
-                                           "urllib"sv,
-                                           "urllib2"sv,
-                                           "requests"sv,
-                                           "httplib"sv,
-                                           "ftplib"sv,
-                                           "smtplib"sv,
-                                           "ssl"sv,
-                                           "pickle"sv,
-                                           "_pickle"sv,
-                                           "dill"sv,
-                                           "cloudpickle"sv,
-                                           "marshal"sv,
-                                           "types"sv,
-                                           "inspect"sv,
-                                           "idlelib"sv,
-                                           "lib2to3"sv,
-                                           "doctest"sv,
-                                           "pydoc"sv,
-                                           "venv"sv,
-                                           "ensurepip"sv,
-                                           "torch.hub"sv,
-                                           "torch.jit"sv,
-                                           "torch.utils.bottleneck"sv,
-                                           "torch.utils.collect_env"sv,
-                                           "torch.utils.cpp_extension"sv,
-                                           "torch._inductor"sv,
-                                           "torch._dynamo.guards"sv,
-                                           "torch.fx.experimental.symbolic_shapes"sv,
-                                           "torch.distributed.rpc"sv};
-
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> dangerous_torch = {{
-    {"torch", "load"},
-    {"torch.serialization", "load"},
-    {"torch", "compile"},
-    {"torch.storage", "_load_from_bytes"},
-    {"torch.utils._config_module", "load_config"},
-}};
-
-constexpr std::array dangerous_builtins = {
-    "eval"sv,   "exec"sv, "compile"sv,   "getattr"sv, "setattr"sv,    "delattr"sv,    "globals"sv,
-    "locals"sv, "vars"sv, "open"sv,      "input"sv,   "breakpoint"sv, "__import__"sv, "execfile"sv,
-    "apply"sv,  "file"sv, "raw_input"sv, "reload"sv,  "map"sv,        "filter"sv};
-
-constexpr std::array dangerous_operators = {"attrgetter"sv, "methodcaller"sv, "itemgetter"sv};
-
-template <std::size_t N>
-bool holds(const std::array<std::string_view, N>& list, std::string_view name) noexcept {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
+constexpr auto tensor_properties = std::to_array<std::string_view>({
+    "H",
+    "T",
+    "__class__",
+    "__cuda_array_interface__",
+    "__dict__",
+    "__weakref__",
+    "_backward_hooks",
+    "_base",
+    "_cdata",
+    "_grad",
+    "_grad_fn",
+    "_has_symbolic_sizes_strides",
+    "_post_accumulate_grad_hooks",
+    "_python_dispatch",
+    "_version",
+    "data",
+    "device",
+    "dtype",
+    "grad",
+    "grad_dtype",
+    "grad_fn",
+    "imag",
+    "is_cpu",
+    "is_cuda",
+    "is_ipu",
+    "is_leaf",
+    "is_maia",
+    "is_meta",
+    "is_mkldnn",
+    "is_mps",
+    "is_mtia",
+    "is_nested",
+    "is_quantized",
+    "is_sparse",
+    "is_sparse_csr",
+    "is_vulkan",
+    "is_xla",
+    "is_xpu",
+    "itemsize",
+    "layout",
+    "mH",
+    "mT",
+    "name",
+    "names",
+    "nbytes",
+    "ndim",
+    "output_nr",
+    "real",
+    "requires_grad",
+    "retains_grad",
+    "shape",
+    "volatile",
+});
+static_assert(std::is_sorted(tensor_properties.begin(), tensor_properties.end()));
 
 }  // namespace
 
@@ -157,14 +129,25 @@ bool is_ordered_dict(std::string_view module, std::string_view name) noexcept {
   return module == "collections" && name == "OrderedDict";
 }
 
-bool is_dangerous(std::string_view module, std::string_view name) noexcept {
-  if (module == "builtins" || module == "__builtin__") return holds(dangerous_builtins, name);
-  if (module == "operator" || module == "_operator") return holds(dangerous_operators, name);
-  for (const auto& [known_module, known_name] : dangerous_torch)
-    if (known_module == module && known_name == name) return true;
-  return std::any_of(
-      dangerous_packages.begin(), dangerous_packages.end(),
-      [module](std::string_view package) { return begins_with_module(module, package); });
+bool is_size(std::string_view module, std::string_view name) noexcept {
+  return module == "torch" && name == "Size";
+}
+
+bool is_dict_class(std::string_view module, std::string_view name) noexcept {
+  return module == "collections" &&
+         (name == "OrderedDict" || name == "defaultdict" || name == "Counter");
+}
+
+bool is_harmful(std::string_view module, std::string_view name) noexcept {
+  return std::any_of(harmful_names.begin(), harmful_names.end(), [&](const HarmfulName& harmful) {
+    if (!module.starts_with(harmful.module)) return false;
+    if (module.size() == harmful.module.size()) return harmful.name.empty() || harmful.name == name;
+    return harmful.reach == HarmfulName::with_submodules && module[harmful.module.size()] == '.';
+  });
+}
+
+bool is_tensor_property(std::string_view attribute) noexcept {
+  return std::binary_search(tensor_properties.begin(), tensor_properties.end(), attribute);
 }
 
 }  // namespace weightmap::torch

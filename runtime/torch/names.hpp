@@ -2,6 +2,7 @@
 // compares a string with a torch name.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -35,11 +36,175 @@ std::optional<StorageType> storage_type(std::string_view module, std::string_vie
 // "torch bfloat16": a dtype pickled as a global.
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept;
 
+// "torch Size": the class of shapes.
+bool is_size(std::string_view module, std::string_view name) noexcept;
+
+// A class whose items are those of a dict: at most one of each key.
+bool is_dict_class(std::string_view module, std::string_view name) noexcept;
+
 // collections.OrderedDict, the type of a tensor's (always empty) backward hooks.
 bool is_ordered_dict(std::string_view module, std::string_view name) noexcept;
 
-// Names that no checkpoint needs and that programs have been smuggled in with. Since nothing is
-// ever called this is not what keeps us safe; it is a clear word about what the file is.
-bool is_dangerous(std::string_view module, std::string_view name) noexcept;
+// A global that can do nothing but harm where a pickle is loaded by running it. docs/security.md
+// lists them. Nothing is ever called here, so refusing them is not what keeps anybody safe; it is a
+// clear word about what the file is. What could also be innocent is listed and opened.
+struct HarmfulName {
+  enum Reach : std::uint8_t { module_only, with_submodules };
+  std::string_view module;
+  std::string_view name;  // empty: every name of the module
+  Reach reach = module_only;
+};
+
+inline constexpr auto harmful_names = std::to_array<HarmfulName>({
+    // Modules that give the machine away.
+    {"os", "", HarmfulName::with_submodules},
+    {"posix", ""},
+    {"nt", ""},
+    {"sys", ""},
+    {"subprocess", ""},
+    {"_posixsubprocess", ""},
+    {"ctypes", "", HarmfulName::with_submodules},
+    {"_ctypes", ""},
+    {"importlib", "", HarmfulName::with_submodules},
+    {"imp", ""},
+    {"runpy", ""},
+    {"pty", ""},
+    {"socket", ""},
+    {"_socket", ""},
+    {"shutil", ""},
+    {"webbrowser", ""},
+    {"pip", "", HarmfulName::with_submodules},
+    {"ensurepip", "", HarmfulName::with_submodules},
+    {"idlelib", "", HarmfulName::with_submodules},
+    {"lib2to3", "", HarmfulName::with_submodules},
+    {"numpy.f2py", "", HarmfulName::with_submodules},
+    {"torch.hub", ""},
+    {"torch.utils.bottleneck", "", HarmfulName::with_submodules},
+    {"torch.utils.collect_env", ""},
+    {"torch.utils.cpp_extension", ""},
+    {"torch._inductor", "", HarmfulName::with_submodules},
+    {"torch.distributed.rpc", "", HarmfulName::with_submodules},
+    // What runs text as code, or reaches an attribute by a name from the file.
+    {"builtins", "eval"},
+    {"builtins", "exec"},
+    {"builtins", "compile"},
+    {"builtins", "open"},
+    {"builtins", "getattr"},
+    {"builtins", "setattr"},
+    {"builtins", "delattr"},
+    {"builtins", "globals"},
+    {"builtins", "locals"},
+    {"builtins", "vars"},
+    {"builtins", "input"},
+    {"builtins", "breakpoint"},
+    {"builtins", "__import__"},
+    {"__builtin__", "eval"},
+    {"__builtin__", "exec"},
+    {"__builtin__", "compile"},
+    {"__builtin__", "open"},
+    {"__builtin__", "getattr"},
+    {"__builtin__", "setattr"},
+    {"__builtin__", "delattr"},
+    {"__builtin__", "globals"},
+    {"__builtin__", "locals"},
+    {"__builtin__", "vars"},
+    {"__builtin__", "input"},
+    {"__builtin__", "__import__"},
+    {"__builtin__", "execfile"},
+    {"__builtin__", "apply"},
+    {"__builtin__", "file"},
+    {"__builtin__", "raw_input"},
+    {"__builtin__", "reload"},
+    {"io", "open"},
+    {"_io", "open"},
+    {"_io", "FileIO"},
+    {"operator", "attrgetter"},
+    {"operator", "methodcaller"},
+    {"_operator", "attrgetter"},
+    {"_operator", "methodcaller"},
+    {"code", "interact"},
+    {"code", "InteractiveInterpreter"},
+    {"code", "InteractiveInterpreter.runcode"},
+    {"code", "InteractiveConsole"},
+    {"commands", "getoutput"},
+    {"commands", "getstatusoutput"},
+    {"asyncio", "create_subprocess_exec"},
+    {"asyncio", "create_subprocess_shell"},
+    {"asyncio.unix_events", "_UnixSubprocessTransport._start"},
+    {"multiprocessing.util", "spawnv_passfds"},
+    {"pdb", "run"},
+    {"pdb", "runeval"},
+    {"pdb", "runcall"},
+    {"pdb", "set_trace"},
+    {"bdb", "Bdb.run"},
+    {"bdb", "Bdb.runeval"},
+    {"bdb", "Bdb.runcall"},
+    {"timeit", "timeit"},
+    {"timeit", "repeat"},
+    {"timeit", "main"},
+    {"timeit", "Timer"},
+    {"cProfile", "run"},
+    {"cProfile", "runctx"},
+    {"profile", "run"},
+    {"profile", "runctx"},
+    {"profile", "Profile.run"},
+    {"profile", "Profile.runctx"},
+    {"trace", "Trace.run"},
+    {"trace", "Trace.runctx"},
+    {"doctest", "debug_script"},
+    {"doctest", "debug_src"},
+    {"pydoc", "pipepager"},
+    {"pydoc", "tempfilepager"},
+    {"urllib", "urlopen"},
+    {"urllib.request", "urlopen"},
+    {"urllib.request", "urlretrieve"},
+    {"urllib2", "urlopen"},
+    {"requests", "get"},
+    {"requests", "post"},
+    {"requests", "request"},
+    {"requests.api", "get"},
+    {"requests.api", "post"},
+    {"requests.api", "request"},
+    {"numpy.testing", "runstring"},
+    {"numpy.testing._private.utils", "runstring"},
+    // What loads, which means runs, another file or more bytes.
+    {"pickle", "load"},
+    {"pickle", "loads"},
+    {"_pickle", "load"},
+    {"_pickle", "loads"},
+    {"dill", "load"},
+    {"dill", "loads"},
+    {"dill._dill", "load"},
+    {"dill._dill", "loads"},
+    {"cloudpickle", "load"},
+    {"cloudpickle", "loads"},
+    {"joblib", "load"},
+    {"pandas", "read_pickle"},
+    {"pandas.io.pickle", "read_pickle"},
+    {"marshal", "load"},
+    {"marshal", "loads"},
+    {"torch", "load"},
+    {"torch", "compile"},
+    {"torch.serialization", "load"},
+    {"torch.storage", "_load_from_bytes"},
+    {"torch.jit", "load"},
+    {"torch.jit._serialization", "load"},
+    {"torch.jit.unsupported_tensor_ops", "execWrapper"},
+    {"torch.ops", "load_library"},
+    {"torch._ops", "_Ops.load_library"},
+    {"torch.classes", "load_library"},
+    {"torch._classes", "_Classes.load_library"},
+    {"torch._dynamo.guards", "GuardBuilder.get"},
+    {"torch.fx.experimental.symbolic_shapes", "ShapeEnv.evaluate_guards_expression"},
+    {"torch.utils._config_module", "load_config"},
+    {"torch.utils._config_module", "ConfigModule.load_config"},
+    {"torch.utils.data.datapipes.utils.decoder", "basichandlers"},
+});
+
+bool is_harmful(std::string_view module, std::string_view name) noexcept;
+
+// Attributes that are part of what a tensor is (properties of torch.Tensor): a state that sets one
+// of them replaces the data that the tensor was made of, or what is said about it.
+bool is_tensor_property(std::string_view attribute) noexcept;
 
 }  // namespace weightmap::torch

@@ -18,8 +18,8 @@
 
 namespace weightmap::torch {
 
-// One tensor as the pickle describes it. Sizes are not negative; that the view fits its storage is
-// proven when the catalog is made.
+// One tensor as the pickle describes it. That it fits its storage is proven when the
+// catalog is made.
 struct TensorSpec {
   enum Flag : std::uint8_t { requires_grad = 1, parameter = 2, conjugate = 4, negative = 8 };
   static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
@@ -35,12 +35,14 @@ struct TensorSpec {
   std::uint8_t flags;
 };
 
-// A container on the way to tensors. paths[0] is the root, which has no key.
+// A container on the way to tensors, each time it is reached. paths[0] is the root, which has no
+// key.
 struct PathNode {
-  std::uint32_t parent;
-  std::uint32_t depth;  // parts of the path up to and including this node
+  std::uint32_t parent = 0;
+  std::uint16_t depth = 0;       // parts of the path up to and including this node
+  bool keys_are_unique = false;  // a dict: two tensors under one key contradict
   pickle::Cell key;
-  std::uint64_t prefix_bytes;  // of the joined name with a dot behind it; 0 for the root
+  std::uint64_t prefix_bytes = 0;  // of the joined name with a dot behind it; 0 for the root
 };
 
 struct TensorTable {

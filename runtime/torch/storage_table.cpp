@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 
 namespace weightmap::torch {
@@ -37,32 +38,34 @@ std::uint32_t* StorageTable::slot_of(std::string_view key) {
   return &by_text_.try_emplace(key, none).first->second;
 }
 
-Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t numel,
-                                           std::uint32_t element_size, std::uint64_t file_offset) {
+Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t numel, DType dtype,
+                                           std::uint64_t file_offset) {
+  const auto refuse = [&](const std::string& why) {
+    return failure(ErrorCode::corrupt, "storage data/" + bytes::escape(key) + why, file_offset);
+  };
+  const auto size = static_cast<std::uint32_t>(element_size(dtype));
   std::uint64_t nbytes;
   if (numel < 0 ||
-      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), element_size, &nbytes))
-    return failure(ErrorCode::corrupt,
-                   "storage " + bytes::quote(key) + " has " + std::to_string(numel) +
-                       " elements of " + std::to_string(element_size) + " bytes",
-                   file_offset);
+      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), size, &nbytes))
+    return refuse(" has " + std::to_string(numel) + " elements of " + bytes::counted(size, "byte"));
   std::uint32_t* slot = slot_of(key);
   if (*slot == none) {
     *slot = static_cast<std::uint32_t>(storages_.size());
-    storages_.push_back({key, nbytes, element_size});
+    storages_.push_back({key, nbytes, size, dtype});
     key_bytes_ += key.size();
     next_key_.increment();
     return *slot;
   }
   ++cache_hits_;
   const zip::StorageRequest& known = storages_[*slot];
-  if (known.nbytes == nbytes) return *slot;
-  return failure(ErrorCode::corrupt,
-                 "storage " + bytes::quote(key) + " has " + std::to_string(nbytes) +
-                     " bytes here and " + std::to_string(known.nbytes) +
-                     " bytes where it was first "
-                     "referred to",
-                 file_offset);
+  if (known.nbytes != nbytes)
+    return refuse(" has " + bytes::counted(nbytes, "byte") + " here and " +
+                  bytes::counted(known.nbytes, "byte") + " where it was first referred to");
+  // torch.save allows views of several types where there is nothing to view.
+  if (known.dtype != dtype && nbytes != 0)
+    return refuse(" is of " + std::string(to_string(dtype)) + " here and of " +
+                  std::string(to_string(known.dtype)) + " where it was first referred to");
+  return *slot;
 }
 
 }  // namespace weightmap::torch

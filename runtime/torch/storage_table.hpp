@@ -13,7 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/bytes/seed.hpp"
+#include "runtime/catalog/catalog.hpp"
 #include "runtime/zip/storage_offsets.hpp"
+#include "weightmap/dtype.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::torch {
@@ -27,20 +30,23 @@ class StorageTable {
     by_number_.reserve(expected);
   }
 
-  // The number of the storage `key` of `numel` elements of `element_size` bytes. Fails with corrupt
-  // if the key is known with another size, or if the size does not fit 64 bits. `key` is borrowed.
-  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, std::uint32_t element_size,
+  // The number of the storage `key` of `numel` elements; those of an untyped storage are uint8.
+  // Fails with corrupt if the key is known with another size, or with another type (torch gives all
+  // tensors of a storage that of the first), or if the size does not fit 64 bits. `key` is
+  // borrowed.
+  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint64_t file_offset);
 
   // The same for the usual case, that `key` is the number of storages so far: what torch calls the
   // next storage it meets. nullopt in any other case; then intern() answers.
-  std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel,
+  std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel, DType dtype,
                                            std::uint32_t element_size) {
     if (!next_key_.is(key) || numel < 0 || numel > max_numel ||
         by_number_.size() != storages_.size())
       return std::nullopt;
     const auto number = static_cast<std::uint32_t>(storages_.size());
-    storages_.push_back({key, static_cast<std::uint64_t>(numel) * element_size, element_size});
+    storages_.push_back(
+        {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype});
     by_number_.push_back(number);
     key_bytes_ += key.size();
     next_key_.increment();
@@ -85,7 +91,15 @@ class StorageTable {
 
   std::pmr::vector<zip::StorageRequest> storages_;
   std::pmr::vector<std::uint32_t> by_number_;
-  std::unordered_map<std::string_view, std::uint32_t> by_text_;
+  // With a seed, since whoever made the file chose the keys.
+  struct KeyHash {
+    KeyHash() noexcept : seed(bytes::fresh_seed()) {}
+    std::uint64_t seed;
+    std::size_t operator()(std::string_view key) const noexcept {
+      return catalog::hash_name(key, seed);
+    }
+  };
+  std::unordered_map<std::string_view, std::uint32_t, KeyHash> by_text_;
   Counter next_key_;
   std::uint64_t cache_hits_ = 0;
   std::uint64_t key_bytes_ = 0;

@@ -45,8 +45,9 @@ struct Chunk {
 struct Sequence {
   Chunk* first = nullptr;
   Chunk* last = nullptr;
-  std::uint64_t count = 0;  // cells in all chunks
-  std::uint32_t depth = 1;  // nesting below and including this container
+  std::uint64_t count = 0;         // cells in all chunks
+  std::uint32_t depth = 1;         // nesting below and including this container
+  mutable std::uint32_t mark = 0;  // for whoever walks the tree before anybody else sees it
 };
 
 // Walks the cells of a sequence.
@@ -85,9 +86,10 @@ struct Object {
   bool has_state;
   bool is_new_object;  // NEWOBJ
   std::uint32_t position;
-  std::uint32_t depth;  // as in Sequence
-  Sequence* elements;   // APPENDS; nullptr if there were none
-  Sequence* items;      // SETITEMS; likewise
+  std::uint32_t depth;             // as in Sequence
+  Sequence* elements;              // APPENDS; nullptr if there were none
+  Sequence* items;                 // SETITEMS; likewise
+  mutable std::uint32_t mark = 0;  // as in Sequence
 };
 
 // What the calls of one usual run have in common: everything that a pickler writes once and refers

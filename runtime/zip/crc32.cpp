@@ -9,6 +9,13 @@ namespace {
 // loads pages of the library, about 10 us in all. The portable code does this much in less.
 constexpr std::size_t portable_bytes_max = 4096;
 
+std::string hex(std::uint32_t value) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text = "0x";
+  for (int shift = 28; shift >= 0; shift -= 4) text += digits[value >> shift & 0xF];
+  return text;
+}
+
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
@@ -16,6 +23,10 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) noex
   if (bytes.size() <= portable_bytes_max)
     return crc32_gzip_refl_base(before, const_cast<unsigned char*>(data), bytes.size());
   return crc32_gzip_refl(before, data, bytes.size());
+}
+
+std::string crc_mismatch(std::uint32_t found, std::uint32_t expected) {
+  return " has CRC-32 " + hex(found) + ", the directory says " + hex(expected);
 }
 
 }  // namespace weightmap::zip

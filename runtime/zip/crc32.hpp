@@ -4,10 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace weightmap::zip {
 
 // Continues from `before`, the CRC of what came earlier; 0 at the start.
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0) noexcept;
+
+// " has CRC-32 0x0badcafe, the directory says 0x12345678": the end of every message about it.
+[[gnu::cold]] std::string crc_mismatch(std::uint32_t found, std::uint32_t expected);
 
 }  // namespace weightmap::zip

@@ -1,12 +1,15 @@
 #include "runtime/zip/directory.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <string>
 #include <type_traits>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/zip/central_entry.hpp"
 #include "runtime/zip/end_record.hpp"
@@ -28,6 +31,28 @@ std::optional<std::uint64_t> least_end(const Record& record, std::uint64_t limit
   return payload + record.stored_size;
 }
 
+std::string lower(std::string_view name) {
+  std::string text(name);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+bool has_capital(std::string_view name) noexcept {
+  // Eight bytes at a time: bit 7 of each is set where it is one of 'A' to 'Z'.
+  constexpr std::uint64_t each = 0x0101010101010101;
+  std::uint64_t found = 0;
+  std::size_t at = 0;
+  for (; at + 8 <= name.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, name.data() + at, sizeof word);
+    const std::uint64_t low = word & each * 0x7F;
+    found |= (low + each * (0x80 - 'A')) & ~(low + each * (0x7F - 'Z')) & ~word & each * 0x80;
+  }
+  for (; at < name.size(); ++at) found |= name[at] >= 'A' && name[at] <= 'Z';
+  return found != 0;
+}
+
 }  // namespace
 
 // Fills a Directory, one step after another.
@@ -40,8 +65,8 @@ class DirectoryParser {
     const std::uint64_t length = windows_.source_size() - end_.directory_offset;
     const auto window = windows_.extend_back(end_.directory_offset, length);
     if (!window) return tl::unexpected<Error>(window.error());
-    if (Result<void> ok = parse(window->first(end_.directory_size)); !ok) return ok;
-    if (Result<void> ok = check_overlap(); !ok) return ok;
+    TRY(parse(window->first(end_.directory_size)));
+    TRY(check_overlap());
     return index_names();
   }
 
@@ -50,6 +75,8 @@ class DirectoryParser {
   Result<void> check_overlap();
   Result<void> check_overlap_sorted();
   Result<void> index_names();
+  Result<void> check_case();
+  tl::unexpected<Error> twins(const Record& a, const Record& b) const;
   tl::unexpected<Error> overlaps(const Record& record, std::uint64_t limit) const;
 
   Directory& out_;
@@ -67,8 +94,8 @@ Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
     const EntryPlace place{end_.directory_offset + at, end_.archive_start};
     if (count == end_.record_count)
       return failure(ErrorCode::corrupt,
-                     "the directory goes on behind the " + std::to_string(count) +
-                         " records that the end record counts",
+                     "the directory goes on behind the " + bytes::counted(count, "record") +
+                         " that the end record counts",
                      place.offset);
     const Result<std::size_t> length =
         parse_entry(directory.subspan(at), place, *new (records + count) Record);
@@ -77,8 +104,8 @@ Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
   }
   if (count != end_.record_count)
     return failure(ErrorCode::corrupt,
-                   "the directory holds " + std::to_string(count) +
-                       " records, but the end record counts " + std::to_string(end_.record_count),
+                   "the directory holds " + bytes::counted(count, "record") +
+                       ", but the end record counts " + std::to_string(end_.record_count),
                    end_.directory_offset);
   out_.records_ = {records, count};
   return {};
@@ -89,8 +116,8 @@ tl::unexpected<Error> DirectoryParser::overlaps(const Record& record, std::uint6
       limit == out_.offset_ ? "the directory or the end of the file" : "the next record";
   return failure(ErrorCode::corrupt,
                  "record " + bytes::quote(record.full_name()) + " with " +
-                     std::to_string(record.stored_size) + " bytes runs into " + what + " at byte " +
-                     std::to_string(limit),
+                     bytes::counted(record.stored_size, "byte") + " runs into " + what +
+                     " at byte " + std::to_string(limit),
                  record.header_offset);
 }
 
@@ -128,13 +155,46 @@ Result<void> DirectoryParser::index_names() {
   const std::string_view first = records.front().full_name();
   out_.top_folder_ = first.substr(0, first.find('/') + 1);
   out_.names_ = NameIndex(records);
-  const auto& twins = out_.names_.duplicate();
-  if (!twins) return {};
+  if (const auto& same = out_.names_.duplicate())
+    return twins(records[same->first], records[same->second]);
+  return check_case();
+}
+
+// Readers of the world look names up with case or without. Names in lower case are their own fold,
+// so only the others can be equal to one of them, or to one another.
+Result<void> DirectoryParser::check_case() {
+  const auto records = out_.records_;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::string_view name = records[i].full_name();
+    if (!name.starts_with(out_.top_folder_) || has_capital(name.substr(out_.top_folder_.size())))
+      out_.odd_names_.push_back(static_cast<std::uint32_t>(i));
+  }
+  std::vector<std::pair<std::string, std::uint32_t>> folded;
+  const std::string top_folder = lower(out_.top_folder_);
+  for (const std::uint32_t i : out_.odd_names_) {
+    folded.emplace_back(lower(records[i].full_name()), i);
+    const std::string_view name = folded.back().first;
+    if (!name.starts_with(top_folder)) continue;
+    const Record* plain = out_.find(name.substr(top_folder.size()));
+    if (plain != nullptr && plain != &records[i]) return twins(*plain, records[i]);
+  }
+  std::sort(folded.begin(), folded.end());
+  const auto same =
+      std::adjacent_find(folded.begin(), folded.end(),
+                         [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (same == folded.end()) return {};
+  return twins(records[same->second], records[(same + 1)->second]);
+}
+
+tl::unexpected<Error> DirectoryParser::twins(const Record& a, const Record& b) const {
+  const std::string names = a.full_name() == b.full_name()
+                                ? "two records are named " + bytes::quote(a.full_name())
+                                : "records " + bytes::quote(a.full_name()) + " and " +
+                                      bytes::quote(b.full_name()) + " are named alike but for case";
   return failure(ErrorCode::corrupt,
-                 "two records are named " + bytes::quote(records[twins->first].full_name()) +
-                     ", at bytes " + std::to_string(records[twins->first].header_offset) + " and " +
-                     std::to_string(records[twins->second].header_offset),
-                 records[twins->second].header_offset);
+                 names + ", at bytes " + std::to_string(a.header_offset) + " and " +
+                     std::to_string(b.header_offset),
+                 b.header_offset);
 }
 
 Result<Directory> Directory::read(bytes::Windows& windows, std::uint64_t max_directory_bytes) {
@@ -159,6 +219,14 @@ std::string_view Directory::short_name(const Record& record) const noexcept {
 
 const Record* Directory::find(std::string_view name) const noexcept {
   return names_.find(records_, top_folder_, name);
+}
+
+const Record* Directory::find_in_other_case(std::string_view name) const {
+  const std::string wanted = lower(std::string(top_folder_) + std::string(name));
+  for (const std::uint32_t i : odd_names_)
+    if (lower(records_[i].full_name()) == wanted && short_name(records_[i]) != name)
+      return &records_[i];
+  return nullptr;
 }
 
 const Record* Directory::find_full(std::string_view full_name) const noexcept {

@@ -1,10 +1,10 @@
 // The central directory of a zip archive, read once, whole, and proven.
 //
-// Afterwards true of every record: its name is unique; it lies inside the file, before the
-// directory and overlaps no other record (header + 30 + name + stored bytes, in file order); its
-// method is stored or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity
-// (two end records that disagree, two records of one name, disagreeing counts) is refused, not
-// resolved.
+// Afterwards true of every record: its name is unique, also if the case of ASCII letters is left
+// out (torch's reader looks names up without it); it lies inside the file, before the directory and
+// overlaps no other record (header + 30 + name + stored bytes, in file order); its method is stored
+// or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity (two end records
+// that disagree, two records of one name, disagreeing counts) is refused, not resolved.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,9 @@ class Directory {
   std::string_view short_name(const Record& record) const noexcept;
   // By name without the top folder, exact case. nullptr if there is none.
   const Record* find(std::string_view short_name) const noexcept;
+  // A record whose name differs from this one in the case of ASCII letters only; nullptr if there
+  // is none. A reader that ignores case finds it where find() finds nothing.
+  const Record* find_in_other_case(std::string_view short_name) const;
   // By the whole name.
   const Record* find_full(std::string_view full_name) const noexcept;
   // Absolute offset of the first central directory entry: where records end.
@@ -55,6 +58,8 @@ class Directory {
   bytes::Buffer memory_;  // of records_
   std::span<const Record> records_;
   NameIndex names_;
+  // Records with a capital in their name behind the top folder, and those outside it: few, if any.
+  std::vector<std::uint32_t> odd_names_;
   std::vector<std::uint64_t> sorted_headers_;  // empty if the records are in file order
   std::string_view top_folder_;
   std::uint64_t offset_ = 0;

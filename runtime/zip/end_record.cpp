@@ -8,6 +8,7 @@
 
 #include "runtime/bytes/byte_cursor.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/zip/signatures.hpp"
 
@@ -25,7 +26,9 @@ std::string text(std::uint64_t value) { return std::to_string(value); }
 
 struct EndSearch {
   std::optional<std::size_t> found;  // its comment ends where the file ends
-  std::optional<std::size_t> other;  // a signature without that, or a second one with it
+  // A signature before that one whose comment ends elsewhere, which weights may hold by chance; or
+  // any signature behind it, which readers that take the last one would believe.
+  std::optional<std::size_t> other;
   bool ambiguous = false;
 };
 
@@ -43,13 +46,9 @@ EndSearch search_end(std::span<const std::byte> tail) {
     if (bytes::load_le<std::uint32_t>(at - last) != end_signature) continue;
     if (tail.size() - position < end_bytes) continue;
     const auto comment = bytes::load_le<std::uint16_t>(begin + position + 20);
-    if (comment != tail.size() - position - end_bytes) {
-      search.other = position;
-      continue;
-    }
-    search.ambiguous = search.found.has_value();
-    if (search.ambiguous) search.other = search.found;
-    search.found = position;
+    const bool ends_with_file = comment == tail.size() - position - end_bytes;
+    search.ambiguous |= search.found.has_value();
+    (ends_with_file && !search.found ? search.found : search.other) = position;
   }
   return search;
 }
@@ -74,10 +73,10 @@ Result<std::uint64_t> find_end_record(bytes::Windows& windows) {
         start + *search.found);
   if (search.found) return start + *search.found;
   if (search.other)
-    return corrupt(
-        "the archive ends before the file does: " + text(tail->size() - *search.other - end_bytes) +
-            " bytes follow its end record, which announces another number",
-        start + *search.other);
+    return corrupt("behind the end record of the archive the file goes on for " +
+                       bytes::counted(tail->size() - *search.other - end_bytes, "byte") +
+                       ", and the record announces another number",
+                   start + *search.other);
   return failure(ErrorCode::not_a_checkpoint,
                  "is no zip archive: no end record in the last " + text(tail->size()) + " bytes");
 }
@@ -112,8 +111,8 @@ Result<void> check_one_disk(const EndFields& end, std::uint64_t at) {
     return failure(ErrorCode::unsupported,
                    "the archive is one of several disks (number " + text(end.disk) + ")", at);
   if (end.count_here != end.count)
-    return corrupt("the end record counts " + text(end.count_here) + " records on this disk and " +
-                       text(end.count) + " in all",
+    return corrupt("the end record counts " + bytes::counted(end.count_here, "record") +
+                       " on this disk and " + text(end.count) + " in all",
                    at);
   return {};
 }
@@ -186,14 +185,14 @@ Result<void> check_complete(const EndFields& end, std::uint64_t at) {
 Result<EndOfArchive> place_directory(const EndFields& end, std::uint64_t directory_end,
                                      std::uint64_t at) {
   if (!bytes::contains(directory_end, end.directory_offset, end.directory_size))
-    return corrupt("the directory (" + text(end.directory_size) + " bytes from byte " +
+    return corrupt("the directory (" + bytes::counted(end.directory_size, "byte") + " from byte " +
                        text(end.directory_offset) + ") does not lie before its end record",
                    at);
   if (end.count == 0) return corrupt("the archive holds no records", at);
   if (end.count > end.directory_size / central_entry_bytes)
-    return corrupt("the end record counts " + text(end.count) + " records, but a directory of " +
-                       text(end.directory_size) + " bytes holds at most " +
-                       text(end.directory_size / central_entry_bytes),
+    return corrupt("the end record counts " + bytes::counted(end.count, "record") +
+                       ", but a directory of " + bytes::counted(end.directory_size, "byte") +
+                       " holds at most " + text(end.directory_size / central_entry_bytes),
                    at);
   const std::uint64_t offset = directory_end - end.directory_size;
   return EndOfArchive{offset, end.directory_size, end.count, offset - end.directory_offset};

@@ -6,6 +6,7 @@
 
 #include "runtime/bytes/byte_cursor.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/zip/signatures.hpp"
 
@@ -99,9 +100,9 @@ Result<std::uint64_t> parse_local_header(std::span<const std::byte> header, cons
   const std::uint64_t payload =
       record.header_offset + local_header_length(record) + local.extra_length;
   if (!bytes::contains(limit, payload, record.stored_size))
-    return differs(record, "has " + std::to_string(local.extra_length) +
-                               " bytes of extra fields, which push the payload of " +
-                               std::to_string(record.stored_size) + " bytes beyond byte " +
+    return differs(record, "has " + bytes::counted(local.extra_length, "byte") +
+                               " of extra fields, which push the payload of " +
+                               bytes::counted(record.stored_size, "byte") + " beyond byte " +
                                std::to_string(limit) + ", where the record ends");
   return payload;
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"
@@ -16,10 +17,17 @@ tl::unexpected<Error> about(const Record& record, std::uint64_t payload, ErrorCo
   return failure(code, "record " + bytes::quote(record.full_name()) + ": " + what, payload);
 }
 
+// Where the local header says that the payload is. Where the padding rule knows it before, header
+// and payload come in one read.
 Result<std::uint64_t> find_payload(const Directory& directory, const Record& record,
                                    bytes::Windows& windows) {
-  if (const auto payload = payload_by_rule(directory, record, Layout{})) return *payload;
-  return read_local_header(windows, record, directory.limit_of(record));
+  const auto by_rule = payload_by_rule(directory, record, Layout{});
+  if (by_rule)
+    TRY(windows.bytes(record.header_offset, *by_rule + record.stored_size - record.header_offset));
+  TRY_ASSIGN(const std::uint64_t payload,
+             read_local_header(windows, record, directory.limit_of(record)));
+  if (by_rule && payload != *by_rule) return contradicts_rule(record, payload, *by_rule);
+  return payload;
 }
 
 Result<bytes::Buffer> inflate_record(std::span<const std::byte> stored, const Record& record,
@@ -38,15 +46,24 @@ Result<void> check_crc(const RecordBytes& content, const Record& record) {
   if (record.crc32 == 0) return {};
   const std::uint32_t found = crc32(content.bytes);
   if (found == record.crc32) return {};
-  return about(record, content.file_offset, ErrorCode::corrupt,
-               "its CRC-32 is " + std::to_string(found) + ", the directory says " +
-                   std::to_string(record.crc32));
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(record.full_name()) + crc_mismatch(found, record.crc32),
+                 content.file_offset);
 }
 
 }  // namespace
 
 bytes::Buffer RecordBytes::release(bytes::Windows& windows) && noexcept {
   return inflated.size() != 0 ? std::move(inflated) : windows.take(bytes);
+}
+
+tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_header,
+                                       std::uint64_t by_rule) {
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(record.full_name()) + " begins at byte " +
+                     std::to_string(by_header) + " by its local header, but at " +
+                     std::to_string(by_rule) + " by the record behind it",
+                 record.header_offset);
 }
 
 std::optional<std::uint64_t> payload_by_rule(const Directory& directory, const Record& record,
@@ -67,20 +84,15 @@ Result<RecordBytes> read_record(const Directory& directory, const Record& record
     return about(record, record.header_offset, ErrorCode::limit_exceeded,
                  "it has " + std::to_string(record.size) + " bytes, the limit is " +
                      std::to_string(max_bytes));
-  const Result<std::uint64_t> payload = find_payload(directory, record, windows);
-  if (!payload) return tl::unexpected<Error>(payload.error());
-  const auto stored = windows.bytes(*payload, record.stored_size);
-  if (!stored) return tl::unexpected<Error>(stored.error());
+  TRY_ASSIGN(const std::uint64_t payload, find_payload(directory, record, windows));
   RecordBytes content;
-  content.bytes = *stored;
-  content.file_offset = *payload;
+  content.file_offset = payload;
+  TRY_ASSIGN(content.bytes, windows.bytes(payload, record.stored_size));
   if (record.method == Method::deflated) {
-    auto inflated = inflate_record(*stored, record, *payload, windows);
-    if (!inflated) return tl::unexpected<Error>(inflated.error());
-    content.inflated = std::move(*inflated);
+    TRY_ASSIGN(content.inflated, inflate_record(content.bytes, record, payload, windows));
     content.bytes = std::as_const(content.inflated).span();
   }
-  if (Result<void> ok = check_crc(content, record); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(check_crc(content, record));
   return content;
 }
 

@@ -30,9 +30,15 @@ struct RecordBytes {
 std::optional<std::uint64_t> payload_by_rule(const Directory& directory, const Record& record,
                                              const Layout& layout) noexcept;
 
+// For a local header that places the payload elsewhere than the rule does. The rule explains the
+// record to the byte, so one of the two lies, and readers differ in which of them they believe.
+[[gnu::cold]] tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_header,
+                                                     std::uint64_t by_rule);
+
 // The record's content after inflating, compared with its CRC-32 unless that is 0, which means that
-// the writer did not compute it. Finds the payload by the rule, else by the local header. Reads
-// nothing that a window already holds. Fails with limit_exceeded if it is longer than `max_bytes`.
+// the writer did not compute it. Its local header is always compared with the directory. Reads
+// nothing that a window already holds, and header and content at once where the padding rule
+// explains the record. Fails with limit_exceeded if it is longer than `max_bytes`.
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
                                 bytes::Windows& windows, std::uint64_t max_bytes);
 

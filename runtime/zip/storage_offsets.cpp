@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/zip/layout.hpp"
 #include "runtime/zip/local_header.hpp"
@@ -44,7 +45,7 @@ class StorageLocator {
   Layout layout_;
   bytes::Windows& windows_;
   OpenStats& stats_;
-  std::optional<std::uint64_t> next_header_;  // where the chain of proven records has come to
+  std::optional<std::uint64_t> next_header_;  // where the storage that was placed last ends
 };
 
 bool StorageLocator::is_named(const Record& record, std::string_view key) const noexcept {
@@ -80,9 +81,8 @@ tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record
                   "torch.save");
   if (record.full_name().back() == '/')
     return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
-  return refuse(ErrorCode::corrupt, "has " + std::to_string(record.size) +
-                                        " bytes, the pickle says " +
-                                        std::to_string(request.nbytes));
+  return refuse(ErrorCode::corrupt, "has " + bytes::counted(record.size, "byte") +
+                                        ", the pickle says " + std::to_string(request.nbytes));
 }
 
 // Finds and checks the record of each request. Answers whether they ascend in directory order. In
@@ -123,19 +123,13 @@ Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
   return {};
 }
 
-// The start of the chain is read, never calculated; it holds if the neighbour confirms it.
+// The first is read, never calculated; it holds if the neighbour confirms it.
 Result<void> StorageLocator::place_first(StorageExtent& extent) {
   if (Result<void> ok = place_by_header(extent); !ok) return ok;
   const Record& record = records_[extent.record];
   const auto by_rule = payload_by_rule(directory_, record, layout_);
   const bool proven = by_rule == extent.payload_offset;
-  // The rule explains the record to the byte, so a header that says otherwise is damaged.
-  if (by_rule && !proven)
-    return failure(ErrorCode::corrupt,
-                   "record " + bytes::quote(record.full_name()) + " begins at byte " +
-                       std::to_string(extent.payload_offset) + " by its local header, but at " +
-                       std::to_string(*by_rule) + " by the record behind it",
-                   record.header_offset);
+  if (by_rule && !proven) return contradicts_rule(record, extent.payload_offset, *by_rule);
   if (proven) next_header_ = directory_.limit_of(record);
   count(proven ? OffsetStrategy::calculated : OffsetStrategy::headers);
   return {};

@@ -1,10 +1,9 @@
 // Where the bytes of each storage are: torch's layout arithmetic, proven by the central directory.
 //
-// docs/offsets.md tells the whole story. In short, for a file that torch wrote the local header of
-// data/0 is read once and every other payload offset is a prefix sum; each link of that chain is
-// compared with the directory, without reading anything. Where a link breaks, the record is placed
-// by the directory's header offset and the padding rule, proven by its neighbour; where that fails
-// too, its own local header is read. Never a guess.
+// docs/offsets.md tells the whole story. In short, the directory says where each record's header
+// is, and the payload follows by the padding rule; the record behind it proves that, without
+// reading anything. Only the local header of the first storage is read, to be compared. Where the
+// rule does not explain a record, its own local header is read. Never a guess.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +14,7 @@
 
 #include "runtime/bytes/windows.hpp"
 #include "runtime/zip/directory.hpp"
+#include "weightmap/dtype.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/stats.hpp"
 
@@ -26,6 +26,7 @@ struct StorageRequest {
   std::string_view key;  // borrowed; the record is <archive>/<folder><key>
   std::uint64_t nbytes;
   std::uint32_t element_size;
+  DType dtype = DType::uint8;  // as first referred to; of no matter here
 };
 
 struct StorageExtent {

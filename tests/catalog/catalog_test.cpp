@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -28,14 +30,16 @@ Catalog catalog_of(const std::vector<std::string>& names) {
   CatalogBuilder builder(counts, memory());
   builder.add_storage("0", 6592, 64, 7);
   builder.add_location("cpu");
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    Entry entry{};
-    entry.file_offset = i;
-    entry.name = builder.add_text(names[i]);
-    entry.path = {catalog::Path::is_name, 1};
-    entry.nbytes = 4;
-    builder.add_entry(entry);
-  }
+  for (const std::string& name : names)
+    REQUIRE(builder.add_tensor({.name = builder.add_text(name),
+                                .path = {catalog::Path::is_name, 1},
+                                .dims = nullptr,
+                                .storage_offset = 0,
+                                .storage = 0,
+                                .location = 0,
+                                .dtype = DType::float32,
+                                .rank = 0,
+                                .flags = 0}));
   return std::move(builder).finish();
 }
 
@@ -79,16 +83,17 @@ TEST_CASE("works at another address") {
 TEST_CASE("takes a joined name apart into its path") {
   catalog::Counts counts;
   counts.tensors = 1;
+  counts.storages = 1;
   counts.path_parts = 3;
   counts.string_bytes = 9;
   CatalogBuilder builder(counts, memory());
-  Entry entry{};
-  entry.name = builder.add_text("a.b.17.cd");
-  entry.path = {builder.path_position(), 3};
+  builder.add_storage({}, 0, 4, 0);
+  const catalog::Path path{builder.path_position(), 3};
   builder.add_path_part(3, false);
   builder.add_path_part(2, true);
   builder.add_path_part(2, false);
-  builder.add_entry(entry);
+  REQUIRE(builder.add_tensor(
+      {builder.add_text("a.b.17.cd"), path, nullptr, 0, 0, 0, DType::float32, 0, 0}));
   const Catalog made = std::move(builder).finish();
   std::string parts;
   made.visit_path(made[0], [&](const Catalog::PathText& part) {
@@ -98,16 +103,119 @@ TEST_CASE("takes a joined name apart into its path") {
   CHECK(made.path_length(made[0]) == 3);
 }
 
-TEST_CASE("says the largest value when the tensors' bytes do not fit 64 bits") {
-  catalog::Counts counts;
-  counts.tensors = 2;
-  counts.string_bytes = 2;
-  CatalogBuilder builder(counts, memory());
-  for (const char* name : {"a", "b"}) {
-    Entry entry{};
-    entry.name = builder.add_text(name);
-    entry.nbytes = ~std::uint64_t{0} - 1;
-    builder.add_entry(entry);
+// A catalog of one tensor in a storage of 64 bytes at 4096.
+struct OneTensor {
+  explicit OneTensor(const std::vector<std::int64_t>& sizes_and_strides, std::int64_t offset = 0,
+                     DType dtype = DType::float32)
+      : dims(sizes_and_strides), builder({2, 1, 2 * dims.size(), 0, 0, 1}, memory()) {
+    builder.add_storage("0", 4096, 64, 0);
+    input = {{}, {0, 0}, dims.data(), offset,
+             0,  0,      dtype,       static_cast<std::uint8_t>(dims.size() / 2),
+             0};
   }
+  std::string refusal() {
+    REQUIRE_FALSE(builder.add_tensor(input));
+    return builder.explain(input);
+  }
+  Entry added() {
+    REQUIRE(builder.add_tensor(input));
+    return std::move(builder).finish()[0];
+  }
+
+  std::vector<std::int64_t> dims;
+  CatalogBuilder builder;
+  catalog::TensorInput input;
+};
+
+TEST_CASE("proves that a view lies in its storage, to the last element") {
+  CHECK(OneTensor({4, 1}, 12).added().file_offset == 4096 + 48);
+  CHECK(OneTensor({4, 4, 4, 1}).added().extent == 64);
+  CHECK(OneTensor({16, 1}, 0, DType::float32).added().nbytes == 64);
+  CHECK(OneTensor({4, 1}, 13).refusal() ==
+        "reaches beyond its storage \"0\" of 64 bytes: storage offset 13, shape [4], strides [1]");
+  OneTensor({5, 4, 4, 1}).refusal();
+  OneTensor({4, 4, 5, 1}).refusal();
+  OneTensor({9, 1}, 0, DType::float64).refusal();
+}
+
+TEST_CASE("refuses numbers that are negative or wrap") {
+  constexpr std::int64_t big = std::int64_t{1} << 62;
+  CHECK(OneTensor({-1, 1}).refusal() == "has size -1 in dimension 0");
+  CHECK(OneTensor({-4, -4, 4, 1}).refusal() == "has size -4 in dimension 0");
+  CHECK(OneTensor({4, 4, 4, -1}).refusal() == "has stride -1 in dimension 1");
+  OneTensor({4, 1}, -1).refusal();
+  OneTensor({big, 0}).refusal();
+  OneTensor({2, big}).refusal();
+  OneTensor({3, 3, big, big}).refusal();
+  OneTensor({1, 1}, big).refusal();
+  OneTensor({1, 1}, std::numeric_limits<std::int64_t>::max()).refusal();
+}
+
+TEST_CASE("accepts an empty view wherever it begins, and an expanded one within its storage") {
+  CHECK(OneTensor({0, 1}, std::int64_t{1} << 40).added().extent == 0);
+  CHECK(OneTensor({1 << 20, 4, 0, 1}).added().extent == 16);
+}
+
+TEST_CASE("shares the dims of tensors of one shape") {
+  OneTensor one({4, 1});
+  REQUIRE(one.builder.add_tensor(one.input));
+  REQUIRE(one.builder.add_tensor(one.input));
+  const Catalog made = std::move(one.builder).finish();
+  CHECK(made.dims(made[0]) == made.dims(made[1]));
+}
+
+// The most slots that one lookup of these names could pass.
+std::size_t longest_run(const Catalog& catalog) {
+  catalog::Header header;
+  std::memcpy(&header, catalog.block().data(), sizeof header);
+  std::vector<std::uint64_t> slots(header.slots);
+  std::memcpy(slots.data(), catalog.block().data() + catalog::Sections(header).slots,
+              slots.size() * sizeof(std::uint64_t));
+  std::size_t longest = 0;
+  std::size_t run = 0;
+  for (std::uint64_t slot : slots) {
+    run = slot == 0 ? 0 : run + 1;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
+std::uint64_t seed_of(const Catalog& catalog) {
+  catalog::Header header;
+  std::memcpy(&header, catalog.block().data(), sizeof header);
+  return header.seed;
+}
+
+TEST_CASE("names that were chosen to crowd together do not") {
+  std::vector<std::string> names;
+  for (int i = 0; names.size() < 2000; ++i) {
+    std::string name = "w" + std::to_string(i);
+    if ((catalog::hash_name(name, 0) & 4095) < 64) names.push_back(std::move(name));
+  }
+  names.push_back(names.front());
+  const Catalog made = catalog_of(names);
+  CHECK(longest_run(made) < 300);
+  CHECK(seed_of(made) != 0);
+  for (std::size_t i = 1; i < 2000; ++i) REQUIRE(made.find(names[i]) == i);
+  CHECK(made.find(names.front()) == 0);
+  CHECK((made[0].flags & Entry::ambiguous) != 0);
+  CHECK(made.find("w") == Catalog::none);
+}
+
+TEST_CASE("equal tensors give equal blocks") {
+  const std::vector<std::string> names{"a", "b", "c"};
+  const Catalog one = catalog_of(names);
+  const Catalog other = catalog_of(names);
+  CHECK(seed_of(one) == 0);
+  REQUIRE(one.block().size() == other.block().size());
+  CHECK(std::memcmp(one.block().data(), other.block().data(), one.block().size()) == 0);
+}
+
+TEST_CASE("says the largest value when the tensors' bytes do not fit 64 bits") {
+  const std::vector<std::int64_t> dims{std::int64_t{1} << 62, 0};
+  CatalogBuilder builder({8, 1, 2, 0, 0, 1}, memory());
+  builder.add_storage("0", 0, 1, 0);
+  for (int i = 0; i < 8; ++i)
+    REQUIRE(builder.add_tensor({{}, {0, 0}, dims.data(), 0, 0, 0, DType::uint8, 1, 0}));
   CHECK(std::move(builder).finish().tensor_bytes() == ~std::uint64_t{0});
 }

@@ -23,17 +23,19 @@ struct Extent {
 catalog::Catalog catalog_of(const std::vector<Extent>& extents) {
   catalog::Counts counts;
   counts.tensors = extents.size();
+  counts.storages = extents.size();
+  counts.dims = 2 * extents.size();
   counts.string_bytes = 1;
   catalog::CatalogBuilder builder(counts, *std::pmr::new_delete_resource());
   const catalog::Text name = builder.add_text("a");
+  std::vector<std::int64_t> dims;
   for (const Extent& extent : extents) {
-    catalog::Entry entry{};
-    entry.file_offset = extent.offset;
-    entry.extent = extent.length;
-    entry.name = name;
-    entry.path = {catalog::Path::is_name, 1};
-    builder.add_entry(entry);
+    builder.add_storage({}, extent.offset, extent.length, 0);
+    dims.insert(dims.end(), {static_cast<std::int64_t>(extent.length), 1});
   }
+  for (std::uint32_t i = 0; i < extents.size(); ++i)
+    REQUIRE(builder.add_tensor(
+        {name, {catalog::Path::is_name, 1}, &dims[2 * i], 0, i, 0, DType::uint8, 1, 0}));
   return std::move(builder).finish();
 }
 

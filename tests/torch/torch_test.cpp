@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -250,12 +252,136 @@ TEST_CASE("reads tensors with attributes through _rebuild_from_type_v2, and thei
   CHECK(name_list(*catalog_of(named(text))) == "w w.3.scale ");
 }
 
+TEST_CASE("refuses a state that replaces what a tensor is") {
+  const Tensor tensor;
+  const auto of_type = [&](const std::string& state) {
+    return named(global("torch._tensor", "_rebuild_from_type_v2") + "(" + tensor.function +
+                 global("torch", "Tensor") + tensor.arguments() + state + "tR");
+  };
+  const auto parameter = [&](const std::string& state) {
+    return named(global("torch._utils", "_rebuild_parameter_with_state") + "(" + tensor.text() +
+                 "\x88" + no_hooks + state + "tR");
+  };
+  for (const char* name : {"data",
+                           "grad",
+                           "_grad",
+                           "requires_grad",
+                           "names",
+                           "real",
+                           "imag",
+                           "_backward_hooks",
+                           "_post_accumulate_grad_hooks",
+                           "retains_grad",
+                           "grad_fn",
+                           "_grad_fn",
+                           "__class__",
+                           "__dict__",
+                           "shape",
+                           "is_leaf",
+                           "device",
+                           "dtype",
+                           "_cdata",
+                           "T"}) {
+    CAPTURE(name);
+    const std::string state = dict({{unicode("a"), "N"}, {unicode(name), tensor.text()}});
+    for (const std::string& text :
+         {of_type(state), parameter(state), of_type(state + "N\x86"), of_type("N" + state + "\x86"),
+          of_type(global("collections", "OrderedDict") + ")R(" + unicode(name) + "Nu")}) {
+      const Error error = refused(text);
+      CHECK(error.code == ErrorCode::unsafe_pickle);
+      CHECK(mentions(error, "sets \"" + std::string(name) + "\" of a tensor after making it"));
+    }
+  }
+}
+
+TEST_CASE("refuses a state made from pairs, whose names are not looked at") {
+  const Tensor tensor;
+  const std::string pairs = global("collections", "OrderedDict") + "](" + unicode("data") +
+                            tensor.text() +
+                            "\x86"
+                            "e\x85R";
+  CHECK(refused(named(global("torch._utils", "_rebuild_parameter_with_state") + "(" +
+                      tensor.text() + "\x88" + no_hooks + pairs + "tR"))
+            .code == ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("takes negation and conjugation from the names in the metadata, as torch does") {
+  Tensor tensor;
+  tensor.storage_type = global("torch", "ComplexFloatStorage");
+  tensor.numel = integer(8);
+  tensor.sizes = tuple({2, 4});
+  tensor.extra = dict({{unicode("neg"), "\x89"}});
+  CHECK(catalog_of(named(tensor.text())).value()[0].flags == TensorView::negative);
+  tensor.extra = global("collections", "OrderedDict") + ")R";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+  tensor.extra = "N";
+  CHECK(catalog_of(named(tensor.text())).value()[0].flags == 0);
+}
+
+TEST_CASE("refuses a device tensor that is converted to another dtype when it is loaded") {
+  const auto moved = [](const std::string& dtype) {
+    return named(global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor") + "(" +
+                 Tensor{}.text() + dtype + unicode("xla:0") + "\x88tR");
+  };
+  const Catalog same = catalog_of(moved(global("torch", "float32"))).value();
+  CHECK((same[0].flags & Entry::requires_grad) != 0);
+  const Error error = refused(moved(global("torch", "float16")));
+  CHECK(error.code == ErrorCode::unsupported);
+  CHECK(mentions(error, "from float32 to float16"));
+  CHECK(refused(moved("N")).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("takes only torch.Size for a torch.Size") {
+  Tensor tensor;
+  tensor.sizes = global("torch", "Size") + tuple({4, 4}) + "\x85R";
+  CHECK(catalog_of(named(tensor.text()))->size() == 1);
+  tensor.sizes = global("my", "Size") + tuple({4, 4}) + "\x85R";
+  CHECK(refused(named(tensor.text())).code == ErrorCode::corrupt);
+}
+
+TEST_CASE("refuses a key that comes twice in one dict") {
+  const std::string w = Tensor{}.text();
+  const auto check = [](const std::string& text, const char* key) {
+    const Error error = refused(text + ".");
+    CHECK(error.code == ErrorCode::corrupt);
+    CHECK(mentions(error, std::string("the key ") + key + " is in one dict twice"));
+  };
+  check(dict({{unicode("w"), w}, {unicode("w"), w}}), "\"w\"");
+  check(dict({{unicode("w"), w}, {unicode("w"), "N"}}), "\"w\"");
+  check(dict({{unicode("w"), "N"}, {unicode("a"), w}, {unicode("w"), w}}), "\"w\"");
+  check(
+      dict({{unicode("m"), dict({{unicode("a"), w}})}, {unicode("m"), dict({{unicode("b"), w}})}}),
+      "\"m\"");
+  check(dict({{"K\x01", w}, {"\x88", w}}), "True");
+  check(dict({{"\x88", w}, {"K\x01", w}}), "True");
+  check(dict({{"K\x02", w}, {"G\x40"s + std::string(7, '\0'), w}}), "2");
+  check(dict({{"K\x00"s, w}, {"\x89", w}}), "False");
+  check(dict({{"K\x01", w}, {"\x8a\x09\x01\0\0\0\0\0\0\0\0"s, w}}),
+        "that is an integer of 9 bytes");
+  check(dict({{"N", w}, {"N", w}}), "None");
+  check(global("collections", "OrderedDict") + ")R(" + unicode("w") + w + unicode("w") + w + "u",
+        "\"w\"");
+}
+
+TEST_CASE("accepts equal names in different containers and unequal keys of one name") {
+  const std::string w = Tensor{}.text();
+  // An OrderedDict's items and its attributes; "1" and 1; 1 and 1.5.
+  CHECK(catalog_of(global("collections", "OrderedDict") + ")R(" + unicode("w") + w + "u" +
+                   dict({{unicode("w"), w}}) + "b.")
+            ->size() == 2);
+  CHECK(catalog_of(dict({{unicode("1"), w}, {"K\x01", w}}) + ".")->size() == 2);
+  CHECK(catalog_of(dict({{"G\x3f\xf8"s + std::string(6, '\0'), w}, {"K\x01", w}}) + ".")->size() ==
+        2);
+  CHECK(catalog_of(dict({{unicode("a.b"), w}, {unicode("a"), dict({{unicode("b"), w}})}}) + ".")
+            ->size() == 2);
+}
+
 TEST_CASE("keeps the lazy conjugate and negative bits") {
   Tensor tensor;
   tensor.storage_type = global("torch", "ComplexFloatStorage");
   tensor.numel = integer(8);
   tensor.sizes = tuple({2, 4});
-  tensor.extra = dict({{unicode("conj"), "\x88"}, {unicode("neg"), "\x89"}});
+  tensor.extra = dict({{unicode("conj"), "\x88"}});
   CHECK(catalog_of(named(tensor.text())).value()[0].flags == TensorView::conjugate);
 }
 
@@ -400,7 +526,34 @@ TEST_CASE("refuses one key with two sizes and accepts it twice with one") {
   const Error error =
       refused(dict({{unicode("a"), Tensor{}.text()}, {unicode("b"), other.text()}}) + ".");
   CHECK(error.code == ErrorCode::corrupt);
-  CHECK(mentions(error, "storage \"0\" has 68 bytes here and 64 bytes"));
+  CHECK(mentions(error, "storage data/0 has 68 bytes here and 64 bytes"));
+}
+
+TEST_CASE("refuses one key with two types unless it holds nothing") {
+  Tensor other;
+  other.storage_type = global("torch", "IntStorage");
+  const auto both = [&](const Tensor& a, const Tensor& b) {
+    return catalog_of(dict({{unicode("a"), a.text()}, {unicode("b"), b.text()}}) + ".");
+  };
+  const Result<Catalog> made = both(Tensor{}, other);
+  REQUIRE(!made.has_value());
+  CHECK(made.error().code == ErrorCode::corrupt);
+  CHECK(
+      mentions(made.error(), "storage data/0 is of int32 here and of float32 where it was first"));
+  Tensor untyped;
+  untyped.storage_type = global("torch.storage", "UntypedStorage");
+  untyped.numel = integer(64);
+  CHECK(!both(Tensor{}, untyped).has_value());
+  Tensor bytes = untyped;
+  bytes.storage_type = global("torch", "ByteStorage");
+  CHECK(both(bytes, untyped).has_value());
+  Tensor empty;
+  empty.numel = integer(0);
+  empty.sizes = tuple({0});
+  empty.strides = tuple({1});
+  Tensor empty_integers = empty;
+  empty_integers.storage_type = global("torch", "IntStorage");
+  CHECK(both(empty, empty_integers).has_value());
 }
 
 TEST_CASE("refuses storage references of any other form") {
@@ -469,7 +622,36 @@ TEST_CASE("refuses rebuild functions with too few or too many arguments") {
         ErrorCode::corrupt);
 }
 
-TEST_CASE("refuses dangerous globals wherever they stand, and says which") {
+TEST_CASE("refuses names that can do nothing but harm wherever they stand, and says which") {
+  for (const torch::HarmfulName& harmful : torch::harmful_names) {
+    const std::string module(harmful.module);
+    const std::string name(harmful.name.empty() ? "any.name" : harmful.name);
+    CAPTURE(module);
+    CAPTURE(name);
+    const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
+    CHECK(called.code == ErrorCode::unsafe_pickle);
+    CHECK(mentions(called, module + "." + name));
+    CHECK(refused(named(global(module, name))).code == ErrorCode::unsafe_pickle);
+  }
+  CHECK(refused("\x80\x04]q\x01\x8c\x02os\x8c\x06system\x93\x86.").code ==
+        ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("the documentation lists every name that is refused") {
+  std::ifstream file(WEIGHTMAP_TEST_DATA "/../../docs/refused-names.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const torch::HarmfulName& harmful : torch::harmful_names) {
+    const std::string module = "`" + std::string(harmful.module) + "`";
+    const std::size_t row = text.find(harmful.name.empty() ? module : "| " + module + " |");
+    REQUIRE_MESSAGE(row != std::string::npos, module);
+    if (harmful.name.empty()) continue;
+    const std::string line = text.substr(row, text.find('\n', row) - row);
+    CHECK_MESSAGE(line.find("`" + std::string(harmful.name) + "`") != std::string::npos, module,
+                  harmful.name);
+  }
+}
+
+TEST_CASE("refuses each name that attacks have been seen with") {
   for (const auto& [module, name] : {std::pair{"os", "system"},
                                      {"posix", "system"},
                                      {"nt", "system"},
@@ -477,25 +659,57 @@ TEST_CASE("refuses dangerous globals wherever they stand, and says which") {
                                      {"subprocess", "Popen"},
                                      {"builtins", "eval"},
                                      {"builtins", "exec"},
+                                     {"builtins", "compile"},
+                                     {"builtins", "open"},
+                                     {"builtins", "__import__"},
                                      {"__builtin__", "eval"},
                                      {"builtins", "getattr"},
+                                     {"importlib", "import_module"},
+                                     {"ctypes", "CDLL"},
+                                     {"pty", "spawn"},
+                                     {"socket", "create_connection"},
                                      {"runpy", "_run_code"},
                                      {"pip", "main"},
+                                     {"pip._internal", "main"},
                                      {"torch.hub", "load"},
                                      {"torch", "load"},
+                                     {"torch", "compile"},
+                                     {"torch.serialization", "load"},
+                                     {"torch.storage", "_load_from_bytes"},
                                      {"torch.jit", "load"},
                                      {"torch.utils.bottleneck.__main__", "run_prof"},
                                      {"torch.utils.collect_env", "run"},
                                      {"torch._inductor.codecache", "compile_file"},
                                      {"torch._dynamo.guards", "GuardBuilder.get"},
-                                     {"operator", "methodcaller"}}) {
-    const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
-    CHECK(called.code == ErrorCode::unsafe_pickle);
-    CHECK(mentions(called, std::string(module) + "." + name));
-    CHECK(refused(named(global(module, name))).code == ErrorCode::unsafe_pickle);
+                                     {"operator", "methodcaller"}})
+    CHECK_MESSAGE(torch::is_harmful(module, name), module, ".", name);
+}
+
+TEST_CASE("lists a checkpoint that names what could not do harm by itself") {
+  for (const auto& [module, name] : {std::pair{"types", "SimpleNamespace"},
+                                     {"code", "Config"},
+                                     {"trace", "Trace"},
+                                     {"http.model", "Net"},
+                                     {"platform", "Settings"},
+                                     {"profile", "Profile"},
+                                     {"commands", "Command"},
+                                     {"signal", "SIGTERM"},
+                                     {"inspect", "Parameter"},
+                                     {"threading", "Event"},
+                                     {"requests.models", "Response"},
+                                     {"multiprocessing.context", "Value"},
+                                     {"builtins", "dict"},
+                                     {"torch.jit", "ScriptModule"},
+                                     {"ospath", "join"},
+                                     {"torchload", "load"}}) {
+    CAPTURE(module);
+    const std::string object =
+        global(module, name) + ")\x81" + dict({{unicode("a"), "K\x01"}}) + "b";
+    const Result<Catalog> made =
+        catalog_of(dict({{unicode("w"), Tensor{}.text()}, {unicode("c"), object}}) + ".");
+    REQUIRE(made.has_value());
+    CHECK(name_list(*made) == "w ");
   }
-  CHECK(refused("\x80\x04]q\x01\x8c\x02os\x8c\x06system\x93\x86.").code ==
-        ErrorCode::unsafe_pickle);
 }
 
 TEST_CASE("keeps names that only look like torch's opaque") {
@@ -517,15 +731,108 @@ TEST_CASE("lists what is shared twice and stops at a list that holds itself") {
   CHECK(name_list(*catalog_of("]q\x01(h\x01" + tensor.text() + "e.")) == "1 ");
 }
 
-TEST_CASE("gives up on sixty doublings in bounded time") {
-  std::string lists = "]q"s + '\0';
-  for (int i = 0; i < 60; ++i) {
-    const std::string id(1, static_cast<char>(i));
-    const std::string next(1, static_cast<char>(i + 1));
-    lists += "](h" + id + "h" + id + "eq" + next;
-  }
-  // What lies below the last list is garbage on the stack: wrap all of it into a tuple.
-  CHECK(refused("(" + lists + "t.").code == ErrorCode::limit_exceeded);
+TEST_CASE("walks sixty doublings of nothing once, and gives up on those of a tensor") {
+  const auto doubled = [](const std::string& first) {
+    std::string lists = first + "q" + '\0';
+    for (int i = 0; i < 60; ++i) {
+      const std::string id(1, static_cast<char>(i));
+      const std::string next(1, static_cast<char>(i + 1));
+      lists += "](h" + id + "h" + id + "eq" + next;
+    }
+    // What lies below the last list is garbage on the stack: wrap all of it into a tuple.
+    return "(" + lists + "t.";
+  };
+  CHECK(catalog_of(doubled("]"))->size() == 0);
+  CHECK(refused(doubled("](" + Tensor{}.text() + "e")).code == ErrorCode::limit_exceeded);
+}
+
+namespace {
+
+std::string put(int id) {  // BINPUT below 256
+  return "q" + std::string(1, static_cast<char>(id));
+}
+std::string get(int id) { return "h" + std::string(1, static_cast<char>(id)); }
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+std::string wide(int id) {  // operand of LONG_BINPUT and LONG_BINGET
+  return {static_cast<char>(id), static_cast<char>(id >> 8), '\0', '\0'};
+}
+std::string metadata(int items) { return "}(" + repeated("K\x01N", items) + "u"; }
+
+}  // namespace
+
+TEST_CASE("keeps no path for containers that lead to no tensor") {
+  // Lists of a thousand times the list before: a million visits of nothing.
+  std::string lists = "]" + put(0);
+  for (int i = 1; i < 3; ++i) lists += "]" + put(i) + "(" + repeated(get(i - 1), 1000) + "e";
+  const Read made = read("(" + lists + Tensor{}.text() + "t.").value();
+  CHECK(made.table.tensors.size() == 1);
+  CHECK(made.table.paths.size() == 1);
+}
+
+TEST_CASE("walks a container that holds no tensor once, however often it is mentioned") {
+  // Three levels would be a thousand million visits.
+  std::string lists = "]" + put(0);
+  for (int i = 1; i < 4; ++i) lists += "]" + put(i) + "(" + repeated(get(i - 1), 1000) + "e";
+  CHECK(name_list(*catalog_of("(" + lists + Tensor{}.text() + "t.")) == "4 ");
+}
+
+TEST_CASE("lists the tensors of a list that was first met inside itself") {
+  // a = [b, tensor], b = [a]: within a, b leads to no tensor. Then b by itself.
+  const std::string text =
+      "(]" + put(0) + "(]" + put(1) + get(0) + "a" + Tensor{}.text() + "e" + get(1) + "t.";
+  CHECK(name_list(*catalog_of(text)) == "0.1 1.0.1 ");
+}
+
+TEST_CASE("counts the paths of tensors into what the tables may take") {
+  // A tensor in 500 lists in one another, all of which are reached 1000 times.
+  std::string lists = "]r" + wide(0) + Tensor{}.text() + "a";
+  for (int i = 1; i < 500; ++i) lists += "]r" + wide(i) + "j" + wide(i - 1) + "a";
+  Limits limits;
+  limits.base_memory = std::uint64_t{4} << 20;
+  const Result<Read> made =
+      read("(" + lists + "](" + repeated("j" + wide(499), 1000) + "et.", limits);
+  REQUIRE(!made.has_value());
+  CHECK(made.error().code == ErrorCode::limit_exceeded);
+  CHECK(mentions(made.error(), "more memory"));
+}
+
+TEST_CASE("looks through the metadata of a tensor once, however often it is mentioned") {
+  Tensor tensor;
+  tensor.extra = metadata(20000);
+  const Result<Read> made =
+      read("](" + tensor.text() + put(2) + repeated(get(2), 20000) + "e.", Limits{});
+  REQUIRE(made.has_value());
+  CHECK(made->table.tensors.size() == 20001);
+}
+
+TEST_CASE("gives up on metadata that very many tensors share") {
+  Tensor tensor;
+  tensor.extra = get(2);
+  const std::string text = "(" + metadata(20000) + put(2) + repeated(tensor.text(), 1000) + "t.";
+  CHECK(refused(text).code == ErrorCode::limit_exceeded);
+}
+
+TEST_CASE("refuses lists that were put into one another before they were filled") {
+  // Each is empty, so of depth 1, when it goes into the one before it.
+  std::string deep = "(]r" + wide(0);
+  for (int i = 1; i < 1001; ++i) deep += "j" + wide(i - 1) + "]r" + wide(i) + "a";
+  const Error error = refused(deep + "t.");
+  CHECK(error.code == ErrorCode::limit_exceeded);
+  CHECK(mentions(error, "nests deeper than 1000 containers"));
+}
+
+TEST_CASE("walks the attributes of attributes without recursion") {
+  // Each tensor's state holds the tensor before it.
+  const Tensor tensor;
+  std::string inner = tensor.text();
+  for (int i = 0; i < 200; ++i)
+    inner = global("torch._tensor", "_rebuild_from_type_v2") + "(" + tensor.function +
+            global("torch", "Tensor") + tensor.arguments() + dict({{unicode("a"), inner}}) + "tR";
+  CHECK(catalog_of(named(inner))->size() == 201);
 }
 
 TEST_CASE("gives up when few bytes ask for very many tensors") {

@@ -265,7 +265,7 @@ TEST_CASE("no flipped byte of the directory or the end records makes trouble") {
 
 TEST_CASE_FIXTURE(TorchFile, "refuses bytes behind the end record") {
   file.push_back(std::byte{0});
-  CHECK_REFUSES(file, ErrorCode::corrupt, "1 bytes follow its end record");
+  CHECK_REFUSES(file, ErrorCode::corrupt, "the file goes on for 1 byte");
 }
 
 TEST_CASE_FIXTURE(TorchFile, "refuses more than a comment's length behind the end record") {
@@ -277,6 +277,15 @@ TEST_CASE_FIXTURE(TorchFile, "refuses two end records, one in the comment of the
   const Bytes end(file.end() - 22, file.end());
   patch(file, file.size() - 2, end.size(), 2);
   file.insert(file.end(), end.begin(), end.end());
+  CHECK_REFUSES(file, ErrorCode::corrupt, "two end records");
+}
+
+TEST_CASE_FIXTURE(TorchFile, "refuses an end record in the comment even if more follows it") {
+  // Readers that take the last signature would show what this one points to.
+  Bytes comment(file.end() - 22, file.end());
+  comment.insert(comment.end(), 4, std::byte{'!'});
+  patch(file, file.size() - 2, comment.size(), 2);
+  file.insert(file.end(), comment.begin(), comment.end());
   CHECK_REFUSES(file, ErrorCode::corrupt, "two end records");
 }
 
@@ -536,6 +545,35 @@ TEST_CASE("refuses a name that comes again in a file without order") {
   ArchiveBuilder builder;
   for (int i = 0; i < 300; ++i) builder.add("a/" + std::to_string(i * 7919 % 299), "w");
   CHECK_REFUSES(builder.finish(), ErrorCode::corrupt, "two records are named \"a/0\"");
+}
+
+TEST_CASE("refuses two names that are equal without case") {
+  CHECK_REFUSES(torch_archive({"w"}).add("archive/DATA.pkl", "other").finish(), ErrorCode::corrupt,
+                "\"archive/data.pkl\" and \"archive/DATA.pkl\" are named alike but for case");
+  CHECK_REFUSES(torch_archive({"w"}).add("archive/DATA/0", "other").finish(), ErrorCode::corrupt,
+                "\"archive/data/0\" and \"archive/DATA/0\" are named alike but for case");
+  CHECK_REFUSES(torch_archive({"w"}).add("Archive/data/0", "other").finish(), ErrorCode::corrupt,
+                "\"archive/data/0\" and \"Archive/data/0\" are named alike but for case");
+}
+
+TEST_CASE("refuses two names that are equal without case, neither of them in lower case") {
+  ArchiveBuilder builder = torch_archive({"w"});
+  builder.add("archive/extra/Ab", "one").add("archive/extra/aB", "two");
+  CHECK_REFUSES(builder.finish(), ErrorCode::corrupt,
+                "\"archive/extra/Ab\" and \"archive/extra/aB\" are named alike but for case");
+  ArchiveBuilder outside = torch_archive({"w"});
+  outside.add("Other/x", "one").add("oTher/x", "two");
+  CHECK_REFUSES(outside.finish(), ErrorCode::corrupt, "are named alike but for case");
+}
+
+TEST_CASE("accepts capitals in names that no other record has") {
+  ArchiveBuilder builder;
+  builder.add("Model_V2/data.pkl", "x").add("Model_V2/.data/A", "1").add("Other/README", "2");
+  builder.add("Model_V2/data/Key", "3").add("Model_V2/data/Yek", "4");
+  const Opened opened(builder.finish());
+  REQUIRE_OK(opened.directory);
+  CHECK(opened.directory->find("data/Key") != nullptr);
+  CHECK(opened.directory->find("data/key") == nullptr);
 }
 
 TEST_CASE_FIXTURE(TorchFile, "refuses a zero byte in a name") {

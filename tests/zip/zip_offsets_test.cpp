@@ -553,7 +553,7 @@ TEST_CASE_FIXTURE(HeaderFixture, "refuses a local header with another name") {
 
 TEST_CASE_FIXTURE(HeaderFixture, "refuses extra fields that push the payload out of its record") {
   damage(28, 1, 2);
-  CHECK_FAILS(read(), ErrorCode::corrupt, "has 1 bytes of extra fields");
+  CHECK_FAILS(read(), ErrorCode::corrupt, "has 1 byte of extra fields");
   damage(28, 0xFFFF, 2);
   CHECK_FAILS(read(), ErrorCode::corrupt, "has 65535 bytes of extra fields");
 }
@@ -604,6 +604,36 @@ TEST_CASE_FIXTURE(RecordFixture, "reads plain, empty, inflated and unchecked rec
   CHECK(text_of(read("no_crc").value().bytes) == "unchecked");
 }
 
+TEST_CASE_FIXTURE(RecordFixture, "refuses a record that its local header places elsewhere") {
+  // The directory and the padding rule agree; a reader that believes the local header goes on
+  // later.
+  patch(builder.bytes(), builder.place(0).header + 28, 24 + 6, 2);
+  open();
+  CHECK_FAILS(read("data.pkl"), ErrorCode::corrupt,
+              "record \"a/data.pkl\" begins at byte 70 by its local header, but at 64 by the "
+              "record behind it");
+}
+
+TEST_CASE_FIXTURE(RecordFixture, "refuses a record whose local header has another name") {
+  builder.bytes()[builder.place(0).header + 30] = std::byte{'b'};
+  open();
+  CHECK_FAILS(read("data.pkl"), ErrorCode::corrupt,
+              "the local header of record \"a/data.pkl\" has the name \"b/data.pkl\"");
+}
+
+TEST_CASE("reads a record far from the directory with its local header in one read") {
+  ArchiveBuilder builder;
+  builder.add("a/data.pkl", "the pickle").add("a/data/0", std::string(100000, 'w'));
+  const bytes::MemorySource source(builder.finish());
+  bytes::Windows windows(source, *std::pmr::new_delete_resource());
+  const Directory directory = Directory::read(windows, limit).value();
+  const std::uint64_t before = windows.reads();
+  const auto content = read_record(directory, *directory.find("data.pkl"), windows, 100);
+  REQUIRE_OK(content);
+  CHECK(text_of(content->bytes) == "the pickle");
+  CHECK(windows.reads() == before + 1);
+}
+
 TEST_CASE_FIXTURE(RecordFixture, "gives up the memory that the content lies in") {
   auto stored = read("data.pkl").value();
   const bytes::Buffer window = std::move(stored).release(*windows);
@@ -621,7 +651,7 @@ TEST_CASE_FIXTURE(RecordFixture, "refuses a record above the limit, stored or in
 TEST_CASE_FIXTURE(RecordFixture, "refuses a record whose CRC-32 differs") {
   builder.bytes()[builder.place(0).payload] ^= std::byte{1};
   open();
-  CHECK_FAILS(read("data.pkl"), ErrorCode::corrupt, "\"a/data.pkl\": its CRC-32 is");
+  CHECK_FAILS(read("data.pkl"), ErrorCode::corrupt, "record \"a/data.pkl\" has CRC-32 0x");
 }
 
 TEST_CASE_FIXTURE(RecordFixture, "refuses a compressed record of another size than declared") {

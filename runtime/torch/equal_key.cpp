@@ -1,0 +1,121 @@
+#include "runtime/torch/equal_key.hpp"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::torch {
+namespace {
+
+using pickle::Cell;
+
+// The integer that a float is; nullopt if it has a fraction or leaves 64 bits.
+std::optional<std::int64_t> integral(double value) noexcept {
+  constexpr double limit = 9223372036854775808.0;  // 2^63
+  if (!(value >= -limit && value < limit) || std::trunc(value) != value) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
+// Little-endian two's complement without the bytes that only repeat the sign.
+std::string_view shortest(std::string_view digits) noexcept {
+  while (digits.size() > 1) {
+    const char sign = digits[digits.size() - 2] & 0x80 ? '\xFF' : '\0';
+    if (digits.back() != sign) break;
+    digits.remove_suffix(1);
+  }
+  return digits;
+}
+
+std::uint64_t extended(std::string_view digits) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < digits.size(); ++i)
+    value |= std::uint64_t{static_cast<unsigned char>(digits[i])} << (8 * i);
+  const bool is_negative = !digits.empty() && (digits.back() & 0x80) != 0;
+  if (is_negative && digits.size() < 8) value |= ~std::uint64_t{0} << (8 * digits.size());
+  return value;
+}
+
+std::string describe(const pickle::Tree& tree, const Cell& key) {
+  switch (pickle::kind_of(key)) {
+    case Value::Kind::none:
+      return "None";
+    case Value::Kind::boolean:
+      return key.payload != 0 ? "True" : "False";
+    case Value::Kind::integer:
+      return std::to_string(static_cast<std::int64_t>(key.payload));
+    case Value::Kind::real: {
+      char digits[32];
+      const auto end =
+          std::to_chars(digits, digits + sizeof digits, std::bit_cast<double>(key.payload));
+      return {digits, end.ptr};
+    }
+    case Value::Kind::big_integer:
+      return "that is an integer of " + std::to_string(key.count) + " bytes";
+    default:
+      return bytes::quote(tree.text(key.payload, key.count));
+  }
+}
+
+}  // namespace
+
+EqualKey::EqualKey(const pickle::Tree& tree, const Cell& key) noexcept : cell_(key) {
+  switch (pickle::kind_of(key)) {
+    case Value::Kind::none:
+      group_ = Group::none;
+      break;
+    case Value::Kind::boolean:
+    case Value::Kind::integer:
+      group_ = Group::integer;
+      bits_ = key.payload;
+      break;
+    case Value::Kind::real: {
+      const auto whole = integral(std::bit_cast<double>(key.payload));
+      group_ = whole ? Group::integer : Group::real;
+      bits_ = whole ? static_cast<std::uint64_t>(*whole) : key.payload;
+      break;
+    }
+    case Value::Kind::big_integer:
+      text_ = shortest(tree.text(key.payload, key.count));
+      group_ = Group::big_integer;
+      if (text_.size() > 8) break;
+      group_ = Group::integer;
+      bits_ = extended(text_);
+      text_ = {};
+      break;
+    case Value::Kind::string:
+      group_ = Group::string;
+      text_ = tree.text(key.payload, key.count);
+      break;
+    case Value::Kind::bytes:
+      group_ = Group::bytes;
+      text_ = tree.text(key.payload, key.count);
+      break;
+    default:
+      break;
+  }
+}
+
+std::strong_ordering operator<=>(const EqualKey& a, const EqualKey& b) noexcept {
+  if (a.group_ != b.group_) return a.group_ <=> b.group_;
+  if (a.bits_ != b.bits_)
+    return static_cast<std::int64_t>(a.bits_) <=> static_cast<std::int64_t>(b.bits_);
+  if (a.text_.size() != b.text_.size()) return a.text_.size() <=> b.text_.size();
+  if (a.text_.data() == b.text_.data()) return std::strong_ordering::equal;
+  return a.text_ <=> b.text_;
+}
+
+Error key_twice(const pickle::Tree& tree, const Cell& key, std::uint64_t pickle_offset) {
+  const bool is_text = pickle::kind_of(key) == Value::Kind::string;
+  return {ErrorCode::corrupt,
+          "the key " + describe(tree, key) +
+              " is in one dict twice; readers differ in which of the "
+              "two values they show",
+          pickle_offset + (is_text ? key.payload : 0),
+          {}};
+}
+
+}  // namespace weightmap::torch
