@@ -1,0 +1,51 @@
+#include "mmap/process/fork_safe.hpp"
+
+#include <pthread.h>
+
+namespace weightmap::os {
+namespace {
+
+constinit std::atomic<std::uint32_t> forks{0};
+
+// How a mutex is held, in the lowest two bits of its word.
+constexpr std::uint32_t how = 3;
+constexpr std::uint32_t unlocked = 0;
+constexpr std::uint32_t locked = 1;
+constexpr std::uint32_t waited_for = 2;  // locked, and a thread may be waiting
+
+std::uint32_t word(std::uint32_t state) noexcept { return fork_count() << 2 | state; }
+
+}  // namespace
+
+std::uint32_t fork_count() noexcept { return forks.load(std::memory_order_relaxed); }
+
+void count_forks() noexcept {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  static_cast<void>(registered);
+}
+
+bool ForkSafeMutex::lock() noexcept {
+  // A thread that has waited cannot know that it was the only one.
+  std::uint32_t taken = word(locked);
+  std::uint32_t seen = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const bool is_foreign = (seen & ~how) != word(unlocked);
+    if (is_foreign || (seen & how) == unlocked) {
+      if (word_.compare_exchange_weak(seen, taken, std::memory_order_acquire,
+                                      std::memory_order_relaxed))
+        return is_foreign && (seen & how) != unlocked;
+    } else if ((seen & how) == waited_for ||
+               word_.compare_exchange_weak(seen, word(waited_for), std::memory_order_relaxed)) {
+      word_.wait(word(waited_for), std::memory_order_relaxed);
+      taken = word(waited_for);
+      seen = word_.load(std::memory_order_relaxed);
+    }
+  }
+}
+
+void ForkSafeMutex::unlock() noexcept {
+  const std::uint32_t before = word_.exchange(word(unlocked), std::memory_order_release);
+  if ((before & how) == waited_for) word_.notify_one();
+}
+
+}  // namespace weightmap::os
