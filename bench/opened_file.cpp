@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "weightmap/options.hpp"

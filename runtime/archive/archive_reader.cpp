@@ -5,11 +5,12 @@
 
 #include "mmap/file.hpp"
 #include "mmap/memory/huge_pages.hpp"
-#include "runtime/archive/open_archive.hpp"
 #include "runtime/archive/parallel_read.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/format/zip_directory.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"
@@ -67,7 +68,7 @@ struct ArchiveReader::State {
 
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
-  TRY_ASSIGN(directory, weightmap::read_directory(file, windows, limits));
+  TRY_ASSIGN(directory, format::read_directory(file, windows, limits));
   // Archives of any content may hold a record of that name; then the layout is known from headers.
   layout.alignment = torch::read_storage_alignment(directory, windows).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());

@@ -1,19 +1,19 @@
-// Copies of tensors that fail instead of faulting.
+#include "runtime/checkpoint/copy_to.hpp"
+
 #include <algorithm>
 #include <string>
 
 #include "mmap/memory/own_memory.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {
 namespace {
 
-using State = Checkpoint::Access::State;
+using State = Checkpoint::State;
 
 // `tensor "norm.weight": `, of the first tensor that has this byte; empty if none has.
 std::string tensor_at_offset(State& state, std::uint64_t offset) {
-  const Result<const catalog::Catalog*> catalog = state.whole();
+  const Result<const catalog::Catalog*> catalog = state.catalogs.whole();
   if (!catalog) return {};
   for (const catalog::Entry& entry : (*catalog)->entries())
     if (offset >= entry.file_offset && offset - entry.file_offset < entry.extent)
@@ -46,22 +46,22 @@ Result<void> check_same(const State& state, std::uint64_t offset) {
 
 }  // namespace
 
-Result<void> Checkpoint::copy_to(const TensorView& view, std::span<std::byte> out) const {
+Result<void> copy_to(State& state, const TensorView& view, std::span<std::byte> out) {
   const std::span<const std::byte> part = view.bytes();
   if (out.size() != part.size())
     return failure(ErrorCode::invalid_argument, "the buffer has " + std::to_string(out.size()) +
                                                     " bytes, the view lies in " +
                                                     std::to_string(part.size()));
   if (part.empty()) return {};
-  const std::optional<std::uint64_t> offset = state_->offset_of(part);
+  const std::optional<std::uint64_t> offset = state.position_of(part);
   if (!offset)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  Result<void> copied = copy_range(*state_, *offset, out);
-  if (copied) copied = check_same(*state_, *offset);
+  Result<void> copied = copy_range(state, *offset, out);
+  if (copied) copied = check_same(state, *offset);
   if (copied) return copied;
   Error error = copied.error();
-  error.file = state_->file_name;
-  error.message.insert(0, tensor_at_offset(*state_, *offset));
+  error.file = state.shown_name;
+  error.message.insert(0, tensor_at_offset(state, *offset));
   return tl::unexpected<Error>(std::move(error));
 }
 

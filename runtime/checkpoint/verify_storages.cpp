@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/formats.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
-#include "runtime/zip/local_header.hpp"
 
 namespace weightmap {
 namespace {
@@ -17,23 +17,6 @@ constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
 std::string record_name(const catalog::Catalog& catalog, const catalog::StorageEntry& storage) {
   return std::string(torch::storage_folder) + std::string(catalog.text(storage.key));
-}
-
-Result<void> verify_header(const bytes::Source& file, const zip::Directory& directory,
-                           const std::string& name, std::uint64_t expected) {
-  const zip::Record* record = directory.find(name);
-  if (record == nullptr)
-    return failure(ErrorCode::corrupt, "record " + bytes::quote(name) +
-                                           " has gone from the directory since the file "
-                                           "was opened");
-  const Result<std::uint64_t> payload =
-      zip::read_local_header(file, *record, directory.limit_of(*record));
-  if (!payload) return tl::unexpected<Error>(payload.error());
-  if (*payload == expected) return {};
-  return failure(ErrorCode::corrupt,
-                 "record " + bytes::quote(name) + " begins at byte " + std::to_string(*payload) +
-                     " by its local header, " + std::to_string(expected) + " was expected",
-                 record->header_offset);
 }
 
 }  // namespace
@@ -106,22 +89,16 @@ Error StorageSummer::difference(std::size_t index, std::uint32_t sum) {
           {}};
 }
 
-Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog,
-                                    const Limits& limits) {
-  bytes::Windows windows(file, *std::pmr::new_delete_resource());
-  const Result<zip::Directory> directory = read_directory(file, windows, limits);
-  if (!directory) return tl::unexpected<Error>(directory.error());
-  for (const catalog::StorageEntry& storage : catalog.storages())
-    if (Result<void> ok =
-            verify_header(file, *directory, record_name(catalog, storage), storage.payload_offset);
-        !ok)
-      return ok;
-  return {};
+Result<void> verify_headers(Checkpoint::State& state) {
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
+  format::Input input(state.file, 0, *std::pmr::new_delete_resource());
+  TRY_ASSIGN(const format::Format* const format, format_of(input));
+  if (format->verify_headers == nullptr) return {};
+  return format->verify_headers({&input, 1}, *catalog, state.options.limits);
 }
 
-CrcReport verify_storage_crcs(
-    const bytes::Source& file, const catalog::Catalog& catalog,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+CrcReport verify_storage_crcs(const bytes::Source& file, const catalog::Catalog& catalog,
+                              const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   CrcReport report;
   StorageSummer summer(file, catalog, progress);
   for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);

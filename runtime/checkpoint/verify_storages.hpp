@@ -9,13 +9,14 @@
 
 #include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 
-// Reads the central directory afresh and compares each storage's offset with its local header.
-Result<void> verify_storage_headers(const bytes::Source& file, const catalog::Catalog& catalog,
-                                    const Limits& limits);
+// Reads the metadata of the file afresh and compares the place of each storage with what stands
+// before it in the file.
+Result<void> verify_headers(Checkpoint::State& state);
 
 // Reads and sums storages, one after the other. What it is made with must outlive it.
 class StorageSummer {
@@ -46,8 +47,7 @@ class StorageSummer {
 };
 
 // Reads every storage and compares its CRC-32 with the directory's.
-CrcReport verify_storage_crcs(
-    const bytes::Source& file, const catalog::Catalog& catalog,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+CrcReport verify_storage_crcs(const bytes::Source& file, const catalog::Catalog& catalog,
+                              const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace weightmap

@@ -1,7 +1,7 @@
 #include "weightmap/publish.hpp"
 
 #include "mmap/write/publish_file.hpp"
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {

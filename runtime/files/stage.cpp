@@ -11,7 +11,7 @@
 #include "mmap/memory/shared_file.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/unique_fd.hpp"
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {

@@ -12,7 +12,7 @@
 
 #include "mmap/file.hpp"
 #include "mmap/pages/process_maps.hpp"
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"

@@ -14,7 +14,7 @@
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
-#include "runtime/archive/open_archive.hpp"
+#include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/warm/warm_plan.hpp"
 
@@ -35,16 +35,15 @@ struct Pages {
   std::optional<std::array<os::MappedPages, 2>> mapped;
 };
 
-// The checkpoint's mappings of its file. `lock` is of what guards the second.
-std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::Access::State& state,
-                                                      const std::lock_guard<std::mutex>&) {
-  return {state.mapping.bytes(), state.copy_on_write.bytes()};
+// The checkpoint's mappings of its file; the second may be empty.
+std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::State& state) {
+  const os::Mapping* const writable = state.copy_on_write.load(std::memory_order_acquire);
+  return {state.mapping.bytes(), writable ? writable->bytes() : std::span<const std::byte>{}};
 }
 
-Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
-  const std::lock_guard lock(state.copy_on_write_mutex);
+Result<os::MappedMemory> memory_of(Checkpoint::State& state) {
   os::MappedMemory memory;
-  for (const std::span<const std::byte> mapping : mappings_of(state, lock)) {
+  for (const std::span<const std::byte> mapping : mappings_of(state)) {
     const Result<os::MappedMemory> part = os::mapped_memory(mapping);
     if (!part) return part;
     memory += *part;
@@ -53,19 +52,17 @@ Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
 }
 
 // The system divides shared pages in one sum, so copies have a part of their own only if none is.
-std::optional<std::uint64_t> anonymous_pss(Checkpoint::Access::State& state,
+std::optional<std::uint64_t> anonymous_pss(Checkpoint::State& state,
                                            const os::MappedMemory& memory) {
   if (memory.anonymous == 0) return 0;
-  const std::lock_guard lock(state.copy_on_write_mutex);
   std::uint64_t unshared = 0;
-  for (const std::span<const std::byte> mapping : mappings_of(state, lock))
+  for (const std::span<const std::byte> mapping : mappings_of(state))
     unshared += os::unshared_copies(mapping).value_or(0);
   return unshared == memory.anonymous ? std::optional(unshared) : std::nullopt;
 }
 
-std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::Access::State& state) {
-  const std::lock_guard lock(state.copy_on_write_mutex);
-  const auto [main, copies] = mappings_of(state, lock);
+std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::State& state) {
+  const auto [main, copies] = mappings_of(state);
   Result<os::MappedPages> of_main = os::MappedPages::of(main);
   Result<os::MappedPages> of_copies = os::MappedPages::of(copies);
   if (!of_main || !of_copies) return std::nullopt;
@@ -116,9 +113,9 @@ void describe_ranges(const catalog::Catalog& catalog, const Pages& pages, Reside
                                std::string(catalog.text(storage.key))});
 }
 
-Result<ResidencyReport> examine(Checkpoint::Access::State& state) {
+Result<ResidencyReport> examine(Checkpoint::State& state) {
   const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
-  const Result<const catalog::Catalog*> catalog = state.whole();
+  const Result<const catalog::Catalog*> catalog = state.catalogs.whole();
   if (!catalog) return error_of(catalog);
   const Result<os::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
@@ -202,9 +199,9 @@ Result<RepairReport> repair_file(
 }  // namespace
 
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
-  Checkpoint::Access::State& state = Checkpoint::Access::state(checkpoint);
+  Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   Result<ResidencyReport> report = examine(state);
-  if (!report) report.error().file = state.file_name;
+  if (!report) report.error().file = state.shown_name;
   return report;
 }
 

@@ -6,15 +6,16 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/archive/open_archive.hpp"
-#include "runtime/checkpoint/opener.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/shared_catalog/attached.hpp"
 #include "runtime/shared_catalog/publish_catalog.hpp"
 
 namespace weightmap {
 namespace {
 
-using State = Checkpoint::Access::State;
+using State = Checkpoint::State;
 using Clock = std::chrono::steady_clock;
 
 // Whatever is refused under the wider limits is refused under the narrower ones.
@@ -44,25 +45,9 @@ Result<void> check_is_for(const catalog::Description& made, const State& state) 
   return {};
 }
 
-Result<std::unique_ptr<Attached>> check(Result<os::SharedBlock> block, bool is_file,
-                                        const State& state) {
-  if (!block) return tl::unexpected<Error>(block.error());
-  Result<catalog::Published> published =
-      catalog::Published::read(block->bytes(), state.file.size());
-  if (!published) return tl::unexpected<Error>(published.error());
-  // Under this file's name it can only have been put there on purpose.
-  if (published->description().generation != state.generation)
-    return failure(is_file ? ErrorCode::corrupt : ErrorCode::invalid_argument,
-                   "the shared catalog is about another file, or about this one as it was before "
-                   "it changed");
-  if (Result<void> ok = check_is_for(published->description(), state); !ok)
-    return tl::unexpected<Error>(ok.error());
-  return std::make_unique<Attached>(Attached{std::move(*block), std::move(*published), is_file});
-}
-
-void describe(State& state) {
-  const catalog::Description& made = state.attached->published.description();
-  const catalog::Catalog& catalog = state.attached->published.catalog();
+void describe(State& state, const catalog::Published& published) {
+  const catalog::Description& made = published.description();
+  const catalog::Catalog& catalog = published.catalog();
   CheckpointInfo& info = state.info;
   info.format = "torch_zip";
   info.version = made.version;
@@ -82,41 +67,54 @@ void describe(State& state) {
   state.stats.storages_by_header = made.storages_by_header;
 }
 
-// Offsets that somebody else proved, where the options want them compared.
-Result<void> verify(State& state) {
-  if (*state.options.verify == Verify::chain) return {};
-  const Result<const catalog::Catalog*> catalog = state.whole();
-  if (!catalog) return tl::unexpected<Error>(catalog.error());
-  state.stats.local_headers_verified = (*catalog)->storages().size();
-  return verify_storage_headers(state.file, **catalog, state.options.limits);
-}
-
-// With state.attached set.
-Result<void> map_attached(State& state, const OpenOptions& options, Clock::time_point began) {
-  const Clock::time_point before = Clock::now();
-  if (Result<void> ok = Opener::map(state, options); !ok) return ok;
-  describe(state);
-  state.stats.mapping = Clock::now() - before;
-  state.stats.total = Clock::now() - began;
-  if (options.log)
-    options.log("attached: " + std::to_string(state.info.tensors) + " tensors in " +
-                std::to_string(state.info.storages) + " storages from a shared catalog, " +
-                std::to_string(state.stats.total.count() / 1000) + " us");
+// Gives the checkpoint the catalog in `block`, if it is about the checkpoint's file.
+Result<void> take_over(Result<os::SharedBlock> block, bool is_file, State& state) {
+  if (!block) return tl::unexpected<Error>(block.error());
+  TRY_ASSIGN(catalog::Published published,
+             catalog::Published::read(block->bytes(), state.file.size()));
+  // Under this file's name it can only have been put there on purpose.
+  if (published.description().generation != state.source.generation)
+    return failure(is_file ? ErrorCode::corrupt : ErrorCode::invalid_argument,
+                   "the shared catalog is about another file, or about this one as it was before "
+                   "it changed");
+  TRY(check_is_for(published.description(), state));
+  describe(state, published);
+  state.catalogs.set_foreign(
+      std::make_unique<Attached>(state, std::move(*block), std::move(published), is_file));
   return {};
 }
 
-Result<void> parse_alone(State& state, const OpenOptions& options, const std::string& reason) {
-  Result<void> opened = Opener(state, options, state.stats).run();
+// Offsets that somebody else proved, where the options want them compared.
+Result<void> verify(State& state) {
+  if (*state.options.verify == Verify::chain) return {};
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
+  state.stats.local_headers_verified = catalog->storages().size();
+  return verify_headers(state);
+}
+
+// With a foreign catalog set.
+Result<void> map_attached(State& state, Clock::time_point began) {
+  TRY(map(state));
+  state.stats.total = Clock::now() - began;
+  if (state.options.log)
+    state.options.log(state.shown_name + ": attached: " + std::to_string(state.info.tensors) +
+                      " tensors in " + std::to_string(state.info.storages) +
+                      " storages from a shared catalog, " +
+                      std::to_string(state.stats.total.count() / 1000) + " us");
+  return {};
+}
+
+Result<void> parse_alone(State& state, const std::string& reason) {
+  Result<void> opened = parse_and_map(state);
   state.info.catalog_reason = reason;
-  if (options.log) options.log(reason);
+  if (state.options.log) state.options.log(state.shown_name + ": " + reason);
   return opened;
 }
 
 // `refused`: why there was nothing to attach; nullopt if there simply is none yet.
-Result<void> parse_and_publish(State& state, const OpenOptions& options,
-                               const os::RuntimeDirectory& directory,
+Result<void> parse_and_publish(State& state, const os::RuntimeDirectory& directory,
                                const std::optional<Error>& refused) {
-  if (Result<void> ok = Opener(state, options, state.stats).run(); !ok) return ok;
+  TRY(parse_and_map(state));
   CheckpointInfo& info = state.info;
   if (refused) info.catalog_reason = refused->message;
   // What others can use is not replaced by what they could not.
@@ -125,24 +123,24 @@ Result<void> parse_and_publish(State& state, const OpenOptions& options,
     if (published) info.catalog = CatalogSource::published;
     if (!published) info.catalog_reason = published.error().message;
   }
-  if (options.log && !info.catalog_reason.empty()) options.log(info.catalog_reason);
+  if (state.options.log && !info.catalog_reason.empty())
+    state.options.log(state.shown_name + ": " + info.catalog_reason);
   return {};
 }
 
 }  // namespace
 
-Result<void> open_with_shared_catalog(State& state, const OpenOptions& options) {
+Result<void> open_with_shared_catalog(State& state) {
   const Clock::time_point began = Clock::now();
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
-  if (!directory) return parse_alone(state, options, directory.error().message);
-  Result<std::unique_ptr<Attached>> attached =
-      check(os::SharedBlock::open(*directory, catalog_name(state.generation)), true, state);
+  if (!directory) return parse_alone(state, directory.error().message);
+  Result<void> attached = take_over(
+      os::SharedBlock::open(*directory, catalog_name(state.source.generation)), true, state);
   std::optional<Error> refused;
   if (attached) {
-    state.attached = std::move(*attached);
-    if (Result<void> ok = map_attached(state, options, began); !ok) return ok;
+    TRY(map_attached(state, began));
     Result<void> verified = verify(state);
-    if (verified || state.own_if_any() != nullptr) return verified;
+    if (verified || state.catalogs.own_if_any() != nullptr) return verified;
     // The parse compares the same, and knows what is wrong with the file if that is to blame.
     refused = std::move(verified.error());
     state.stats = {};
@@ -150,24 +148,14 @@ Result<void> open_with_shared_catalog(State& state, const OpenOptions& options) 
   } else if (attached.error().os_error != ENOENT) {
     refused = std::move(attached.error());
   }
-  return parse_and_publish(state, options, *directory, refused);
+  return parse_and_publish(state, *directory, refused);
 }
 
-Result<Checkpoint> Checkpoint::attach(const std::filesystem::path& path, int catalog_descriptor,
-                                      const OpenOptions& options) {
+Result<void> open_with_sealed_catalog(State& state, int descriptor) {
   const Clock::time_point began = Clock::now();
-  const Result<OpenOptions> filled = with_defaults(options);
-  if (!filled) return tl::unexpected<Error>(filled.error());
-  Result<std::unique_ptr<State>> state = Access::begin_open(path, *filled);
-  if (!state) return tl::unexpected<Error>(state.error());
-  Result<std::unique_ptr<Attached>> attached =
-      check(os::SharedBlock::of_sealed(catalog_descriptor), false, **state);
-  if (!attached) return about_file(attached.error(), path);
-  (*state)->attached = std::move(*attached);
-  if (Result<void> ok = map_attached(**state, *filled, began); !ok)
-    return about_file(ok.error(), path);
-  if (Result<void> ok = verify(**state); !ok) return about_file(ok.error(), path);
-  return Access::finish_open(std::move(*state));
+  TRY(take_over(os::SharedBlock::of_sealed(descriptor), false, state));
+  TRY(map_attached(state, began));
+  return verify(state);
 }
 
 }  // namespace weightmap

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "mmap/process/shared_block.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/shared_catalog/published.hpp"
 
 namespace weightmap {
@@ -18,11 +19,11 @@ constexpr std::chrono::seconds coarse_tick(2);
 
 bool is_coarse(std::int64_t time_ns) noexcept { return time_ns % 1'000'000'000 == 0; }
 
-catalog::Description describe(const Checkpoint::Access::State& state) {
+catalog::Description describe(const Checkpoint::State& state) {
   const CheckpointInfo& info = state.info;
   const OpenStats& stats = state.stats;
   catalog::Description made;
-  made.generation = state.generation;
+  made.generation = state.source.generation;
   made.limits = state.options.limits;
   made.version = info.version;
   made.storage_alignment = info.storage_alignment;
@@ -34,14 +35,15 @@ catalog::Description describe(const Checkpoint::Access::State& state) {
   made.big_endian = info.byteorder == "big";
   made.byte_order_assumed = info.byteorder_assumed;
   made.format_version = info.format_version;
-  made.source = state.opened_path.native();
+  made.source = state.source.path.native();
   return made;
 }
 
 // A change of the same moment would leave the file's times as they are.
-Result<void> check_settled(const Checkpoint::Access::State& state) {
-  const std::chrono::nanoseconds changed(state.generation.ctime_ns);
-  const bool coarse = is_coarse(state.generation.ctime_ns) || is_coarse(state.generation.mtime_ns);
+Result<void> check_settled(const Checkpoint::State& state) {
+  const std::chrono::nanoseconds changed(state.source.generation.ctime_ns);
+  const bool coarse =
+      is_coarse(state.source.generation.ctime_ns) || is_coarse(state.source.generation.mtime_ns);
   const std::chrono::milliseconds tick = coarse ? coarse_tick : clock_tick;
   if (changed + tick <= state.began.time_since_epoch()) return {};
   return failure(ErrorCode::io,
@@ -57,7 +59,7 @@ void remove_unfinished(const os::RuntimeDirectory& directory) {
 
 // The block in two parts.
 struct Parts {
-  Parts(const Checkpoint::Access::State& state, const catalog::Catalog& catalog)
+  Parts(const Checkpoint::State& state, const catalog::Catalog& catalog)
       : preamble(catalog::make_preamble(describe(state), catalog)),
         both{preamble, catalog.block()} {}
   std::vector<std::byte> preamble;
@@ -70,38 +72,31 @@ std::string catalog_name(const Generation& generation) {
   return std::string(catalog_prefix) + os::key_of(generation);
 }
 
-Result<void> publish_catalog(Checkpoint::Access::State& state,
-                             const os::RuntimeDirectory& directory) {
+Result<void> publish_catalog(Checkpoint::State& state, const os::RuntimeDirectory& directory) {
   if (Result<void> ok = check_settled(state); !ok) return ok;
-  const Parts parts(state, state.parsed.catalog);
-  Result<void> published = os::publish_block(directory, catalog_name(state.generation), parts.both);
+  const Parts parts(state, state.catalogs.own_if_any()->catalog);
+  Result<void> published =
+      os::publish_block(directory, catalog_name(state.source.generation), parts.both);
   if (published) remove_unfinished(directory);
   return published;
 }
 
-void replace_damaged_catalog(Checkpoint::Access::State& state) noexcept {
+void replace_damaged_catalog(Checkpoint::State& state) noexcept {
   try {
     const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
     if (!directory) return;
-    if (state.own_if_any() == nullptr || !publish_catalog(state, *directory))
-      os::remove_block(*directory, catalog_name(state.generation));
+    if (state.catalogs.own_if_any() == nullptr || !publish_catalog(state, *directory))
+      os::remove_block(*directory, catalog_name(state.source.generation));
   } catch (const std::bad_alloc&) {
     // It stays, and is found damaged again.
   }
 }
 
-Result<int> Checkpoint::share_catalog() const {
-  State& state = *state_;
-  const Result<const catalog::Catalog*> catalog = state.whole();
-  Result<void> ok;
-  if (!catalog) ok = tl::unexpected<Error>(catalog.error());
-  if (ok) ok = check_settled(state);
-  Result<os::UniqueFd> sealed;
-  if (ok) sealed = os::seal_block(Parts(state, **catalog).both);
-  if (ok && sealed) return sealed->release();
-  Error error = ok ? sealed.error() : ok.error();
-  error.file = state.file_name;
-  return tl::unexpected<Error>(std::move(error));
+Result<int> seal_catalog(Checkpoint::State& state) {
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
+  TRY(check_settled(state));
+  TRY_ASSIGN(os::UniqueFd sealed, os::seal_block(Parts(state, *catalog).both));
+  return sealed.release();
 }
 
 }  // namespace weightmap

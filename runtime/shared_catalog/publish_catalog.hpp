@@ -15,14 +15,16 @@ inline constexpr std::string_view catalog_prefix = "catalog-1-";
 // The file in the runtime directory that has the catalog of this generation.
 std::string catalog_name(const Generation& generation);
 
-// Publishes the catalog that the checkpoint has parsed. Fails with io if the system refuses, or if
-// the file was changed so shortly before it was opened that its times cannot tell it from what it
-// may become.
-Result<void> publish_catalog(Checkpoint::Access::State& state,
-                             const os::RuntimeDirectory& directory);
+// Publishes the catalog that the checkpoint has parsed. Precondition: it has one of its own. Fails
+// with io if the system refuses, or if the file was changed so shortly before it was opened that
+// its times cannot tell it from what it may become.
+Result<void> publish_catalog(Checkpoint::State& state, const os::RuntimeDirectory& directory);
 
 // Puts the checkpoint's own catalog where the damaged one is, or removes that if there is none.
 // Whether it can is nobody's concern: who opens next will find it damaged, too.
-void replace_damaged_catalog(Checkpoint::Access::State& state) noexcept;
+void replace_damaged_catalog(Checkpoint::State& state) noexcept;
+
+// See Checkpoint::share_catalog(). The caller owns the descriptor.
+Result<int> seal_catalog(Checkpoint::State& state);
 
 }  // namespace weightmap

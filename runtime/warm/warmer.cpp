@@ -121,7 +121,7 @@ bool maps_pages(WarmMethod method) noexcept {
 }
 
 // What excludes what.
-Result<void> check_options(const Checkpoint::Access::State& state, const WarmOptions& options) {
+Result<void> check_options(const Checkpoint::State& state, const WarmOptions& options) {
   if (options.threads == 0 || options.threads > max_threads)
     return failure(ErrorCode::invalid_argument, "warming takes 1 to " +
                                                     std::to_string(max_threads) + " threads, not " +
@@ -182,7 +182,7 @@ Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
 }  // namespace
 
 struct Warmer::Work {
-  Checkpoint::Access::State& state;
+  Checkpoint::State& state;
   const catalog::Catalog* catalog = nullptr;  // where tensors or storages are asked for
   WarmPlan plan;
   WarmReport report;
@@ -213,7 +213,7 @@ struct Warmer::Work {
   bool one_reader = false;
   std::unique_ptr<WarmElection> election;  // with `one_reader`, unless all was cached
 
-  explicit Work(Checkpoint::Access::State& of) : state(of) {}
+  explicit Work(Checkpoint::State& of) : state(of) {}
   ~Work() {
     cancel();
     join();
@@ -226,7 +226,7 @@ struct Warmer::Work {
     one_reader = options.one_reader;
     order = options.tensors;
     if (options.follow || options.verify_crc || !order.empty()) {
-      const Result<const catalog::Catalog*> whole = state.whole();
+      const Result<const catalog::Catalog*> whole = state.catalogs.whole();
       if (!whole) return tl::unexpected<Error>(whole.error());
       catalog = *whole;
     }
@@ -395,7 +395,7 @@ struct Warmer::Work {
   }
 
   void fail(Error happened) {
-    happened.file = state.file_name;
+    happened.file = state.shown_name;
     const std::lock_guard guard(error_mutex);
     if (!error) error = std::move(happened);
     cancel();
@@ -416,7 +416,7 @@ struct Warmer::Work {
     verify->stop();
     verifier.join();
     report.storages_left_out = verify->left_out();
-    for (Error& fault : report.crc.faults) fault.file = state.file_name;
+    for (Error& fault : report.crc.faults) fault.file = state.shown_name;
   }
 };
 
@@ -485,7 +485,7 @@ Result<WarmReport> Warmer::wait() {
 Result<void> Checkpoint::demand(const TensorView& view) const {
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return {};
-  const std::optional<std::uint64_t> offset = state_->offset_of(part);
+  const std::optional<std::uint64_t> offset = state_->position_of(part);
   if (!offset)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
   state_->demand_log.note(*offset);
@@ -495,7 +495,7 @@ Result<void> Checkpoint::demand(const TensorView& view) const {
     return ok;
   os::Filler filler(state_->file, state_->mapping, fill_method(chosen.method));
   Result<void> filled = fill_now(filler, {*offset, part.size()}, state_->file.size());
-  if (!filled) filled.error().file = state_->file_name;
+  if (!filled) filled.error().file = state_->shown_name;
   return filled;
 }
 
@@ -510,13 +510,13 @@ CrcReport Checkpoint::verify_crc(
     if (report && report->storages_left_out == 0) return std::move(report->crc);
   }
   // Without threads, or past what could not be read, to say of each storage what is wrong with it.
-  const Result<const catalog::Catalog*> catalog = state_->whole();
+  const Result<const catalog::Catalog*> catalog = state_->catalogs.whole();
   CrcReport report;
   if (catalog)
     report = verify_storage_crcs(state_->file, **catalog, progress);
   else
     report.faults.push_back(catalog.error());
-  for (Error& fault : report.faults) fault.file = state_->file_name;
+  for (Error& fault : report.faults) fault.file = state_->shown_name;
   return report;
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/format/strangers.hpp"
+#include "runtime/format/identify.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "runtime/bytes/escape.hpp"
 
-namespace weightmap {
+namespace weightmap::format {
 namespace {
 
 using namespace std::string_view_literals;
@@ -79,26 +79,36 @@ bool looks_like_safetensors(std::string_view head, std::uint64_t file_bytes) noe
   return header_bytes >= 2 && header_bytes <= file_bytes - 8;
 }
 
-Error stranger(ErrorCode code, std::string sentence) {
+Error foreign(ErrorCode code, std::string sentence) {
   return Error{code, std::move(sentence), Error::no_offset, {}};
 }
 
 }  // namespace
 
-Error describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes) {
+Kind identify(std::span<const std::byte> /*head*/, std::span<const std::byte> tail,
+              std::uint64_t /*file_bytes*/) noexcept {
+  constexpr std::string_view end_record = "PK\x05\x06";
+  constexpr std::size_t without_comment = 22;
+  const std::string_view text = as_text(tail);
+  if (text.size() < without_comment) return Kind::unknown;
+  if (text.substr(text.size() - without_comment).starts_with(end_record)) return Kind::zip;
+  return text.find(end_record) != std::string_view::npos ? Kind::zip : Kind::unknown;
+}
+
+Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes) {
   const std::string_view text = as_text(head);
   const std::string size = std::to_string(file_bytes);
   if (text.starts_with("version https://git-lfs"))
-    return stranger(other, "is a Git LFS pointer" + lfs_size(text) +
+    return foreign(other, "is a Git LFS pointer" + lfs_size(text) +
                                ", not the file itself; fetch it with: git lfs pull");
   for (std::string_view tag : {"<!doctype html"sv, "<html"sv})
     if (begins_with_tag(text, tag))
-      return stranger(other,
+      return foreign(other,
                       "is a web page (HTML), probably an error or login page that was saved "
                       "in place of the checkpoint");
   for (const Signature& known : signatures)
     if (text.size() >= known.offset && text.substr(known.offset).starts_with(known.bytes))
-      return stranger(known.code, std::string(known.sentence));
+      return foreign(known.code, std::string(known.sentence));
   if (text.starts_with("PK\x03\x04"))
     return Error{ErrorCode::corrupt,
                  "is cut short: it begins as a zip archive, but its " + size +
@@ -107,18 +117,18 @@ Error describe_stranger(std::span<const std::byte> head, std::uint64_t file_byte
                  file_bytes,
                  {}};
   if (looks_like_safetensors(text, file_bytes))
-    return stranger(ErrorCode::unsupported, "is a safetensors file, which is not supported yet");
+    return foreign(ErrorCode::unsupported, "is a safetensors file, which is not supported yet");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
-    return stranger(other, "begins with " + std::to_string(head.size()) +
+    return foreign(other, "begins with " + std::to_string(head.size()) +
                                " zero bytes; a copy or download probably did not finish");
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
-    return stranger(other,
+    return foreign(other,
                     "is a bare pickle, not a torch archive; it is not opened, since only "
                     "running it would tell what it holds");
-  return stranger(other,
+  return foreign(other,
                   "is not a torch checkpoint: it is no zip archive (no end-of-central-"
                   "directory record in its " +
                       size + " bytes)");
 }
 
-}  // namespace weightmap
+}  // namespace weightmap::format

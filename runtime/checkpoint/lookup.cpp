@@ -1,0 +1,172 @@
+#include "runtime/checkpoint/lookup.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap {
+namespace {
+
+using catalog::Catalog;
+using catalog::Entry;
+using State = Checkpoint::State;
+using Place = CatalogInUse::Place;
+
+bool has_path(const Catalog& catalog, const Entry& entry, std::span<const PathPart> path) noexcept {
+  if (catalog.path_length(entry) != path.size()) return false;
+  std::size_t at = 0;
+  bool same = true;
+  catalog.visit_path(entry, [&](const Catalog::PathText& part) {
+    const PathPart& wanted = path[at++];
+    same = same && part.is_integer == wanted.is_integer() &&
+           (part.is_integer ? part.text == std::to_string(wanted.integer())
+                            : part.text == wanted.key());
+  });
+  return same;
+}
+
+std::string describe_path(const Catalog& catalog, const Entry& entry) {
+  std::string text = "[";
+  catalog.visit_path(entry, [&text](const Catalog::PathText& part) {
+    if (text.size() > 1) text += ", ";
+    text += part.is_integer ? std::string(part.text) : bytes::quote(part.text, 80);
+  });
+  return text + "]";
+}
+
+tl::unexpected<Error> absent(const State& state, std::string message) {
+  return about_shown(Error{ErrorCode::invalid_argument, std::move(message), Error::no_offset, {}},
+                     state.shown_name);
+}
+
+std::string joined_by_dots(std::span<const PathPart> path) {
+  std::string joined;
+  for (const PathPart& part : path) {
+    if (&part != path.data()) joined += '.';
+    if (part.is_integer())
+      joined += std::to_string(part.integer());
+    else
+      joined += part.key();
+  }
+  return joined;
+}
+
+// The path is that of the joined name as a rule, and of a later entry where that is ambiguous.
+Place place_of(State& state, std::span<const PathPart> wanted) {
+  const std::string joined = joined_by_dots(wanted);
+  const Place first = state.catalogs.find_entry(joined);
+  if (!first.is_found() || has_path(*first.catalog, first.entry(), wanted)) return first;
+  if ((first.entry().flags & Entry::ambiguous) == 0) return {first.catalog, Catalog::none};
+  const Catalog* const catalog = state.catalogs.whole().value_or(nullptr);
+  if (catalog == nullptr) return {};
+  for (std::uint32_t i = first.index + 1; i < catalog->size(); ++i)
+    if (catalog->name((*catalog)[i]) == joined && has_path(*catalog, (*catalog)[i], wanted))
+      return {catalog, i};
+  return {catalog, Catalog::none};
+}
+
+tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std::string_view name) {
+  std::string places;
+  for (std::size_t i = catalog.find(name), left = 2; i < catalog.size() && left > 0; ++i) {
+    if (catalog.name(catalog[i]) != name) continue;
+    places += (places.empty() ? "" : " and ") + describe_path(catalog, catalog[i]);
+    --left;
+  }
+  return absent(state, "has more than one tensor " + bytes::quote(name) + ", at the paths " +
+                           places + "; ask by path");
+}
+
+}  // namespace
+
+// An empty tensor stands for one of a catalog that was damaged and cannot be made again.
+NamedTensor tensor_at(State& state, std::size_t index) noexcept {
+  NamedTensor tensor;
+  tensor.index = index;
+  const Catalog* const catalog = state.catalogs.with_entry(index);
+  if (catalog == nullptr) return tensor;
+  const Entry& entry = (*catalog)[index];
+  tensor.name = catalog->name(entry);
+  tensor.view = state.view(*catalog, entry);
+  tensor.storage = catalog->text(catalog->storages()[entry.storage].key);
+  tensor.storage_offset = entry.storage_offset;
+  tensor.file_offset = entry.file_offset;
+  tensor.location = catalog->location(entry);
+  tensor.requires_grad = (entry.flags & Entry::requires_grad) != 0;
+  tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
+  tensor.storage_index = entry.storage;
+  return tensor;
+}
+
+std::optional<TensorView> find_tensor(State& state, std::string_view name) noexcept {
+  const Place place = state.catalogs.find(name);
+  if (!place.is_found()) return std::nullopt;
+  const Entry& entry = place.entry();
+  if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
+  return state.view(*place.catalog, entry);
+}
+
+Result<NamedTensor> get_tensor(State& state, std::string_view name) {
+  const Place place = state.catalogs.find_entry(name);
+  if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
+  if (!place.is_found()) return absent(state, "has no tensor " + bytes::quote(name));
+  if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(state, place.index);
+  const Result<const Catalog*> whole = state.catalogs.whole();
+  if (!whole) return tl::unexpected<Error>(whole.error());
+  return ambiguous(state, **whole, name);
+}
+
+std::optional<TensorView> find_tensor(State& state, std::span<const PathPart> path) {
+  const Place place = place_of(state, path);
+  if (!place.is_found()) return std::nullopt;
+  return state.view(*place.catalog, place.entry());
+}
+
+Result<NamedTensor> get_tensor(State& state, std::span<const PathPart> path) {
+  const Place place = place_of(state, path);
+  if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
+  if (place.is_found()) return tensor_at(state, place.index);
+  std::string text;
+  for (const PathPart& part : path) {
+    text += text.empty() ? "" : ", ";
+    text += part.is_integer() ? std::to_string(part.integer()) : bytes::quote(part.key(), 80);
+  }
+  return absent(state, "has no tensor at the path [" + text + "]");
+}
+
+std::vector<PathPart> path_of_tensor(State& state, std::size_t index) {
+  const Catalog* const catalog = state.catalogs.with_entry(index);
+  if (catalog == nullptr) return {};
+  const Entry& entry = (*catalog)[index];
+  std::vector<PathPart> parts;
+  parts.reserve(catalog->path_length(entry));
+  catalog->visit_path(entry, [&parts](const Catalog::PathText& part) {
+    if (part.is_integer)
+      parts.emplace_back(static_cast<std::int64_t>(std::stoll(std::string(part.text))));
+    else
+      parts.emplace_back(part.text);
+  });
+  return parts;
+}
+
+std::optional<NamedTensor> tensor_of_value(State& state, const Value& value) noexcept {
+  const std::optional<std::uint32_t> position = pickle::position_of(value.cell());
+  const format::Parsed* const own = state.catalogs.own_if_any();
+  if (!position || own == nullptr) return std::nullopt;
+  const auto node = std::lower_bound(
+      own->nodes.begin(), own->nodes.end(), *position,
+      [](const format::Parsed::Node& at, std::uint32_t wanted) { return at.position < wanted; });
+  if (node == own->nodes.end() || node->position != *position) return std::nullopt;
+  return tensor_at(state, node->tensor);
+}
+
+NamedStorage storage_at(State& state, std::size_t index) noexcept {
+  const Catalog* const catalog = state.catalogs.with_storage(index);
+  if (catalog == nullptr) return {};
+  const catalog::StorageEntry& storage = catalog->storages()[index];
+  return {catalog->text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32, 0};
+}
+
+}  // namespace weightmap

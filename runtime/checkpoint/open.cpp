@@ -1,0 +1,168 @@
+#include "runtime/checkpoint/open.hpp"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "mmap/memory/snapshot.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/checkpoint/formats.hpp"
+
+namespace weightmap {
+namespace {
+
+using State = Checkpoint::State;
+using Clock = std::chrono::steady_clock;
+
+// The file as `protection` has it.
+Result<os::File> protect(os::File file, const OpenOptions& options) {
+  if (*options.protection != Protection::snapshot) return file;
+  if (*options.writable && *options.sharing == Sharing::shared)
+    return failure(ErrorCode::invalid_argument,
+                   "writes to a snapshot would not reach the file: it is opened writable with "
+                   "sharing=private, or with protection=map or guard");
+  Result<os::File> snapshot = os::take_snapshot(file);
+  if (!snapshot) snapshot.error().message.insert(0, "protection=snapshot: ");
+  return snapshot;
+}
+
+Result<std::unique_ptr<State>> begin_open(os::File file, std::string name,
+                                          const OpenOptions& options) {
+  const Generation opened = file.generation();
+  TRY_ASSIGN(os::File used, protect(std::move(file), options));
+  auto state = std::make_unique<State>(std::move(used), std::move(name), options);
+  state->source = {{}, opened, opened.size, 0};
+  state->info.protection = *options.protection;
+  if (*options.protection == Protection::snapshot) state->info.protection_means = "reflink";
+  return state;
+}
+
+Result<std::unique_ptr<OwnCatalog>> parse(const State& state, OpenStats& stats) {
+  auto own = std::make_unique<OwnCatalog>();
+  format::Input input(state.file, 0, own->memory);
+  TRY_ASSIGN(const format::Format* const format, format_of(input));
+  TRY_ASSIGN(own->parsed, format->parse({&input, 1}, state.options, stats, own->memory));
+  return own;
+}
+
+// For a value tree that is asked for, or a catalog that was found damaged, long after the open.
+Result<std::unique_ptr<OwnCatalog>> parse_later(const State& state) {
+  OpenStats not_of_the_open;
+  Result<std::unique_ptr<OwnCatalog>> own = parse(state, not_of_the_open);
+  Result<void> same = state.file.check_unchanged();  // what is mapped is what was parsed
+  if (own && !same) own = tl::unexpected<Error>(std::move(same.error()));
+  if (!own) return about_shown(std::move(own.error()), state.shown_name);
+  (*own)->memory.trim();
+  return own;
+}
+
+// What the file says of itself, and how much there is of it.
+void describe(State& state, const format::Parsed& parsed) {
+  CheckpointInfo facts = parsed.facts;
+  const CheckpointInfo& mapped = state.info;
+  facts.tensors = parsed.catalog.size();
+  facts.tensor_bytes = parsed.catalog.tensor_bytes();
+  facts.storages = parsed.catalog.storages().size();
+  facts.file_bytes = state.file.size();
+  facts.sharing = mapped.sharing;
+  facts.sharing_fell_back = mapped.sharing_fell_back;
+  facts.writable = mapped.writable;
+  facts.protection = mapped.protection;
+  facts.protection_means = mapped.protection_means;
+  state.info = std::move(facts);
+}
+
+void log_open(const State& state) {
+  if (!state.options.log) return;
+  const OpenStats& stats = state.stats;
+  const auto counted = [](std::uint64_t count, const char* one) {
+    return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+  };
+  state.options.log(state.shown_name + ": opened: " + counted(state.info.tensors, "tensor") +
+                    " in " + counted(state.info.storages, "storage") + ", offsets " +
+                    std::string(to_string(stats.strategy)) + ", " + counted(stats.reads, "read") +
+                    " of " + counted(stats.bytes_read, "byte") + ", " +
+                    std::to_string(stats.total.count() / 1000) + " us");
+}
+
+}  // namespace
+
+State::State(os::File opened, std::string name, OpenOptions complete)
+    : file(std::move(opened)),
+      catalogs([this] { return parse_later(*this); }),
+      demand_log([this] { return catalogs.whole().value_or(nullptr); }),
+      options(std::move(complete)),
+      shown_name(std::move(name)) {}
+
+Result<std::unique_ptr<State>> begin_open(const std::filesystem::path& path,
+                                          const OpenOptions& options) {
+  std::string name = shown_name(path);
+  Result<os::File> file =
+      os::File::open(path, *options.writable && *options.sharing == Sharing::shared);
+  if (!file) return about_shown(std::move(file.error()), name);
+  Result<std::unique_ptr<State>> state = begin_open(std::move(*file), name, options);
+  if (!state) return about_shown(std::move(state.error()), name);
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  (*state)->source.path = std::filesystem::absolute(path, unknown);
+  if (unknown) (*state)->source.path = path;
+  return state;
+}
+
+Result<std::unique_ptr<State>> begin_open(int descriptor, const OpenOptions& options) {
+  std::string name = "descriptor " + std::to_string(descriptor);
+  Result<os::File> file = os::File::from_descriptor(descriptor);
+  if (!file) return about_shown(std::move(file.error()), name);
+  Result<std::unique_ptr<State>> state = begin_open(std::move(*file), name, options);
+  if (!state) return about_shown(std::move(state.error()), name);
+  return state;
+}
+
+Result<void> parse_and_map(State& state) {
+  const Clock::time_point began = Clock::now();
+  state.file.advise_metadata();
+  TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
+  TRY(map(state));
+  own->memory.trim();
+  describe(state, own->parsed);
+  state.catalogs.set_own(std::move(own));
+  state.stats.total = Clock::now() - began;
+  log_open(state);
+  return {};
+}
+
+Result<void> map(State& state) {
+  const Clock::time_point began = Clock::now();
+  const OpenOptions& options = state.options;
+  state.file.advise_mapping();
+  os::MapOptions how{};
+  how.sharing = *options.sharing;
+  how.writable = *options.writable;
+  how.populate = *options.populate;
+  how.no_reserve = *options.no_reserve;
+  how.locked = *options.locked;
+  how.huge_pages = *options.huge_pages;
+  how.guard = *options.protection == Protection::guard;
+  TRY_ASSIGN(state.mapping, os::Mapping::map(state.file, how));
+  state.info.sharing = state.mapping.sharing();
+  state.info.sharing_fell_back = state.mapping.fell_back();
+  state.info.writable = *options.writable;
+  if (state.info.sharing_fell_back && options.log)
+    options.log(state.shown_name +
+                ": the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
+  state.stats.mapping = Clock::now() - began;
+  return {};
+}
+
+Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
+  State& opened = *state;
+  Checkpoint checkpoint = Checkpoint::Access::make(std::move(state));
+  if (*opened.options.verify == Verify::crc) {
+    CrcReport sums = checkpoint.verify_crc();
+    if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
+  }
+  opened.faults_at_open = os::process_faults();
+  return checkpoint;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,52 @@
+#include "runtime/checkpoint/writable.hpp"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "runtime/bytes/about_file.hpp"
+
+namespace weightmap {
+namespace {
+
+using State = Checkpoint::State;
+
+Result<os::Mapping> map_again(const State& state) {
+  os::MapOptions how{};
+  how.sharing = Sharing::private_;
+  how.writable = true;
+  how.no_reserve = true;  // most of it is only ever read
+  how.guard = state.info.protection == Protection::guard;
+  return os::Mapping::map(state.file, how);
+}
+
+}  // namespace
+
+Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view) {
+  if (!state.info.writable)
+    return failure(ErrorCode::invalid_argument, "the checkpoint was not opened writable");
+  const std::span<const std::byte> part = view.bytes();
+  if (part.empty()) return std::span<std::byte>{};
+  const std::optional<std::uint64_t> position = state.position_of(part);
+  if (!position)
+    return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
+  return state.mapping.writable_bytes().subspan(*position, part.size());
+}
+
+// Threads that come at the same time each map, and the first one's mapping is kept: no lock that a
+// fork() could leave locked.
+Result<std::span<std::byte>> copy_on_write(State& state) {
+  if (state.info.writable && state.info.sharing == Sharing::private_)
+    return state.mapping.writable_bytes();
+  if (const os::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
+    return made->writable_bytes();
+  Result<os::Mapping> mapped = map_again(state);
+  if (!mapped) return about_shown(std::move(mapped.error()), state.shown_name);
+  auto made = std::make_unique<const os::Mapping>(std::move(*mapped));
+  const os::Mapping* first = nullptr;
+  if (state.copy_on_write.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
+    first = made.release();
+  return first->writable_bytes();
+}
+
+}  // namespace weightmap

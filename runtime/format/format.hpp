@@ -1,0 +1,71 @@
+// What a checkpoint format is to the rest of the library: a row of a table (checkpoint/formats.cpp)
+// with a function that reads the metadata of its files.
+//
+// All files of a checkpoint lie in one linear space of positions, each from a base on; the base of
+// a single file is 0. A catalog speaks of positions only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bytes/windows.hpp"
+#include "runtime/catalog/catalog.hpp"
+#include "runtime/value/tree.hpp"
+#include "weightmap/checkpoint_info.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap::format {
+
+// One file, whose metadata is read privately through `windows`.
+struct Input {
+  Input(const bytes::Source& from, std::uint64_t at, std::pmr::memory_resource& memory)
+      : file(&from), base(at), windows(std::in_place, from, memory) {}
+  // Gives the memory of what was read back, and counts the reads.
+  void release(OpenStats& stats) {
+    stats.reads += windows->reads();
+    stats.bytes_read += windows->bytes_read();
+    windows.reset();
+  }
+
+  const bytes::Source* file;
+  std::uint64_t base;
+  std::optional<bytes::Windows> windows;
+};
+
+// What the metadata of a checkpoint says: its value tree and its catalog.
+struct Parsed {
+  explicit Parsed(std::pmr::memory_resource& memory) : nodes(&memory) {}
+
+  std::unique_ptr<pickle::Tree> tree;
+  catalog::Catalog catalog;
+  // The node of the tree that each tensor is, in the order of `position`.
+  struct Node {
+    std::uint32_t position;
+    std::uint32_t tensor;
+  };
+  std::pmr::vector<Node> nodes;
+  // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
+  // pickle_bytes.
+  CheckpointInfo facts;
+};
+
+struct Format {
+  std::string_view name;  // CheckpointInfo::format
+  // Parses and proves everything but the mapping. `memory` must outlive what is returned. Counts
+  // into `stats`. Throws std::bad_alloc.
+  Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
+                          std::pmr::memory_resource& memory);
+  // Compares the place of every storage with what stands before it in its file; nullptr for a
+  // format that has nothing there.
+  Result<void> (*verify_headers)(std::span<Input> files, const catalog::Catalog& catalog,
+                                 const Limits& limits);
+};
+
+}  // namespace weightmap::format

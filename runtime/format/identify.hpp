@@ -1,0 +1,31 @@
+// Which format a file has, by its first and last bytes, and what it is if it has none of ours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "weightmap/error.hpp"
+
+namespace weightmap::format {
+
+enum class Kind : std::uint8_t {
+  unknown,  // describe_foreign() says what it is
+  zip,      // a zip archive: what torch.save has written since 1.6
+};
+
+// How many bytes of the tail and of the head identify() and describe_foreign() like to see.
+inline constexpr std::size_t tail_bytes = 65536;
+inline constexpr std::size_t head_bytes = 512;
+
+// `tail`: the last bytes of a file of `file_bytes` bytes. `head`: its first ones; they may be left
+// out, to be read only where the tail alone gives no answer.
+Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
+              std::uint64_t file_bytes) noexcept;
+
+// An error that says what the file is instead of a checkpoint: Git LFS pointer, web page,
+// compressed file, other model formats, a truncated archive. `head` is the beginning of a file of
+// `file_bytes` bytes in which no end-of-central-directory record was found.
+Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes);
+
+}  // namespace weightmap::format

@@ -1,0 +1,196 @@
+#include "runtime/torch/parse_archive.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/format/zip_directory.hpp"
+#include "runtime/pickle/parse.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/torch/make_catalog.hpp"
+#include "runtime/torch/read_tensors.hpp"
+#include "runtime/zip/local_header.hpp"
+#include "runtime/zip/record_bytes.hpp"
+#include "runtime/zip/storage_offsets.hpp"
+
+namespace weightmap::torch {
+namespace {
+
+using format::Input;
+using format::Parsed;
+
+// Measures one stage after another.
+class Stopwatch {
+ public:
+  std::chrono::nanoseconds lap() noexcept {
+    const auto now = std::chrono::steady_clock::now();
+    return now - std::exchange(last_, now);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// The stages of a parse, each of which leaves something for the next one.
+class ArchiveParser {
+ public:
+  ArchiveParser(Input& input, const OpenOptions& options, OpenStats& stats,
+                std::pmr::memory_resource& memory)
+      : input_(input), options_(options), stats_(stats), memory_(memory), parsed_(memory) {}
+
+  Result<Parsed> run() && {
+    Stopwatch stage;
+    TRY(read_archive());
+    stats_.directory = stage.lap();
+    TRY(read_pickle());
+    stats_.pickle = stage.lap();
+    TRY(place_tensors());
+    stats_.catalog = stage.lap();
+    describe();
+    return std::move(parsed_);
+  }
+
+ private:
+  Result<void> read_archive();
+  Result<void> read_pickle();
+  Result<void> place_tensors();
+  void keep_nodes(const TensorTable& table);
+  void describe();
+
+  Input& input_;
+  const OpenOptions& options_;
+  OpenStats& stats_;
+  std::pmr::memory_resource& memory_;
+  Parsed parsed_;
+  zip::Directory directory_;
+  ArchiveRecords records_{};
+  std::uint64_t pickle_offset_ = 0;  // in the file
+};
+
+Result<void> ArchiveParser::read_archive() {
+  bytes::Windows& windows = *input_.windows;
+  TRY_ASSIGN(directory_, format::read_directory(*input_.file, windows, options_.limits));
+  TRY(check_is_checkpoint(directory_));
+  const zip::Record& pickle = *directory_.find(pickle_record);
+  // A compressed pickle, which torch never writes, could unfold to a thousand times its size.
+  const std::uint64_t limit =
+      pickle.method == zip::Method::deflated
+          ? std::min(options_.limits.pickle_bytes, options_.limits.record_bytes)
+          : options_.limits.pickle_bytes;
+  if (pickle.size > limit)
+    return failure(ErrorCode::limit_exceeded,
+                   "data.pkl has " + std::to_string(pickle.size) + " bytes, the limit is " +
+                       std::to_string(limit),
+                   pickle.header_offset);
+  // One read for data.pkl, the small records behind it and the first storage's local header.
+  if (const auto head = head_of(directory_)) TRY(windows.bytes(head->offset, head->length));
+  TRY_ASSIGN(records_, read_archive_records(directory_, windows, *options_.missing_byte_order));
+  return {};
+}
+
+Result<void> ArchiveParser::read_pickle() {
+  const zip::Record& record = *directory_.find(pickle_record);
+  TRY_ASSIGN(zip::RecordBytes content,
+             zip::read_record(directory_, record, *input_.windows, options_.limits.pickle_bytes));
+  pickle_offset_ = content.file_offset;
+  const std::span<const std::byte> pickle = content.bytes;
+  bytes::Buffer memory = std::move(content).release(*input_.windows);
+  const pickle::ParseLimits limits{options_.limits.base_memory + 5 * pickle.size(),
+                                   options_.limits.depth};
+  Result<std::unique_ptr<pickle::Tree>> tree =
+      pickle::parse(std::move(memory), pickle, pickle_offset_, limits, memory_);
+  if (!tree) return in_pickle(std::move(tree.error()));
+  parsed_.tree = std::move(*tree);
+  return {};
+}
+
+Result<void> ArchiveParser::place_tensors() {
+  // One block for all tables that live only until the catalog is made: 130 bytes a tensor.
+  std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130, &memory_);
+  Result<TensorTable> tensors =
+      read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables);
+  if (!tensors) return in_pickle(std::move(tensors.error()));
+  const TensorTable table = std::move(*tensors);
+  zip::LocateOptions locate;
+  locate.folder = storage_folder;
+  locate.alignment = records_.storage_alignment;
+  locate.verify_headers = *options_.verify >= Verify::headers;
+  TRY_ASSIGN(const std::pmr::vector<zip::StorageExtent> extents,
+             zip::locate_storages(directory_, table.storages.storages(), locate, *input_.windows,
+                                  *input_.file, stats_, tables));
+  // The catalog is made from the pages that the directory lay in.
+  input_.release(stats_);
+  directory_ = zip::Directory();
+  stats_.cache_hits = table.storages.cache_hits();
+  constexpr bool native_is_big = std::endian::native == std::endian::big;
+  TRY_ASSIGN(parsed_.catalog, make_catalog({*parsed_.tree, table, extents,
+                                            records_.big_endian != native_is_big, pickle_offset_},
+                                           memory_));
+  keep_nodes(table);
+  return {};
+}
+
+void ArchiveParser::keep_nodes(const TensorTable& table) {
+  std::pmr::vector<Parsed::Node>& nodes = parsed_.nodes;
+  nodes.reserve(table.tensors.size());
+  for (const TensorSpec& spec : table.tensors)
+    nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});
+  const auto earlier = [](const Parsed::Node& a, const Parsed::Node& b) {
+    return a.position < b.position;
+  };
+  // They come in this order but where a container is reached again, or is filled late.
+  if (!std::is_sorted(nodes.begin(), nodes.end(), earlier))
+    std::stable_sort(nodes.begin(), nodes.end(), earlier);
+}
+
+void ArchiveParser::describe() {
+  CheckpointInfo& facts = parsed_.facts;
+  facts.format = "torch_zip";
+  facts.version = records_.version;
+  facts.format_version = records_.format_version;
+  facts.byteorder = records_.big_endian ? "big" : "little";
+  facts.byteorder_assumed = records_.byte_order_assumed;
+  facts.storage_alignment = records_.storage_alignment;
+  facts.pickle_bytes = parsed_.tree->pickle().size();
+}
+
+Result<void> verify_header(const bytes::Source& file, const zip::Directory& directory,
+                           const std::string& name, std::uint64_t expected) {
+  const zip::Record* record = directory.find(name);
+  if (record == nullptr)
+    return failure(ErrorCode::corrupt, "record " + bytes::quote(name) +
+                                           " has gone from the directory since the file "
+                                           "was opened");
+  TRY_ASSIGN(const std::uint64_t payload,
+             zip::read_local_header(file, *record, directory.limit_of(*record)));
+  if (payload == expected) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(name) + " begins at byte " + std::to_string(payload) +
+                     " by its local header, " + std::to_string(expected) + " was expected",
+                 record->header_offset);
+}
+
+}  // namespace
+
+Result<Parsed> parse_archive(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
+                             std::pmr::memory_resource& memory) {
+  return ArchiveParser(files.front(), options, stats, memory).run();
+}
+
+Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catalog& catalog,
+                                    const Limits& limits) {
+  Input& input = files.front();
+  TRY_ASSIGN(const zip::Directory directory,
+             format::read_directory(*input.file, *input.windows, limits));
+  for (const catalog::StorageEntry& storage : catalog.storages()) {
+    const std::string name = std::string(storage_folder) + std::string(catalog.text(storage.key));
+    TRY(verify_header(*input.file, directory, name, storage.payload_offset));
+  }
+  return {};
+}
+
+}  // namespace weightmap::torch

@@ -1,0 +1,17 @@
+// The format of torch.save() since torch 1.6: a zip archive with a pickle and a record for each
+// storage.
+#pragma once
+
+#include "runtime/format/format.hpp"
+
+namespace weightmap::torch {
+
+// See format::Format. One file.
+Result<format::Parsed> parse_archive(std::span<format::Input> files, const OpenOptions& options,
+                                     OpenStats& stats, std::pmr::memory_resource& memory);
+
+// Reads the central directory afresh and compares each storage's offset with its local header.
+Result<void> verify_archive_headers(std::span<format::Input> files, const catalog::Catalog& catalog,
+                                    const Limits& limits);
+
+}  // namespace weightmap::torch
