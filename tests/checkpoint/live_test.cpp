@@ -172,7 +172,7 @@ TEST_CASE_FIXTURE(Files, "a guarded file that was cut is modified, and lost once
   CHECK(text_of(neighbour.state()) == "current");
   fs::rename(other, path);
   CHECK(text_of(checkpoint.state()) == "lost");
-  CHECK(checkpoint.reopen()->is_current());
+  CHECK(checkpoint.reopen().value().is_current());
 }
 
 TEST_CASE_FIXTURE(Files, "memory that is copied on write is guarded, too") {
@@ -366,7 +366,7 @@ TEST_CASE_FIXTURE(Files, "publishing renames the new file over the old one") {
   CHECK(names() == std::set<std::string>{"model.pt"});
   CHECK(text_of(old.state()) == "replaced");
   CHECK(mapped_bytes(old) == before);
-  CHECK(old.reopen()->generation().same_content(next));
+  CHECK(old.reopen().value().generation().same_content(next));
 }
 
 TEST_CASE_FIXTURE(Files, "publishing a copy leaves the new file where it is") {

@@ -778,7 +778,8 @@ TEST_CASE_FIXTURE(Fixture, "passes a catalog on as sealed memory") {
   CHECK(describe_all(*attached) == describe_all(own));
   CHECK(!fs::exists(shared));
   // And from there to the next.
-  const Result<int> again = Checkpoint::attach(file, own.share_catalog().value())->share_catalog();
+  const Result<Checkpoint> attached = Checkpoint::attach(file, own.share_catalog().value());
+  const Result<int> again = attached->share_catalog();
   REQUIRE_OK(again);
   const Result<Checkpoint> third = Checkpoint::attach(file, *again);
   close(*again);
