@@ -53,7 +53,7 @@ std::vector<std::string> row(const NamedTensor& tensor, bool long_form, bool has
     cells.insert(cells.end(),
                  {dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
-  if (has_lazy) cells.push_back(lazy_text(view));
+  if (has_lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
   return cells;
 }
 

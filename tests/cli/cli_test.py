@@ -192,7 +192,7 @@ class Ls(Case):
         )
         self.prints(
             "NAME       DTYPE      SHAPE  SIZE  STRIDES  STORAGE  OFFSET  FILE OFFSET  LAZY\n"
-            "base       complex64  [2]    16 B  [1]            0       0          832\n"
+            "base       complex64  [2]    16 B  [1]            0       0          832  -\n"
             "conjugate  complex64  [2]    16 B  [1]            0       0          832  conjugate\n"
             "2 tensors, 1 storage, 32 B\n",
             "ls", "--long", "conjugate.pt",
