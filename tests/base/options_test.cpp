@@ -63,7 +63,6 @@ TEST_CASE("refuses a variable that holds another word, naming it and the words")
   CHECK(with_defaults(call).has_value());
 }
 
-<<<<<<< HEAD
 TEST_CASE("refuses protection=copy and says what makes a copy") {
   const Variable protection("WEIGHTMAP_PROTECTION", "copy");
   const Error error = default_open_options().error();
@@ -71,7 +70,8 @@ TEST_CASE("refuses protection=copy and says what makes a copy") {
   CHECK(error.message ==
         "environment variable WEIGHTMAP_PROTECTION must be map or guard or snapshot (a copy in "
         "memory is made by `weightmap stage`, or stage() in a program)");
-=======
+}
+
 TEST_CASE("refuses a limit of depth that a node cannot count to") {
   OpenOptions call;
   call.limits.depth = 65535;
@@ -82,7 +82,6 @@ TEST_CASE("refuses a limit of depth that a node cannot count to") {
   CHECK(refused.error().code == ErrorCode::invalid_argument);
   CHECK(refused.error().message ==
         "limits.depth is 65536, the largest that can be counted is 65535");
->>>>>>> d036022 (Refuse a limit of depth beyond the 16 bits in which a node counts it)
 }
 
 TEST_CASE("says each option in the words of the environment") {
