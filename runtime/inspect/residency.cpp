@@ -43,13 +43,7 @@ std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::Access::
 
 Result<os::MappedMemory> memory_of(Checkpoint::Access::State& state) {
   const std::lock_guard lock(state.copy_on_write_mutex);
-  os::MappedMemory memory;
-  for (const std::span<const std::byte> mapping : mappings_of(state, lock)) {
-    const Result<os::MappedMemory> part = os::mapped_memory(mapping);
-    if (!part) return part;
-    memory += *part;
-  }
-  return memory;
+  return os::mapped_memory(mappings_of(state, lock));
 }
 
 // The system divides shared pages in one sum, so copies have a part of their own only if none is.
