@@ -58,7 +58,8 @@ Result<void> Opener::parse() {
 }
 
 Result<void> Opener::read_archive() {
-  state_.file.advise_metadata();
+  // Not under threads that read the mapping already, of a catalog of another process.
+  if (state_.mapping.bytes().empty()) state_.file.advise_metadata();
   Result<zip::Directory> directory = read_directory(state_.file, *windows_, options_.limits);
   if (!directory) return error_of(directory);
   directory_ = std::move(*directory);

@@ -19,7 +19,6 @@ const Parsed* Checkpoint::State::own() noexcept {
   try {
     OpenStats not_of_the_open;
     Result<void> parsed_now = Opener(*this, options, not_of_the_open).parse();
-    file.advise_mapping();
     if (parsed_now) parsed_now = file.check_unchanged();  // what is mapped is what was parsed
     if (!parsed_now) own_error_ = std::move(parsed_now.error());
   } catch (const std::bad_alloc&) {
