@@ -78,12 +78,21 @@ Result<File> File::open_foreign(const std::filesystem::path& path) {
 }
 
 Result<File> File::from_descriptor(int descriptor) {
-  UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (own.get() < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
-  const int flags = ::fcntl(own.get(), F_GETFL);
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  if (flags < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
     return tl::unexpected<Error>(os_error("read from the descriptor", EBADF));
-  return of(std::move(own));
+  const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    UniqueFd again(open_retrying(self.c_str(), (flags & O_ACCMODE) | O_CLOEXEC));
+    if (again.get() >= 0) return of(std::move(again));
+  }
+  UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (own.get() < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
+  Result<File> file = of(std::move(own));
+  if (file) file->is_shared_ = true;
+  return file;
 }
 
 Result<File> File::of(UniqueFd descriptor) {
@@ -134,10 +143,12 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
 }
 
 void File::advise_metadata() const noexcept {
+  if (is_shared_) return;
   ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_RANDOM);
 }
 
 void File::advise_mapping() const noexcept {
+  if (is_shared_) return;
   ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_NORMAL);
 }
 

@@ -25,8 +25,10 @@ class File final : public bytes::Source {
   // lead to a regular file: to open a device can do something.
   static Result<File> open_foreign(const std::filesystem::path& path);
 
-  // The same of a descriptor that is open for reading, which stays its owner's: this one is another
-  // of the same open file. Fails likewise, with io for what is no descriptor.
+  // The file of a descriptor that is open for reading, which stays its owner's. It is opened again,
+  // since position and read-ahead belong to the open file; where that cannot be (another user's
+  // file, no /proc), this is another descriptor of the same open file, and advises nothing. Fails
+  // likewise, with io for what is no descriptor.
   static Result<File> from_descriptor(int descriptor);
 
   // Of the moment of opening.
@@ -42,7 +44,8 @@ class File final : public bytes::Source {
 
   // Says what comes: a few small reads here and there, or faults through a mapping. One descriptor
   // serves both, and its readahead state (8 MiB on many systems) would otherwise come with every
-  // small read. POSIX_FADV_NORMAL takes POSIX_FADV_RANDOM back.
+  // small read. POSIX_FADV_NORMAL takes POSIX_FADV_RANDOM back. Nothing is said of an open file
+  // that others have, too.
   void advise_metadata() const noexcept;
   void advise_mapping() const noexcept;
 
@@ -59,6 +62,7 @@ class File final : public bytes::Source {
 
   UniqueFd descriptor_;
   Generation generation_;
+  bool is_shared_ = false;  // the open file is the caller's
 };
 
 }  // namespace weightmap::os

@@ -45,6 +45,7 @@ PUBLIC = {
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
     "processes.hpp": "inspect",
+    "new_file.hpp": "mmap",
     "publish.hpp": "files",
     "runtime_directory.hpp": "files",
     "stage.hpp": "files",

@@ -93,5 +93,7 @@ int run_command_line(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that leaves (| head) then shows as EPIPE, which Output takes for the end of the work.
   std::signal(SIGPIPE, SIG_IGN);
+  // What is larger than RLIMIT_FSIZE then is an error of the write ("File too large").
+  std::signal(SIGXFSZ, SIG_IGN);
   return weightmap::cli::run_command_line(argc, argv);
 }

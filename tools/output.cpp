@@ -22,7 +22,8 @@ Result<void> Output::finish() {
   if (!failed() && std::fflush(stdout) != 0) error_ = errno;
   if (!failed() || reader_left()) return {};
   return failure(ErrorCode::io,
-                 "cannot write to standard output: " + std::generic_category().message(error_));
+                 (done_.empty() ? "" : done_ + ", but ") +
+                     "cannot write to standard output: " + std::generic_category().message(error_));
 }
 
 }  // namespace weightmap::cli

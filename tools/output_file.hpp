@@ -1,36 +1,35 @@
-// A file that appears under its name only once it is complete.
+// A file that appears under its name only once it is complete, or a device that is written to.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "weightmap/new_file.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli {
 
 class OutputFile {
  public:
-  // Writes to a new file beside `path`, which commit() renames over it; a path that is not a
-  // regular file (a device, a pipe) is written directly. Refuses to replace `input`, whatever it is
-  // called.
+  // A new file, to which commit() gives the name `path`; a path that is not a regular file (a
+  // device, a pipe) is written directly. Refuses to replace `input`, whatever it is called.
   static Result<OutputFile> create(const std::string& path, const std::string& input);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
-  // Removes what was not committed.
   ~OutputFile();
 
   Result<void> write(std::span<const std::byte> bytes);
   Result<void> commit();
 
  private:
-  OutputFile(std::string path, std::string temporary, int descriptor) noexcept;
-  Error fault(const char* what) const;
+  explicit OutputFile(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
-  std::string temporary_;  // empty when written directly
-  int descriptor_;
+  std::optional<NewFile> file_;  // empty when written directly
+  int device_ = -1;
 };
 
 }  // namespace weightmap::cli

@@ -97,7 +97,9 @@ Error become(const std::vector<std::string>& command, const StagedFile& staged) 
       ::setenv("WEIGHTMAP_STAGED_FD", descriptor.c_str(), 1) != 0) {
     error_number = errno;
   } else {
-    std::signal(SIGPIPE, SIG_DFL);  // which main() ignores, and a command would go on ignoring
+    // Which main() ignores, and a command would go on ignoring.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGXFSZ, SIG_DFL);
     ::execvp(arguments.front(), arguments.data());
     error_number = errno;
   }
@@ -110,6 +112,7 @@ Result<int> run_stage(Output& out, StageCommand& options) {
   if (!staged) return tl::unexpected<Error>(staged.error());
   say_what_was_done(*staged);
   if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, *staged));
+  if (!options.stage.name.empty()) out.note_done(printable(staged->path().native()) + " is there");
   if (options.json)
     out.write(to_text(describe_staged(options, *staged)) + "\n");
   else

@@ -32,11 +32,12 @@ struct PublishReport {
 // away; otherwise the new file has those of `from`.
 //
 // If publish() fails, `target` is as it was and no new file is left behind. It fails as
-// Checkpoint::open() does if `from` is not a checkpoint; with invalid_argument if one of the two is
-// a symbolic link, if `target` exists and is not a regular file, or if both are the same file; with
-// io if the system refuses, or if `from` was written to meanwhile. An io error that says
-// "published, but" means that `target` is the new file, and that the system did not confirm that
-// this will outlive a loss of power.
+// Checkpoint::open() does if `from` is not a checkpoint; with invalid_argument if `target` is a
+// symbolic link, if `from` is one and is not copied, if `target` exists and is not a regular file,
+// or if both are the same file; with io if the system refuses, or if `from` was written to
+// meanwhile. An io error that says "is in place, but" means that `target` is the new file, and that
+// it was written to at the last moment, or that the system did not confirm that this will outlive a
+// loss of power.
 WEIGHTMAP_API Result<PublishReport> publish(const std::filesystem::path& from,
                                             const std::filesystem::path& target,
                                             const PublishOptions& options = {});

@@ -39,14 +39,16 @@ std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view k
 // Where the files of one version of cgroups lie, and how they are called.
 struct CgroupFiles {
   const char* mount;
-  const char* limit;
+  const char* limits[2];  // beyond them processes are killed, or slowed down and their pages taken
   const char* usage;
   const char* reclaimable[2];  // of memory.stat: page cache
 };
-constexpr CgroupFiles version_2 = {
-    "sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+constexpr CgroupFiles version_2 = {"sys/fs/cgroup",
+                                   {"memory.max", "memory.high"},
+                                   "memory.current",
+                                   {"inactive_file", "active_file"}};
 constexpr CgroupFiles version_1 = {"sys/fs/cgroup/memory",
-                                   "memory.limit_in_bytes",
+                                   {"memory.limit_in_bytes", nullptr},
                                    "memory.usage_in_bytes",
                                    {"total_inactive_file", "total_active_file"}};
 
@@ -56,14 +58,16 @@ void take_least(MemoryLimit& limit, std::uint64_t available, std::string reason)
 
 void consider_group(MemoryLimit& limit, const fs::path& folder, const CgroupFiles& files,
                     const std::string& name) {
-  const auto most = read_number(folder / files.limit);
   const auto used = read_number(folder / files.usage);
-  if (!most || !used) return;
+  if (!used) return;
   std::uint64_t cache = 0;
   for (const char* field : files.reclaimable)
     cache += read_field(folder / "memory.stat", field).value_or(0);
   const std::uint64_t kept = *used > cache ? *used - cache : 0;
-  take_least(limit, *most > kept ? *most - kept : 0, std::string(files.limit) + " of " + name);
+  for (const char* file : files.limits) {
+    const auto most = file ? read_number(folder / file) : std::nullopt;
+    if (most) take_least(limit, *most > kept ? *most - kept : 0, std::string(file) + " of " + name);
+  }
 }
 
 // A group is held to the limits of all groups above it.

@@ -7,6 +7,8 @@
 #include <cerrno>
 
 #include "mmap/os_error.hpp"
+#include "mmap/write/size_limit.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -27,6 +29,7 @@ UniqueFd create(const std::string& label) noexcept {
 }  // namespace
 
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
+  TRY(check_size_limit(bytes));
   UniqueFd memory = create(label.substr(0, longest_label));
   if (memory.get() < 0) return tl::unexpected<Error>(os_error("make shared memory (memfd)", errno));
   if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
@@ -39,6 +42,12 @@ Result<void> seal(int descriptor) {
   constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
   if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};
   return tl::unexpected<Error>(os_error("seal shared memory", errno));
+}
+
+bool is_sealed(int descriptor) noexcept {
+  constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const int found = ::fcntl(descriptor, F_GET_SEALS);
+  return found >= 0 && (found & needed) == needed;
 }
 
 Result<UniqueFd> reopen_for_reading(int descriptor) {

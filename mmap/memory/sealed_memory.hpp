@@ -21,6 +21,9 @@ Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label = "wei
 // while a writable mapping of it exists.
 Result<void> seal(int descriptor);
 
+// Whether nobody can write to it or change its size any more.
+bool is_sealed(int descriptor) noexcept;
+
 // Another descriptor of the same file, for reading only and close-on-exec. Kernels before 6.7 share
 // the mapping of sealed memory only through such a one.
 Result<UniqueFd> reopen_for_reading(int descriptor);

@@ -18,11 +18,6 @@ namespace {
 constexpr const char* folder = "/dev/shm";
 constexpr std::size_t longest_name = 255;
 
-tl::unexpected<Error> taken(const std::filesystem::path& path) {
-  return failure(ErrorCode::invalid_argument,
-                 bytes::quote(path.native(), 4096) + " is there already; remove it first");
-}
-
 }  // namespace
 
 Result<std::filesystem::path> shared_path(const std::string& name) {
@@ -37,8 +32,9 @@ Result<std::filesystem::path> shared_path(const std::string& name) {
 
 Result<void> check_free(const std::filesystem::path& path) {
   struct stat status {};
-  if (::lstat(path.c_str(), &status) == 0) return taken(path);
-  return {};
+  if (::lstat(path.c_str(), &status) != 0) return {};
+  return failure(ErrorCode::invalid_argument,
+                 bytes::quote(path.native(), 4096) + " is there already; remove it first");
 }
 
 Result<std::uint64_t> shared_bytes_left() {
@@ -50,25 +46,10 @@ Result<std::uint64_t> shared_bytes_left() {
   return left;
 }
 
-Result<UniqueFd> make_unnamed_shared_file(std::uint64_t bytes) {
-  UniqueFd file(::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (file.get() < 0) return tl::unexpected<Error>(os_error("make a file in /dev/shm", errno));
-  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-    return tl::unexpected<Error>(
-        os_error("make a file of " + std::to_string(bytes) + " bytes in /dev/shm", errno));
-  return file;
-}
-
-Result<UniqueFd> give_name(int descriptor, const std::filesystem::path& path) {
-  const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
-  const std::string action = "make " + bytes::quote(path.native(), 4096);
-  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-    if (errno == EEXIST) return taken(path);
-    return tl::unexpected<Error>(os_error(action, errno));
-  }
-  UniqueFd named(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (named.get() < 0) return tl::unexpected<Error>(os_error(action, errno));
-  return named;
+Result<UniqueFd> open_shared_file(const std::filesystem::path& path) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (file.get() >= 0) return file;
+  return tl::unexpected<Error>(os_error("open " + bytes::quote(path.native(), 4096), errno));
 }
 
 Result<void> remove_shared_file(const std::filesystem::path& path) {

@@ -11,6 +11,7 @@
 
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
+#include "mmap/write/size_limit.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -45,6 +46,7 @@ Result<UniqueFd> unnamed_sibling(const File& source) {
 }  // namespace
 
 Result<File> take_snapshot(const File& source) {
+  TRY(check_size_limit(source.size()));
   TRY_ASSIGN(const UniqueFd clone, unnamed_sibling(source));
   if (::ioctl(clone.get(), FICLONE, source.descriptor()) != 0)
     return snapshot_failure("share the blocks of the file", errno);

@@ -1,4 +1,4 @@
-// How a range of addresses is held in memory, as /proc/self/smaps says it.
+// How ranges of addresses are held in memory, as /proc/self/smaps says it.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,19 @@
 
 namespace weightmap::os {
 
-// Of `range`, which must be one or more whole mappings; empty for an empty one. Fails with io if
-// the system does not list them, or lists one that sticks out.
+// Of `range`; empty for an empty one. The system counts by mappings, and joins neighbours that are
+// alike: of one that sticks out, the part is taken that its length has. Fails with io if the system
+// does not list all of the range.
 Result<MappedMemory> mapped_memory(std::span<const std::byte> range);
+// Of all of them together, in one reading of the list.
+Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> ranges);
 
-// The same from a text in the format of /proc/self/smaps, of the addresses [begin, end).
-Result<MappedMemory> read_smaps(std::istream& smaps, std::uint64_t begin, std::uint64_t end);
+struct AddressRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// The same from a text in the format of /proc/self/smaps.
+Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRange> ranges);
 
 }  // namespace weightmap::os

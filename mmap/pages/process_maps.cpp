@@ -1,5 +1,7 @@
 #include "mmap/pages/process_maps.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -7,6 +9,9 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -61,6 +66,19 @@ std::vector<std::int64_t> process_numbers(const fs::path& root) {
       numbers.push_back(*number);
   std::sort(numbers.begin(), numbers.end());
   return numbers;
+}
+
+Result<MappedArea> area_of(const File& file) {
+  void* const page = ::mmap(nullptr, page_bytes(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (page == MAP_FAILED) return tl::unexpected<Error>(os_error("map the file", errno));
+  const auto address = reinterpret_cast<std::uintptr_t>(page);
+  std::ifstream text("/proc/self/maps");
+  std::optional<MappedArea> found;
+  for (SmapsReader reader(text); !found && reader.next();)
+    if (reader.area().begin <= address && address < reader.area().end) found = reader.area();
+  ::munmap(page, page_bytes());
+  if (found) return std::move(*found);
+  return failure(ErrorCode::io, "cannot find the file in /proc/self/maps");
 }
 
 std::optional<std::vector<ProcessArea>> areas_of_process(

@@ -8,12 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "mmap/file.hpp"
 #include "mmap/pages/smaps.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::os {
 
 // The processes that there are, in the order of their numbers. `root` is where proc is looked for.
 std::vector<std::int64_t> process_numbers(const std::filesystem::path& root = "/");
+
+// How such a list shows a file: a page of it is mapped, and looked up in the list of this process.
+// The device is not always the one that stat() tells. Fails with io if the system refuses.
+Result<MappedArea> area_of(const File& file);
 
 struct ProcessArea {
   MappedArea area;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "runtime/bytes/escape.hpp"
 
@@ -73,7 +74,7 @@ Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::strin
     if (error != 0)
       return tl::unexpected<Error>(
           os_error("lock " + bytes::quote((directory.path() / name).native(), 4096), error));
-    if (has_name(directory, name, file->get())) return file;
+    if (has_name(directory.descriptor(), name, file->get())) return file;
     file = UniqueFd();
   }
   return file;
@@ -125,7 +126,7 @@ Result<std::optional<ProcessLock>> ProcessLock::try_lock(const RuntimeDirectory&
 
 ProcessLock::~ProcessLock() {
   if (file_.get() < 0 || owner_ != ::getpid()) return;
-  if (has_name(*directory_, name_, file_.get()))
+  if (has_name(directory_->descriptor(), name_, file_.get()))
     ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   file_ = UniqueFd();
   OwnLocks::of_this_process().remove(path_);
@@ -133,8 +134,9 @@ ProcessLock::~ProcessLock() {
 
 void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix) {
   // Whoever has a lock that nobody held removes its file when it gives the lock up.
-  for (const std::string& name : names_in(directory, prefix))
-    static_cast<void>(ProcessLock::try_lock(directory, name));
+  const Result<std::vector<std::string>> names = names_in(directory.descriptor(), prefix);
+  if (!names) return;
+  for (const std::string& name : *names) static_cast<void>(ProcessLock::try_lock(directory, name));
 }
 
 }  // namespace weightmap::os

@@ -1,6 +1,5 @@
 #include "mmap/process/runtime_directory.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 
 #include "mmap/os_error.hpp"
@@ -41,10 +39,6 @@ tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view
   return failure(ErrorCode::io,
                  "cannot use " + bytes::quote(path.native(), 4096) + ", which " + std::string(why));
 }
-
-struct CloseFolder {
-  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
-};
 
 }  // namespace
 
@@ -95,29 +89,6 @@ Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::str
   if ((status.st_mode & others) != 0) return refuse(path, "lets other users in");
   if (status.st_nlink != 1) return refuse(path, "was removed or has more than one name");
   return file;
-}
-
-bool has_name(const RuntimeDirectory& directory, const std::string& name, int descriptor) noexcept {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(descriptor, &opened) == 0 &&
-         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
-std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix) {
-  std::vector<std::string> names;
-  const int copy = ::openat(directory.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return names;
-  const std::unique_ptr<DIR, CloseFolder> folder(::fdopendir(copy));
-  if (!folder) {
-    ::close(copy);
-    return names;
-  }
-  while (const dirent* entry = ::readdir(folder.get()))
-    if (std::string_view(entry->d_name).substr(0, prefix.size()) == prefix)
-      names.emplace_back(entry->d_name);
-  return names;
 }
 
 }  // namespace weightmap::os

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "mmap/unique_fd.hpp"
 #include "weightmap/generation.hpp"
@@ -41,11 +40,5 @@ std::string key_of(const Generation& generation);
 // nobody else may read or write, under this one name.
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags);
-
-// Whether the name still means the open file: whoever had it may have removed or replaced it.
-bool has_name(const RuntimeDirectory& directory, const std::string& name, int descriptor) noexcept;
-
-// Of the files in the folder, those whose names begin so; none if it cannot be read.
-std::vector<std::string> names_in(const RuntimeDirectory& directory, const std::string& prefix);
 
 }  // namespace weightmap::os

@@ -1,25 +1,23 @@
 #include "mmap/process/shared_block.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
-#include <random>
+#include <utility>
 
+#include "mmap/memory/sealed_memory.hpp"
 #include "mmap/os_error.hpp"
-#include "mmap/write/write_all.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap::os {
 namespace {
 
 namespace ipc = boost::interprocess;
-
-constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 // A memory-mappable for Boost.
 struct Descriptor {
@@ -27,35 +25,16 @@ struct Descriptor {
   ipc::mapping_handle_t get_mapping_handle() const noexcept { return {number, false}; }
 };
 
-std::string quoted(const RuntimeDirectory& directory, const std::string& name) {
-  return bytes::quote((directory.path() / name).native(), 4096);
+tl::unexpected<Error> about(const RuntimeDirectory& directory, const std::string& name,
+                            Error error) {
+  error.message.insert(0, bytes::quote((directory.path() / name).native(), 4096) + ": ");
+  error.file.clear();
+  return tl::unexpected<Error>(std::move(error));
 }
 
-// Beyond the limit a write would not fail but end the process.
-bool may_write(std::uint64_t size) noexcept {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-         size <= limit.rlim_cur;
-}
-
-bool write_parts(int descriptor, BlockParts parts) noexcept {
-  std::uint64_t size = 0;
-  for (const auto part : parts) size += part.size();
-  if (!may_write(size)) {
-    errno = EFBIG;
-    return false;
-  }
-  for (const auto part : parts)
-    if (!write_all(descriptor, part)) return false;
-  return true;
-}
-
-// Of the whole file, until the descriptor is closed.
-bool lock(int descriptor) noexcept {
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  return ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0;  // also keeps threads apart
+Result<void> write_parts(NewFile& file, BlockParts parts) {
+  for (const auto part : parts) TRY(file.write(part));
+  return {};
 }
 
 }  // namespace
@@ -67,9 +46,7 @@ Result<SharedBlock> SharedBlock::open(const RuntimeDirectory& directory, const s
 }
 
 Result<SharedBlock> SharedBlock::of_sealed(int descriptor) {
-  const int found = ::fcntl(descriptor, F_GET_SEALS);
-  constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-  if (found < 0 || (found & needed) != needed)
+  if (!is_sealed(descriptor))
     return failure(ErrorCode::invalid_argument,
                    "the descriptor " + std::to_string(descriptor) + " is not sealed memory");
   return map(descriptor);
@@ -93,36 +70,35 @@ Result<SharedBlock> SharedBlock::map(int descriptor) {
 
 Result<void> publish_block(const RuntimeDirectory& directory, const std::string& name,
                            BlockParts parts) {
-  const std::string temporary = name + "." + std::to_string(std::random_device()()) + ".tmp";
-  const Result<UniqueFd> file = open_own_file(directory, temporary, O_WRONLY | O_CREAT | O_EXCL);
-  if (!file) return tl::unexpected<Error>(file.error());
-  if (lock(file->get()) && write_parts(file->get(), parts) &&
-      ::renameat(directory.descriptor(), temporary.c_str(), directory.descriptor(), name.c_str()) ==
-          0)
-    return {};
-  const int error_number = errno;
-  remove_block(directory, temporary);
-  return tl::unexpected<Error>(os_error("write " + quoted(directory, name), error_number));
+  NewFileOptions options;
+  options.mode = S_IRUSR | S_IWUSR;
+  Result<NewFile> file = NewFile::create_in(directory.descriptor(), name, options);
+  if (!file) return about(directory, name, file.error());
+  ::fchmod(file->descriptor(), options.mode);  // whatever that of the old block was
+  Result<void> written = write_parts(*file, parts);
+  if (written) written = file->commit();
+  return written ? written : about(directory, name, written.error());
 }
 
 Result<UniqueFd> seal_block(BlockParts parts) {
-  UniqueFd memory(::memfd_create("weightmap-catalog", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (memory.get() < 0 || !write_parts(memory.get(), parts) ||
-      ::fcntl(memory.get(), F_ADD_SEALS, seals) != 0)
-    return tl::unexpected<Error>(os_error("make sealed memory", errno));
+  std::size_t size = 0;
+  for (const auto part : parts) size += part.size();
+  TRY_ASSIGN(UniqueFd memory, make_memfd(size, "weightmap-catalog"));
+  off_t offset = 0;
+  for (auto part : parts)
+    while (!part.empty()) {
+      const ssize_t count = ::pwrite(memory.get(), part.data(), part.size(), offset);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return tl::unexpected<Error>(os_error("fill shared memory", errno));
+      part = part.subspan(static_cast<std::size_t>(count));
+      offset += count;
+    }
+  TRY(seal(memory.get()));
   return memory;
 }
 
 void remove_block(const RuntimeDirectory& directory, const std::string& name) noexcept {
   ::unlinkat(directory.descriptor(), name.c_str(), 0);
-}
-
-bool remove_unlocked(const RuntimeDirectory& directory, const std::string& name) noexcept {
-  const UniqueFd file(
-      ::openat(directory.descriptor(), name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0 || !lock(file.get())) return false;
-  if (!has_name(directory, name, file.get())) return false;
-  return ::unlinkat(directory.descriptor(), name.c_str(), 0) == 0;
 }
 
 }  // namespace weightmap::os

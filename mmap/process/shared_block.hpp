@@ -37,8 +37,8 @@ class SharedBlock {
 using BlockParts = std::span<const std::span<const std::byte>>;
 
 // Writes a new file and gives it this name in one step; what had the name stays with those who have
-// it mapped. A process that is killed meanwhile leaves a file whose name ends in ".tmp" and that
-// nobody has locked. Fails with io, and then leaves nothing.
+// it mapped. What a process that is killed meanwhile can leave is as NewFile says. Fails with io,
+// and then leaves nothing.
 Result<void> publish_block(const RuntimeDirectory& directory, const std::string& name,
                            BlockParts parts);
 
@@ -46,9 +46,5 @@ Result<void> publish_block(const RuntimeDirectory& directory, const std::string&
 Result<UniqueFd> seal_block(BlockParts parts);
 
 void remove_block(const RuntimeDirectory& directory, const std::string& name) noexcept;
-
-// Removes the file unless a process has it locked (fcntl); whether it did. Whoever waits for the
-// lock of a lock file has to look afterwards whether it still has a name.
-bool remove_unlocked(const RuntimeDirectory& directory, const std::string& name) noexcept;
 
 }  // namespace weightmap::os

@@ -11,8 +11,10 @@
 #include "mmap/memory/shared_file.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/unique_fd.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap {
 namespace {
@@ -55,13 +57,6 @@ Result<void> check_fits(std::uint64_t bytes, const StageOptions& options) {
   const std::uint64_t usable = *left - *left / 16;
   if (bytes <= usable) return {};
   return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
-}
-
-Result<os::UniqueFd> make_memory(std::uint64_t bytes, const std::string& label, bool named) {
-  if (named) return os::make_unnamed_shared_file(bytes);
-  Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
-  if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
-  return memory;
 }
 
 Result<void> check_unchanged(const os::File& source) {
@@ -111,43 +106,69 @@ struct StagedFile::State {
   std::filesystem::path path;
   StageReport report;
 
-  // `path` of /dev/shm, or empty.
-  static Result<std::unique_ptr<State>> make(const Checkpoint& source, const std::string& label,
-                                             const std::filesystem::path& path,
-                                             const StageOptions& options);
+  Result<void> make_sealed(const Checkpoint& source, const std::string& label,
+                           const StageOptions& options);
+  Result<void> make_named(const Checkpoint& source, const std::filesystem::path& name,
+                          const StageOptions& options);
 };
 
-Result<std::unique_ptr<StagedFile::State>> StagedFile::State::make(
-    const Checkpoint& source, const std::string& label, const std::filesystem::path& path,
-    const StageOptions& options) {
-  const auto began = std::chrono::steady_clock::now();
+namespace {
+
+StageReport report_of(const os::CopyReport& copied, std::uint64_t bytes) {
+  StageReport report;
+  report.file_bytes = bytes;
+  report.direct_bytes = copied.direct_bytes;
+  report.cached_bytes = copied.cached_bytes;
+  report.dropped_bytes = copied.dropped_bytes;
+  report.why_not_direct = copied.why_not_direct;
+  report.huge_bytes = copied.huge_bytes;
+  return report;
+}
+
+// Fills `memory`, which is as large as the source, and opens it for reading when it is known to be
+// good.
+Result<os::UniqueFd> fill(const Checkpoint& source, int memory, bool seals,
+                          const StageOptions& options, StageReport& report) {
   const os::File& file = Checkpoint::Access::state(source).file;
-  const bool named = !path.empty();
-  if (Result<void> ok = check_fits(file.size(), options); !ok) return error_of(ok);
-  const Result<os::UniqueFd> memory = make_memory(file.size(), label, named);
-  if (!memory) return error_of(memory);
-  const Result<os::CopyReport> copied = os::copy_to_memory(file, memory->get(), options.progress);
-  if (!copied) return error_of(copied);
-  if (Result<void> ok = check_unchanged(file); !ok) return error_of(ok);
-  if (!named)
-    if (Result<void> ok = os::seal(memory->get()); !ok) return error_of(ok);
-  Result<os::UniqueFd> reading = os::reopen_for_reading(memory->get());
-  if (!reading) return error_of(reading);
-  if (Result<void> ok = check_copy(source, reading->get()); !ok) return error_of(ok);
-  if (named) reading = os::give_name(memory->get(), path);
-  if (!reading) return error_of(reading);
-  auto state = std::make_unique<State>();
-  state->path = named ? path : os::path_of_descriptor(reading->get());
-  state->descriptor = std::move(*reading);
-  state->report.file_bytes = file.size();
-  state->report.direct_bytes = copied->direct_bytes;
-  state->report.cached_bytes = copied->cached_bytes;
-  state->report.dropped_bytes = copied->dropped_bytes;
-  state->report.why_not_direct = copied->why_not_direct;
-  state->report.huge_bytes = copied->huge_bytes;
-  state->report.sealed = !named;
-  state->report.time = std::chrono::steady_clock::now() - began;
-  return state;
+  TRY_ASSIGN(const os::CopyReport copied, os::copy_to_memory(file, memory, options.progress));
+  report = report_of(copied, file.size());
+  TRY(check_unchanged(file));
+  if (seals) TRY(os::seal(memory));
+  report.sealed = seals;
+  TRY_ASSIGN(os::UniqueFd reading, os::reopen_for_reading(memory));
+  TRY(check_copy(source, reading.get()));
+  return reading;
+}
+
+}  // namespace
+
+Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std::string& label,
+                                            const StageOptions& options) {
+  const std::uint64_t bytes = Checkpoint::Access::state(source).file.size();
+  Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
+  if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
+  TRY(memory);
+  TRY_ASSIGN(descriptor, fill(source, memory->get(), true, options, report));
+  path = os::path_of_descriptor(descriptor.get());
+  return {};
+}
+
+// Nothing may fail any more once the file has its name, but for opening it by that.
+Result<void> StagedFile::State::make_named(const Checkpoint& source,
+                                           const std::filesystem::path& name,
+                                           const StageOptions& options) {
+  NewFileOptions owners_only;
+  owners_only.mode = 0600;
+  TRY_ASSIGN(NewFile memory, NewFile::create(name, owners_only));
+  TRY(memory.resize(Checkpoint::Access::state(source).file.size()));
+  TRY(fill(source, memory.descriptor(), false, options, report));
+  path = name;
+  TRY(memory.commit(NewFile::Existing::refuse));
+  Result<os::UniqueFd> named = os::open_shared_file(path);
+  if (!named) static_cast<void>(os::remove_shared_file(path));
+  TRY(named);
+  descriptor = std::move(*named);
+  return {};
 }
 
 StagedFile::StagedFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -169,10 +190,16 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
   }
   const Result<Checkpoint> source = open_source(path);
   if (!source) return error_of(source);
-  Result<std::unique_ptr<StagedFile::State>> state =
-      StagedFile::State::make(*source, "weightmap:" + path.filename().string(), wanted, options);
-  if (!state) return about_file(state.error(), path);
-  return StagedFile(std::move(*state));
+  const auto began = std::chrono::steady_clock::now();
+  auto state = std::make_unique<StagedFile::State>();
+  Result<void> made = check_fits(source->generation().size, options);
+  if (made)
+    made = wanted.empty()
+               ? state->make_sealed(*source, "weightmap:" + path.filename().string(), options)
+               : state->make_named(*source, wanted, options);
+  if (!made) return about_file(made.error(), path);
+  state->report.time = std::chrono::steady_clock::now() - began;
+  return StagedFile(std::move(state));
 }
 
 Result<void> remove_staged(const std::string& name) {

@@ -48,25 +48,32 @@ bool exists(std::string_view path) {
 
 // A file that was asked for.
 struct Target {
-  std::string path;                      // as a list of mappings has it
-  std::optional<Generation> generation;  // of what has the name now; nullopt if nothing has
+  std::string path;  // as a list of mappings has it
+  // What has the name now, as a list of mappings shows it; nullopt if nothing has.
+  std::optional<MappedArea> area;
+  std::uint64_t size = 0;
 };
 
 Result<Target> look_up(const fs::path& file) {
   std::error_code failed;
   fs::path whole = fs::weakly_canonical(file, failed);
   if (failed) whole = fs::absolute(file, failed).lexically_normal();
-  Target target{listed(whole.native()), std::nullopt};
+  Target target;
+  target.path = listed(whole.native());
   const Result<os::File> opened = os::File::open(file, false);
-  if (opened)
-    target.generation = opened->generation();
-  else if (opened.error().os_error != ENOENT)
-    return about_file(opened.error(), file);
+  if (!opened && opened.error().os_error == ENOENT) return target;
+  if (!opened) return about_file(opened.error(), file);
+  Result<MappedArea> area = os::area_of(*opened);
+  if (!area) return about_file(area.error(), file);
+  target.area = std::move(*area);
+  target.size = opened->size();
   return target;
 }
 
-bool is_same_file(const MappedArea& area, const Generation& generation) noexcept {
-  return area.device == generation.device && area.inode == generation.inode;
+// Both as a list of mappings shows them: what stat() says of the device differs on btrfs and on
+// overlay file systems.
+bool is_same_file(const MappedArea& a, const MappedArea& b) noexcept {
+  return a.device == b.device && a.inode == b.inode;
 }
 
 bool has_checkpoint_name(std::string_view path) noexcept {
@@ -106,7 +113,7 @@ class Search {
     const bool is_current =
         !is_deleted(area.path) || area.path.starts_with(memory_prefix) ||
         std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
-          return target.generation && is_same_file(area, *target.generation);
+          return target.area && is_same_file(area, *target.area);
         });
     if (is_current) return MappedVersion::current;
     return exists(without_mark(area.path)) ? MappedVersion::replaced : MappedVersion::deleted;
@@ -115,16 +122,15 @@ class Search {
   // nullopt where it is out of reach.
   std::optional<std::uint64_t> size_of(const MappedArea& area) {
     for (const Target& target : targets_)
-      if (target.generation && is_same_file(area, *target.generation))
-        return target.generation->size;
+      if (target.area && is_same_file(area, *target.area)) return target.size;
     const Result<Generation> now = generation_at(area.path);
-    if (!now || !is_same_file(area, *now)) return std::nullopt;
+    if (!now || now->device != area.device || now->inode != area.inode) return std::nullopt;
     return now->size;
   }
 
  private:
   static bool matches(const MappedArea& area, const Target& target) {
-    return (target.generation && is_same_file(area, *target.generation)) ||
+    return (target.area && is_same_file(area, *target.area)) ||
            without_mark(area.path) == target.path;
   }
 

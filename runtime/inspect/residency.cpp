@@ -41,14 +41,8 @@ std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::State& s
   return {state.mapping.bytes(), writable ? writable->bytes() : std::span<const std::byte>{}};
 }
 
-Result<os::MappedMemory> memory_of(Checkpoint::State& state) {
-  os::MappedMemory memory;
-  for (const std::span<const std::byte> mapping : mappings_of(state)) {
-    const Result<os::MappedMemory> part = os::mapped_memory(mapping);
-    if (!part) return part;
-    memory += *part;
-  }
-  return memory;
+Result<os::MappedMemory> memory_of(const Checkpoint::State& state) {
+  return os::mapped_memory(mappings_of(state));
 }
 
 // The system divides shared pages in one sum, so copies have a part of their own only if none is.

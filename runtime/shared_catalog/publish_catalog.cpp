@@ -5,6 +5,8 @@
 #include <new>
 #include <system_error>
 
+#include "mmap/directory.hpp"
+#include "mmap/memory/sealed_memory.hpp"
 #include "mmap/process/shared_block.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/shared_catalog/published.hpp"
@@ -39,11 +41,12 @@ catalog::Description describe(const Checkpoint::State& state) {
   return made;
 }
 
-// A change of the same moment would leave the file's times as they are.
+// A change of the same moment would leave the file's times as they are. Sealed memory never changes.
 Result<void> check_settled(const Checkpoint::State& state) {
-  const std::chrono::nanoseconds changed(state.source.generation.ctime_ns);
-  const bool coarse =
-      is_coarse(state.source.generation.ctime_ns) || is_coarse(state.source.generation.mtime_ns);
+  if (os::is_sealed(state.file.descriptor())) return {};
+  const Generation& opened = state.source.generation;
+  const std::chrono::nanoseconds changed(opened.ctime_ns);
+  const bool coarse = is_coarse(opened.ctime_ns) || is_coarse(opened.mtime_ns);
   const std::chrono::milliseconds tick = coarse ? coarse_tick : clock_tick;
   if (changed + tick <= state.began.time_since_epoch()) return {};
   return failure(ErrorCode::io,
@@ -53,8 +56,10 @@ Result<void> check_settled(const Checkpoint::State& state) {
 
 // Catalogs that processes which were killed have left half written.
 void remove_unfinished(const os::RuntimeDirectory& directory) {
-  for (const std::string& name : os::names_in(directory, "catalog-"))
-    if (name.ends_with(".tmp")) os::remove_unlocked(directory, name);
+  const auto names = os::names_in(directory.descriptor(), unfinished_prefix);
+  if (!names) return;
+  for (const std::string& name : *names)
+    if (name.ends_with(".tmp")) os::remove_unlocked(directory.descriptor(), name);
 }
 
 // The block in two parts.

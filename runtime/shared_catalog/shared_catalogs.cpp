@@ -1,14 +1,15 @@
 #include "weightmap/shared_catalogs.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "mmap/directory.hpp"
 #include "mmap/file.hpp"
 #include "mmap/process/runtime_directory.hpp"
 #include "mmap/process/shared_block.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/shared_catalog/publish_catalog.hpp"
 #include "runtime/shared_catalog/published.hpp"
 
 namespace weightmap {
@@ -37,25 +38,16 @@ SharedFile describe(const os::RuntimeDirectory& directory, std::string name) {
   return file;
 }
 
-bool is_catalog(std::string_view name) noexcept {
-  return name.starts_with("catalog-") && !name.ends_with(".tmp");
-}
+bool is_catalog(std::string_view name) noexcept { return name.starts_with("catalog-"); }
 
 bool is_left_over_if_unlocked(std::string_view name) noexcept {
-  return (name.starts_with("catalog-") && name.ends_with(".tmp")) ||
+  return (name.starts_with(unfinished_prefix) && name.ends_with(".tmp")) ||
          (name.starts_with("warm-") && name.ends_with(".lock"));
 }
 
-Result<std::vector<std::string>> names_in(const os::RuntimeDirectory& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(directory.path(), error), end; !error && at != end;
-       at.increment(error))
-    names.push_back(at->path().filename().native());
-  if (error)
-    return failure(ErrorCode::io,
-                   "cannot list " + directory.path().native() + ": " + error.message());
-  std::sort(names.begin(), names.end());
+Result<std::vector<std::string>> names_in_it(const os::RuntimeDirectory& directory) {
+  Result<std::vector<std::string>> names = os::names_in(directory.descriptor(), "");
+  if (!names) names.error().message += ": " + bytes::quote(directory.path().native(), 4096);
   return names;
 }
 
@@ -65,7 +57,7 @@ std::optional<SharedFile> remove_if_stale(const os::RuntimeDirectory& directory,
   if (is_left_over_if_unlocked(name)) {
     SharedFile file = describe(directory, name);
     file.state = SharedFileState::leftover;
-    if (os::remove_unlocked(directory, name)) return file;
+    if (os::remove_unlocked(directory.descriptor(), name)) return file;
     return std::nullopt;
   }
   if (!is_catalog(name)) return std::nullopt;
@@ -81,7 +73,7 @@ std::optional<SharedFile> remove_if_stale(const os::RuntimeDirectory& directory,
 Result<std::vector<SharedFile>> shared_catalogs() {
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (!directory) return tl::unexpected<Error>(directory.error());
-  const Result<std::vector<std::string>> names = names_in(*directory);
+  const Result<std::vector<std::string>> names = names_in_it(*directory);
   if (!names) return tl::unexpected<Error>(names.error());
   std::vector<SharedFile> files;
   for (const std::string& name : *names)
@@ -92,7 +84,7 @@ Result<std::vector<SharedFile>> shared_catalogs() {
 Result<std::vector<SharedFile>> remove_stale_catalogs() {
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (!directory) return tl::unexpected<Error>(directory.error());
-  const Result<std::vector<std::string>> names = names_in(*directory);
+  const Result<std::vector<std::string>> names = names_in_it(*directory);
   if (!names) return tl::unexpected<Error>(names.error());
   std::vector<SharedFile> removed;
   for (const std::string& name : *names)

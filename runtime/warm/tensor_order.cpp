@@ -10,10 +10,11 @@
 #include <string_view>
 #include <system_error>
 
-#include "mmap/write/replace_file.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/name_pattern.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap {
 namespace {
@@ -179,9 +180,11 @@ Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std
     if (line.size() <= most_line_bytes) text.append(line).push_back('\n');
   }
   if (text.size() > most_bytes) return tl::unexpected<Error>(about(path, too_long()));
-  Result<void> saved = os::replace_file(path, text, Checkpoint::Access::state(checkpoint).file);
-  if (!saved) return tl::unexpected<Error>(about(path, saved.error()));
-  return {};
+  NewFileOptions options;
+  options.kept = checkpoint.generation();
+  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
+  TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
 }
 
 Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,

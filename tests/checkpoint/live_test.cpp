@@ -428,18 +428,30 @@ TEST_CASE_FIXTURE(Files, "only a regular file is replaced, and not by itself") {
       CHECK_FAILS(publish(from, to, {copies, false}), ErrorCode::invalid_argument, why);
   };
   refuses(other, folder.path() / "link.pt", "is a symbolic link");
-  refuses(folder.path() / "link.pt", other, "the new file is a symbolic link");
+  const auto link = publish(folder.path() / "link.pt", other);
+  CHECK_FAILS(link, ErrorCode::invalid_argument,
+              "the new file is a symbolic link: publish a copy (--copy), or \"" +
+                  fs::canonical(path).string() + "\"");
   refuses(other, folder.path() / "folder", "is not a regular file");
   refuses(other, other, "is the same file");
   refuses(other, folder.path() / "hard.pt", "is the same file");
   CHECK(names() == std::set<std::string>{"folder", "hard.pt", "link.pt", "model.pt", "next.pt"});
 }
 
+TEST_CASE_FIXTURE(Files, "a copy of what a symbolic link leads to is published") {
+  fs::create_symlink(other, folder.path() / "link.pt");
+  const PublishReport report = publish(folder.path() / "link.pt", path, {true, false}).value();
+  CHECK(report.copied);
+  CHECK(test::read_file(path) == test::read_file(other));
+  CHECK(fs::is_symlink(folder.path() / "link.pt"));
+}
+
 TEST_CASE_FIXTURE(Files, "a publication that the system refuses leaves nothing behind") {
   const std::string before = test::read_file(path);
   fs::permissions(other, fs::perms(0604));
   const auto refuses = [&](test::Refusal refusal, bool copies, const char* what) {
-    with_refusals({refusal}, [&] {
+    // Nor are there reflinks, which would need no space and send no bytes.
+    with_refusals({refusal, {SYS_ioctl, EOPNOTSUPP}}, [&] {
       CHECK_FAILS(publish(other, path, {copies, false}), ErrorCode::io, what);
     });
     CHECK(test::read_file(path) == before);
@@ -449,8 +461,8 @@ TEST_CASE_FIXTURE(Files, "a publication that the system refuses leaves nothing b
   refuses({SYS_fsync, EIO}, false, "cannot write the new file to the disk");
   refuses({SYS_rename, EACCES}, false, "cannot rename the new file");
   refuses({SYS_fchmod, EPERM}, false, "cannot give the file its permissions");
-  refuses({SYS_fsync, EIO}, true, "cannot write the copy to the disk");
-  refuses({SYS_rename, EACCES}, true, "cannot rename the copy");
+  refuses({SYS_fsync, EIO}, true, "cannot write the file to the disk");
+  refuses({SYS_renameat, EACCES}, true, "cannot rename the new file");
   refuses({SYS_fallocate, ENOSPC}, true, "bytes of disk space");
   refuses({SYS_sendfile, EIO}, true, "cannot copy the file");
 }

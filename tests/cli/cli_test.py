@@ -532,7 +532,7 @@ class Cat(Case):
 
     def test_says_where_it_could_not_write(self):
         self.fails(
-            "/nowhere/a.npy: cannot be written: No such file or directory",
+            "/nowhere/a.npy: cannot open the directory: No such file or directory",
             "cat", "state_dict.pt", "steps", "-o", "/nowhere/a.npy",
         )
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -430,6 +431,31 @@ TEST_CASE_FIXTURE(CopyFixture, "leaves nothing in /dev/shm if it fails or is kil
   const int status = status_of_child([&] { return stage(path, options) ? 0 : 1; });
   CHECK(WIFSIGNALED(status));
   CHECK(shared_names(name).empty());
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "a copy beyond the limit on the size of a file is an error") {
+  for (const StageOptions& options : {StageOptions{}, named()})
+    CHECK(status_of_child([&] {
+            const rlimit limit{1000, 1000};
+            ::setrlimit(RLIMIT_FSIZE, &limit);
+            const Result<StagedFile> refused = stage(path, options);
+            return !refused && refused.error().os_error == EFBIG ? 0 : 1;
+          }) == 0);
+  CHECK(shared_names(name).empty());
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "a copy that cannot be opened by its name loses it again") {
+  const int limit = 1 + UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get();
+  CHECK(status_of_child([&] {
+          // Descriptors run out at the last of them, whichever that is.
+          for (int more = 0; more < 16; ++more) {
+            const rlimit most{static_cast<rlim_t>(limit + more), static_cast<rlim_t>(limit + 16)};
+            ::setrlimit(RLIMIT_NOFILE, &most);
+            if (stage(path, named())) return more > 0 ? 0 : 1;
+            if (!shared_names(name).empty()) return 2;
+          }
+          return 3;
+        }) == 0);
 }
 
 // --- by descriptor -----------------------------------------------------------------------------

@@ -276,7 +276,7 @@ TEST_CASE("knows a file that lives in memory, of which everything stays") {
 
 Result<MappedMemory> memory_in(const std::string& text, std::uint64_t begin, std::uint64_t end) {
   std::istringstream smaps(text);
-  return read_smaps(smaps, begin, end);
+  return read_smaps(smaps, std::array{AddressRange{begin, end}});
 }
 
 const std::string three_mappings =
@@ -306,8 +306,21 @@ TEST_CASE("adds up the mappings of a range and no others") {
   CHECK(memory_in(three_mappings, 0x1000, 0x3000).value().huge == 0);
 }
 
+TEST_CASE("takes of a mapping that the kernel joined with a neighbour its part") {
+  const MappedMemory some = memory_in(three_mappings, 0x2000, 0x4000).value();
+  CHECK(some.resident == 6 * 1024);
+  CHECK(some.anonymous == 1024);
+  CHECK(some.huge == mib);
+}
+
+TEST_CASE("adds up several ranges in one reading of the list") {
+  std::istringstream smaps(three_mappings);
+  const std::array ranges = {AddressRange{0x5000, 0x6000}, AddressRange{0x1000, 0x3000}};
+  CHECK(read_smaps(smaps, ranges).value().resident == 72 * 1024);
+}
+
 TEST_CASE("refuses a list that does not match the range") {
-  CHECK_FAILS(memory_in(three_mappings, 0x1000, 0x4000), ErrorCode::io, "lists 8192 of 12288");
+  CHECK_FAILS(memory_in(three_mappings, 0x5000, 0x7000), ErrorCode::io, "lists 4096 of 8192");
   CHECK_FAILS(memory_in(three_mappings, 0x8000, 0x9000), ErrorCode::io, "lists 0 of 4096");
   CHECK_FAILS(memory_in("", 0x1000, 0x2000), ErrorCode::io, "lists 0");
 }

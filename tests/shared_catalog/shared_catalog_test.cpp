@@ -22,8 +22,10 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/processes.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/shared_catalogs.hpp"
+#include "weightmap/stage.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
@@ -769,8 +771,8 @@ TEST_CASE_FIXTURE(Fixture, "passes a catalog on as sealed memory") {
   const Result<int> descriptor = own.share_catalog();
   REQUIRE_OK(descriptor);
   CHECK((fcntl(*descriptor, F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK(fcntl(*descriptor, F_GET_SEALS) ==
-        (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE));
+  constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  CHECK((fcntl(*descriptor, F_GET_SEALS) & seals) == seals);
   const Result<Checkpoint> attached = Checkpoint::attach(file, *descriptor);
   close(*descriptor);
   REQUIRE_OK(attached);
@@ -785,6 +787,27 @@ TEST_CASE_FIXTURE(Fixture, "passes a catalog on as sealed memory") {
   close(*again);
   REQUIRE_OK(third);
   CHECK(describe_all(*third) == describe_all(own));
+}
+
+TEST_CASE_FIXTURE(Fixture, "passes on the catalog of sealed memory, whatever its times are") {
+  const StagedFile staged = stage(copy("training.pt")).value();
+  const Checkpoint own = Checkpoint::open_descriptor(staged.descriptor()).value();
+  const Result<int> descriptor = own.share_catalog();
+  REQUIRE_OK(descriptor);
+  const Result<Checkpoint> attached = Checkpoint::attach(staged.path(), *descriptor);
+  close(*descriptor);
+  REQUIRE_OK(attached);
+  CHECK(describe_all(*attached) == describe_all(own));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a catalog is not listed as a checkpoint that a process has mapped") {
+  const fs::path file = copy("training.pt");
+  const Result<int> descriptor = parsed(file).share_catalog();
+  REQUIRE_OK(descriptor);
+  const Checkpoint attached = Checkpoint::attach(file, *descriptor).value();
+  close(*descriptor);
+  for (const MappedCheckpoint& mapped : processes().value().mapped)
+    CHECK(mapped.file.find("weightmap-catalog") == std::string::npos);
 }
 
 namespace {

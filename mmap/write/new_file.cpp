@@ -1,0 +1,265 @@
+// A temporary name is ".NAME.weightmap-", 16 hexadecimal digits and ".tmp". While its process
+// lives, the file is locked, from before it has that name where it is made without one, so whoever
+// gets the lock knows that nobody will give the file its name any more.
+#include "weightmap/new_file.hpp"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+#include "mmap/directory.hpp"
+#include "mmap/os_error.hpp"
+#include "mmap/write/size_limit.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap {
+namespace {
+
+using os::UniqueFd;
+
+constexpr std::string_view mark = ".weightmap-";
+constexpr std::string_view ending = ".tmp";
+constexpr std::size_t digits = 16;
+constexpr std::size_t longest_beginning = 200;  // of a name of at most 255 bytes
+
+tl::unexpected<Error> refused(const std::string& action) {
+  return tl::unexpected<Error>(os::os_error(action, errno));
+}
+
+std::string beginning_of(const std::string& name) {
+  return "." + name.substr(0, longest_beginning) + std::string(mark);
+}
+
+// Not to be guessed, since others may write to the directory, too.
+std::string temporary_name(const std::string& name) {
+  std::random_device random;
+  const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+  std::array<char, digits> text;
+  const char* const end = std::to_chars(text.data(), text.data() + digits, number, 16).ptr;
+  const auto length = static_cast<std::size_t>(end - text.data());
+  return beginning_of(name) + std::string(digits - length, '0').append(text.data(), length) +
+         std::string(ending);
+}
+
+// What processes have left behind that were killed. What cannot be removed stays, as it did before.
+void remove_abandoned(int directory, const std::string& name) {
+  const std::string beginning = beginning_of(name);
+  const Result<std::vector<std::string>> names = os::names_in(directory, beginning);
+  if (!names) return;
+  for (const std::string& found : *names)
+    if (found.size() == beginning.size() + digits + ending.size() && found.ends_with(ending))
+      os::remove_unlocked(directory, found);
+}
+
+}  // namespace
+
+struct NewFile::State {
+  std::string shown;  // the path, escaped, for errors
+  UniqueFd directory;
+  std::string name;
+  UniqueFd file;
+  std::string temporary;  // a name that it has meanwhile; empty: none
+  std::uint64_t written = 0;
+
+  ~State() { remove_temporary(); }
+
+  tl::unexpected<Error> about(Error error) const {
+    error.file = shown;
+    return tl::unexpected<Error>(std::move(error));
+  }
+  Result<void> about(Result<void> result) const {
+    if (!result) return about(std::move(result).error());
+    return result;
+  }
+
+  void remove_temporary() noexcept {
+    if (!temporary.empty()) ::unlinkat(directory.get(), temporary.c_str(), 0);
+    temporary.clear();
+  }
+
+  // What has the name now: nothing, or what may be replaced.
+  Result<std::optional<struct stat>> look_at_old(const NewFileOptions& options) const {
+    struct stat old {};
+    if (::fstatat(directory.get(), name.c_str(), &old, 0) != 0) {
+      if (errno == ENOENT) return std::nullopt;
+      return refused("look at the file");
+    }
+    if (options.kept && options.kept->device == old.st_dev && options.kept->inode == old.st_ino)
+      return failure(ErrorCode::invalid_argument,
+                     "would replace the checkpoint that is being read");
+    if (!S_ISREG(old.st_mode)) return failure(ErrorCode::invalid_argument, "is not a regular file");
+    return old;
+  }
+
+  // Without a name where that can be and a name can be given later.
+  Result<void> open_file(mode_t mode) {
+    if (::access("/proc/self/fd", X_OK) == 0)
+      file = UniqueFd(::openat(directory.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
+    if (file.get() >= 0) {
+      os::lock_open_file(file.get());
+      return {};
+    }
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      temporary = temporary_name(name);
+      file = UniqueFd(::openat(directory.get(), temporary.c_str(),
+                               O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+      if (file.get() < 0) {
+        temporary.clear();
+        return refused("create a file in the directory");
+      }
+      // Between the two calls another process may have found it unlocked, and removed it.
+      os::lock_open_file(file.get());
+      if (os::has_name(directory.get(), temporary, file.get())) return {};
+    }
+    return failure(ErrorCode::io, "other processes remove what is created in the directory");
+  }
+
+  // A change of owner takes set-id bits away, so it comes first. Not everybody may give files away,
+  // and not every file system has permissions; wider than those of the old file they never are.
+  void take_permissions(const struct stat& old) const noexcept {
+    if (::fchown(file.get(), old.st_uid, old.st_gid) == 0 || errno == EPERM)
+      static_cast<void>(::fchmod(file.get(), old.st_mode & 07777));
+  }
+
+  Result<void> open(const NewFileOptions& options) {
+    TRY_ASSIGN(const std::optional<struct stat> old, look_at_old(options));
+    remove_abandoned(directory.get(), name);
+    TRY(open_file(old ? old->st_mode & 0777 : options.mode));
+    if (old) take_permissions(*old);
+    return {};
+  }
+
+  bool link_to(const std::string& to) const noexcept {
+    const std::string self = "/proc/self/fd/" + std::to_string(file.get());
+    return ::linkat(AT_FDCWD, self.c_str(), directory.get(), to.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  }
+
+  // A file without a name cannot take the place of another: it needs one for that moment.
+  Result<void> replace() {
+    if (temporary.empty()) {
+      const std::string other = temporary_name(name);
+      if (!link_to(other)) return refused("give the file a name");
+      temporary = other;
+    }
+    if (::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0)
+      return refused("rename the new file");
+    temporary.clear();
+    return {};
+  }
+
+  bool rename_if_free() noexcept {
+    if (::renameat2(directory.get(), temporary.c_str(), directory.get(), name.c_str(),
+                    RENAME_NOREPLACE) == 0) {
+      temporary.clear();
+      return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) return false;  // the file system does not know that
+    if (::linkat(directory.get(), temporary.c_str(), directory.get(), name.c_str(), 0) != 0)
+      return false;
+    remove_temporary();
+    return true;
+  }
+
+  Result<void> take_free_name() {
+    if (temporary.empty() ? link_to(name) : rename_if_free()) return {};
+    if (errno == EEXIST)
+      return failure(ErrorCode::invalid_argument, "is there already; remove it first");
+    return refused("give the file its name");
+  }
+
+  Result<void> commit(Existing existing) {
+    if (::fsync(file.get()) != 0) return refused("write the file to the disk");
+    TRY(existing == Existing::replace ? replace() : take_free_name());
+    Result<void> synced = os::sync_directory(directory.get());
+    if (!synced) synced.error().message.insert(0, "is in place, but: ");
+    return synced;
+  }
+};
+
+NewFile::NewFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+NewFile::NewFile(NewFile&&) noexcept = default;
+NewFile& NewFile::operator=(NewFile&&) noexcept = default;
+NewFile::~NewFile() = default;
+
+Result<NewFile> NewFile::create(const std::filesystem::path& path, const NewFileOptions& options) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  auto state = std::make_unique<State>();
+  state->shown = bytes::escape(path.native(), 4096);
+  state->name = path.filename().native();
+  if (state->name.empty() || path.native().find('\0') != std::string::npos)
+    return state->about(
+        {ErrorCode::invalid_argument, "is not the name of a file", Error::no_offset, {}});
+  state->directory = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
+  if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
+  return NewFile(std::move(state));
+}
+
+Result<NewFile> NewFile::create_in(int directory, const std::string& name,
+                                   const NewFileOptions& options) {
+  auto state = std::make_unique<State>();
+  state->shown = bytes::escape(name, 4096);
+  state->name = name;
+  state->directory = UniqueFd(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
+  if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
+  return NewFile(std::move(state));
+}
+
+int NewFile::descriptor() const noexcept { return state_->file.get(); }
+
+Result<void> NewFile::check_size(std::uint64_t bytes) const {
+  return state_->about(os::check_size_limit(bytes));
+}
+
+Result<void> NewFile::resize(std::uint64_t bytes) {
+  TRY(check_size(bytes));
+  if (::ftruncate(descriptor(), static_cast<off_t>(bytes)) == 0) return {};
+  return state_->about(os::os_error("make a file of " + std::to_string(bytes) + " bytes", errno));
+}
+
+Result<void> NewFile::reserve(std::uint64_t bytes) {
+  TRY(resize(bytes));
+  int result = 0;
+  do {
+    result = ::fallocate(descriptor(), 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0 || bytes == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return state_->about(
+      os::os_error("get " + std::to_string(bytes) + " bytes of disk space", errno));
+}
+
+Result<void> NewFile::write_at(std::uint64_t offset, std::span<const std::byte> content) {
+  std::uint64_t end = 0;
+  if (!bytes::checked_add<std::uint64_t>(offset, content.size(), &end)) end = ~end;
+  TRY(check_size(end));
+  while (!content.empty()) {
+    const ssize_t count =
+        ::pwrite(descriptor(), content.data(), content.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return state_->about(os::os_error("write the file", errno, offset));
+    content = content.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return {};
+}
+
+Result<void> NewFile::write(std::span<const std::byte> content) {
+  TRY(write_at(state_->written, content));
+  state_->written += content.size();
+  return {};
+}
+
+Result<void> NewFile::commit(Existing existing) { return state_->about(state_->commit(existing)); }
+
+}  // namespace weightmap

@@ -1,0 +1,219 @@
+// Files that appear under their name only once they are complete.
+#include "weightmap/new_file.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "tests/mmap/bus_child.hpp"
+#include "tests/mmap/refused_calls.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+using test::in_child;
+using test::read_file;
+using test::with_refusals;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr test::Refusal no_unnamed_files{SYS_openat, EOPNOTSUPP, O_TMPFILE & ~O_DIRECTORY};
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+struct Folder {
+  test::TemporaryFolder folder;
+  fs::path path = folder.path() / "model.pt";
+
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
+      all.insert(entry.path().filename());
+    return all;
+  }
+  unsigned mode() const { return static_cast<unsigned>(fs::status(path).permissions()); }
+};
+
+// Writes it in a process that is killed before, or in the middle of, giving it its name.
+std::string write_and_die(const fs::path& path) {
+  return in_child([&] {
+    Result<NewFile> file = NewFile::create(path);
+    if (!file || !file->write(bytes_of("half"))) return 1;
+    return ::raise(SIGKILL);
+  });
+}
+
+// Both ways to make one: without a name, and with a temporary one.
+template <class Function>
+void in_both_ways(const Function& function) {
+  function();
+  with_refusals({no_unnamed_files}, function);
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Folder, "a new file has its name once it is committed, and no other before") {
+  in_both_ways([&] {
+    NewFile file = NewFile::create(path).value();
+    REQUIRE_OK(file.reserve(10));
+    REQUIRE_OK(file.write_at(5, bytes_of("56789")));
+    REQUIRE_OK(file.write(bytes_of("012")));
+    REQUIRE_OK(file.write(bytes_of("34")));
+    CHECK(names().count("model.pt") == 0);
+    REQUIRE_OK(file.commit());
+    CHECK(read_file(path) == "0123456789");
+    CHECK(names() == std::set<std::string>{"model.pt"});
+    fs::remove(path);
+  });
+}
+
+TEST_CASE_FIXTURE(Folder, "a file that is not committed leaves what was there") {
+  folder.write("model.pt", std::string_view("old"));
+  in_both_ways([&] {
+    {
+      NewFile file = NewFile::create(path).value();
+      REQUIRE_OK(file.write(bytes_of("new")));
+    }
+    CHECK(read_file(path) == "old");
+    CHECK(names() == std::set<std::string>{"model.pt"});
+  });
+}
+
+TEST_CASE_FIXTURE(Folder, "what a killed process left is removed by the next new file") {
+  CHECK(write_and_die(path) == "signal 9");
+  CHECK(names().empty());  // it had no name yet
+  with_refusals({no_unnamed_files}, [&] { CHECK(write_and_die(path) == "signal 9"); });
+  REQUIRE(names().size() == 1);
+  CHECK(names().begin()->starts_with(".model.pt.weightmap-"));
+  folder.write(".model.pt.weightmap-mine", std::string_view("is not one of ours"));
+  folder.write(".other.pt.weightmap-0123456789abcdef.tmp", std::string_view("of another name"));
+  REQUIRE_OK(NewFile::create(path)->commit());
+  CHECK(names() == std::set<std::string>{".model.pt.weightmap-mine",
+                                         ".other.pt.weightmap-0123456789abcdef.tmp", "model.pt"});
+}
+
+TEST_CASE_FIXTURE(Folder, "a file that is being written is not removed by another of that name") {
+  in_both_ways([&] {
+    NewFile first = NewFile::create(path).value();
+    REQUIRE_OK(first.write(bytes_of("first")));
+    NewFile second = NewFile::create(path).value();
+    REQUIRE_OK(second.write(bytes_of("second")));
+    REQUIRE_OK(first.commit());
+    CHECK(read_file(path) == "first");
+    REQUIRE_OK(second.commit());
+    CHECK(read_file(path) == "second");
+    CHECK(names() == std::set<std::string>{"model.pt"});
+  });
+}
+
+TEST_CASE_FIXTURE(Folder, "a name that is taken can be refused") {
+  in_both_ways([&] {
+    NewFile file = NewFile::create(path).value();
+    REQUIRE_OK(file.commit(NewFile::Existing::refuse));
+    NewFile other = NewFile::create(path).value();
+    CHECK_FAILS(other.commit(NewFile::Existing::refuse), ErrorCode::invalid_argument,
+                "is there already");
+    fs::remove(path);
+  });
+  with_refusals({no_unnamed_files, {SYS_renameat2, EINVAL}}, [&] {
+    NewFile file = NewFile::create(path).value();
+    REQUIRE_OK(file.commit(NewFile::Existing::refuse));
+    CHECK(names() == std::set<std::string>{"model.pt"});
+    NewFile other = NewFile::create(path).value();
+    CHECK_FAILS(other.commit(NewFile::Existing::refuse), ErrorCode::invalid_argument,
+                "is there already");
+  });
+  CHECK(names() == std::set<std::string>{"model.pt"});
+}
+
+TEST_CASE_FIXTURE(Folder, "permissions are those of the file that is replaced, else the umask's") {
+  const mode_t before = ::umask(027);
+  in_both_ways([&] {
+    REQUIRE_OK(NewFile::create(path)->commit());
+    CHECK(mode() == 0640);
+    fs::permissions(path, fs::perms(0604));
+    REQUIRE_OK(NewFile::create(path)->commit());
+    CHECK(mode() == 0604);
+    fs::remove(path);
+    NewFileOptions owners_only;
+    owners_only.mode = 0600;
+    REQUIRE_OK(NewFile::create(path, owners_only)->commit());
+    CHECK(mode() == 0600);
+    fs::remove(path);
+  });
+  ::umask(before);
+}
+
+TEST_CASE_FIXTURE(Folder, "only a regular file that may be replaced is replaced") {
+  fs::create_directory(path);
+  CHECK_FAILS(NewFile::create(path), ErrorCode::invalid_argument, "is not a regular file");
+  fs::remove(path);
+  folder.write("model.pt", std::string_view("kept"));
+  fs::create_hard_link(path, folder.path() / "other.pt");
+  NewFileOptions options;
+  options.kept = generation_at(path).value();
+  const Result<NewFile> refused = NewFile::create(folder.path() / "other.pt", options);
+  CHECK_FAILS(refused, ErrorCode::invalid_argument, "would replace the checkpoint");
+  CHECK(refused.error().file == folder.path() / "other.pt");
+  CHECK_FAILS(NewFile::create("/nowhere/model.pt"), ErrorCode::io, "No such file");
+  CHECK_FAILS(NewFile::create(""), ErrorCode::invalid_argument, "is not the name of a file");
+}
+
+TEST_CASE_FIXTURE(Folder, "what is larger than RLIMIT_FSIZE is an error and no signal") {
+  CHECK(in_child([&] {
+          const rlimit limit{1000, 1000};
+          ::setrlimit(RLIMIT_FSIZE, &limit);
+          NewFile file = NewFile::create(path).value();
+          const std::string content(1001, 'x');
+          if (!file.write_at(0, bytes_of(content).first(1000)) || !file.reserve(1000)) return 1;
+          for (const Result<void>& refused :
+               {file.resize(1001), file.reserve(1001), file.write_at(1000, bytes_of("x")),
+                file.write_at(~std::uint64_t{0}, bytes_of("x")), file.write(bytes_of(content)),
+                file.check_size(1001)})
+            if (refused || refused.error().os_error != EFBIG) return 2;
+          return file.commit() ? 0 : 3;
+        }) == "exit 0");
+  CHECK(fs::file_size(path) == 1000);
+}
+
+TEST_CASE_FIXTURE(Folder, "a refusal of the system leaves the old file and no other") {
+  folder.write("model.pt", std::string_view("old"));
+  const auto refuses = [&](std::initializer_list<test::Refusal> refusals, const char* what) {
+    with_refusals(refusals, [&] {
+      NewFile file = NewFile::create(path).value();
+      REQUIRE_OK(file.write(bytes_of("new")));
+      Result<void> reserved = file.reserve(4096);
+      const Result<void> done = reserved ? file.commit() : reserved;
+      CHECK_FAILS(done, ErrorCode::io, what);
+      CHECK(done.error().file == path);
+    });
+    CHECK(read_file(path) == "old");
+    CHECK(names() == std::set<std::string>{"model.pt"});
+  };
+  refuses({{SYS_fallocate, ENOSPC}}, "cannot get 4096 bytes of disk space: No space");
+  refuses({{SYS_fsync, EIO}}, "cannot write the file to the disk");
+  refuses({{SYS_linkat, EMLINK}}, "cannot give the file a name");
+  refuses({{SYS_renameat, EACCES}}, "cannot rename the new file");
+  refuses({no_unnamed_files, {SYS_renameat, EACCES}}, "cannot rename the new file");
+}
+
+TEST_CASE_FIXTURE(Folder, "a file system that reserves no space is written to all the same") {
+  with_refusals({{SYS_fallocate, EOPNOTSUPP}}, [&] {
+    NewFile file = NewFile::create(path).value();
+    REQUIRE_OK(file.reserve(100));
+    REQUIRE_OK(file.commit());
+  });
+  CHECK(fs::file_size(path) == 100);
+}
