@@ -67,7 +67,7 @@ void print_status(Output& out, const Json& status, bool json) {
             "\n");
 }
 
-// What a keeper does between two looks at its clients.
+// What a daemon does between two looks at its clients.
 class Rounds {
  public:
   Rounds(hold::Keeper& keeper, Clock::duration interval) : keeper_(keeper), interval_(interval) {}
@@ -201,12 +201,12 @@ void add_hold(CLI::App& app, Run& run) {
   command.add_flag("--no-lock", options->no_lock, "Do not lock: touch again at each look");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const status =
-      command.add_flag("--status", options->status, "Ask a running keeper what it holds");
+      command.add_flag("--status", options->status, "Ask a running daemon what it holds");
   CLI::Option* const add =
-      command.add_option("--add", options->add, "Ask a running keeper to hold one more file")
+      command.add_option("--add", options->add, "Ask a running daemon to hold one more file")
           ->type_name("FILE");
   CLI::Option* const release =
-      command.add_option("--release", options->release, "Ask a running keeper to release a file")
+      command.add_option("--release", options->release, "Ask a running daemon to release a file")
           ->type_name("FILE");
   status->excludes(files)->excludes(add)->excludes(release);
   add->excludes(files)->excludes(release);

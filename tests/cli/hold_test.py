@@ -321,7 +321,7 @@ class Asked(Case):
 
     def test_says_that_no_keeper_answers(self):
         done = self.run_tool("--status", code=1)
-        self.assertEqual(done.stderr, f"weightmap: cannot reach a keeper on {self.socket}: "
+        self.assertEqual(done.stderr, f"weightmap: cannot reach a daemon on {self.socket}: "
                                       "No such file or directory\n")
 
     def test_refuses_what_cannot_be_asked_together(self):
@@ -452,7 +452,7 @@ class Sockets(Case):
     def test_a_second_keeper_is_refused(self):
         self.keeper(self.file)
         done = self.run_tool(self.file, code=1)
-        self.assertEqual(done.stderr, f"weightmap: a keeper answers already on {self.socket}; "
+        self.assertEqual(done.stderr, f"weightmap: a daemon answers already on {self.socket}; "
                                       "weightmap hold --add FILE asks it to hold one more\n")
         self.assertTrue(self.status()["ok"])
 
@@ -479,7 +479,7 @@ class Sockets(Case):
         self.shared.mkdir(mode=0o700)
         self.socket.write_text("precious")
         done = self.run_tool(self.file, code=1)
-        self.assertEqual(done.stderr, f"weightmap: {self.socket} is there and no socket\n")
+        self.assertEqual(done.stderr, f"weightmap: {self.socket} exists and is not a socket\n")
         self.assertEqual(self.socket.read_text(), "precious")
 
     def test_leaves_a_socket_that_is_another_keepers(self):

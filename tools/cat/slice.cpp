@@ -4,6 +4,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "tools/text.hpp"
+
 namespace weightmap::cli {
 namespace {
 
@@ -63,9 +65,9 @@ std::optional<std::vector<SliceItem>> parse_slice(const std::string& text) {
 
 Result<TensorSlice> apply_slice(const TensorView& view, const std::vector<SliceItem>& items) {
   if (items.size() > view.rank())
-    return failure(ErrorCode::invalid_argument, "--slice has " + std::to_string(items.size()) +
-                                                    " items, the tensor " +
-                                                    std::to_string(view.rank()) + " dimensions");
+    return failure(ErrorCode::invalid_argument, "--slice has " + count(items.size(), "item") +
+                                                    ", the tensor " +
+                                                    count(view.rank(), "dimension"));
   Result<TensorSlice> part = TensorSlice::of(view);
   std::size_t dim = 0;
   for (const SliceItem& item : items) {

@@ -65,7 +65,7 @@ Result<void> send_all(const Descriptor& keeper, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = ::send(keeper.get(), text.data(), text.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return system_failure("ask the keeper", errno);
+    if (sent < 0) return system_failure("ask the daemon", errno);
     text.remove_prefix(static_cast<std::size_t>(sent));
   }
   return {};
@@ -77,18 +77,18 @@ Result<std::string> receive_line(const Descriptor& keeper) {
   while (line.empty() || line.back() != '\n') {
     const ssize_t got = ::recv(keeper.get(), part.data(), part.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_failure("hear from the keeper", errno);
-    if (got == 0) return failure(ErrorCode::io, "the keeper left without an answer");
+    if (got < 0) return system_failure("hear from the daemon", errno);
+    if (got == 0) return failure(ErrorCode::io, "the daemon left without an answer");
     line.append(part.data(), static_cast<std::size_t>(got));
   }
   return line;
 }
 
-// What the keeper refused with, in its words.
+// What the daemon refused with, in its words.
 Error error_in(const Json& answer) {
   const Json error = answer.is_object() ? answer.value("error", Json::object()) : Json::object();
   std::string message = text_of(error, "message");
-  if (message.empty()) message = "the keeper's answer is not JSON as it should be";
+  if (message.empty()) message = "the daemon's answer is not the JSON that it should be";
   return {ErrorCode::io, message, Error::no_offset, {}};
 }
 

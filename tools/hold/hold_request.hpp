@@ -1,4 +1,4 @@
-// What a client of a keeper may ask for: JSON objects, one a line. docs/cli.md has the format.
+// What a client of a daemon may ask for: JSON objects, one a line. docs/cli.md has the format.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ Json make_request(std::string_view operation, const std::string& file);
 // request or cannot be done.
 std::string answer(Keeper& keeper, std::string_view line);
 
-// Asks the keeper that listens on `socket`. Fails with its error, or with io if nobody answers.
+// Asks the daemon that listens on `socket`. Fails with its error, or with io if nobody answers.
 Result<Json> ask(const std::filesystem::path& socket, const Json& request);
 
 }  // namespace weightmap::cli::hold

@@ -1,4 +1,4 @@
-// Serves the clients of a keeper: a line in, a line out.
+// Serves the clients of a daemon: a line in, a line out.
 #pragma once
 
 #include <chrono>

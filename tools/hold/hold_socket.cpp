@@ -58,7 +58,7 @@ bool is_answered(const sockaddr_un& address) noexcept {
   return error == 0 || error == EAGAIN || error == EINPROGRESS;
 }
 
-// While it lives, no other keeper makes or replaces a socket in the same folder.
+// While it lives, no other daemon makes or replaces a socket in the same folder.
 Result<Descriptor> lock_folder_of(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -77,9 +77,9 @@ Result<void> remove_stale(const std::filesystem::path& path, const sockaddr_un& 
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return system_failure("look at " + named(path), errno);
   if (!S_ISSOCK(status.st_mode))
-    return failure(ErrorCode::io, named(path) + " is there and no socket");
+    return failure(ErrorCode::io, named(path) + " exists and is not a socket");
   if (is_answered(address))
-    return failure(ErrorCode::io, "a keeper answers already on " + named(path) +
+    return failure(ErrorCode::io, "a daemon answers already on " + named(path) +
                                       "; weightmap hold --add FILE asks it to hold one more");
   if (::unlink(path.c_str()) != 0) return system_failure("remove " + named(path), errno);
   return {};
@@ -140,7 +140,7 @@ Result<Descriptor> connect_to_keeper(const std::filesystem::path& path) {
   Descriptor socket = new_socket(0);
   if (socket.get() < 0) return system_failure("make a socket", errno);
   if (const int error = connect_with(socket, *address); error != 0)
-    return system_failure("reach a keeper on " + named(path), error);
+    return system_failure("reach a daemon on " + named(path), error);
   return socket;
 }
 

@@ -1,4 +1,4 @@
-// The Unix socket on which a keeper is asked.
+// The Unix socket on which a daemon is asked.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ Result<std::filesystem::path> default_socket_path();
 // Listens from its making to its destruction, which removes the socket file.
 class HoldSocket {
  public:
-  // With mode 0600. What a killed keeper left there is replaced. Fails with io if a keeper answers
+  // With mode 0600. What a killed daemon left there is replaced. Fails with io if a daemon answers
   // there already, if something that is no socket is there, or if the system refuses.
   static Result<HoldSocket> listen(const std::filesystem::path& path);
 
@@ -46,7 +46,7 @@ class HoldSocket {
   ino_t inode_;
 };
 
-// Connected to the keeper that listens there. Fails with io if none does.
+// Connected to the daemon that listens there. Fails with io if none does.
 Result<Descriptor> connect_to_keeper(const std::filesystem::path& path);
 
 }  // namespace weightmap::cli::hold
