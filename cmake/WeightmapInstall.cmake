@@ -12,13 +12,14 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weightmap
 set(weightmap_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weightmap)
 install(EXPORT weightmapTargets NAMESPACE weightmap:: DESTINATION ${weightmap_package_dir})
 
-# A shared library brings its own dependencies; a static one leaves them to the final link.
+# A shared library brings its own dependencies; a static one leaves them to the final link, also to
+# that of a program which asks pkg-config without --static, since there is no other library to find.
 if(BUILD_SHARED_LIBS)
   set(WEIGHTMAP_IS_STATIC OFF)
-  set(weightmap_pc_private "")
+  set(weightmap_pc_needs "")
 else()
   set(WEIGHTMAP_IS_STATIC ON)
-  set(weightmap_pc_private "Requires.private: libdeflate libisal liburing\nLibs.private: -lstdc++ -pthread\n")
+  set(weightmap_pc_needs " -pthread\nRequires: libdeflate libisal liburing\nLibs.private: -lstdc++")
 endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in

@@ -62,8 +62,10 @@ int run_command_line(int argc, char** argv) {
   add_publish(app, run);
   add_hold(app, run);
   add_catalogs(app, run);
+#ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);
+#endif
 
   Output out;
   const bool json = asks_for_json(argc, argv);

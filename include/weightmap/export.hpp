@@ -2,6 +2,10 @@
 // exported class that nobody outside needs are marked WEIGHTMAP_LOCAL.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "weightmap needs C++20: compile with -std=c++20, or link weightmap::weightmap with CMake"
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define WEIGHTMAP_API __attribute__((visibility("default")))
 #define WEIGHTMAP_LOCAL __attribute__((visibility("hidden")))

@@ -1,11 +1,12 @@
 # Builds the consumer as KIND and runs it on CHECKPOINT.
 #
 #   cmake -D KIND=static|shared -D FINDS=package|pkgconfig|subdirectory -D SOURCE=<the project>
-#         -D BUILD=<a build of the project, installed for static> -D WORK=<scratch folder>
+#         -D BUILD=<a static build of the project> -D WORK=<scratch folder>
 #         -D CXX=<compiler> -D GENERATOR=<generator> -D LAUNCHER=<compiler launcher or nothing>
 #         -D CHECKPOINT=<file> -D EXPECT=<what it prints> -P run.cmake
 #
-# FINDS=prepare only makes the install tree that `package` and `pkgconfig` use.
+# The install tree that `package` and `pkgconfig` use is made by FINDS=prepare of a static BUILD; a
+# guest (FINDS=subdirectory) builds the library with itself, and installs it, too.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -24,27 +25,29 @@ set(prefix ${WORK}/${KIND}/prefix)
 
 if(FINDS STREQUAL "prepare")
   file(REMOVE_RECURSE ${prefix})
-  if(KIND STREQUAL "shared")
-    set(BUILD ${WORK}/shared/build)
-    run(${configure} -S ${SOURCE} -B ${BUILD} -D BUILD_SHARED_LIBS=ON -D WEIGHTMAP_BUILD_TOOLS=OFF
-        -D WEIGHTMAP_BUILD_TESTS=OFF -D WEIGHTMAP_BUILD_BENCHMARKS=OFF
-        -D WEIGHTMAP_BUILD_EXAMPLES=OFF)
-    run(${CMAKE_COMMAND} --build ${BUILD} --target weightmap)
-  endif()
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
   return()
 endif()
 
 set(consumer ${WORK}/${KIND}/${FINDS})
 file(REMOVE_RECURSE ${consumer}/CMakeCache.txt)
-if(FINDS STREQUAL "pkgconfig")
+if(FINDS STREQUAL "subdirectory")
+  set(guest -D WEIGHTMAP_INSTALL=ON)
+  if(KIND STREQUAL "shared")
+    list(APPEND guest -D BUILD_SHARED_LIBS=ON)
+  endif()
+elseif(FINDS STREQUAL "pkgconfig")
   file(GLOB_RECURSE pc ${prefix}/*/weightmap.pc)
   cmake_path(GET pc PARENT_PATH pc_folder)
   set(ENV{PKG_CONFIG_PATH} ${pc_folder})
 endif()
 run(${configure} -S ${CMAKE_CURRENT_LIST_DIR} -B ${consumer} -D CONSUMER_FINDS=${FINDS}
-    -D CONSUMER_LINKS=${KIND} -D SOURCE=${SOURCE} -D CMAKE_PREFIX_PATH=${prefix})
+    -D SOURCE=${SOURCE} -D CMAKE_PREFIX_PATH=${prefix} ${guest})
 run(${CMAKE_COMMAND} --build ${consumer})
+if(FINDS STREQUAL "subdirectory")
+  file(REMOVE_RECURSE ${prefix})
+  run(${CMAKE_COMMAND} --install ${consumer} --prefix ${prefix})
+endif()
 
 file(GLOB_RECURSE library ${prefix}/*/libweightmap.so)
 if(library)

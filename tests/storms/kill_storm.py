@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Workers and keepers that are killed at random disturb nobody else and leave nothing.
 
-    kill_storm.py FOLDER WEIGHTMAP MAKE_CHECKPOINT STORM_WORKER [--seconds 15] [--workers 6]
+    kill_storm.py FOLDER WEIGHTMAP MAKE_CHECKPOINT STORM_WORKER [--seconds 6] [--workers 6]
                   [--keepers 2] [--environment NAME=VALUE ...] [--check-memory MIB] [--seed N]
 
 Workers open one of two files, warm it with one reader for all, and compare the sum of all its
@@ -31,7 +31,7 @@ def arguments():
     parser = argparse.ArgumentParser()
     for name in ("folder", "tool", "maker", "worker"):
         parser.add_argument(name, type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--keepers", type=int, default=2)
     parser.add_argument("--environment", action="append", default=[])
@@ -154,7 +154,8 @@ class Storm:
         self.workers = [self.begin_worker() for _ in range(self.options.workers)]
         self.keepers = [self.begin_keeper(i) for i in range(self.options.keepers)]
         end = time.monotonic() + self.options.seconds
-        while time.monotonic() < end:
+        # However slow the machine is, each thing happens once.
+        while time.monotonic() < end or not all(self.counts.values()):
             self.look_at_workers()
             self.look_at_keepers()
             # A round takes longer with more workers.
@@ -223,9 +224,6 @@ def main():
             storm.kill_all()
             shutil.rmtree(storm.sockets)
             print(", ".join(f"{count} {what}" for what, count in storm.counts.items()))
-        # A storm in which nothing happened has tested nothing.
-        if not all(storm.counts[what] for what in storm.counts):
-            sys.exit("FAILED: the storm was none")
 
 
 if __name__ == "__main__":
