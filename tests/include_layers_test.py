@@ -55,7 +55,7 @@ ALLOWED = (
     (r"(spdlog|nlohmann|CLI)/.*", EDGES),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
-    (r"httplib\.h|(arpa|netinet)/.*", ("examples",)),
+    (r"httplib\.h", ("examples",)),
 )
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -1,112 +1,250 @@
-// Serves rows of an embedding from several processes that share one mapped copy of a checkpoint.
+// Serves the rows of a matrix from several processes that share one mapped copy of a checkpoint.
 //
-//   serving FILE [--tensor NAME] [--workers 2] [--port 8080] [--warm]
+//   server FILE TENSOR [WORKERS [PORT]]     2 workers and a free port where none is given
 //
-//   GET /embedding?id=N                       one row
-//   GET /nearest?id=N&k=K[&metric=cosine|dot] the rows most like it
-//   GET /tensors                              what the checkpoint holds
-//   GET /health                               which process answers, from which version of the file
+//   GET /row?id=N   the values of row N
+//   GET /sum        of all values
+//   GET /health     which process answers, and how it stands with the file
 //
-// Prints its address. A worker that dies is replaced; a file that is replaced (by rename) is served
-// from the next request on, without a pause, if it can be. SIGHUP looks at once, and again at a
-// file that was refused. SIGTERM ends all.
+// Prints its address, at the loopback interface. The parent maps the file and forks; a worker that
+// dies is replaced by the next fork. Put a new version of the file in the place of the old one by
+// rename: workers notice within a fifth of a second and exchange one pointer, so requests under way
+// end on the old version. A file that cannot be served is refused, and the old version stays. If
+// somebody truncates the file in place, the answer is an error of status 503, not a dead process.
+// SIGTERM ends the server after the requests under way.
+#include <httplib.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
-#include <iostream>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <span>
 #include <string>
-#include <utility>
+#include <thread>
+#include <vector>
 
-#include "examples/serving/listening_sockets.hpp"
-#include "examples/serving/served_model.hpp"
-#include "examples/serving/signals.hpp"
-#include "examples/serving/worker.hpp"
-#include "examples/serving/workers.hpp"
-#include "weightmap/warmer.hpp"
+#include "weightmap/checkpoint.hpp"
 
-namespace serving {
 namespace {
 
+using weightmap::Checkpoint;
 using weightmap::Result;
 
-struct Arguments {
-  std::string file;
-  std::string tensor;
-  std::string address = "127.0.0.1";
-  std::uint16_t port = 0;
-  std::size_t workers = 2;
-  bool warm = false;
+// --- the model, and following its file ---
+
+// One version of the file. Immutable, so threads may share it.
+struct Model {
+  Checkpoint checkpoint;
+  std::span<const float> values;  // of checkpoint
+  std::size_t columns = 0;
+
+  static Result<std::shared_ptr<const Model>> open(const std::string& file,
+                                                   const std::string& tensor) {
+    weightmap::OpenOptions options;
+    options.protection = weightmap::Protection::guard;
+    Result<Checkpoint> checkpoint = Checkpoint::open(file, options);
+    if (!checkpoint) return tl::unexpected<weightmap::Error>(checkpoint.error());
+    const auto found = checkpoint->get(tensor);
+    if (!found) return tl::unexpected<weightmap::Error>(found.error());
+    const auto values = found->view.as<float>();
+    if (!values) return tl::unexpected<weightmap::Error>(values.error());
+    if (found->view.rank() != 2 || values->empty())
+      return weightmap::failure(weightmap::ErrorCode::invalid_argument,
+                                file + ": " + tensor + " is not a matrix with rows in it");
+    const auto columns = static_cast<std::size_t>(found->view.shape()[1]);
+    return std::make_shared<const Model>(Model{std::move(*checkpoint), *values, columns});
+  }
+
+  // Whether what was read from it is what the file held when it was opened.
+  bool is_whole() const {
+    const weightmap::CheckpointState state = checkpoint.state();
+    return state != weightmap::CheckpointState::lost &&
+           state != weightmap::CheckpointState::modified;
+  }
 };
 
-void describe(CLI::App& app, Arguments& arguments) {
-  app.add_option("file", arguments.file, "A checkpoint")->required();
-  app.add_option("--tensor", arguments.tensor, "The embedding; by default the first matrix");
-  app.add_option("--workers", arguments.workers, "Processes that answer")
-      ->check(CLI::Range(1, 256));
-  app.add_option("--port", arguments.port, "0, the default, takes a free one");
-  app.add_option("--address", arguments.address, "There is no access control");
-  app.add_flag("--warm", arguments.warm, "Bring the file into memory first");
-}
+class ServedModel {
+ public:
+  ServedModel(std::string file, std::string tensor, std::shared_ptr<const Model> model)
+      : file_(std::move(file)), tensor_(std::move(tensor)), model_(std::move(model)) {}
 
-int fail(const weightmap::Error& error) {
-  std::cerr << "serving: " << to_string(error) << '\n';
-  return 1;
-}
-
-Result<void> warm(const Model& model) {
-  return weightmap::Warmer::start(model.checkpoint())
-      .and_then([](weightmap::Warmer&& warmer) { return warmer.wait(); })
-      .map([](const weightmap::WarmReport&) {});
-}
-
-// Until SIGTERM or SIGINT. The parent follows the file, too, so that workers begin with the newest.
-void supervise(Workers& workers, ServedModel& model) {
-  while (true) {
-    workers.start_missing();
-    const int signal = wait_for_signal(std::chrono::milliseconds(200));
-    if (signal == SIGTERM || signal == SIGINT) return;
-    if (signal == SIGHUP) {
-      model.retry();
-      workers.send_all(SIGHUP);
-    }
-    workers.bury_dead();
-    model.follow();
+  // A request holds what it got until it is answered.
+  std::shared_ptr<const Model> get() const {
+    const std::lock_guard lock(mutex_);
+    return model_;
   }
+
+  // Opens the file anew if it was replaced or lost. Only one thread may call it.
+  void follow() {
+    const std::shared_ptr<const Model> now = get();
+    if (now->checkpoint.is_current() && now->is_whole()) return;
+    Result<std::shared_ptr<const Model>> next = Model::open(file_, tensor_);
+    if (!next) return;
+    // The old version is unmapped after the lock, or by the last request that holds it.
+    const std::lock_guard lock(mutex_);
+    model_.swap(*next);
+  }
+
+ private:
+  std::string file_, tensor_;
+  mutable std::mutex mutex_;  // of model_
+  std::shared_ptr<const Model> model_;
+};
+
+// --- answers ---
+
+std::string json(double value) {
+  if (!std::isfinite(value)) return "null";  // JSON has no word for it
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), value).ptr};
 }
 
-int serve(const Arguments& arguments) {
-  auto model = Model::open(arguments.file, arguments.tensor);
-  if (!model) return fail(model.error());
-  if (arguments.warm)
-    if (const auto warmed = warm(**model); !warmed) return fail(warmed.error());
-  const auto sockets = ListeningSockets::open(arguments.address, arguments.port, arguments.workers);
-  if (!sockets) return fail(sockets.error());
+std::optional<std::size_t> row_of(const httplib::Request& request, const Model& model) {
+  const std::string text = request.get_param_value("id");
+  std::size_t row = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || row >= model.values.size() / model.columns) return std::nullopt;
+  return row;
+}
 
-  ServedModel served(arguments.file, arguments.tensor, std::move(*model));
-  block_signals();
-  const int parent = getpid();
-  Workers workers(arguments.workers, [&](std::size_t place) {
-    return work(sockets->descriptors()[place], parent, served);
+void send(httplib::Response& response, int status, const std::string& text) {
+  response.status = status;
+  response.set_content(text + "\n", "application/json");
+}
+
+void answer_row(const httplib::Request& request, httplib::Response& response, const Model& model) {
+  const std::optional<std::size_t> row = row_of(request, model);
+  if (!row) return send(response, 400, R"({"error": "id is not the number of a row"})");
+  std::string values;
+  for (const float value : model.values.subspan(*row * model.columns, model.columns))
+    values += (values.empty() ? "" : ", ") + json(value);
+  send(response, 200, "{\"id\": " + std::to_string(*row) + ", \"values\": [" + values + "]}");
+}
+
+void answer_sum(const httplib::Request&, httplib::Response& response, const Model& model) {
+  const double sum = std::accumulate(model.values.begin(), model.values.end(), 0.0);
+  send(response, 200, "{\"sum\": " + json(sum) + "}");
+}
+
+void answer_health(httplib::Response& response, const Model& model) {
+  const auto word = [](bool value) { return value ? "true" : "false"; };
+  send(response, 200,
+       std::string("{\"ok\": ") + word(model.is_whole()) + ", \"current\": " +
+           word(model.checkpoint.is_current()) + ", \"pid\": " + std::to_string(getpid()) + "}");
+}
+
+void add_answers(httplib::Server& server, const ServedModel& served) {
+  using Answer = void(const httplib::Request&, httplib::Response&, const Model&);
+  const auto add = [&](const char* path, Answer* answer) {
+    server.Get(path, [&served, answer](const auto& request, auto& response) {
+      const auto model = served.get();
+      answer(request, response, *model);
+      // It may have been made of bytes that are gone.
+      if (!model->is_whole())
+        send(response, 503, R"({"error": "the file was truncated or written to in place"})");
+    });
+  };
+  add("/row", answer_row);
+  add("/sum", answer_sum);
+  server.Get("/health",
+             [&served](const auto&, auto& response) { answer_health(response, *served.get()); });
+  server.set_default_headers({{"Worker", std::to_string(getpid())}});
+}
+
+// --- processes ---
+
+constexpr std::chrono::milliseconds between_looks{200};  // at the file and at the parent
+
+// SIGTERM, SIGINT and SIGCHLD are waited for, and so are blocked in every thread. 0: none came.
+int wait_for_signal(std::chrono::nanoseconds time) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const timespec longest{0, static_cast<long>(time.count())};
+  return std::max(sigtimedwait(&signals, nullptr, &longest), 0);
+}
+
+// Listens at a port that all workers share. The parent keeps the socket open, so the connections
+// that a dead worker had not accepted wait for the next one.
+class Server : public httplib::Server {
+ public:
+  Server() {
+    set_socket_options([](socket_t socket) {
+      const int on = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+    });
+    set_tcp_nodelay(true);
+    set_idle_interval(between_looks);
+    set_keep_alive_max_count(1);  // a client that keeps a connection open would keep a thread
+    set_read_timeout(std::chrono::seconds(5));
+    new_task_queue = [] { return new httplib::ThreadPool(4); };
+  }
+  // Accepts nothing more, and makes listen_after_bind() return when all requests are answered.
+  // stop() would shut down the socket, which the next worker needs.
+  void end() { svr_sock_ = INVALID_SOCKET; }
+};
+
+int work(Server& server, ServedModel& served, pid_t parent) {
+  add_answers(server, served);
+  std::thread watcher([&] {
+    while (getppid() == parent && wait_for_signal(between_looks) != SIGTERM) served.follow();
+    server.end();
   });
-  std::cout << "http://" << arguments.address << ':' << sockets->port() << std::endl;
-  supervise(workers, served);
-  return 0;
+  const bool ended_well = server.listen_after_bind();
+  watcher.join();
+  return ended_well ? 0 : 1;
+}
+
+// Until SIGTERM or SIGINT. Follows the file, too, so that new workers begin with the newest.
+void supervise(std::vector<Server>& servers, ServedModel& served) {
+  const pid_t parent = getpid();
+  std::vector<pid_t> workers(servers.size(), 0);
+  int signal = 0;
+  while (signal != SIGTERM && signal != SIGINT) {
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      if (workers[i] != 0 && waitpid(workers[i], nullptr, WNOHANG) == 0) continue;
+      workers[i] = fork();
+      if (workers[i] == 0) _exit(work(servers[i], served, parent));
+      if (workers[i] < 0) workers[i] = 0;  // tried again after the next look
+    }
+    signal = wait_for_signal(between_looks);
+    served.follow();
+  }
+  for (const pid_t worker : workers)
+    if (worker != 0) kill(worker, SIGTERM);
+  for (const pid_t worker : workers)
+    if (worker != 0) waitpid(worker, nullptr, 0);
 }
 
 }  // namespace
-}  // namespace serving
 
 int main(int argc, char** argv) {
-  CLI::App app("Serves rows of an embedding from processes that share one mapped checkpoint");
-  serving::Arguments arguments;
-  serving::describe(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  if (argc < 3 || argc > 5) return 2;
+  auto model = Model::open(argv[1], argv[2]);
+  if (!model) return std::fprintf(stderr, "server: %s\n", to_string(model.error()).c_str()), 1;
+  ServedModel served(argv[1], argv[2], std::move(*model));
+
+  std::vector<Server> servers(argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 2);
+  int port = argc > 4 ? std::atoi(argv[4]) : 0;
+  for (Server& server : servers) {
+    if (port == 0)
+      port = server.bind_to_any_port("127.0.0.1");
+    else if (!server.bind_to_port("127.0.0.1", port))
+      port = -1;
+    if (port <= 0) return std::fprintf(stderr, "server: the port cannot be had\n"), 1;
   }
-  return serving::serve(arguments);
+  wait_for_signal({});  // from here on no signal is lost
+  std::printf("http://127.0.0.1:%d\n", port);
+  std::fflush(stdout);
+  supervise(servers, served);
 }

@@ -1,15 +1,16 @@
-"""Measures what it takes to start, restart and keep the servers of this folder.
+"""Measures what it takes to start, restart and keep the servers of examples/serving.
 
-    measure.py FILE [--server build/release/examples/serving/serving] [--python python3]
-               [--workers 1 2 4 8] [--rounds 7] [--cold] [--write README.md]
+    measure_serving.py FILE [--tensor tensor.0] [--python python3] [--workers 1 2 4 8]
+                       [--server build/release/examples/serving/serving] [--rounds 7] [--cold]
+                       [--write README.md]
 
-Three servers answer the same requests: the one in C++, serve.py, and serve.py --torch-load, whose
-workers load a copy of the file each, with torch.load(mmap=False). `--python` needs weightmap, numpy
+Three servers answer the same requests: the one in C++, the one in Python, and torch_server.py,
+whose workers load a copy of the file each, with torch.load(mmap=False). `--python` needs weightmap, numpy
 and torch; this program itself needs none of them.
 
-    first answer  from starting the program to the first answer to GET /embedding?id=0
-    memory        after each worker has looked at all rows of the embedding (GET /nearest), which is
-                  all of FILE if that has one tensor
+    first answer  from starting the program to the first answer to GET /row?id=0
+    memory        after each worker has added up the tensor (GET /sum), which is all of FILE if that
+                  has one tensor
     re-forked     a server with one worker: from SIGKILL to the worker to the first answer of the
                   one that the parent forks in its place. The parent has the program in memory and
                   torch imported; the mapped model is there, too, a loaded one is loaded again
@@ -39,9 +40,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from memory import children_of, pss_and_private
+from process_memory import children_of, pss_and_private
 
 FOLDER = Path(__file__).resolve().parent
+EXAMPLE = FOLDER.parent / "examples" / "serving"
 BEGIN, END = "<!-- measured serving: begin -->", "<!-- measured serving: end -->"
 SECONDS_OF_PATIENCE = 300
 SECONDS_BETWEEN_STARTS = 1.2  # a worker that dies sooner is not replaced at once
@@ -56,7 +58,7 @@ class Server:
         assert self.process.stdout is not None
         address = self.process.stdout.readline().strip()
         if not address:
-            sys.exit(f"measure.py: it did not start: {' '.join(command)}")
+            sys.exit(f"measure_serving.py: it did not start: {' '.join(command)}")
         self._port = int(address.rsplit(":", 1)[1])
 
     def get(self, path: str) -> tuple[dict[str, Any], int]:
@@ -67,7 +69,7 @@ class Server:
             response = connection.getresponse()
             answer = json.load(response)
             if response.status != 200:
-                sys.exit(f"measure.py: {path}: {answer}")
+                sys.exit(f"measure_serving.py: {path}: {answer}")
             return answer, int(response.getheader("Worker", ""))
 
     def workers(self) -> set[int]:
@@ -81,7 +83,7 @@ class Server:
             with ThreadPoolExecutor(2 * count) as pool:
                 answered |= {worker for _, worker in pool.map(self.get, [path] * 2 * count)}
             if time.monotonic() > deadline:
-                sys.exit(f"measure.py: {len(answered)} of {count} workers answer")
+                sys.exit(f"measure_serving.py: {len(answered)} of {count} workers answer")
 
     def end(self) -> None:
         self.process.terminate()
@@ -106,12 +108,11 @@ class Measurement:
     def __init__(self, given: argparse.Namespace) -> None:
         self._file = given.file
         self._cold = given.cold
-        tensor = ["--tensor", given.tensor] if given.tensor else []
-        python = [given.python, str(FOLDER / "serve.py"), given.file, *tensor]
+        what = [given.file, given.tensor]
         self._commands = {
-            CPP: [given.server, given.file, *tensor],
-            PYTHON: python,
-            TORCH: [*python, "--torch-load"],
+            CPP: [given.server, *what],
+            PYTHON: [given.python, str(EXAMPLE / "server.py"), *what],
+            TORCH: [given.python, str(FOLDER / "torch_server.py"), *what],
         }
         self.samples: dict[tuple[str, str, int], list[float]] = defaultdict(list)
         self._answers: dict[str, Any] = {}
@@ -124,7 +125,7 @@ class Measurement:
             self._restart(name)
 
     def _start(self, name: str, count: int) -> Server:
-        return Server([*self._commands[name], "--workers", str(count)])
+        return Server([*self._commands[name], str(count)])
 
     def _first_answer_and_memory(self, name: str, count: int) -> None:
         if self._cold:
@@ -138,7 +139,7 @@ class Measurement:
         with self._start(name, count) as server:
             self._check(server)
             self._add("warm", name, count, time.perf_counter() - began)
-            server.get_from_all("/nearest?id=0&k=1", count)
+            server.get_from_all("/sum", count)
             memory = [pss_and_private(pid) for pid in (server.process.pid, *server.workers())]
         self._add("pss", name, count, sum(pss for pss, _ in memory))
         # The parent comes first.
@@ -167,9 +168,9 @@ class Measurement:
 
     def _check(self, server: Server) -> int:
         """Asks for a row, which has to be what the other servers answer."""
-        answer, worker = server.get("/embedding?id=0")
+        answer, worker = server.get("/row?id=0")
         if self._answers.setdefault("row", answer) != answer:
-            sys.exit("measure.py: the servers do not answer the same")
+            sys.exit("measure_serving.py: the servers do not answer the same")
         return worker
 
     def _add(self, what: str, name: str, count: int, value: float) -> None:
@@ -243,7 +244,7 @@ def report(measurement: Measurement, given: argparse.Namespace) -> list[str]:
     ]
     lines += table(["restarted as a", *columns], rows)
     for what, title in (
-        ("pss", "Sum of PSS of the parent and its workers, after each has looked at all rows:"),
+        ("pss", "Sum of PSS of the parent and its workers, after each has read all of it:"),
         ("private", "Private bytes of a worker, on average:"),
     ):
         rows = [
@@ -265,8 +266,8 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", help="a checkpoint of torch.save, a dict of tensors")
-    parser.add_argument("--tensor", help="the embedding; by default the first matrix")
-    server = FOLDER.parents[1] / "build" / "release" / "examples" / "serving" / "serving"
+    parser.add_argument("--tensor", default="tensor.0", help="a matrix of float32")
+    server = FOLDER.parent / "build" / "release" / "examples" / "serving" / "serving"
     parser.add_argument("--server", default=str(server), help="the server in C++")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
