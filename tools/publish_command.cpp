@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,10 @@ Result<int> run_publish(Output& out, const PublishCommand& command) {
   out.note_done(printable(command.target) + " is in place");
   out.write(command.json ? to_text(describe_publication(command, *report)) + "\n"
                          : publication_line(command, *report));
+  // main() says why this fails, and the exit status is that of a failure.
+  if (!out.finish())
+    std::fprintf(stderr, "weightmap: %s was published all the same\n",
+                 printable(command.target).c_str());
   return exit_good;
 }
 

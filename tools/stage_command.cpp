@@ -117,7 +117,11 @@ Result<int> run_stage(Output& out, StageCommand& options) {
     out.write(to_text(describe_staged(options, *staged)) + "\n");
   else
     out.write(printable(staged->path().native()) + "\n");
-  if (options.stage.name.empty()) keep(out, *staged);
+  if (options.stage.name.empty())
+    keep(out, *staged);
+  else if (!out.finish())  // main() says why
+    say(printable(staged->path().native()) + " was made all the same; weightmap stage --remove " +
+        printable(options.stage.name) + " removes it");
   return exit_good;
 }
 

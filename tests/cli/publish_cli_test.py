@@ -61,6 +61,16 @@ class Publish(Case):
                           ("mtime_ns", now.st_mtime_ns)])
         self.assertEqual(self.names(), ["model.pt", "next.pt"])
 
+    def test_says_that_it_was_published_where_it_cannot_be_printed(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([TOOL, "publish", "next.pt", "model.pt"], cwd=self.folder,
+                                  env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "weightmap: model.pt was published all the same\n"
+                             "weightmap: cannot write to standard output: "
+                             "No space left on device\n"))
+        self.assertEqual(self.names(), ["model.pt"])
+
     def test_refuses_what_is_no_checkpoint(self):
         (self.folder / "text.pt").write_text("these are no weights")
         before = (self.folder / "model.pt").read_bytes()

@@ -152,6 +152,15 @@ class Stage(unittest.TestCase):
         self.assertEqual(run("stage", "--remove", self.name).returncode, 1)
         self.assertEqual(run("stage", "--remove", "../etc/passwd").returncode, 1)
 
+    def test_says_that_a_named_copy_was_made_where_it_cannot_be_printed(self):
+        with open("/dev/full", "wb") as full:
+            done = run("stage", self.file, "--name", self.name, stdout=full,
+                       stderr=subprocess.PIPE, capture_output=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"weightmap: /dev/shm/{self.name} was made all the same; weightmap stage "
+                      f"--remove {self.name} removes it\n", done.stderr)
+        self.assertTrue(pathlib.Path("/dev/shm", self.name).exists())
+
     def test_fails_for_what_is_no_whole_checkpoint(self):
         content = self.file.read_bytes()
         cut = self.folder / "cut.pt"
