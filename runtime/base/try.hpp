@@ -13,7 +13,7 @@
 
 #define TRY(expression)                                                     \
   do {                                                                      \
-    if (auto tried_ = (expression); !tried_)                                \
+    if (auto&& tried_ = (expression); !tried_)                              \
       return tl::unexpected<::weightmap::Error>(std::move(tried_).error()); \
   } while (false)
 

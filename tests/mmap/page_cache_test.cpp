@@ -346,7 +346,7 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what w
   CHECK(mapped.anonymous == 0);
   mapping.writable_bytes()[3 * page] = std::byte{'X'};
   CHECK(mapped_memory(mapping.bytes()).value().anonymous == page);
-  CHECK(mapped_memory({}).value().resident == 0);
+  CHECK(mapped_memory(std::span<const std::byte>{}).value().resident == 0);
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
