@@ -22,8 +22,7 @@ Result<void> Output::finish() {
   if (!failed() && std::fflush(stdout) != 0) error_ = errno;
   if (!failed() || reader_left()) return {};
   return failure(ErrorCode::io,
-                 (done_.empty() ? "" : done_ + ", but ") +
-                     "cannot write to standard output: " + std::generic_category().message(error_));
+                 "cannot write to standard output: " + std::generic_category().message(error_));
 }
 
 }  // namespace weightmap::cli

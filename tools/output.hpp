@@ -3,9 +3,7 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "weightmap/result.hpp"
 
@@ -20,13 +18,10 @@ class Output {
   bool failed() const noexcept { return error_ != 0; }
   // The reader closed the pipe (`weightmap ls FILE | head`): not a fault of ours.
   bool reader_left() const noexcept;
-  // What has been done by now and is to be said if it cannot be said here: "model.pt is in place".
-  void note_done(std::string what) { done_ = std::move(what); }
   // Flushes, and says what went wrong, if anything but the reader's leaving did.
   Result<void> finish();
 
  private:
-  std::string done_;
   int error_ = 0;  // errno of the first failure
 };
 

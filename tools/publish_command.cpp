@@ -36,7 +36,6 @@ std::string publication_line(const PublishCommand& command, const PublishReport&
 Result<int> run_publish(Output& out, const PublishCommand& command) {
   const Result<PublishReport> report = publish(command.from, command.target, command.how);
   if (!report) return tl::unexpected<Error>(report.error());
-  out.note_done(printable(command.target) + " is in place");
   out.write(command.json ? to_text(describe_publication(command, *report)) + "\n"
                          : publication_line(command, *report));
   // main() says why this fails, and the exit status is that of a failure.

@@ -112,7 +112,6 @@ Result<int> run_stage(Output& out, StageCommand& options) {
   if (!staged) return tl::unexpected<Error>(staged.error());
   say_what_was_done(*staged);
   if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, *staged));
-  if (!options.stage.name.empty()) out.note_done(printable(staged->path().native()) + " is there");
   if (options.json)
     out.write(to_text(describe_staged(options, *staged)) + "\n");
   else
