@@ -1,10 +1,12 @@
-// The value tree of a pickle: what the file says, as plain data. Nothing was called to make it.
+// The value tree of a checkpoint, such as that of its pickle: what the file says, as plain data.
+// Nothing was called to make it.
 //
 // A Value is a small cursor into a tree that the Checkpoint owns; copy it freely, use it from any
 // thread, not after the Checkpoint is destroyed. Strings point into the tree. Values may be shared
 // (the same list reached by two paths) and a hostile file may contain cycles, so bound every walk.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -17,16 +19,10 @@
 
 namespace weightmap {
 
-namespace pickle {
+namespace value {
 class Tree;
-struct Cell {  // 16 bytes; see runtime/pickle/tree.hpp for what the fields mean per kind
-  std::uint8_t kind = 0;
-  std::uint8_t part = 0;
-  std::uint16_t depth = 0;
-  std::uint32_t count = 0;
-  std::uint64_t payload = 0;
-};
-}  // namespace pickle
+struct Cell;
+}  // namespace value
 
 class WEIGHTMAP_API Value {
  public:
@@ -49,6 +45,9 @@ class WEIGHTMAP_API Value {
                     // the pickle wanted to give it: OrderedDict, tensors, instances of any class
     persistent_id,  // a reference to something outside the pickle, here a storage
   };
+
+  // none.
+  Value() noexcept = default;
 
   Kind kind() const noexcept;
   bool is_none() const noexcept { return kind() == Kind::none; }
@@ -101,29 +100,32 @@ class WEIGHTMAP_API Value {
   // persistent_id: the id, for a storage the tuple ("storage", type, key, location, numel).
   Value persistent_id() const noexcept;
 
+  // object: where in the pickle the call stands; no two objects have the same position. Others: 0.
+  std::uint32_t position() const noexcept;
+  // list, dict, set, frozen_set, object: where in the pickle it last got elements, items or a
+  // state; 0 if it never did. A container that is among the arguments of a call and was changed
+  // behind it is not what the callable was meant to see. Others: 0.
+  std::uint32_t changed_at() const noexcept;
+
   // The same node: two values that are one object in the pickle (a list reached twice) are equal.
   bool is_same_as(const Value& other) const noexcept {
-    return tree_ == other.tree_ && cell_.kind == other.cell_.kind &&
-           cell_.part == other.cell_.part && cell_.payload == other.cell_.payload;
+    return tree_ == other.tree_ && words_ == other.words_;
   }
-
-  // A piece of a tensor's description that no other value refers to: a walk that remembers where it
-  // has been need not remember these.
-  bool is_private_part() const noexcept { return cell_.part > 1; }
-
-  // Equal for the same node; what a hash table of nodes needs beside is_same_as().
+  // Equal for the same node; what a hash table of nodes needs besides is_same_as().
   std::size_t hash() const noexcept {
-    return static_cast<std::size_t>(cell_.payload / 8 * 0x9E3779B97F4A7C15u ^ cell_.part);
+    return static_cast<std::size_t>((words_[1] / 8 + words_[0]) * 0x9E3779B97F4A7C15u);
   }
+  // False if no other value refers to this one: a walk that remembers where it has been need not
+  // remember it.
+  bool may_be_shared() const noexcept;
 
-  // For the library: runtime/pickle builds values, runtime/torch takes them apart.
-  Value(const pickle::Tree* tree, pickle::Cell cell) noexcept : tree_(tree), cell_(cell) {}
-  const pickle::Cell& cell() const noexcept { return cell_; }
-  const pickle::Tree* tree() const noexcept { return tree_; }
+  // For the library, which builds values and takes them apart.
+  Value(const value::Tree* tree, const value::Cell& cell) noexcept;
+  value::Cell cell() const noexcept;
 
  private:
-  const pickle::Tree* tree_;
-  pickle::Cell cell_;
+  const value::Tree* tree_ = nullptr;
+  std::array<std::uint64_t, 2> words_{};
 };
 
 // "dict", "string", ...
@@ -147,8 +149,7 @@ class WEIGHTMAP_API Value::Iterator {
 
  private:
   friend class Value;
-  const pickle::Tree* tree_ = nullptr;
-  pickle::Cell parent_;
+  Value parent_;
   const void* chunk_ = nullptr;
   std::size_t at_ = 0;    // position within the chunk, or the index for a tuple
   std::size_t left_ = 0;  // elements still to come
@@ -172,7 +173,7 @@ class WEIGHTMAP_API Value::ItemIterator {
 
  private:
   friend class Value;
-  const pickle::Tree* tree_ = nullptr;
+  const value::Tree* tree_ = nullptr;
   const void* chunk_ = nullptr;
   std::size_t at_ = 0;
   std::size_t left_ = 0;

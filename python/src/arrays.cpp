@@ -26,9 +26,15 @@ void refuse_lazy_bits(const Tensor& tensor) {
             "take .torch(), or .bits() for what is stored");
 }
 
-nb::tuple to_tuple(std::span<const std::int64_t> values, std::int64_t factor = 1) {
+nb::tuple to_tuple(std::span<const std::int64_t> values) {
   nb::list list;
-  for (std::int64_t value : values) list.append(value * factor);
+  for (std::int64_t value : values) list.append(value);
+  return nb::tuple(list);
+}
+
+nb::tuple byte_strides(const TensorView& view) {
+  nb::list list;
+  for (std::size_t dim = 0; dim < view.rank(); ++dim) list.append(byte_stride(view, dim));
   return nb::tuple(list);
 }
 
@@ -40,11 +46,9 @@ nb::tuple strides_of(const Tensor& tensor) { return to_tuple(tensor.view().strid
 nb::object to_numpy(const Tensor& tensor) {
   refuse_lazy_bits(tensor);
   const TensorView& view = tensor.view();
-  const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
   return nb::module_::import_("weightmap._numpy")
       .attr("view")(to_string(view.dtype()).data(), view.is_foreign_byte_order(), shape_of(tensor),
-                    mapped_bytes(tensor.owner), tensor.named.file_offset,
-                    to_tuple(view.strides(), size));
+                    mapped_bytes(tensor.owner), tensor.named.file_offset, byte_strides(view));
 }
 
 nb::object to_torch(const Tensor& tensor) {
@@ -80,7 +84,7 @@ nb::dict array_interface(const Tensor& tensor) {
                                                     : '<') +
                            kind + std::to_string(size);
   description["shape"] = shape_of(tensor);
-  description["strides"] = to_tuple(view.strides(), size);
+  description["strides"] = byte_strides(view);
   description["data"] =
       nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()), !tensor.is_writable());
   return description;

@@ -65,7 +65,8 @@ int fill_buffer(PyObject* self, Py_buffer* out, int flags) {
   auto dims = std::make_unique<BufferDims>();
   const auto size = static_cast<Py_ssize_t>(element_size(view.dtype()));
   for (std::int64_t length : view.shape()) dims->values.push_back(length);
-  for (std::int64_t stride : view.strides()) dims->values.push_back(stride * size);
+  for (std::size_t dim = 0; dim < view.rank(); ++dim)
+    dims->values.push_back(byte_stride(view, dim));
   if (view.is_foreign_byte_order()) dims->format = native_is_big ? "<" : ">";
   dims->format += format;
   *out = Py_buffer{};

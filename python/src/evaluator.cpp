@@ -1,5 +1,6 @@
 #include "python/src/evaluator.hpp"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +35,20 @@ std::size_t size_of(const nb::object& list) {
   return static_cast<std::size_t>(PyList_Size(list.ptr()));
 }
 
+// What a node has become, and what its containers need to know of it.
+struct Made {
+  nb::object object;             // invalid while a tuple, set or call is being made
+  std::uint64_t cells = 1;       // that hashing the object may walk: a shared part counts each time
+  std::uint32_t changed_at = 0;  // where in the pickle it, or what it holds, was changed last
+
+  // A container holds `part` as well.
+  void include(const Made& part) {
+    constexpr std::uint64_t most = std::uint64_t{1} << 48;  // no sum of two of them overflows
+    cells = std::min(cells + part.cells, most);
+    changed_at = std::max(changed_at, part.changed_at);
+  }
+};
+
 // A value whose parts are being made. `parts` collects them; what they become depends on the kind.
 struct Frame {
   enum Step { callable, arguments, elements, items, state, end };
@@ -60,8 +75,8 @@ struct Frame {
   Value::Iterator at{};
   Value::ItemIterator item{};
   bool has_key = false;  // of the item, whose value comes next
-  nb::object function;   // object: the callable
-  nb::object made;       // the container or object itself, once there is one
+  nb::object function;   // object: the callable; of the item of a dict: the key
+  Made made;             // the container or object itself, once there is one
   nb::object parts = nb::list();
 };
 
@@ -70,14 +85,13 @@ class Evaluator {
   Evaluator(const Owner& owner, nb::handle machine) : owner_(owner), machine_(machine) {}
 
   nb::object run() {
-    nb::object done = enter(owner_->checkpoint().root());
+    Made done = enter(owner_->checkpoint().root());
     while (!frames_.empty()) {
-      if (done.is_valid()) {
-        accept(frames_.back(), std::move(done));
-        done.reset();
+      if (done.object.is_valid()) {
+        accept(frames_.back(), std::exchange(done, {}));
       }
       Frame& frame = frames_.back();
-      Value child{nullptr, {}};
+      Value child;
       if (next(frame, child)) {
         done = enter(child);
       } else {
@@ -85,7 +99,7 @@ class Evaluator {
         frames_.pop_back();
       }
     }
-    return done;
+    return done.object;
   }
 
  private:
@@ -97,7 +111,8 @@ class Evaluator {
   };
 
   // The object if it can be had at once; else pushes a frame and answers an invalid object.
-  nb::object enter(const Value& value) {
+  Made enter(const Value& value) {
+    ++entered_;
     switch (value.kind()) {
       case Kind::tuple:
       case Kind::list:
@@ -109,28 +124,29 @@ class Evaluator {
       case Kind::persistent_id:
         break;
       default:
-        return to_python(value);
+        return {to_python(value)};
     }
-    if (value.is_private_part()) return push(value);
+    if (!value.may_be_shared()) return push(value);
     const auto [known, is_new] = made_.try_emplace(value);
     if (!is_new) {
-      if (known->second.is_valid()) return known->second;
+      if (known->second.object.is_valid()) return known->second;
       raise(ErrorCode::unsupported,
             "the pickle has a " + std::string(to_string(value.kind())) + " that contains itself");
     }
-    if (value.kind() == Kind::global) return known->second = machine_.find_global(value);
+    Made& made = known->second;
+    if (value.kind() == Kind::global) return made = {machine_.find_global(value)};
     if (machine_.wants_tensors() && value.kind() == Kind::object)
       if (const auto tensor = owner_->checkpoint().tensor(value))
-        return known->second = machine_.tensor({owner_, *tensor});
-    if (value.kind() == Kind::list) known->second = nb::list();
-    if (value.kind() == Kind::dict) known->second = nb::dict();
-    const nb::object container = known->second;
+        return made = {machine_.tensor({owner_, *tensor})};
+    if (value.kind() == Kind::list) made.object = nb::list();
+    if (value.kind() == Kind::dict) made.object = nb::dict();
+    const nb::object container = made.object;
     push(value);
-    frames_.back().made = container;
+    frames_.back().made.object = container;
     return {};
   }
 
-  nb::object push(const Value& value) {
+  Made push(const Value& value) {
     frames_.emplace_back(value);
     return {};
   }
@@ -177,14 +193,14 @@ class Evaluator {
       case Frame::elements:
         if (next_element(frame, child)) return true;
         if (size_of(frame.parts) != 0)
-          machine_.extend(frame.made, std::exchange(frame.parts, nb::list()));
+          machine_.extend(frame.made.object, std::exchange(frame.parts, nb::list()));
         frame.step = Frame::items;
         frame.item = frame.value.items().begin();
         [[fallthrough]];
       case Frame::items:
         if (next_item(frame, child)) return true;
         if (size_of(frame.parts) != 0)
-          machine_.update(frame.made, std::exchange(frame.parts, nb::list()));
+          machine_.update(frame.made.object, std::exchange(frame.parts, nb::list()));
         frame.step = Frame::state;
         [[fallthrough]];
       case Frame::state:
@@ -200,36 +216,66 @@ class Evaluator {
   }
 
   // A part of `frame` is done.
-  void accept(Frame& frame, nb::object part) {
+  void accept(Frame& frame, Made part) {
+    if (is_hashed(frame)) count_hashed(part);
+    if (frame.value.kind() != Kind::object) frame.made.include(part);
     switch (frame.value.kind()) {
       case Kind::list:
-        check(PyList_Append(frame.made.ptr(), part.ptr()));
+        check(PyList_Append(frame.made.object.ptr(), part.object.ptr()));
         break;
       case Kind::dict:
-        accept_of_dict(frame, frame.made, std::move(part));
+        accept_of_dict(frame, std::move(part.object));
         break;
       case Kind::object:
         accept_of_object(frame, std::move(part));
         break;
       default:
-        check(PyList_Append(frame.parts.ptr(), part.ptr()));
+        check(PyList_Append(frame.parts.ptr(), part.object.ptr()));
     }
   }
 
-  // `parts` holds the key until its value is there.
-  static void accept_of_dict(Frame& frame, const nb::object& dict, nb::object part) {
+  // The part that is done becomes a key, or an element of a set. So may the elements of an object.
+  static bool is_hashed(const Frame& frame) {
+    switch (frame.value.kind()) {
+      case Kind::set:
+      case Kind::frozen_set:
+        return true;
+      case Kind::dict:
+        return frame.has_key;
+      case Kind::object:
+        return frame.step == Frame::elements || (frame.step == Frame::items && frame.has_key);
+      default:
+        return false;
+    }
+  }
+
+  // Tuples made of one another may be walked more often than any time allows. What is not shared
+  // counts once, so no other file comes near the limit.
+  void count_hashed(const Made& part) {
+    constexpr std::uint64_t base = std::uint64_t{1} << 24;
+    hashed_ += part.cells;
+    if (hashed_ > base + 16 * entered_)
+      raise(ErrorCode::limit_exceeded,
+            "the keys of the pickle are made of so many shared parts that they cannot be hashed in "
+            "a reasonable time");
+  }
+
+  // `function` holds the key until its value is there.
+  static void accept_of_dict(Frame& frame, nb::object part) {
     if (frame.has_key) {
       frame.function = std::move(part);
       return;
     }
-    if (PyObject_SetItem(dict.ptr(), frame.function.ptr(), part.ptr()) != 0) refuse_key("dict");
+    if (PyObject_SetItem(frame.made.object.ptr(), frame.function.ptr(), part.ptr()) != 0)
+      refuse_key("dict");
     frame.function.reset();
   }
 
-  void accept_of_object(Frame& frame, nb::object part) {
+  void accept_of_object(Frame& frame, Made part) {
+    if (frame.step != Frame::callable) frame.made.include(part);
     switch (frame.step) {
       case Frame::callable:
-        frame.function = std::move(part);
+        frame.function = std::move(part.object);
         frame.step = Frame::arguments;
         break;
       case Frame::arguments:
@@ -238,58 +284,69 @@ class Evaluator {
         frame.at = frame.value.elements().begin();
         break;
       case Frame::items:
-        if (machine_.is_ordered_dict(frame.made))
-          accept_of_dict(frame, frame.made, std::move(part));
+        if (machine_.is_ordered_dict(frame.made.object))
+          accept_of_dict(frame, std::move(part.object));
         else
-          check(PyList_Append(frame.parts.ptr(), part.ptr()));
+          check(PyList_Append(frame.parts.ptr(), part.object.ptr()));
         break;
       case Frame::state:
-        machine_.build(frame.made, part);
+        machine_.build(frame.made.object, part.object);
         frame.step = Frame::end;
         break;
       default:
-        check(PyList_Append(frame.parts.ptr(), part.ptr()));
+        check(PyList_Append(frame.parts.ptr(), part.object.ptr()));
     }
   }
 
-  void make(Frame& frame, const nb::object& arguments) {
+  void make(Frame& frame, const Made& arguments) {
+    // The callable would have seen its arguments as they were then, and what they were is not kept.
+    if (arguments.changed_at > frame.value.position())
+      raise(ErrorCode::unsupported,
+            "the pickle changes an argument of a call after the call, at byte " +
+                std::to_string(arguments.changed_at) + " of the pickle");
     const bool is_found = frame.value.callable().kind() == Kind::global;
-    frame.made = frame.value.is_new_object() ? machine_.create(frame.function, arguments)
-                                             : machine_.call(frame.function, arguments, is_found);
+    if (!machine_.is_function(frame.function)) count_hashed(arguments);  // such as set(elements)
+    frame.made.object = frame.value.is_new_object()
+                            ? machine_.create(frame.function, arguments.object)
+                            : machine_.call(frame.function, arguments.object, is_found);
     frame.function.reset();
     // From here on the object may be reached again, from its own elements, items or state.
-    if (!frame.value.is_private_part()) made_[frame.value] = frame.made;
+    if (frame.value.may_be_shared()) made_[frame.value] = {frame.made.object};
   }
 
-  nb::object finish(Frame& frame) {
-    nb::object done;
+  Made finish(Frame& frame) {
+    Made& made = frame.made;
+    made.changed_at = std::max(made.changed_at, frame.value.changed_at());
     switch (frame.value.kind()) {
       case Kind::tuple:
-        done = checked(PyList_AsTuple(frame.parts.ptr()));
+        made.object = checked(PyList_AsTuple(frame.parts.ptr()));
         break;
       case Kind::set:
       case Kind::frozen_set:
-        done = nb::steal(frame.value.kind() == Kind::set ? PySet_New(frame.parts.ptr())
-                                                         : PyFrozenSet_New(frame.parts.ptr()));
-        if (!done.is_valid()) refuse_key(to_string(frame.value.kind()));
+        made.object =
+            nb::steal(frame.value.kind() == Kind::set ? PySet_New(frame.parts.ptr())
+                                                      : PyFrozenSet_New(frame.parts.ptr()));
+        if (!made.object.is_valid()) refuse_key(to_string(frame.value.kind()));
         break;
       case Kind::persistent_id: {
         const nb::object id = frame.parts[0];
-        done = machine_.persistent(id);
+        made = {machine_.persistent(id)};
         break;
       }
       default:
-        return frame.made;
+        break;
     }
-    if (!frame.value.is_private_part()) made_[frame.value] = done;
-    return done;
+    if (frame.value.may_be_shared()) made_[frame.value] = made;
+    return std::move(made);
   }
 
   Owner owner_;
   Machine machine_;
   std::vector<Frame> frames_;
   // What each node has become; invalid while it is being made.
-  std::unordered_map<Value, nb::object, Hash, Same> made_;
+  std::unordered_map<Value, Made, Hash, Same> made_;
+  std::uint64_t entered_ = 0;  // values so far
+  std::uint64_t hashed_ = 0;   // cells that hashing the keys so far may have walked
 };
 
 }  // namespace

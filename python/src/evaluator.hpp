@@ -23,7 +23,8 @@
 namespace weightmap::python {
 
 // The object that the root of the checkpoint's value tree stands for. Passes on what the machine
-// raises; raises `unsupported` for a tuple or an object that contains itself.
+// raises; raises `unsupported` for a tuple or an object that contains itself and for an argument
+// that is changed after its call, `limit_exceeded` for keys that would take too long to hash.
 nanobind::object evaluate(const Owner& owner, nanobind::handle machine);
 
 }  // namespace weightmap::python

@@ -40,8 +40,7 @@ class Machine {
   // plain function need not be asked about again.
   nanobind::object call(const nanobind::object& callable, const nanobind::object& arguments,
                         bool is_found) const {
-    const bool is_plain = is_found && (callable.is(ordered_dict_) ||
-                                       nanobind::handle(callable.type()).is(function_type_));
+    const bool is_plain = is_found && (callable.is(ordered_dict_) || is_function(callable));
     if (is_plain && PyTuple_CheckExact(arguments.ptr()))
       return checked(PyObject_Call(callable.ptr(), arguments.ptr(), nullptr));
     return call_(callable, arguments);
@@ -63,6 +62,9 @@ class Machine {
   bool wants_tensors() const { return !tensor_.is_none(); }
   nanobind::object tensor(Tensor tensor) const {
     return tensor_(nanobind::cast(std::move(tensor)));
+  }
+  bool is_function(const nanobind::object& callable) const {
+    return nanobind::handle(callable.type()).is(function_type_);
   }
   bool is_ordered_dict(const nanobind::object& object) const {
     return nanobind::handle(object.type()).is(ordered_dict_);

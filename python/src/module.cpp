@@ -6,6 +6,10 @@
 #include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
 
+// nanobind's own entry point gets another name, so that ours comes before it.
+extern "C" PyObject* weightmap_core_init();
+#define PyInit__core weightmap_core_init
+
 NB_MODULE(_core, module) {
   // Arrays that a program still holds when it ends are no leak.
   nanobind::set_leak_warnings(false);
@@ -16,4 +20,14 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);
   weightmap::python::bind_processes(module);
+}
+
+#undef PyInit__core
+
+// The types of the module belong to the interpreter that made them, and would end with it. Newer
+// Pythons refuse this themselves.
+extern "C" NB_EXPORT PyObject* PyInit__core() {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0) return weightmap_core_init();
+  PyErr_SetString(PyExc_ImportError, "weightmap works in the main interpreter only");
+  return nullptr;
 }

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -15,7 +16,7 @@ struct Tensor {
   Owner owner;
   // Of the tensor in the file; the two offsets are those of the slice, where this is one.
   NamedTensor named;
-  std::optional<TensorSlice> part;
+  std::optional<TensorSlice> part{};
 
   const TensorView& view() const noexcept { return part ? *part : named.view; }
   // The first element, whatever the byte order; some address in the mapping if there is none.
@@ -33,5 +34,13 @@ Tensor subscript(const Tensor& tensor, nanobind::handle key);
 
 nanobind::tuple shape_of(const Tensor& tensor);
 nanobind::tuple strides_of(const Tensor& tensor);  // in elements
+
+// The stride of a dimension in bytes. Nothing bounds one along which no two elements lie, and no
+// reader uses it: 0 where it does not fit.
+inline std::int64_t byte_stride(const TensorView& view, std::size_t dim) noexcept {
+  std::int64_t bytes;
+  const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
+  return __builtin_mul_overflow(view.strides()[dim], size, &bytes) ? 0 : bytes;
+}
 
 }  // namespace weightmap::python

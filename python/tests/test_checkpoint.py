@@ -4,6 +4,7 @@ import collections
 import gc
 import os
 import pickle
+import zipfile
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 import pytest
@@ -138,6 +139,19 @@ def test_names_with_zero_bytes_and_lone_surrogates(float_archive):
         assert opened["\ud800"].shape == (2,)
         assert opened.paths() == [("a\0b",), ("\ud800",)]
         assert list(opened.root()) == ["a\0b", "\ud800"]
+
+
+def test_a_name_that_is_not_utf8_hides_no_other(archive, float_archive):
+    path = float_archive({"odd?": bytes(4), "even": bytes(8)})
+    with zipfile.ZipFile(path) as source:
+        pickled = source.read("archive/data.pkl").replace(b"odd?", b"odd\xff")
+    path = archive(pickled, {"0": bytes(4), "1": bytes(8)}, "odd.pt")
+    with weightmap.open(path) as opened:
+        assert list(opened) == ["odd\\xff", "even"]
+        assert opened.paths() == [("odd\\xff",), ("even",)]
+        assert [tensor.shape for tensor in opened.values()] == [(1,), (2,)]
+        assert list(opened.root()) == ["odd\\xff", "even"]
+        assert opened["even"].shape == (2,)
 
 
 def test_two_tensors_of_one_name_are_told_apart_by_path(checkpoint):
@@ -728,6 +742,60 @@ UNHASHABLE = {
 def test_root_with_an_impossible_key_is_an_error_of_the_family(archive, kind):
     with pytest.raises(weightmap.Error):
         weightmap.open(archive(UNHASHABLE[kind])).root()
+
+
+def shared_tuples(levels):
+    """The opcodes of a tuple of pairs of the pair before, which a walk sees 2**levels times."""
+    pairs = b"".join(b"h" + bytes([i - 1]) + b"\x86q" + bytes([i]) for i in range(1, levels + 1))
+    return b"K\x01\x85q\x00" + pairs
+
+
+# Each of these hashes a tuple that is made of itself.
+BOTTOMLESS = {
+    "dict": b"}(" + b"%sK\x01u.",
+    "set": b"\x8f(" + b"%s\x90.",
+    "frozen_set": b"(" + b"%s\x91.",
+    "OrderedDict": b"ccollections\nOrderedDict\n)R(" + b"%sK\x01u.",
+    "Counter": b"ccollections\nCounter\n)R(" + b"%sK\x01u.",
+    "call of set": b"cbuiltins\nset\n](" + b"%se\x85R.",
+}
+
+
+@pytest.mark.parametrize("kind", BOTTOMLESS)
+def test_root_refuses_keys_that_would_take_for_ever_to_hash(archive, kind):
+    pickled = b"\x80\x04" + BOTTOMLESS[kind] % shared_tuples(60)
+    # A set is refused when the file is opened: the walk to its tensors counts its elements as well.
+    with pytest.raises(weightmap.LimitExceededError):
+        weightmap.open(archive(pickled)).root()
+
+
+def test_root_takes_keys_of_shared_tuples(archive):
+    pickled = b"\x80\x04" + BOTTOMLESS["dict"] % shared_tuples(10)
+    [(key, value)] = weightmap.open(archive(pickled)).root().items()
+    assert value == 1
+    assert key[0] is key[1]
+
+
+# Each of these fills a list, a dict or an object that was an argument of a call before.
+LATE = {
+    "list": b"](]q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01aeh\x01\x86.",
+    "dict": b"(}q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01K\x02st.",
+    "nested": b"(]q\x01ccollections\nOrderedDict\n]h\x01a\x85Rh\x01K\x01at.",
+    "state": b"(cmy\nThing\n)\x81q\x01cmy\nf\nh\x01\x85Rh\x01K\x01bt.",
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_root_refuses_arguments_that_are_filled_after_the_call(archive, kind):
+    with pytest.raises(weightmap.UnsupportedError, match="after the call"):
+        weightmap.open(archive(b"\x80\x02" + LATE[kind])).root()
+
+
+def test_root_keeps_an_object_that_holds_the_container_it_lies_in(archive):
+    # d = {"o": Thing(d)}, which is filled after the call as every cycle is.
+    pickled = b"\x80\x02}q\x01X\x01\0\0\0ocmy\nThing\nh\x01\x85Rs."
+    root = weightmap.open(archive(pickled)).root()
+    assert root["o"].arguments[0] is root
 
 
 def test_global_and_object_are_plain_values():

@@ -265,3 +265,29 @@ def test_an_installed_package_has_its_metadata():
     assert found.version == weightmap.__version__
     assert [entry.name for entry in found.entry_points] == ["weightmap"]
     assert not [need for need in found.requires or [] if "extra ==" not in need]
+
+
+IN_A_SUBINTERPRETER = """
+import sys
+import _xxsubinterpreters as interpreters
+import weightmap
+code = '''
+import sys
+sys.path[:0] = PATHS
+try:
+    import weightmap
+except ImportError as error:
+    assert str(error) == "weightmap works in the main interpreter only", error
+else:
+    raise AssertionError("it was imported")
+'''
+one = interpreters.create()
+interpreters.run_string(one, code.replace("PATHS", repr(sys.path)))
+interpreters.destroy(one)
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself refuses it")
+def test_a_subinterpreter_cannot_import_it(python):
+    run = python(IN_A_SUBINTERPRETER)
+    assert run.returncode == 0, run.stderr

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import struct
+import zipfile
 
 import pytest
 
@@ -540,3 +541,14 @@ def test_bits_of_lazy_tensors_are_what_is_stored(checkpoint):
     bits = checkpoint("negative.pt")["negative"].bits()
     assert (bits.is_negative, bits.strides) == (False, (2,))
     assert struct.unpack("<2f", bits.tobytes()) == (2, -4)
+
+
+def test_a_stride_that_no_element_uses_need_not_fit(archive, float_archive):
+    with zipfile.ZipFile(float_archive({"w": bytes(4)})) as source:
+        pickled = source.read("archive/data.pkl")
+    stride = b"(\x8a\x08" + (2**61).to_bytes(8, "little") + b"t"
+    path = archive(pickled.replace(b"(K\x01t", stride), {"0": bytes(4)}, "wide.pt")
+    with weightmap.open(path) as opened:
+        assert opened["w"].strides == (2**61,)
+        assert memoryview(opened["w"]).strides == (0,)
+        assert floats(opened["w"]) == [0.0]

@@ -12,6 +12,7 @@ import pickle
 import random
 import sys
 import warnings
+import zipfile
 
 import pytest
 
@@ -120,6 +121,31 @@ def test_swaps_every_tensor_of_the_other_byte_order():
         value = loaded[name]
         size = value.element_size() * value.numel()
         assert bytes(value.contiguous().untyped_storage())[:size] == tensor.tobytes(), name
+
+
+def test_swaps_each_of_the_tensors_that_share_a_storage_by_its_own_dtype(tmp_path):
+    numbers = torch.tensor([1, 2, 3, 4], dtype=torch.uint16)
+    little = save(
+        {"a": numbers, "b": numbers.view(torch.uint32), "c": numbers.view(torch.uint8),
+         "d": numbers[2:]},
+        tmp_path,
+        "little.pt",
+    )
+    path = tmp_path / "big.pt"
+    with zipfile.ZipFile(little) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("/byteorder"):
+                content = b"big"
+            if name.endswith("/data/0"):
+                content = bytes([0, 1, 0, 2, 0, 3, 0, 4])
+            target.writestr(name, content)
+    loaded = weightmap.torch.load(path)
+    assert loaded["a"].tolist() == [1, 2, 3, 4]
+    assert loaded["b"].tolist() == [0x00010002, 0x00030004]
+    assert loaded["c"].tolist() == [0, 1, 0, 2, 0, 3, 0, 4]
+    assert loaded["d"].tolist() == [3, 4]
+    assert loaded["a"].data_ptr() + 4 == loaded["d"].data_ptr()
 
 
 def test_answers_the_types_of_a_state_dict(tmp_path):
@@ -499,6 +525,32 @@ def test_patch_ends_with_an_exception():
         with weightmap.torch.patch():
             raise KeyError("x")
     assert torch.load is original
+
+
+def test_patches_that_overlap_without_nesting_give_torch_back_at_the_last():
+    original = torch.load
+    first, second = weightmap.torch.patch(), weightmap.torch.patch()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.load is not original
+    second.__exit__(None, None, None)
+    assert torch.load is original and torch.serialization.load is original
+
+
+def test_a_torch_without_a_name_that_is_needed_is_an_import_error(python):
+    program = """
+import torch
+del torch._utils._sparse_tensors_to_validate
+try:
+    import weightmap.torch
+except ImportError as error:
+    print(error)
+"""
+    run = python(program)
+    assert run.returncode == 0, run.stderr
+    assert f"needs torch 2.13, or a later one that has what it uses; torch {torch.__version__} has not" in run.stdout
+    assert "_sparse_tensors_to_validate" in run.stdout
 
 
 # --- together with a model

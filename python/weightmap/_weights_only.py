@@ -34,6 +34,10 @@ def refused(what: str) -> UnsafePickleError:
     return UnsafePickleError(f"Weights only load failed: {what}. Nothing was run.")
 
 
+# What rebuilds tensors of the dtypes that torch has no typed storage for.
+_REBUILD_UNTYPED = "torch._utils._rebuild_tensor_v3"
+
+
 def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], Any]:
     """A function from persistent ids to storages, each of which is made at its first use.
 
@@ -111,27 +115,71 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         offset = place[0]
         storage = whole[offset : offset + nbytes]
         if foreign_dtypes is not None:
-            storage = _tensors.swapped(storage, foreign_dtypes.get(key, dtype))
+            return _restore_foreign(storage, foreign_dtypes.get(key, [dtype]), restore, location)
         return restore(storage, location if type(location) is str else _text(location))
 
     return load_mapped
+
+
+def _restore_foreign(
+    storage: torch.UntypedStorage, dtypes: list[torch.dtype], restore: Any, location: Any
+) -> Any:
+    """A storage of the other byte order, where it is wanted: swapped, if its tensors agree on how.
+
+    If they do not, each has to swap a copy for itself; see rebuild_foreign().
+    """
+    if len(dtypes) == 1:
+        return restore(_tensors.swapped(storage, dtypes[0]), _text(location))
+    copies: dict[int, Any] = {}
+
+    def in_order_of(dtype: torch.dtype) -> Any:
+        unit = _swap_unit(dtype)
+        if unit not in copies:
+            copies[unit] = restore(_tensors.swapped(storage, dtype), _text(location))
+        return copies[unit]
+
+    made = restore(storage, _text(location))
+    made._weightmap_in_order_of = in_order_of
+    return made
+
+
+def rebuild_foreign(
+    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
+    dtype: torch.dtype, metadata: Any = None,
+) -> torch.Tensor:
+    """torch's _rebuild_tensor_v3() for storages that tensors of several dtypes share."""
+    in_order_of = getattr(storage._untyped_storage, "_weightmap_in_order_of", None)
+    if in_order_of is not None:
+        storage = torch.storage.TypedStorage(
+            wrap_storage=in_order_of(dtype), dtype=torch.uint8, _internal=True
+        )
+    return torch._utils._rebuild_tensor_v3(
+        storage, offset, size, stride, requires_grad, hooks, dtype, metadata
+    )
 
 
 def _text(location: Any) -> str:
     return location.decode("ascii") if type(location) is bytes else location
 
 
-def _foreign_dtypes(opened: _core.Checkpoint) -> dict[str, torch.dtype] | None:
-    """How to swap each storage, by its tensors' dtype: an untyped storage does not know. None if
-    the file has this machine's byte order."""
+def _swap_unit(dtype: torch.dtype) -> int:
+    """How many bytes change places with one another."""
+    return dtype.itemsize // (2 if dtype.is_complex else 1)
+
+
+def _foreign_dtypes(opened: _core.Checkpoint) -> dict[str, list[torch.dtype]] | None:
+    """How to swap each storage, by its tensors' dtypes: an untyped storage does not know. One for
+    each unit; None if the file has this machine's byte order."""
     if not _tensors.is_foreign(opened.info()["byteorder"]):
         return None
-    dtypes = {}
+    dtypes: dict[str, list[torch.dtype]] = {}
     for index in range(len(opened)):
         tensor = opened.at(index)
         dtype = getattr(torch, tensor.dtype, None)
-        if dtype is not None and tensor.byteorder == "foreign":
-            dtypes[tensor.storage] = dtype
+        if dtype is not None:
+            known = dtypes.setdefault(tensor.storage, [])
+            if all(_swap_unit(dtype) != _swap_unit(other) for other in known):
+                known.append(dtype)
     return dtypes
 
 
@@ -140,8 +188,9 @@ class WeightsOnlyMachine:
 
     tensor = None  # tensors are made by torch's rebuild functions, like everything else
 
-    def __init__(self, persistent: Callable[[Any], Any]) -> None:
+    def __init__(self, persistent: Callable[[Any], Any], is_foreign: bool) -> None:
         self.persistent = persistent
+        self._is_foreign = is_foreign  # in the other byte order
         self._allowed = unpickler._get_allowed_globals()
         self._user_allowed = unpickler._get_user_allowed_globals()
 
@@ -156,6 +205,8 @@ class WeightsOnlyMachine:
             raise refused(
                 f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked"
             )
+        if path == _REBUILD_UNTYPED and self._is_foreign:
+            return rebuild_foreign
         if path in self._allowed:
             return self._allowed[path]
         if path in self._user_allowed:

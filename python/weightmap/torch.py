@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import mmap as _mmap
+import operator
 import os
+import threading
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -25,10 +27,28 @@ from weightmap._errors import (
 )
 
 import torch
-from torch import serialization
-from torch.utils.serialization import config as torch_config
 
-from weightmap._weights_only import WeightsOnlyMachine, storage_loader
+try:
+    from torch import serialization
+    from torch.utils.serialization import config as torch_config
+
+    from weightmap._weights_only import WeightsOnlyMachine, storage_loader
+
+    # Private names that are looked up late: one that is missing is said here, not in mid-load.
+    for _owner, _names in (
+        (torch, ("_tensor_classes", "_guards.detect_fake_mode")),
+        (torch._utils, ("_element_size", "_rebuild_tensor_v3", "_sparse_tensors_to_validate",
+                        "_validate_loaded_sparse_tensors", "set_tensor_metadata")),
+        (serialization, ("_get_restore_location", "_is_meta_location", "_serialization_tls",
+                         "get_default_load_endianness")),
+    ):
+        for _name in _names:
+            operator.attrgetter(_name)(_owner)
+except (ImportError, AttributeError) as missing:
+    raise ImportError(
+        f"weightmap.torch needs torch 2.13, or a later one that has what it uses; torch "
+        f"{torch.__version__} has not: {missing}"
+    ) from missing
 
 __all__ = ["load", "patch"]
 
@@ -98,7 +118,8 @@ def load(
     opened = _checkpoint.open_core(f, options)
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
-    machine = WeightsOnlyMachine(storage_loader(opened, restore))
+    is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
+    machine = WeightsOnlyMachine(storage_loader(opened, restore), is_foreign)
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
@@ -126,55 +147,70 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+_patch_lock = threading.Lock()
+_open_patches = 0  # blocks of patch() under way, in all threads
+_torch_load: Any = None  # torch's own, while there are any
+
+
 @contextlib.contextmanager
 def patch() -> Iterator[None]:
     """Makes torch.load(path, mmap=True) use weightmap, in the whole process, for a block.
 
     What weightmap does not do (weights_only=False, a file object, the format of before torch 1.6)
     still goes to torch. torch.serialization.set_default_mmap_options() and
-    torch.utils.serialization.config are followed.
+    torch.utils.serialization.config are followed. Blocks may nest and overlap, in several threads:
+    torch has its own function back when the last of them ends.
     """
-    original = torch.load
-
-    def patched(
-        f: Any,
-        map_location: Any = None,
-        pickle_module: Any = None,
-        *,
-        weights_only: bool | None = None,
-        mmap: bool | None = None,
-        **pickle_load_args: Any,
-    ) -> Any:
-        wants_mmap = torch_config.load.mmap if mmap is None else mmap
-        is_ours = (
-            wants_mmap
-            and weights_only is not False
-            and pickle_module is None
-            and not pickle_load_args
-            and isinstance(f, (str, os.PathLike))
-            and not _forces_unsafe(weights_only)
-        )
-        if is_ours:
-            try:
-                return load(f, map_location, **_torch_options())
-            except (NotACheckpointError, UnsupportedError):
-                if zipfile.is_zipfile(f):
-                    raise
-                # torch has a way, or a word, of its own for older formats.
-        return original(
-            f,
-            map_location,
-            pickle_module,
-            weights_only=weights_only,
-            mmap=mmap,
-            **pickle_load_args,
-        )
-
-    torch.load = serialization.load = patched
+    global _open_patches, _torch_load
+    with _patch_lock:
+        if _open_patches == 0:
+            _torch_load = torch.load
+            torch.load = serialization.load = _load_for_torch
+        _open_patches += 1
     try:
         yield
     finally:
-        torch.load = serialization.load = original
+        with _patch_lock:
+            _open_patches -= 1
+            if _open_patches == 0:
+                torch.load = serialization.load = _torch_load
+
+
+def _load_for_torch(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """What torch.load is while a block of patch() is open."""
+    original = _torch_load
+    wants_mmap = torch_config.load.mmap if mmap is None else mmap
+    is_ours = (
+        wants_mmap
+        and weights_only is not False
+        and pickle_module is None
+        and not pickle_load_args
+        and isinstance(f, (str, os.PathLike))
+        and not _forces_unsafe(weights_only)
+    )
+    if is_ours:
+        try:
+            return load(f, map_location, **_torch_options())
+        except (NotACheckpointError, UnsupportedError):
+            if zipfile.is_zipfile(f):
+                raise
+            # torch has a way, or a word, of its own for older formats.
+    return original(
+        f,
+        map_location,
+        pickle_module,
+        weights_only=weights_only,
+        mmap=mmap,
+        **pickle_load_args,
+    )
 
 
 def _forces_unsafe(weights_only: bool | None) -> bool:

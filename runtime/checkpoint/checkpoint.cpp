@@ -74,7 +74,7 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
 
 Value Checkpoint::root() const& noexcept {
   const format::Parsed* const own = state_->catalogs.own();
-  if (own == nullptr) return {nullptr, pickle::make_cell(Value::Kind::none, 0)};
+  if (own == nullptr) return {};
   return {own->tree.get(), own->tree->root()};
 }
 Result<void> Checkpoint::load_root() const {

@@ -7,6 +7,7 @@
 
 #include "runtime/bytes/escape.hpp"
 #include "runtime/pickle/opcode.hpp"
+#include "runtime/value/build.hpp"
 
 namespace weightmap::pickle {
 namespace {
@@ -14,26 +15,6 @@ namespace {
 using enum Value::Kind;
 
 constexpr std::size_t max_global_bytes = 4096;
-// Depth of the pieces of a packed call: object > arguments > persistent id > id tuple.
-constexpr std::uint32_t packed_depth = 4;
-
-std::uint32_t depth_of(const Cell& cell) noexcept {
-  if (cell.part != whole_value) return packed_depth;
-  switch (kind_of(cell)) {
-    case tuple:
-    case persistent_id:
-      return cell.depth;
-    case list:
-    case dict:
-    case set:
-    case frozen_set:
-      return target_of<const Sequence>(cell)->depth;
-    case object:
-      return target_of<const Object>(cell)->depth;
-    default:
-      return 0;
-  }
-}
 
 std::string describe(const Cell& cell) { return std::string(to_string(kind_of(cell))); }
 
@@ -327,11 +308,8 @@ bool Machine::push_float() {
 }
 
 Sequence* Machine::new_sequence() {
-  auto* sequence = arena_.allocate<Sequence>();
-  if (sequence != nullptr)
-    *sequence = Sequence{};
-  else
-    fail_budget();
+  Sequence* sequence = make_sequence(arena_);
+  if (sequence == nullptr) fail_budget();
   return sequence;
 }
 
@@ -341,9 +319,8 @@ bool Machine::push_container(Value::Kind kind) {
 }
 
 bool Machine::nest(const Cell* children, std::uint32_t count, std::uint32_t& depth) {
-  depth = 0;
-  for (std::uint32_t i = 0; i < count; ++i) depth = std::max(depth, depth_of(children[i]));
-  if (++depth <= limits_.depth) return true;
+  depth = deepest(children, count) + 1;
+  if (depth <= limits_.depth) return true;
   return fail(ErrorCode::limit_exceeded,
               "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers");
 }
@@ -351,12 +328,8 @@ bool Machine::nest(const Cell* children, std::uint32_t count, std::uint32_t& dep
 bool Machine::push_tuple(Cell* first, std::uint32_t count) {
   std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
-  Cell* cells = arena_.allocate<Cell>(count);
-  if (cells == nullptr) return fail_budget();
-  std::copy_n(first, count, cells);
-  Cell made = make_cell(tuple, cells, count);
-  made.depth = static_cast<std::uint16_t>(depth);
-  return push(made);
+  Cell made;
+  return make_tuple(arena_, first, count, depth, made) ? push(made) : fail_budget();
 }
 
 bool Machine::tuple_of(std::uint32_t count) {
@@ -402,9 +375,8 @@ bool Machine::stack_global() {
 }
 
 bool Machine::push_global(std::string_view module, std::string_view name) {
-  auto* made = arena_.allocate<Global>();
-  if (made == nullptr || !arena_.charge(2 * sizeof(made))) return fail_budget();
-  *made = Global{module, name, position(opcode_at_)};
+  const Global* made = make_global(arena_, module, name, position(opcode_at_));
+  if (made == nullptr) return fail_budget();
   tree_.globals_.push_back(made);
   return push(make_cell(Value::Kind::global, made));
 }
@@ -420,10 +392,9 @@ bool Machine::make_object(bool is_new_object) {
                                         describe(first[1]) + " for arguments, expected a tuple");
   std::uint32_t depth = 0;
   if (!nest(first, 2, depth)) return false;
-  auto* made = arena_.allocate<Object>();
+  const Object* made =
+      value::make_object(arena_, first[0], first[1], is_new_object, depth, position(opcode_at_));
   if (made == nullptr) return fail_budget();
-  *made = Object{first[0], first[1], {},     false, is_new_object, position(opcode_at_),
-                 depth,    nullptr,  nullptr};
   stack_size_ -= 2;
   return push(make_cell(object, made));
 }
@@ -432,11 +403,8 @@ bool Machine::persistent_id() {
   Cell* first = nullptr;
   std::uint32_t depth = 0;
   if (!top(1, first) || !nest(first, 1, depth)) return false;
-  Cell* id = arena_.allocate<Cell>();
-  if (id == nullptr) return fail_budget();
-  *id = *first;
-  Cell made = make_cell(Value::Kind::persistent_id, id);
-  made.depth = static_cast<std::uint16_t>(depth);
+  Cell made;
+  if (!make_persistent_id(arena_, *first, depth, made)) return fail_budget();
   --stack_size_;
   return push(made);
 }
@@ -454,6 +422,7 @@ bool Machine::build() {
   built.state = first[1];
   built.has_state = true;
   built.depth = std::max(built.depth, depth);
+  built.changed_at = position(opcode_at_);
   --stack_size_;
   return true;
 }
@@ -495,6 +464,7 @@ bool Machine::extend(Cell& container, Value::Kind plain, Sequence* Object::*of_o
     if (sequence == nullptr) sequence = new_sequence();
     if (sequence == nullptr || !extend(*sequence, first, count)) return false;
     changed.depth = std::max(changed.depth, sequence->depth);
+    changed.changed_at = sequence->changed_at;
     return true;
   }
   return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes a " +
@@ -503,20 +473,10 @@ bool Machine::extend(Cell& container, Value::Kind plain, Sequence* Object::*of_o
 }
 
 bool Machine::extend(Sequence& sequence, const Cell* first, std::uint32_t count) {
-  if (count == 0) return true;
   std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
-  static_assert(sizeof(Chunk) == sizeof(Cell));
-  Cell* memory = arena_.allocate<Cell>(std::size_t{count} + 1);
-  if (memory == nullptr) return fail_budget();
-  auto* chunk = reinterpret_cast<Chunk*>(memory);
-  *chunk = Chunk{nullptr, count};
-  std::copy_n(first, count, chunk->cells());
-  (sequence.last ? sequence.last->next : sequence.first) = chunk;
-  sequence.last = chunk;
-  sequence.count += count;
-  sequence.depth = std::max(sequence.depth, depth);
-  return true;
+  return value::extend(arena_, sequence, first, count, depth, position(opcode_at_)) ||
+         fail_budget();
 }
 
 bool Machine::is_packed(const Cell& cell) {

@@ -51,6 +51,7 @@ const Cell* Memo::get(std::uint32_t id, Cell& scratch) const noexcept {
   const PackedCall& call = packed(first - 1);
   if (id - call.memo_base >= packed_memo_count(call)) return nullptr;
   scratch = packed_memo(call, id - call.memo_base);
+  if (scratch.part > packed_object) call.has_shared_pieces = true;
   return &scratch;
 }
 

@@ -118,11 +118,10 @@ struct Scanner {
         break;
       }
     }
-    ok &= count >= 1;
     if (marked)
-      expect(op_TUPLE);
+      ok &= count >= 1 && *at++ == op_TUPLE;
     else
-      ok &= count <= 3 && *at++ == op_TUPLE1 + count - 1;
+      ok &= count >= 1 && count <= 3 && *at++ == op_TUPLE1 + count - 1;
     put();
     return count;
   }
@@ -168,6 +167,7 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   call->memo_base = memo_.next_id();
   call->position = position(opcode_at_);
   call->has_name = name_length != no_name;
+  call->has_shared_pieces = false;
   Scanner scan{start, call->memo_base};
   if (call->has_name) {
     scan.at = at_ + 4 + name_length;

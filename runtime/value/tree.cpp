@@ -1,6 +1,6 @@
 #include "runtime/value/tree.hpp"
 
-namespace weightmap::pickle {
+namespace weightmap::value {
 namespace {
 
 using enum Value::Kind;
@@ -106,4 +106,4 @@ Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept {
   return part_cell(object, call, packed_object);
 }
 
-}  // namespace weightmap::pickle
+}  // namespace weightmap::value

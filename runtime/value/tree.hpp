@@ -21,6 +21,8 @@
 // so nothing recurses, however deep a file nests.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
@@ -32,7 +34,21 @@
 #include "runtime/bytes/arena.hpp"
 #include "weightmap/value.hpp"
 
+namespace weightmap::value {}
 namespace weightmap::pickle {
+class Machine;
+using namespace value;  // whose words the machine and the formats on it use
+}  // namespace weightmap::pickle
+
+namespace weightmap::value {
+
+struct Cell {
+  std::uint8_t kind = 0;  // a Value::Kind
+  std::uint8_t part = 0;
+  std::uint16_t depth = 0;
+  std::uint32_t count = 0;
+  std::uint64_t payload = 0;
+};
 
 struct Chunk {
   Chunk* next;
@@ -48,6 +64,7 @@ struct Sequence {
   std::uint64_t count = 0;         // cells in all chunks
   std::uint32_t depth = 1;         // nesting below and including this container
   mutable std::uint32_t mark = 0;  // for whoever walks the tree before anybody else sees it
+  std::uint32_t changed_at = 0;    // of the last chunk: position of its opcode in the pickle
 };
 
 // Walks the cells of a sequence.
@@ -87,6 +104,7 @@ struct Object {
   bool is_new_object;  // NEWOBJ
   std::uint32_t position;
   std::uint32_t depth;             // as in Sequence
+  std::uint32_t changed_at;        // of the last elements, items or state; as in Sequence
   Sequence* elements;              // APPENDS; nullptr if there were none
   Sequence* items;                 // SETITEMS; likewise
   mutable std::uint32_t mark = 0;  // as in Sequence
@@ -133,6 +151,8 @@ struct PackedCall {
   bool has_name;     // the run began with a memoized string (a dict key)
   bool has_key_put;  // the key was written here, not fetched from the memo
   bool requires_grad;
+  // A memo id of its pieces was fetched, so that they may be reached by another way as well.
+  mutable bool has_shared_pieces;
 
   std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
   std::span<const std::int64_t> strides() const noexcept {
@@ -151,7 +171,7 @@ enum Part : std::uint8_t {
   packed_hooks,      // kind object: hooks_callable()
 };
 
-// Owns the pickle's bytes and everything parsed from them.
+// Owns the text of a tree, for a parsed one the pickle's bytes, and every node.
 class Tree {
  public:
   Tree(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
@@ -172,7 +192,8 @@ class Tree {
   std::uint64_t packed_count() const noexcept { return packed_count_; }
 
  private:
-  friend class Machine;
+  friend class pickle::Machine;
+  friend class Builder;
   bytes::Buffer memory_;
   std::span<const std::byte> pickle_;
   bytes::Arena arena_;
@@ -229,4 +250,12 @@ Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept;
 // How many memo ids the call occupies.
 std::uint32_t packed_memo_count(const PackedCall& call) noexcept;
 
-}  // namespace weightmap::pickle
+}  // namespace weightmap::value
+
+namespace weightmap {
+
+inline Value::Value(const value::Tree* tree, const value::Cell& cell) noexcept
+    : tree_(tree), words_(std::bit_cast<std::array<std::uint64_t, 2>>(cell)) {}
+inline value::Cell Value::cell() const noexcept { return std::bit_cast<value::Cell>(words_); }
+
+}  // namespace weightmap

@@ -1,4 +1,4 @@
-// Value: the public cursor over runtime/pickle/tree.hpp.
+// Value: the public cursor over runtime/value/tree.hpp.
 #include "weightmap/value.hpp"
 
 #include <bit>
@@ -8,27 +8,25 @@
 namespace weightmap {
 namespace {
 
-using pickle::Cell;
-using pickle::Chunk;
-using pickle::Object;
-using pickle::PackedCall;
-using pickle::Sequence;
-using pickle::target_of;
-using pickle::tuple_element;
+using value::Cell;
+using value::Chunk;
+using value::Object;
+using value::PackedCall;
+using value::Sequence;
+using value::target_of;
+using value::tuple_element;
 using enum Value::Kind;
 
-constexpr Cell none_cell{};
-
-bool is_packed(const Cell& cell) noexcept { return cell.part != pickle::whole_value; }
+bool is_packed(const Cell& cell) noexcept { return cell.part != value::whole_value; }
 
 const Object* ordinary_object(const Cell& cell) noexcept {
-  const bool ordinary = pickle::kind_of(cell) == object && !is_packed(cell);
+  const bool ordinary = value::kind_of(cell) == object && !is_packed(cell);
   return ordinary ? target_of<const Object>(cell) : nullptr;
 }
 
 // The cells that APPENDS or ADDITEMS added.
 const Sequence* elements_of(const Cell& cell) noexcept {
-  const Value::Kind kind = pickle::kind_of(cell);
+  const Value::Kind kind = value::kind_of(cell);
   if (kind == list || kind == set || kind == frozen_set) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
   return as_object ? as_object->elements : nullptr;
@@ -36,7 +34,7 @@ const Sequence* elements_of(const Cell& cell) noexcept {
 
 // The keys and values that SETITEMS added.
 const Sequence* items_of(const Cell& cell) noexcept {
-  if (pickle::kind_of(cell) == dict) return target_of<const Sequence>(cell);
+  if (value::kind_of(cell) == dict) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
   return as_object ? as_object->items : nullptr;
 }
@@ -56,55 +54,54 @@ void advance(const void*& chunk, std::size_t& at, std::size_t step) noexcept {
 
 }  // namespace
 
-Value::Kind Value::kind() const noexcept { return pickle::kind_of(cell_); }
+Value::Kind Value::kind() const noexcept { return value::kind_of(cell()); }
 
 std::optional<bool> Value::boolean() const noexcept {
   if (kind() != Kind::boolean) return std::nullopt;
-  return cell_.payload != 0;
+  return words_[1] != 0;
 }
 
 std::optional<std::int64_t> Value::integer() const noexcept {
   if (kind() != Kind::integer) return std::nullopt;
-  return static_cast<std::int64_t>(cell_.payload);
+  return static_cast<std::int64_t>(words_[1]);
 }
 
 std::optional<double> Value::real() const noexcept {
   if (kind() != Kind::real) return std::nullopt;
-  return std::bit_cast<double>(cell_.payload);
+  return std::bit_cast<double>(words_[1]);
 }
 
 std::optional<std::string_view> Value::string() const noexcept {
   if (kind() != Kind::string) return std::nullopt;
-  return tree_->text(cell_.payload, cell_.count);
+  return tree_->text(cell().payload, cell().count);
 }
 
 std::optional<std::span<const std::byte>> Value::bytes() const noexcept {
   if (kind() != Kind::bytes && kind() != Kind::byte_array) return std::nullopt;
-  return tree_->pickle().subspan(cell_.payload, cell_.count);
+  return tree_->pickle().subspan(cell().payload, cell().count);
 }
 
 std::optional<std::span<const std::byte>> Value::big_integer() const noexcept {
   if (kind() != Kind::big_integer) return std::nullopt;
-  return tree_->pickle().subspan(cell_.payload, cell_.count);
+  return tree_->pickle().subspan(cell().payload, cell().count);
 }
 
 std::size_t Value::size() const noexcept {
-  if (kind() == tuple) return cell_.count;
-  const Sequence* sequence = elements_of(cell_);
+  if (kind() == tuple) return cell().count;
+  const Sequence* sequence = elements_of(cell());
   return sequence ? sequence->count : 0;
 }
 
 std::size_t Value::item_count() const noexcept {
-  const Sequence* sequence = items_of(cell_);
+  const Sequence* sequence = items_of(cell());
   return sequence ? sequence->count / 2 : 0;
 }
 
 Value::Range<Value::Iterator> Value::elements() const noexcept {
   Iterator first;
-  first.tree_ = tree_;
-  first.parent_ = cell_;
+  first.parent_ = *this;
   first.left_ = size();
-  if (const Sequence* sequence = elements_of(cell_)) first.chunk_ = sequence->first;
+  if (const Sequence* sequence = elements_of(cell())) first.chunk_ = sequence->first;
   return {first, {}};
 }
 
@@ -112,13 +109,13 @@ Value::Range<Value::ItemIterator> Value::items() const noexcept {
   ItemIterator first;
   first.tree_ = tree_;
   first.left_ = item_count();
-  if (const Sequence* sequence = items_of(cell_)) first.chunk_ = sequence->first;
+  if (const Sequence* sequence = items_of(cell())) first.chunk_ = sequence->first;
   return {first, {}};
 }
 
 Value Value::operator[](std::size_t index) const noexcept {
-  if (kind() == tuple) return {tree_, tuple_element(cell_, index)};
-  const auto* chunk = elements_of(cell_)->first;
+  if (kind() == tuple) return {tree_, tuple_element(cell(), index)};
+  const auto* chunk = elements_of(cell())->first;
   for (; index >= chunk->count; chunk = chunk->next) index -= chunk->count;
   return {tree_, chunk->cells()[index]};
 }
@@ -131,50 +128,64 @@ std::optional<Value> Value::find(std::string_view key) const noexcept {
 }
 
 std::string_view Value::module() const noexcept {
-  return kind() == global ? target_of<const pickle::Global>(cell_)->module : std::string_view{};
+  return kind() == global ? target_of<const value::Global>(cell())->module : std::string_view{};
 }
 
 std::string_view Value::name() const noexcept {
-  return kind() == global ? target_of<const pickle::Global>(cell_)->name : std::string_view{};
+  return kind() == global ? target_of<const value::Global>(cell())->name : std::string_view{};
 }
 
 Value Value::callable() const noexcept {
-  if (const Object* ordinary = ordinary_object(cell_)) return {tree_, ordinary->callable};
-  if (kind() != object) return {tree_, none_cell};
-  const PackedCall& call = *target_of<const PackedCall>(cell_);
-  const bool hooks = cell_.part == pickle::packed_hooks;
+  if (const Object* ordinary = ordinary_object(cell())) return {tree_, ordinary->callable};
+  if (kind() != object) return {};
+  const PackedCall& call = *target_of<const PackedCall>(cell());
+  const bool hooks = cell().part == value::packed_hooks;
   return {tree_, hooks ? call.header->hooks_callable : call.header->callable};
 }
 
 Value Value::arguments() const noexcept {
-  if (const Object* ordinary = ordinary_object(cell_)) return {tree_, ordinary->arguments};
-  if (kind() != object) return {tree_, none_cell};
-  if (cell_.part == pickle::packed_hooks)
-    return {tree_, pickle::make_cell(tuple, std::uint64_t{0})};
-  const PackedCall& call = *target_of<const PackedCall>(cell_);
-  return {tree_, pickle::packed_arguments_cell(call)};
+  if (const Object* ordinary = ordinary_object(cell())) return {tree_, ordinary->arguments};
+  if (kind() != object) return {};
+  if (cell().part == value::packed_hooks) return {tree_, value::make_cell(tuple, std::uint64_t{0})};
+  const PackedCall& call = *target_of<const PackedCall>(cell());
+  return {tree_, value::packed_arguments_cell(call)};
 }
 
 std::optional<Value> Value::state() const noexcept {
-  const Object* ordinary = ordinary_object(cell_);
+  const Object* ordinary = ordinary_object(cell());
   if (ordinary == nullptr || !ordinary->has_state) return std::nullopt;
   return Value{tree_, ordinary->state};
 }
 
 bool Value::is_new_object() const noexcept {
-  const Object* ordinary = ordinary_object(cell_);
+  const Object* ordinary = ordinary_object(cell());
   return ordinary != nullptr && ordinary->is_new_object;
 }
 
 Value Value::persistent_id() const noexcept {
-  if (kind() != Kind::persistent_id) return {tree_, none_cell};
-  if (!is_packed(cell_)) return {tree_, *target_of<const Cell>(cell_)};
-  return {tree_, pickle::packed_id_cell(*target_of<const PackedCall>(cell_))};
+  if (kind() != Kind::persistent_id) return {};
+  if (!is_packed(cell())) return {tree_, *target_of<const Cell>(cell())};
+  return {tree_, value::packed_id_cell(*target_of<const PackedCall>(cell()))};
+}
+
+std::uint32_t Value::position() const noexcept { return value::position_of(cell()).value_or(0); }
+
+std::uint32_t Value::changed_at() const noexcept {
+  const Cell of = cell();
+  if (const Object* ordinary = ordinary_object(of)) return ordinary->changed_at;
+  const Sequence* sequence = kind() == dict ? items_of(of) : elements_of(of);
+  return sequence ? sequence->changed_at : 0;
+}
+
+bool Value::may_be_shared() const noexcept {
+  const Cell of = cell();
+  return of.part <= value::packed_object || target_of<const PackedCall>(of)->has_shared_pieces;
 }
 
 Value Value::Iterator::operator*() const noexcept {
-  if (parent_.kind == static_cast<std::uint8_t>(tuple)) return {tree_, tuple_element(parent_, at_)};
-  return {tree_, cell_at(chunk_, at_)};
+  const value::Tree* tree = parent_.tree_;
+  if (parent_.kind() == tuple) return {tree, tuple_element(parent_.cell(), at_)};
+  return {tree, cell_at(chunk_, at_)};
 }
 
 Value::Iterator& Value::Iterator::operator++() noexcept {

@@ -394,6 +394,32 @@ TEST_CASE("finds every memo id of a packed tensor") {
   CHECK(describe(pieces[5]) == "collections.OrderedDict()");
   CHECK(pieces[6].size() == 6);
   CHECK(pieces[7].is_same_as(*parsed.root().find("second")));
+  CHECK(pieces[5].may_be_shared());
+  CHECK(parsed.root().find("second")->arguments().may_be_shared());
+}
+
+TEST_CASE("knows that nothing else refers to the pieces of a packed tensor") {
+  TensorPickle pickle;
+  pickle.add("first", "0").add("second", "1");
+  const Parsed parsed(pickle.finish());
+  const Value second = *parsed.root().find("second");
+  CHECK(second.may_be_shared());
+  CHECK(!second.arguments().may_be_shared());
+  CHECK(!second.arguments()[0].may_be_shared());
+}
+
+TEST_CASE("knows where a call stands and where its result and a list were last changed") {
+  const Parsed parsed(
+      "]q\x01(cfoo\nBar\nh\x01\x85RK\x05\x62K\x06"
+      "e.");
+  const Value list = parsed.root();
+  const Value call = list[0];
+  CHECK(call.position() == 16);
+  CHECK(call.changed_at() == 19);
+  CHECK(list.changed_at() == 22);
+  CHECK(call.arguments()[0].is_same_as(list));
+  CHECK(list.position() == 0);
+  CHECK(Parsed("].").root().changed_at() == 0);
 }
 
 TEST_CASE("packs a tensor whose storage key comes from the memo") {

@@ -1,0 +1,156 @@
+#include "runtime/value/builder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "runtime/value/build.hpp"
+
+namespace weightmap::value {
+namespace {
+
+constexpr std::size_t chunk_bytes = 16384;
+
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
+    : memory_(&memory),
+      limits_(limits),
+      tree_(std::make_unique<Tree>(weightmap::bytes::Buffer{}, std::span<const std::byte>{}, memory,
+                                   chunk_bytes, limits.budget_bytes)) {}
+
+bool Builder::check(bool fits) {
+  if (!fits && fault_.empty())
+    fault_ = "the value tree needs more memory than its budget of " +
+             std::to_string(limits_.budget_bytes) + " bytes";
+  return fits;
+}
+
+std::uint32_t Builder::nest(std::span<const Cell> cells) {
+  const std::uint32_t depth = deepest(cells.data(), static_cast<std::uint32_t>(cells.size())) + 1;
+  if (depth <= limits_.depth) return depth;
+  if (fault_.empty())
+    fault_ = "the value tree nests deeper than " + std::to_string(limits_.depth) + " containers";
+  return 0;
+}
+
+Cell Builder::boolean(bool value) const noexcept {
+  return make_cell(Value::Kind::boolean, std::uint64_t{value});
+}
+Cell Builder::integer(std::int64_t value) const noexcept { return make_integer(value); }
+Cell Builder::real(double value) const noexcept {
+  return make_cell(Value::Kind::real, std::bit_cast<std::uint64_t>(value));
+}
+
+Cell Builder::add_text(Value::Kind kind, std::string_view text) {
+  constexpr std::size_t longest = 0xFFFFFFFF;  // Cell::count has 32 bits
+  // While a string grows, the old text and the new exist together.
+  if (!check(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
+  const std::uint64_t position = text_.size();
+  text_.append(text);
+  return make_cell(kind, position, static_cast<std::uint32_t>(text.size()));
+}
+
+Cell Builder::big_integer(std::span<const std::byte> digits) {
+  return add_text(Value::Kind::big_integer, as_text(digits));
+}
+Cell Builder::string(std::string_view utf8) { return add_text(Value::Kind::string, utf8); }
+Cell Builder::bytes(std::span<const std::byte> content) {
+  return add_text(Value::Kind::bytes, as_text(content));
+}
+Cell Builder::byte_array(std::span<const std::byte> content) {
+  return add_text(Value::Kind::byte_array, as_text(content));
+}
+
+Cell Builder::tuple(std::span<const Cell> elements) {
+  if (elements.empty()) return make_cell(Value::Kind::tuple, std::uint64_t{0});
+  const std::uint32_t depth = nest(elements);
+  Cell made;
+  if (depth != 0)
+    check(make_tuple(tree_->arena_, elements.data(), static_cast<std::uint32_t>(elements.size()),
+                     depth, made));
+  return made;
+}
+
+Sequence* Builder::sequence_of(std::span<const Cell> cells) {
+  const std::uint32_t depth = nest(cells);
+  if (depth == 0) return nullptr;
+  Sequence* sequence = make_sequence(tree_->arena_);
+  const bool fits =
+      sequence != nullptr && extend(tree_->arena_, *sequence, cells.data(),
+                                    static_cast<std::uint32_t>(cells.size()), depth, 0);
+  return check(fits) ? sequence : nullptr;
+}
+
+Cell Builder::add_sequence(Value::Kind kind, std::span<const Cell> cells) {
+  const Sequence* sequence = sequence_of(cells);
+  return sequence != nullptr ? make_cell(kind, sequence) : Cell{};
+}
+
+Cell Builder::list(std::span<const Cell> elements) {
+  return add_sequence(Value::Kind::list, elements);
+}
+Cell Builder::set(std::span<const Cell> elements) {
+  return add_sequence(Value::Kind::set, elements);
+}
+Cell Builder::frozen_set(std::span<const Cell> elements) {
+  return add_sequence(Value::Kind::frozen_set, elements);
+}
+Cell Builder::dict(std::span<const Cell> items) { return add_sequence(Value::Kind::dict, items); }
+
+std::string_view Builder::keep(std::string_view text) {
+  char* kept = tree_->arena_.allocate<char>(text.size());
+  if (!check(kept != nullptr)) return {};
+  std::copy(text.begin(), text.end(), kept);
+  return {kept, text.size()};
+}
+
+Cell Builder::global(std::string_view module, std::string_view name) {
+  const Global* made = make_global(tree_->arena_, keep(module), keep(name), 0);
+  if (!check(made != nullptr)) return {};
+  tree_->globals_.push_back(made);
+  return make_cell(Value::Kind::global, made);
+}
+
+Cell Builder::object(const Call& call) {
+  const std::array parts{call.callable, call.arguments, call.state.value_or(Cell{})};
+  const std::uint32_t depth = nest(parts);
+  if (depth == 0) return {};
+  Object* made = value::make_object(tree_->arena_, call.callable, call.arguments,
+                                    call.is_new_object, depth, ++objects_);
+  if (!check(made != nullptr)) return {};
+  made->has_state = call.state.has_value();
+  made->state = parts[2];
+  for (const auto& [cells, place] :
+       {std::pair{call.elements, &made->elements}, std::pair{call.items, &made->items}}) {
+    if (cells.empty()) continue;
+    *place = sequence_of(cells);
+    if (*place == nullptr) return {};
+    made->depth = std::max(made->depth, (*place)->depth);
+  }
+  return make_cell(Value::Kind::object, made);
+}
+
+Cell Builder::persistent_id(const Cell& id) {
+  const std::uint32_t depth = nest({&id, 1});
+  Cell made;
+  if (depth != 0) check(make_persistent_id(tree_->arena_, id, depth, made));
+  return made;
+}
+
+Result<std::unique_ptr<Tree>> Builder::finish(const Cell& root) && {
+  if (!fault_.empty()) return failure(ErrorCode::limit_exceeded, std::move(fault_));
+  weightmap::bytes::Buffer text(text_.size(), *memory_);
+  std::copy(text_.begin(), text_.end(), reinterpret_cast<char*>(text.data()));
+  tree_->pickle_ = text.span();
+  tree_->memory_ = std::move(text);
+  tree_->root_ = root;
+  return std::move(tree_);
+}
+
+}  // namespace weightmap::value

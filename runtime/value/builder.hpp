@@ -1,0 +1,85 @@
+// Builds a value tree by hand: for formats that are no pickle, and for what is to be written.
+//
+//   value::Builder build(memory, {budget_bytes, depth});
+//   const Cell steps = build.string("steps");
+//   Result<std::unique_ptr<Tree>> tree = build.finish(build.dict(std::array{steps,
+//   build.integer(3)}));
+//
+// Children come before the container that holds them; a cell that is used twice is one shared
+// value. Text is copied. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/value/tree.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::value {
+
+struct BuildLimits {
+  std::uint64_t budget_bytes;  // nodes and text together
+  std::uint32_t depth;         // nesting of containers and calls, at most 65535
+};
+
+// A call that is not made: callable(*arguments), and what the result would be given.
+struct Call {
+  Cell callable;
+  Cell arguments;  // a tuple
+  std::span<const Cell> elements{};
+  std::span<const Cell> items{};  // key, value, key, value ...
+  std::optional<Cell> state{};
+  bool is_new_object = false;
+};
+
+class Builder {
+ public:
+  // `memory` must outlive the tree.
+  Builder(std::pmr::memory_resource& memory, const BuildLimits& limits);
+
+  Cell none() const noexcept { return {}; }
+  Cell boolean(bool value) const noexcept;
+  Cell integer(std::int64_t value) const noexcept;
+  // Little-endian two's complement of more than 8 bytes.
+  Cell big_integer(std::span<const std::byte> digits);
+  Cell real(double value) const noexcept;
+  Cell string(std::string_view utf8);
+  Cell bytes(std::span<const std::byte> content);
+  Cell byte_array(std::span<const std::byte> content);
+  Cell tuple(std::span<const Cell> elements);
+  Cell list(std::span<const Cell> elements);
+  Cell set(std::span<const Cell> elements);
+  Cell frozen_set(std::span<const Cell> elements);
+  Cell dict(std::span<const Cell> items);  // key, value, key, value ...
+  Cell global(std::string_view module, std::string_view name);
+  Cell object(const Call& call);
+  Cell persistent_id(const Cell& id);
+
+  // The tree, to which the builder adds nothing more. Fails with limit_exceeded if the nodes did
+  // not fit the limits; until then each node that did not is none.
+  Result<std::unique_ptr<Tree>> finish(const Cell& root) &&;
+
+ private:
+  Cell add_text(Value::Kind kind, std::string_view text);
+  Cell add_sequence(Value::Kind kind, std::span<const Cell> cells);
+  Sequence* sequence_of(std::span<const Cell> cells);
+  std::string_view keep(std::string_view text);
+  // One more than the deepest of the cells; 0 (and the builder has failed) beyond the limit.
+  std::uint32_t nest(std::span<const Cell> cells);
+  bool check(bool fits);
+
+  std::pmr::memory_resource* memory_;
+  BuildLimits limits_;
+  std::unique_ptr<Tree> tree_;
+  std::string text_;
+  std::uint32_t objects_ = 0;
+  std::string fault_;  // empty so far
+};
+
+}  // namespace weightmap::value
