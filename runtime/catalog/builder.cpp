@@ -62,23 +62,23 @@ void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexce
   section<std::uint32_t>(at_.path_parts)[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
 }
 
-const CatalogBuilder::Shape* CatalogBuilder::shape_of(const TensorInput& tensor) noexcept {
-  Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(tensor.dims) / 16 % shapes_.size()];
-  if (known.is_known && known.from == tensor.dims && known.dtype == tensor.dtype &&
-      known.rank == tensor.rank)
-    return &known;
+const CatalogBuilder::Shape* CatalogBuilder::add_shape(const TensorInput& tensor,
+                                                       Shape& place) noexcept {
   Shape shape{true, tensor.dims, tensor.dtype, tensor.rank, 0, {}};
   const std::span<const std::int64_t> dims(tensor.dims, std::size_t{2} * tensor.rank);
   for (const std::int64_t dim : dims)
     if (dim < 0) return nullptr;
   if (!measure(tensor.dtype, tensor.dims, tensor.rank, shape.size)) return nullptr;
   shape.dims = add_dims(dims);
-  known = shape;
-  return &known;
+  place = shape;
+  return &place;
 }
 
 bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
-  const Shape* const shape = shape_of(tensor);
+  Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(tensor.dims) / 16 % shapes_.size()];
+  const bool is_known = known.is_known && known.from == tensor.dims &&
+                        known.dtype == tensor.dtype && known.rank == tensor.rank;
+  const Shape* const shape = is_known ? &known : add_shape(tensor, known);
   if (shape == nullptr || tensor.storage_offset < 0) return false;
   const StorageEntry& storage = section<StorageEntry>(at_.storages)[tensor.storage];
   std::uint64_t start;
@@ -88,20 +88,28 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
       bytes::contains(storage.nbytes, start, shape->size.extent);
   // An empty view may begin anywhere; it has no element that could lie outside.
   if (!fits && shape->size.extent != 0) return false;
-  Entry entry{};
-  entry.file_offset = storage.payload_offset + (fits ? start : 0);
-  entry.extent = shape->size.extent;
-  entry.storage_offset = tensor.storage_offset;
-  entry.name = tensor.name;
-  entry.path = tensor.path;
-  entry.dims = shape->dims;
-  entry.storage = tensor.storage;
-  entry.location = tensor.location;
-  entry.dtype = tensor.dtype;
-  entry.rank = tensor.rank;
-  entry.flags = tensor.flags;
-  entry.nbytes = shape->size.nbytes;
-  add_entry(entry);
+  // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
+  std::uint64_t& sum = header_.tensor_bytes;
+  if (!bytes::checked_add(sum, shape->size.nbytes, &sum)) sum = ~std::uint64_t{0};
+  if (entries_used_ - indexed_ == pending_max) index_oldest();
+  entries_[entries_used_] = {storage.payload_offset + (fits ? start : 0),
+                             shape->size.extent,
+                             tensor.storage_offset,
+                             tensor.name,
+                             tensor.path,
+                             shape->dims,
+                             tensor.storage,
+                             tensor.location,
+                             tensor.dtype,
+                             tensor.rank,
+                             tensor.flags,
+                             {},
+                             shape->size.nbytes};
+  const std::uint64_t hash =
+      hash_name({strings_ + tensor.name.offset, tensor.name.length}, header_.seed);
+  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
+  pending_[entries_used_ % pending_max] = {hash, entries_used_};
+  ++entries_used_;
   return true;
 }
 
@@ -125,18 +133,6 @@ std::string CatalogBuilder::explain(const TensorInput& tensor) const {
          bytes::quote({strings_ + storage.key.offset, storage.key.length}) + " of " +
          bytes::counted(storage.nbytes, "byte") + ": storage offset " +
          std::to_string(tensor.storage_offset) + ", " + shape + "]";
-}
-
-void CatalogBuilder::add_entry(const Entry& entry) noexcept {
-  // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
-  std::uint64_t& sum = header_.tensor_bytes;
-  if (!bytes::checked_add(sum, entry.nbytes, &sum)) sum = ~std::uint64_t{0};
-  if (entries_used_ - indexed_ == pending_max) index_oldest();
-  entries_[entries_used_] = entry;
-  const std::uint64_t hash = hash_name(name_of(entries_used_), header_.seed);
-  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
-  pending_[entries_used_ % pending_max] = {hash, entries_used_};
-  ++entries_used_;
 }
 
 // False if the name's neighbourhood in the table is crowded.

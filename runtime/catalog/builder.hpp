@@ -94,9 +94,8 @@ class CatalogBuilder {
   };
   // Tensors of one shape often share their dims; then they share those of the catalog. nullptr if a
   // number is negative or does not fit 63 bits.
-  const Shape* shape_of(const TensorInput& tensor) noexcept;
+  const Shape* add_shape(const TensorInput& tensor, Shape& place) noexcept;
   std::uint32_t add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept;
-  void add_entry(const Entry& entry) noexcept;
   // Inserts the pending entries, or the one that has waited longest.
   void index_all() noexcept;
   void index_oldest() noexcept;

@@ -267,7 +267,7 @@ class Reader {
   std::uint64_t table_bytes() const noexcept {
     constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
     return table_.tensors.size() * each + table_.name_bytes +
-           table_.paths.size() * sizeof(PathNode) + decoded_.size() * sizeof(Decoded) +
+           table_.paths.size() * sizeof(PathNode) + decoded_bytes_ +
            (table_.dim_count - shared_dims_) * sizeof(std::int64_t) +
            table_.path_parts * sizeof(std::uint32_t);
   }
@@ -284,6 +284,7 @@ class Reader {
   TensorTable table_;
   std::vector<Frame> frames_;
   std::deque<Decoded> decoded_;  // addresses stay
+  std::uint64_t decoded_bytes_ = 0;
   std::unordered_map<std::string_view, std::uint16_t> location_numbers_;
   std::uint64_t cuts_ = 0;              // containers that were met inside themselves
   std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
@@ -382,6 +383,7 @@ bool Reader::visit_object(const Child& child, std::uint32_t path) {
   spec->position = *pickle::position_of(child.value);  // the outermost wrapper is the tensor
   const auto number = static_cast<std::uint32_t>(decoded_.size());
   decoded_.push_back({*spec, std::move(call.attachments)});
+  decoded_bytes_ += sizeof(Decoded);
   *mark = first_decoded + number;
   return visit_decoded(number, child, path);
 }

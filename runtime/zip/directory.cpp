@@ -38,19 +38,24 @@ std::string lower(std::string_view name) {
   return text;
 }
 
-bool has_capital(std::string_view name) noexcept {
-  // Eight bytes at a time: bit 7 of each is set where it is one of 'A' to 'Z'.
-  constexpr std::uint64_t each = 0x0101010101010101;
-  std::uint64_t found = 0;
-  std::size_t at = 0;
-  for (; at + 8 <= name.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, name.data() + at, sizeof word);
-    const std::uint64_t low = word & each * 0x7F;
-    found |= (low + each * (0x80 - 'A')) & ~(low + each * (0x7F - 'Z')) & ~word & each * 0x80;
+// Bit 6 of each of eight bytes is set in the result if the byte may be a capital, which has bit 6
+// but not bit 5; so do a few signs that names rarely have.
+std::uint64_t may_be_capitals(const char* bytes) noexcept {
+  std::uint64_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  return word & ~(word << 1);
+}
+
+// Whether a name has a capital behind its first `skip` bytes.
+bool has_capital(std::string_view name, std::size_t skip) noexcept {
+  if (name.size() >= 8) {
+    const char* const last = name.data() + name.size() - 8;
+    std::uint64_t found = may_be_capitals(last);
+    for (const char* at = name.data() + skip; at < last; at += 8) found |= may_be_capitals(at);
+    if ((found & 0x4040404040404040) == 0) return false;
   }
-  for (; at < name.size(); ++at) found |= name[at] >= 'A' && name[at] <= 'Z';
-  return found != 0;
+  return std::any_of(name.begin() + static_cast<std::ptrdiff_t>(skip), name.end(),
+                     [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
 }  // namespace
@@ -166,7 +171,7 @@ Result<void> DirectoryParser::check_case() {
   const auto records = out_.records_;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const std::string_view name = records[i].full_name();
-    if (!name.starts_with(out_.top_folder_) || has_capital(name.substr(out_.top_folder_.size())))
+    if (!name.starts_with(out_.top_folder_) || has_capital(name, out_.top_folder_.size()))
       out_.odd_names_.push_back(static_cast<std::uint32_t>(i));
   }
   std::vector<std::pair<std::string, std::uint32_t>> folded;
