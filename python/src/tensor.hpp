@@ -15,7 +15,7 @@ struct Tensor {
   Owner owner;
   // Of the tensor in the file; the two offsets are those of the slice, where this is one.
   NamedTensor named;
-  std::optional<TensorSlice> part;
+  std::optional<TensorSlice> part = {};
 
   const TensorView& view() const noexcept { return part ? *part : named.view; }
   // The first element, whatever the byte order; some address in the mapping if there is none.
