@@ -33,11 +33,11 @@ struct Error {
   ErrorCode code = ErrorCode::io;
   // One sentence that names the record or tensor, the field, what was expected and what was found.
   // Text that came from the file is escaped and shortened, so it is safe on a terminal or in a log.
-  std::string message;
+  std::string message = {};
   // The first byte of the file that is wrong, or no_offset where no single byte is to blame.
   std::uint64_t file_offset = no_offset;
   // The path as the caller gave it, escaped; empty where no file was involved.
-  std::string file;
+  std::string file = {};
   // The errno of the call that failed, where the operating system was the reason; else 0.
   int os_error = 0;
 };

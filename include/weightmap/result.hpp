@@ -4,11 +4,13 @@
 //   if (!opened) return fail(opened.error());
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
-// std::expected. value() throws tl::bad_expected_access<Error>, whose error() has the sentence, for
-// those who prefer exceptions. The compiler warns where a Result is dropped.
+// std::expected. value() throws tl::bad_expected_access<Error>, whose what() is the error's
+// sentence, for those who prefer exceptions. (A Result<void> has no value() in tl 1.0.) The
+// compiler warns where a Result is dropped.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <tl/expected.hpp>
@@ -17,6 +19,25 @@
 
 #include "weightmap/error.hpp"
 #include "weightmap/export.hpp"
+
+// The general one says "Bad expected access" and nothing else.
+template <>
+class tl::bad_expected_access<weightmap::Error> : public std::exception {
+ public:
+  explicit bad_expected_access(weightmap::Error error)
+      : error_(std::move(error)), what_(weightmap::to_string(error_)) {}
+
+  const char* what() const noexcept override { return what_.c_str(); }
+
+  const weightmap::Error& error() const& { return error_; }
+  weightmap::Error& error() & { return error_; }
+  const weightmap::Error&& error() const&& { return std::move(error_); }
+  weightmap::Error&& error() && { return std::move(error_); }
+
+ private:
+  weightmap::Error error_;
+  std::string what_;
+};
 
 namespace weightmap {
 
@@ -57,7 +78,12 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
   template <class Change>
   auto transform(Change&& change) const& -> Result<std::invoke_result_t<Change, const T&>> {
     if (!*this) return tl::unexpected<Error>(this->error());
-    return std::invoke(std::forward<Change>(change), **this);
+    if constexpr (std::is_void_v<std::invoke_result_t<Change, const T&>>) {
+      std::invoke(std::forward<Change>(change), **this);
+      return {};
+    } else {
+      return std::invoke(std::forward<Change>(change), **this);
+    }
   }
 };
 

@@ -9,9 +9,10 @@
 
 namespace weightmap {
 
-// Returns $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID. A
-// variable counts only if it holds an absolute path. Makes the directory, with mode 0700, if it
-// does not exist. Fails with io if the system refuses, or if what exists is not a directory, is a
+// Returns $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID.
+// Makes the directory, with mode 0700, if it does not exist. Fails with invalid_argument if
+// $WEIGHTMAP_RUNTIME_DIR is a relative path (a relative $XDG_RUNTIME_DIR is ignored, as its
+// specification demands), with io if the system refuses, or if what exists is not a directory, is a
 // symbolic link, belongs to another user, or lets other users in. May be called from any thread.
 WEIGHTMAP_API Result<std::filesystem::path> runtime_directory();
 

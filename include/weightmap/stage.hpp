@@ -36,12 +36,12 @@ namespace weightmap {
 struct StageOptions {
   // The name of the file to make in /dev/shm: up to 255 bytes without a slash, not beginning with a
   // dot. If it is empty, the copy is memory without a name.
-  std::string name;
+  std::string name = {};
   // A file of more bytes is refused. 0 stands for what the machine, the process's cgroups and, with
   // a name, /dev/shm have left, less a sixteenth.
   std::uint64_t budget_bytes = 0;
   // Is called with the bytes copied and the bytes in all, by the calling thread.
-  std::function<void(std::uint64_t, std::uint64_t)> progress;
+  std::function<void(std::uint64_t, std::uint64_t)> progress = {};
 };
 
 // How the file was read. All sizes are in bytes.

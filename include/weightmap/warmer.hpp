@@ -48,7 +48,7 @@ struct WarmOptions {
   WarmMethod method = WarmMethod::automatic;
   // Positions in Checkpoint::tensors(), in the order in which they will be needed. Empty: the whole
   // file, in its own order.
-  std::vector<std::size_t> tensors;
+  std::vector<std::size_t> tensors = {};
   // Two keep a disk busy while one of them waits for it; at most 64.
   unsigned threads = 2;
   // What a thread brings in between two looks at demands and cancel(); at least 2 MiB. More makes

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "mmap/os_error.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 
 namespace weightmap::os {
@@ -18,17 +19,23 @@ namespace {
 
 constexpr mode_t others = S_IRWXG | S_IRWXO;
 
-// nullptr for an empty variable, too. A relative path would mean another folder in each process.
-const char* absolute_path_in(const char* variable) noexcept {
+// An empty variable counts as unset.
+std::string_view text_in(const char* variable) noexcept {
   const char* text = std::getenv(variable);
-  return text != nullptr && *text == '/' ? text : nullptr;
+  return text == nullptr ? std::string_view() : text;
 }
 
-std::filesystem::path wanted_path() {
-  if (const char* own = absolute_path_in("WEIGHTMAP_RUNTIME_DIR")) return own;
-  if (const char* of_session = absolute_path_in("XDG_RUNTIME_DIR"))
-    return std::filesystem::path(of_session) / "weightmap";
-  return "/dev/shm/weightmap-" + std::to_string(::geteuid());
+// A relative path would mean another directory in each process. One in our own variable is a
+// mistake that the user is told of; the specification of XDG_RUNTIME_DIR says to ignore it there.
+Result<std::filesystem::path> wanted_path() {
+  const std::string_view own = text_in("WEIGHTMAP_RUNTIME_DIR");
+  if (own.starts_with('/')) return own;
+  if (!own.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
+  const std::string_view of_session = text_in("XDG_RUNTIME_DIR");
+  if (of_session.starts_with('/')) return std::filesystem::path(of_session) / "weightmap";
+  return std::filesystem::path("/dev/shm/weightmap-" + std::to_string(::geteuid()));
 }
 
 UniqueFd open_folder(const std::filesystem::path& path) noexcept {
@@ -43,7 +50,7 @@ tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view
 }  // namespace
 
 Result<RuntimeDirectory> RuntimeDirectory::open() {
-  std::filesystem::path path = wanted_path();
+  TRY_ASSIGN(std::filesystem::path path, wanted_path());
   UniqueFd descriptor = open_folder(path);
   if (descriptor.get() < 0 && errno == ENOENT) {
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)

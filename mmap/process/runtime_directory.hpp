@@ -14,9 +14,9 @@ namespace weightmap::os {
 class RuntimeDirectory {
  public:
   // $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID. Makes it,
-  // with mode 0700, if it is not there. Fails with io if the system refuses, or if what is there is
-  // no folder, belongs to somebody else, or lets others in: what lies in such a folder may have
-  // been planted.
+  // with mode 0700, if it is not there. Fails with invalid_argument if the first is a relative
+  // path, with io if the system refuses, or if what is there is no directory, belongs to somebody
+  // else, or lets others in: what lies in such a directory may have been planted.
   static Result<RuntimeDirectory> open();
 
   // For openat() and its like, so that nobody can put another folder in its place meanwhile.

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "python/src/element_format.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -46,9 +46,14 @@ nb::tuple strides_of(const Tensor& tensor) { return to_tuple(tensor.view().strid
 nb::object to_numpy(const Tensor& tensor) {
   refuse_lazy_bits(tensor);
   const TensorView& view = tensor.view();
+  const ElementFormat& format = element_format(view.dtype());
+  if (format.numpy_name.empty())
+    raise(ErrorCode::unsupported, "numpy has no type for " + std::string(format.name) +
+                                      "; .bits() gives its elements as integers");
   return nb::module_::import_("weightmap._numpy")
-      .attr("view")(to_string(view.dtype()).data(), view.is_foreign_byte_order(), shape_of(tensor),
-                    mapped_bytes(tensor.owner), tensor.named.file_offset, byte_strides(view));
+      .attr("view")(format.numpy_name.data(), format.numpy_kind == 0, view.is_foreign_byte_order(),
+                    shape_of(tensor), mapped_bytes(tensor.owner), tensor.named.file_offset,
+                    byte_strides(view));
 }
 
 nb::object to_torch(const Tensor& tensor) {
@@ -63,8 +68,8 @@ nb::object to_torch(const Tensor& tensor) {
 
 nb::dict array_interface(const Tensor& tensor) {
   const TensorView& view = tensor.view();
-  const char* format = struct_format(view.dtype());
-  if (format == nullptr || view.is_conjugate() || view.is_negative()) {
+  const char kind = element_format(view.dtype()).numpy_kind;
+  if (kind == 0 || view.is_conjugate() || view.is_negative()) {
     // An AttributeError, so that numpy goes on to ask for __array__().
     PyErr_Format(PyExc_AttributeError, "numpy itself has no word for this %s; see Tensor.numpy()",
                  std::string(to_string(view.dtype())).c_str());
@@ -72,11 +77,6 @@ nb::dict array_interface(const Tensor& tensor) {
   }
   const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
   const bool is_big = view.is_foreign_byte_order() != native_is_big;
-  const char kind = *format == '?'                                                    ? 'b'
-                    : *format == 'Z'                                                  ? 'c'
-                    : std::string_view("dfe").find(*format) != std::string_view::npos ? 'f'
-                    : *format >= 'a'                                                  ? 'i'
-                                                                                      : 'u';
   nb::dict description;
   description["version"] = 3;
   description["typestr"] = std::string(1, size == 1 ? '|'

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "python/src/element_format.hpp"
 #include "python/src/tensor.hpp"
+#include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -52,8 +52,8 @@ int fill_buffer(PyObject* self, Py_buffer* out, int flags) {
   if (!nb::inst_ready(self)) return refuse(out, "the tensor was never made");
   const Tensor& tensor = *nb::inst_ptr<Tensor>(self);
   const TensorView& view = tensor.view();
-  const char* format = struct_format(view.dtype());
-  if (format == nullptr)
+  const std::string_view format = element_format(view.dtype()).struct_code;
+  if (format.empty())
     return refuse(out, "the buffer protocol has no word for " +
                            std::string(to_string(view.dtype())) +
                            "; .bits() gives its elements as integers");

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -21,52 +23,13 @@ namespace nb = nanobind;
   throw nb::python_error();
 }
 
-// Type codes of DLPack 1.1; nanobind names those up to complex.
 nb::dlpack::dtype dlpack_type(const Tensor& tensor) {
   const DType dtype = tensor.view().dtype();
-  const auto of = [dtype](int code) {
-    return nb::dlpack::dtype{static_cast<std::uint8_t>(code),
-                             static_cast<std::uint8_t>(8 * element_size(dtype)), 1};
-  };
-  constexpr int signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, complex = 5,
-                boolean = 6;
-  switch (dtype) {
-    case DType::float64:
-    case DType::float32:
-    case DType::float16:
-      return of(real);
-    case DType::bfloat16:
-      return of(bfloat);
-    case DType::int64:
-    case DType::int32:
-    case DType::int16:
-    case DType::int8:
-      return of(signed_integer);
-    case DType::uint64:
-    case DType::uint32:
-    case DType::uint16:
-    case DType::uint8:
-      return of(unsigned_integer);
-    case DType::boolean:
-      return of(boolean);
-    case DType::complex128:
-    case DType::complex64:
-    case DType::complex32:
-      return of(complex);
-    case DType::float8_e4m3fn:
-      return of(10);
-    case DType::float8_e4m3fnuz:
-      return of(11);
-    case DType::float8_e5m2:
-      return of(12);
-    case DType::float8_e5m2fnuz:
-      return of(13);
-    case DType::float8_e8m0fnu:
-      return of(14);
-    default:
-      throw_buffer_error("DLPack has no word for " + std::string(to_string(dtype)) +
-                         "; .bits() gives its elements as integers");
-  }
+  const std::optional<std::uint8_t> code = element_format(dtype).dlpack_code;
+  if (!code)
+    throw_buffer_error("DLPack has no word for " + std::string(to_string(dtype)) +
+                       "; .bits() gives its elements as integers");
+  return {*code, static_cast<std::uint8_t>(8 * element_size(dtype)), 1};
 }
 
 // `strides` may be nullptr for row-major; `owner` is what the capsule keeps.

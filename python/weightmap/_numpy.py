@@ -15,57 +15,30 @@ except ImportError:
 if TYPE_CHECKING:
     from weightmap._core import MappedBytes
 
-# torch's name to numpy's, where they differ. Quantized and packed types show stored integers.
-_NAMES = {
-    "qint8": "int8",
-    "quint8": "uint8",
-    "qint32": "int32",
-    "bits16": "uint16",
-    **{f"int{bits}": "int8" for bits in range(1, 8)},
-    **{
-        name: "uint8"
-        for name in (
-            *(f"uint{bits}" for bits in range(1, 8)),
-            *("bits8", "bits1x8", "bits2x4", "bits4x2", "quint4x2", "quint2x4"),
-            "float4_e2m1fn_x2",
-        )
-    },
-}
-_ML_DTYPES = (
-    "bfloat16",
-    "float8_e5m2",
-    "float8_e4m3fn",
-    "float8_e5m2fnuz",
-    "float8_e4m3fnuz",
-    "float8_e8m0fnu",
-)
-
-
 @functools.lru_cache(maxsize=None)
-def numpy_dtype(name: str, foreign: bool) -> Any:
-    """The numpy.dtype of torch's `name`, of the other byte order if `foreign`."""
-    if name == "complex32":
-        raise UnsupportedError("numpy has no type for complex32; .bits() gives it as uint32")
-    if name in _ML_DTYPES:
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise MissingPackageError(
-                f"numpy knows {name} only with the package ml_dtypes: pip install ml_dtypes; "
-                ".bits().numpy() gives the elements as integers without it"
-            ) from None
-        dtype = numpy.dtype(getattr(ml_dtypes, name))
-        if foreign and dtype.itemsize > 1:
-            raise UnsupportedError(
-                f"ml_dtypes has no {name} of the other byte order; take .bits().numpy()"
-            )
-        return dtype
-    dtype = numpy.dtype(_NAMES.get(name, name))
-    return dtype.newbyteorder("S") if foreign else dtype
+def numpy_dtype(name: str, is_ml_dtype: bool, foreign: bool) -> Any:
+    """The numpy.dtype of this name, or ml_dtypes' own, of the other byte order if `foreign`."""
+    if not is_ml_dtype:
+        dtype = numpy.dtype(name)
+        return dtype.newbyteorder("S") if foreign else dtype
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise MissingPackageError(
+            f"numpy knows {name} only with the package ml_dtypes: pip install ml_dtypes; "
+            ".bits().numpy() gives the elements as integers without it"
+        ) from None
+    dtype = numpy.dtype(getattr(ml_dtypes, name))
+    if foreign and dtype.itemsize > 1:
+        raise UnsupportedError(
+            f"ml_dtypes has no {name} of the other byte order; take .bits().numpy()"
+        )
+    return dtype
 
 
 def view(
     name: str,
+    is_ml_dtype: bool,
     foreign: bool,
     shape: tuple[int, ...],
     memory: MappedBytes,
@@ -73,7 +46,7 @@ def view(
     strides: tuple[int, ...],
 ) -> Any:
     """An array over `memory`, which it keeps; read-only if that is. Strides are in bytes."""
-    dtype = numpy_dtype(name, foreign)
+    dtype = numpy_dtype(name, is_ml_dtype, foreign)
     if 0 in shape:  # an empty view has no place, and its strides mean nothing
         array = numpy.empty(shape, dtype)
         array.flags.writeable = memory.writable

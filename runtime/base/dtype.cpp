@@ -2,64 +2,78 @@
 
 #include <array>
 
+#include "weightmap/element_format.hpp"
+
 namespace weightmap {
 namespace {
 
+// Codes of DLPack.
+constexpr std::uint8_t signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, complex = 5,
+                       boolean = 6, float8_e4m3fn = 10, float8_e4m3fnuz = 11, float8_e5m2 = 12,
+                       float8_e5m2fnuz = 13, float8_e8m0fnu = 14;
+constexpr std::nullopt_t none = std::nullopt;
+
 // Indexed by DType; the order of the enumeration.
-constexpr std::array<std::string_view, dtype_count> names = {"float64",
-                                                             "float32",
-                                                             "float16",
-                                                             "bfloat16",
-                                                             "int64",
-                                                             "int32",
-                                                             "int16",
-                                                             "int8",
-                                                             "uint64",
-                                                             "uint32",
-                                                             "uint16",
-                                                             "uint8",
-                                                             "bool",
-                                                             "complex128",
-                                                             "complex64",
-                                                             "complex32",
-                                                             "float8_e5m2",
-                                                             "float8_e4m3fn",
-                                                             "float8_e5m2fnuz",
-                                                             "float8_e4m3fnuz",
-                                                             "float8_e8m0fnu",
-                                                             "float4_e2m1fn_x2",
-                                                             "qint8",
-                                                             "quint8",
-                                                             "qint32",
-                                                             "quint4x2",
-                                                             "quint2x4",
-                                                             "bits8",
-                                                             "bits1x8",
-                                                             "bits2x4",
-                                                             "bits4x2",
-                                                             "bits16",
-                                                             "uint1",
-                                                             "uint2",
-                                                             "uint3",
-                                                             "uint4",
-                                                             "uint5",
-                                                             "uint6",
-                                                             "uint7",
-                                                             "int1",
-                                                             "int2",
-                                                             "int3",
-                                                             "int4",
-                                                             "int5",
-                                                             "int6",
-                                                             "int7"};
+constexpr std::array<ElementFormat, dtype_count> formats = {{
+    {"float64", "d", 'f', "float64", real},
+    {"float32", "f", 'f', "float32", real},
+    {"float16", "e", 'f', "float16", real},
+    {"bfloat16", "", 0, "bfloat16", bfloat},
+    {"int64", "q", 'i', "int64", signed_integer},
+    {"int32", "i", 'i', "int32", signed_integer},
+    {"int16", "h", 'i', "int16", signed_integer},
+    {"int8", "b", 'i', "int8", signed_integer},
+    {"uint64", "Q", 'u', "uint64", unsigned_integer},
+    {"uint32", "I", 'u', "uint32", unsigned_integer},
+    {"uint16", "H", 'u', "uint16", unsigned_integer},
+    {"uint8", "B", 'u', "uint8", unsigned_integer},
+    {"bool", "?", 'b', "bool", boolean},
+    {"complex128", "Zd", 'c', "complex128", complex},
+    {"complex64", "Zf", 'c', "complex64", complex},
+    {"complex32", "", 0, "", complex},
+    {"float8_e5m2", "", 0, "float8_e5m2", float8_e5m2},
+    {"float8_e4m3fn", "", 0, "float8_e4m3fn", float8_e4m3fn},
+    {"float8_e5m2fnuz", "", 0, "float8_e5m2fnuz", float8_e5m2fnuz},
+    {"float8_e4m3fnuz", "", 0, "float8_e4m3fnuz", float8_e4m3fnuz},
+    {"float8_e8m0fnu", "", 0, "float8_e8m0fnu", float8_e8m0fnu},
+    {"float4_e2m1fn_x2", "B", 'u', "uint8", none},
+    {"qint8", "b", 'i', "int8", none},
+    {"quint8", "B", 'u', "uint8", none},
+    {"qint32", "i", 'i', "int32", none},
+    {"quint4x2", "B", 'u', "uint8", none},
+    {"quint2x4", "B", 'u', "uint8", none},
+    {"bits8", "B", 'u', "uint8", none},
+    {"bits1x8", "B", 'u', "uint8", none},
+    {"bits2x4", "B", 'u', "uint8", none},
+    {"bits4x2", "B", 'u', "uint8", none},
+    {"bits16", "H", 'u', "uint16", none},
+    {"uint1", "B", 'u', "uint8", none},
+    {"uint2", "B", 'u', "uint8", none},
+    {"uint3", "B", 'u', "uint8", none},
+    {"uint4", "B", 'u', "uint8", none},
+    {"uint5", "B", 'u', "uint8", none},
+    {"uint6", "B", 'u', "uint8", none},
+    {"uint7", "B", 'u', "uint8", none},
+    {"int1", "b", 'i', "int8", none},
+    {"int2", "b", 'i', "int8", none},
+    {"int3", "b", 'i', "int8", none},
+    {"int4", "b", 'i', "int8", none},
+    {"int5", "b", 'i', "int8", none},
+    {"int6", "b", 'i', "int8", none},
+    {"int7", "b", 'i', "int8", none},
+}};
 
 }  // namespace
 
-std::string_view to_string(DType dtype) noexcept { return names[static_cast<std::size_t>(dtype)]; }
+const ElementFormat& element_format(DType dtype) noexcept {
+  return formats[static_cast<std::size_t>(dtype)];
+}
+
+std::string_view to_string(DType dtype) noexcept { return element_format(dtype).name; }
 
 std::optional<DType> dtype_from_string(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<DType>(i);
+  for (std::size_t i = 0; i < formats.size(); ++i)
+    if (formats[i].name == name) return static_cast<DType>(i);
   return std::nullopt;
 }
 

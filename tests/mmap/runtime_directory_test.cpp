@@ -71,6 +71,13 @@ TEST_CASE_FIXTURE(Fixture, "does not follow a link that somebody put in its plac
   CHECK(os::RuntimeDirectory::open().error().code == ErrorCode::io);
 }
 
+TEST_CASE_FIXTURE(Fixture, "refuses a relative path, which would be another one for each process") {
+  setenv("WEIGHTMAP_RUNTIME_DIR", "not/absolute", 1);
+  const Error error = os::RuntimeDirectory::open().error();
+  CHECK(error.code == ErrorCode::invalid_argument);
+  CHECK(error.message == "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
+}
+
 TEST_CASE_FIXTURE(Fixture, "takes the session's folder, and one in memory where there is none") {
   unsetenv("WEIGHTMAP_RUNTIME_DIR");
   const char* const before = std::getenv("XDG_RUNTIME_DIR");

@@ -3,40 +3,16 @@
 #include <bit>
 #include <limits>
 
+#include "weightmap/element_format.hpp"
+
 namespace weightmap::cli {
 namespace {
 
-// numpy's letter for a type, or 0. The size in bytes follows the letter.
-char numpy_letter(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::float64:
-    case DType::float32:
-    case DType::float16:
-      return 'f';
-    case DType::int64:
-    case DType::int32:
-    case DType::int16:
-    case DType::int8:
-      return 'i';
-    case DType::uint64:
-    case DType::uint32:
-    case DType::uint16:
-    case DType::uint8:
-      return 'u';
-    case DType::complex128:
-    case DType::complex64:
-      return 'c';
-    case DType::boolean:
-      return 'b';
-    default:
-      return 0;
-  }
-}
-
-std::string description(DType dtype, char letter) {
+std::string description(DType dtype) {
   const std::size_t size = element_size(dtype);
   const char native = std::endian::native == std::endian::little ? '<' : '>';
-  return std::string(1, size == 1 ? '|' : native) + letter + std::to_string(size);
+  return std::string(1, size == 1 ? '|' : native) + element_format(dtype).numpy_kind +
+         std::to_string(size);
 }
 
 // A Python tuple: (), (4,), (4, 4).
@@ -51,13 +27,12 @@ std::string tuple(std::span<const std::int64_t> shape) {
 }  // namespace
 
 Result<std::string> npy_header(const TensorView& view) {
-  const char letter = numpy_letter(view.dtype());
-  if (letter == 0)
+  if (!element_format(view.dtype()).is_numpy_type())
     return failure(ErrorCode::unsupported, "numpy has no type for " +
                                                std::string(to_string(view.dtype())) +
                                                "; --raw writes the elements as they are");
   constexpr std::size_t prefix = 10;
-  std::string dict = "{'descr': '" + description(view.dtype(), letter) +
+  std::string dict = "{'descr': '" + description(view.dtype()) +
                      "', 'fortran_order': False, 'shape': " + tuple(view.shape()) + ", }";
   // The elements begin at a multiple of 64; the header ends with a newline.
   dict.append(63 - (prefix + dict.size()) % 64, ' ');
