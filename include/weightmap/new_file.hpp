@@ -33,6 +33,8 @@ struct NewFileOptions {
   unsigned mode = 0666;
   // A file that is not to be replaced, whatever it is called: it is being read.
   std::optional<Generation> kept;
+  // Whether commit() waits for the disk. Not for what a restart may lose.
+  bool durable = true;
 };
 
 // Not thread-safe, but for write_at() of ranges that do not overlap.
@@ -66,9 +68,10 @@ class WEIGHTMAP_API NewFile {
 
   // `refuse` fails with invalid_argument if something has the name.
   enum class Existing : std::uint8_t { replace, refuse };
-  // Writes the file to the disk and gives it its name, in one step; to be called once. An error
-  // that says "is in place, but" means that the name leads to the new file and that the system did
-  // not confirm that this will outlive a loss of power. After any other the file is not there.
+  // Writes the file to the disk, unless it is not durable, and gives it its name in one step; to be
+  // called once. An error that says "is in place, but" means that the name leads to the new file
+  // and that the system did not confirm that this will outlive a loss of power. After any other the
+  // file is not there.
   Result<void> commit(Existing existing = Existing::replace);
 
  private:

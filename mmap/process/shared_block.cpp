@@ -72,6 +72,7 @@ Result<void> publish_block(const RuntimeDirectory& directory, const std::string&
                            BlockParts parts) {
   NewFileOptions options;
   options.mode = S_IRUSR | S_IWUSR;
+  options.durable = false;
   Result<NewFile> file = NewFile::create_in(directory.descriptor(), name, options);
   if (!file) return about(directory, name, file.error());
   ::fchmod(file->descriptor(), options.mode);  // whatever that of the old block was

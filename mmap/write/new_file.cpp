@@ -70,6 +70,7 @@ struct NewFile::State {
   UniqueFd file;
   std::string temporary;  // a name that it has meanwhile; empty: none
   std::uint64_t written = 0;
+  bool durable = true;
 
   ~State() { remove_temporary(); }
 
@@ -132,6 +133,7 @@ struct NewFile::State {
   }
 
   Result<void> open(const NewFileOptions& options) {
+    durable = options.durable;
     TRY_ASSIGN(const std::optional<struct stat> old, look_at_old(options));
     remove_abandoned(directory.get(), name);
     TRY(open_file(old ? old->st_mode & 0777 : options.mode));
@@ -178,8 +180,9 @@ struct NewFile::State {
   }
 
   Result<void> commit(Existing existing) {
-    if (::fsync(file.get()) != 0) return refused("write the file to the disk");
+    if (durable && ::fsync(file.get()) != 0) return refused("write the file to the disk");
     TRY(existing == Existing::replace ? replace() : take_free_name());
+    if (!durable) return {};
     Result<void> synced = os::sync_directory(directory.get());
     if (!synced) synced.error().message.insert(0, "is in place, but: ");
     return synced;

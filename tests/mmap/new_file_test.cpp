@@ -209,6 +209,15 @@ TEST_CASE_FIXTURE(Folder, "a refusal of the system leaves the old file and no ot
   refuses({no_unnamed_files, {SYS_renameat, EACCES}}, "cannot rename the new file");
 }
 
+TEST_CASE_FIXTURE(Folder, "what a restart may lose does not wait for the disk") {
+  with_refusals({{SYS_fsync, EIO}}, [&] {
+    NewFileOptions options;
+    options.durable = false;
+    REQUIRE_OK(NewFile::create(path, options)->commit());
+    CHECK(fs::exists(path));
+  });
+}
+
 TEST_CASE_FIXTURE(Folder, "a file system that reserves no space is written to all the same") {
   with_refusals({{SYS_fallocate, EOPNOTSUPP}}, [&] {
     NewFile file = NewFile::create(path).value();
