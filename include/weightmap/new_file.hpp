@@ -69,9 +69,9 @@ class WEIGHTMAP_API NewFile {
   // `refuse` fails with invalid_argument if something has the name.
   enum class Existing : std::uint8_t { replace, refuse };
   // Writes the file to the disk, unless it is not durable, and gives it its name in one step; to be
-  // called once. An error
-  // that says "is in place, but" means that the name leads to the new file and that the system did
-  // not confirm that this will outlive a loss of power. After any other the file is not there.
+  // called once. An error that says "is in place, but" means that the name leads to the new file
+  // and that the system did not confirm that this will outlive a loss of power. After any other the
+  // file is not there.
   Result<void> commit(Existing existing = Existing::replace);
 
  private:
