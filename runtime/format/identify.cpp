@@ -100,12 +100,12 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
   const std::string size = std::to_string(file_bytes);
   if (text.starts_with("version https://git-lfs"))
     return foreign(other, "is a Git LFS pointer" + lfs_size(text) +
-                               ", not the file itself; fetch it with: git lfs pull");
+                              ", not the file itself; fetch it with: git lfs pull");
   for (std::string_view tag : {"<!doctype html"sv, "<html"sv})
     if (begins_with_tag(text, tag))
       return foreign(other,
-                      "is a web page (HTML), probably an error or login page that was saved "
-                      "in place of the checkpoint");
+                     "is a web page (HTML), probably an error or login page that was saved "
+                     "in place of the checkpoint");
   for (const Signature& known : signatures)
     if (text.size() >= known.offset && text.substr(known.offset).starts_with(known.bytes))
       return foreign(known.code, std::string(known.sentence));
@@ -120,15 +120,15 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
     return foreign(ErrorCode::unsupported, "is a safetensors file, which is not supported yet");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +
-                               " zero bytes; a copy or download probably did not finish");
+                              " zero bytes; a copy or download probably did not finish");
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
     return foreign(other,
-                    "is a bare pickle, not a torch archive; it is not opened, since only "
-                    "running it would tell what it holds");
+                   "is a bare pickle, not a torch archive; it is not opened, since only "
+                   "running it would tell what it holds");
   return foreign(other,
-                  "is not a torch checkpoint: it is no zip archive (no end-of-central-"
-                  "directory record in its " +
-                      size + " bytes)");
+                 "is not a torch checkpoint: it is no zip archive (no end-of-central-"
+                 "directory record in its " +
+                     size + " bytes)");
 }
 
 }  // namespace weightmap::format

@@ -41,7 +41,8 @@ catalog::Description describe(const Checkpoint::State& state) {
   return made;
 }
 
-// A change of the same moment would leave the file's times as they are. Sealed memory never changes.
+// A change of the same moment would leave the file's times as they are. Sealed memory never
+// changes.
 Result<void> check_settled(const Checkpoint::State& state) {
   if (os::is_sealed(state.file.descriptor())) return {};
   const Generation& opened = state.source.generation;

@@ -385,11 +385,10 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
   const Checkpoint checkpoint = opened(copy.path);
   CHECK(checkpoint.verify_headers().has_value());
   std::uint64_t last_done = 0, last_total = 0;
-  const CrcReport sound =
-      checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
-        last_done = done;
-        last_total = total;
-      });
+  const CrcReport sound = checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
+    last_done = done;
+    last_total = total;
+  });
   CHECK(sound.faults.empty());
   CHECK(sound.storages_checked == checkpoint.storage_count());
   CHECK(last_done == last_total);
