@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/value/build.hpp"
@@ -215,7 +216,7 @@ bool Machine::need(std::uint64_t count) {
   const auto left = static_cast<std::uint64_t>(end_ - at_);
   if (count <= left) return true;
   return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " needs " +
-                                      std::to_string(count) + " bytes, the pickle has " +
+                                      bytes::counted(count, "byte") + ", the pickle has " +
                                       std::to_string(left) + " left");
 }
 
@@ -251,8 +252,8 @@ bool Machine::grow_stack() {
 bool Machine::top(std::uint32_t count, Cell*& first) {
   if (stack_size_ - floor() < count)
     return fail(ErrorCode::corrupt,
-                "opcode " + opcode_name(*opcode_at_) + " needs " + std::to_string(count) +
-                    " values above the last mark, found " + std::to_string(stack_size_ - floor()));
+                "opcode " + opcode_name(*opcode_at_) + " needs " + bytes::counted(count, "value") +
+                    " above the last mark, found " + std::to_string(stack_size_ - floor()));
   first = stack_.data() + (stack_size_ - count);
   return true;
 }
