@@ -70,12 +70,15 @@ Result<SharedBlock> SharedBlock::map(int descriptor) {
 
 Result<void> publish_block(const RuntimeDirectory& directory, const std::string& name,
                            BlockParts parts) {
+  // What others could have written is removed: a new file takes over the owner and the permissions
+  // of the one that it replaces.
+  const Result<UniqueFd> old = open_own_file(directory, name, O_RDONLY);
+  if (!old && old.error().os_error != ENOENT) remove_block(directory, name);
   NewFileOptions options;
   options.mode = S_IRUSR | S_IWUSR;
   options.durable = false;
   Result<NewFile> file = NewFile::create_in(directory.descriptor(), name, options);
   if (!file) return about(directory, name, file.error());
-  ::fchmod(file->descriptor(), options.mode);  // whatever that of the old block was
   Result<void> written = write_parts(*file, parts);
   if (written) written = file->commit();
   return written ? written : about(directory, name, written.error());
