@@ -28,9 +28,10 @@ std::vector<ByteRange> tensors_in_file_order(std::int64_t count, std::uint64_t l
 }
 
 void plan(benchmark::State& state, const std::vector<ByteRange>& ranges, std::uint64_t file_bytes) {
-  constexpr WarmPlanLimits limits{std::uint64_t{8} << 20, ~std::uint64_t{0}};
+  constexpr WarmPlanLimits limits{std::uint64_t{8} << 20, ~std::uint64_t{0}, 4096};
+  const ByteRange file{0, file_bytes};
   repeat(state, [&]() -> Result<void> {
-    const WarmPlan made = plan_warm_up(ranges, file_bytes, limits);
+    const WarmPlan made = plan_warm_up(ranges, {&file, 1}, limits);
     benchmark::DoNotOptimize(made.steps.data());
     return {};
   });

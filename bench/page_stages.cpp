@@ -72,17 +72,30 @@ void map_and_unmap(benchmark::State& state, CachedFile& cached) {
   });
 }
 
-Result<os::Mapping> map_every_page(const os::File& file, os::FillMethod method) {
+using Fill = Result<void> (*)(const os::File&, const os::Mapping&);
+
+Result<void> fill_by_populate(const os::File& file, const os::Mapping& mapping) {
+  return os::Filler(file, mapping, os::FillMethod::populate).fill(0, file.size());
+}
+
+Result<void> fill_by_faults(const os::File&, const os::Mapping& mapping) {
+  constexpr std::size_t page = 4096;  // the smallest there is
+  for (std::size_t at = 0; at < mapping.bytes().size(); at += page)
+    benchmark::DoNotOptimize(*static_cast<const volatile std::byte*>(&mapping.bytes()[at]));
+  return {};
+}
+
+Result<os::Mapping> map_every_page(const os::File& file, Fill fill) {
   Result<os::Mapping> mapping = os::Mapping::map(file, {});
   if (!mapping) return mapping;
-  const Result<void> filled = os::Filler(file, *mapping, method).fill(0, file.size());
+  const Result<void> filled = fill(file, *mapping);
   return filled ? std::move(mapping) : error_of(filled);
 }
 
 // `large` is the share of the pages that come 2 MiB at a time, on which the time depends. Unmapping
 // is not counted, nor the first time, as in repeat().
-void time_mapping(benchmark::State& state, const CachedFile& cached, os::FillMethod method) {
-  Result<os::Mapping> mapping = map_every_page(cached.file, method);
+void time_mapping(benchmark::State& state, const CachedFile& cached, Fill fill) {
+  Result<os::Mapping> mapping = map_every_page(cached.file, fill);
   if (!mapping) return skip(state, mapping.error());
   const Result<os::MappedMemory> memory = os::mapped_memory(mapping->bytes());
   if (!memory) return skip(state, memory.error());
@@ -92,17 +105,17 @@ void time_mapping(benchmark::State& state, const CachedFile& cached, os::FillMet
     state.PauseTiming();
     *mapping = os::Mapping();
     state.ResumeTiming();
-    mapping = map_every_page(cached.file, method);
+    mapping = map_every_page(cached.file, fill);
     if (!mapping) return skip(state, mapping.error());
   }
   set_bytes(state, cached);
 }
 
 void populate(benchmark::State& state, CachedFile& cached) {
-  time_mapping(state, cached, os::FillMethod::populate);
+  time_mapping(state, cached, fill_by_populate);
 }
 void fault(benchmark::State& state, CachedFile& cached) {
-  time_mapping(state, cached, os::FillMethod::fault);
+  time_mapping(state, cached, fill_by_faults);
 }
 
 // Of bytes that are mapped already.

@@ -1,13 +1,12 @@
-// Bringing a range of a mapped file into the page cache and, where the method does that, into the
-// page table; or, past the page cache, into private memory.
+// Bringing a range of a mapped file into the page cache and, where the kernel can do that, into the
+// page table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
-#include "mmap/direct_reader.hpp"
 #include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/unique_fd.hpp"
@@ -16,58 +15,44 @@
 namespace weightmap::os {
 
 enum class FillMethod : std::uint8_t {
-  populate,    // MADV_POPULATE_READ (Linux 5.14): maps what it reads, and fails without a signal
-  fault,       // touches a byte of each page
-  sequential,  // the same under MADV_SEQUENTIAL
-  read,        // pread into a scratch buffer: page cache only
-  readahead,   // readahead(2): asks for it and does not wait; leaves 4 KiB pages behind
-  willneed,    // MADV_WILLNEED: likewise
-  // O_DIRECT into private memory that takes the place of the file's pages in the mapping. The page
-  // cache stays as it was. For mappings that check_replaceable() has nothing against.
-  direct,
+  populate,  // MADV_POPULATE_READ (Linux 5.14): maps what it reads, and fails without a signal
+  read,      // pread into a scratch buffer: page cache only
 };
+std::string_view to_string(FillMethod method) noexcept;  // "populate", "read"
 
-// Whether the kernel knows the method. Reads nothing.
-bool knows_method(const Mapping& mapping, FillMethod method) noexcept;
+// `populate`, unless the kernel does not know it. Reads nothing.
+FillMethod best_fill_method(const Mapping& mapping) noexcept;
 
-// One for each thread. The file and the mapping must outlive it.
+// Ranges below this are read exactly, since a large page would cost more than it brings.
+inline constexpr std::uint64_t small_range = std::uint64_t{256} << 10;
+
+// One for each thread. The file and the mapping must outlive it. Both functions fail with io, at
+// the first byte of what could not be read, if the file was truncated, was lost, or the disk
+// failed. Precondition of both: the range lies in the file.
 class Filler {
  public:
   Filler(const File& file, const Mapping& mapping, FillMethod method) noexcept
-      : file_(file), mapping_(mapping), method_(method), direct_(file) {}
+      : file_(file), mapping_(mapping), method_(method) {}
 
-  // Fails with io, at the first byte of the range, if the file was cut short or the disk failed.
-  // Fails with unsupported if the file or the mapping cannot be filled by this method.
-  // Precondition: the range lies in the file.
+  // The pages that the range touches. More may be read where the mapping reads ahead; not for a
+  // small range, which is read by a descriptor of its own.
   Result<void> fill(std::uint64_t offset, std::uint64_t length);
 
-  // The same for somebody who waits for just this range: where the system has large pages it reads
-  // nothing ahead, which would share the disk with it.
-  Result<void> fill_alone(std::uint64_t offset, std::uint64_t length);
-
-  // The same by exact reads on a descriptor of its own, which read nothing ahead: for ranges of a
-  // few pages, of which the others would bring in 2 MiB. Page cache only, and
-  // nothing if the range is there; `direct`, which has no use for that and is as exact, does what
-  // fill() does.
-  Result<void> fill_exactly(std::uint64_t offset, std::uint64_t length);
-
-  // Whether fill() finds what is cached already: not so past the page cache.
-  bool uses_page_cache() const noexcept { return method_ != FillMethod::direct; }
+  // The same for somebody who waits for just this range: in whole large pages if it is not small,
+  // and nothing is read ahead, which would share the disk with it, where the system has large
+  // pages. Advises the mapping nothing, so that it is not split.
+  Result<void> fill_now(std::uint64_t offset, std::uint64_t length);
 
  private:
-  Result<void> bring_in(std::uint64_t offset, std::uint64_t length);
-  Result<void> populate(std::uint64_t offset, std::uint64_t length);
-  Result<void> touch(std::uint64_t offset, std::uint64_t length);
-  Result<void> touch_in_order(std::uint64_t offset, std::uint64_t length);
+  Result<void> read_exactly(std::uint64_t offset, std::uint64_t length);
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
-  Result<void> replace(std::uint64_t offset, std::uint64_t length);
+  Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
   const File& file_;
   const Mapping& mapping_;
   FillMethod method_;
-  UniqueFd exact_;  // opened at the first fill_exactly()
+  UniqueFd exact_;  // opened at the first small range
   std::vector<std::byte> scratch_;
-  DirectReader direct_;
 };
 
 }  // namespace weightmap::os

@@ -8,11 +8,14 @@
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 
 namespace weightmap::os {
 namespace {
 
-constexpr std::uint64_t page = 4096;
+std::uint64_t page_start(std::uint64_t offset) noexcept {
+  return offset / page_bytes() * page_bytes();
+}
 
 void* address_of(const Mapping& mapping, std::uint64_t offset) noexcept {
   return const_cast<std::byte*>(mapping.bytes().data() + offset);
@@ -28,7 +31,7 @@ std::string lock_limit() {
 
 Result<void> lock_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
-  const std::uint64_t start = offset / page * page;
+  const std::uint64_t start = page_start(offset);
   // Plain mlock() would copy every page of a private writable mapping.
   if (::mlock2(address_of(mapping, start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
   Error refusal = os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
@@ -38,9 +41,9 @@ Result<void> lock_range(const Mapping& mapping, std::uint64_t offset, std::uint6
 
 void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
                 std::uint64_t length) noexcept {
-  const std::uint64_t start = (offset + page - 1) / page * page;
-  const std::uint64_t end =
-      offset + length == file.size() ? file.size() : (offset + length) / page * page;
+  const std::uint64_t start = page_start(offset + page_bytes() - 1);
+  const bool ends_file = offset + length == file.size();
+  const std::uint64_t end = ends_file ? file.size() : page_start(offset + length);
   if (start >= end) return;
   ::madvise(address_of(mapping, start), end - start, MADV_DONTNEED);
   ::posix_fadvise(file.descriptor(), static_cast<off_t>(start), static_cast<off_t>(end - start),
@@ -48,7 +51,7 @@ void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
 }
 
 void yield_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) noexcept {
-  const std::uint64_t start = offset / page * page;
+  const std::uint64_t start = page_start(offset);
   ::madvise(address_of(mapping, start), offset + length - start, MADV_COLD);
 }
 

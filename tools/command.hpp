@@ -49,7 +49,6 @@ void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_stage(CLI::App& app, Run& run);
 void add_ps(CLI::App& app, Run& run);
-void add_record(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
 void add_catalogs(CLI::App& app, Run& run);

@@ -58,7 +58,6 @@ int run_command_line(int argc, char** argv) {
   add_warm(app, run);
   add_stage(app, run);
   add_ps(app, run);
-  add_record(app, run);
   add_publish(app, run);
   add_hold(app, run);
   add_catalogs(app, run);

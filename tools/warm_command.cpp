@@ -35,24 +35,6 @@ struct WarmCommand : CommonOptions {
   WarmOptions warm;
 };
 
-const std::vector<WarmMethod> methods = {
-    WarmMethod::automatic, WarmMethod::populate,  WarmMethod::fault,    WarmMethod::sequential,
-    WarmMethod::read,      WarmMethod::readahead, WarmMethod::willneed, WarmMethod::direct};
-
-std::string method_words() {
-  std::string words;
-  for (WarmMethod method : methods)
-    words += (words.empty() ? "" : "|") + std::string(to_string(method));
-  return words;
-}
-
-WarmMethod method_from(const std::string& word) {
-  for (WarmMethod method : methods)
-    if (to_string(method) == word) return method;
-  throw CLI::ValidationError("--method",
-                             "must be " + method_words() + ", not \"" + printable(word) + "\"");
-}
-
 bool takes_all(const WarmCommand& options) {
   return options.order.empty() && options.tensors.patterns.empty() &&
          options.tensors.except.empty();
@@ -167,7 +149,7 @@ Json describe(const WarmCommand& options, const WarmReport& report) {
           {"bytes_left_out", report.bytes_left_out},
           {"budget_bytes", has_limit ? Json(report.budget_bytes) : Json(nullptr)},
           {"budget_reason", report.budget_reason},
-          {"method", to_string(report.method)},
+          {"method", report.method},
           {"method_reason", report.method_reason},
           {"exact_reads", report.exact_reads},
           {"steps", report.steps},
@@ -219,9 +201,9 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
                                 : count(options.warm.tensors.size(), "tensor") + ", as named") +
             ", in " + count(report.steps, "step") + "\n");
   if (options.used_order) out.write("order   " + order_words(*options.used_order) + "\n");
-  out.write("method  " + std::string(to_string(report.method)) +
+  out.write("method  " + std::string(report.method) +
             (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
-  if (report.method == WarmMethod::populate)
+  if (report.method == "populate")
     out.write(report.exact_reads ? "reads   by large pages, nothing ahead\n"
                                  : "reads   as the system reads ahead: no large pages were seen\n");
   if (options.warm.one_reader) out.write("reader  " + election_words(report) + "\n");
@@ -274,12 +256,6 @@ void add_warm(CLI::App& app, Run& run) {
               "FILE.order comes first if it is there, then the rest")
           ->type_name("FILE");
   command.add_flag("--no-order", options->no_order, "Do not look for FILE.order")->excludes(order);
-  command
-      .add_option_function<std::string>(
-          "--method",
-          [options](const std::string& word) { options->warm.method = method_from(word); },
-          "How to bring pages in")
-      ->type_name(method_words());
   command.add_option("--threads", options->warm.threads, "How many at once; 2 unless given")
       ->check(CLI::Range(1, 64))
       ->type_name("N");

@@ -65,8 +65,8 @@ struct ProcessesReport {
 // torch.save() begins one, a staged copy, or, where a file cannot be looked at, one whose name ends
 // with .pt, .pth, .ckpt or .bin.
 //
-// What WarmMethod::direct read and what another process copied out of a file is not told: it is
-// memory without a name. Fails with io if there is no /proc.
+// What another process copied out of a file is not told: it is memory without a name. Fails with io
+// if there is no /proc.
 WEIGHTMAP_API Result<ProcessesReport> processes(
     const std::vector<std::filesystem::path>& files = {});
 

@@ -37,9 +37,8 @@ struct Residency {
   // whole pages. Reading these bytes does not even cost a page fault. Of a file that is cached,
   // this is what has been touched so far.
   std::uint64_t resident_bytes = 0;
-  // Of these, this process's own private memory: copied by writing, or read by
-  // WarmMethod::direct. The rest are the pages
-  // of the file, which are shared with the page cache.
+  // Of these, this process's own private memory, copied by writing. The rest are the pages of the
+  // file, which are shared with the page cache.
   std::uint64_t anonymous_bytes = 0;
   std::uint64_t huge_mapped_bytes = 0;  // of resident_bytes, mapped 2 MiB at a time
   // PSS: the resident pages, each divided by the number of processes that have it mapped.

@@ -49,8 +49,7 @@ WEIGHTMAP_API Result<std::vector<SharedFile>> shared_catalogs();
 
 // Removes the catalogs that are neither current nor unknown, files that were not finished, and lock
 // files of warm-ups that nobody holds; answers what it removed. Processes that use what is removed
-// go on with it. Not to be called by a process that is itself warming up: closing a lock file gives
-// up the process's locks on it.
+// go on with it.
 WEIGHTMAP_API Result<std::vector<SharedFile>> remove_stale_catalogs();
 
 }  // namespace weightmap

@@ -46,8 +46,8 @@ WEIGHTMAP_API Result<void> save_tensor_order(const Checkpoint& checkpoint,
 // Reads what save_tensor_order() or a person wrote. Lines that match nothing are counted and
 // skipped, since a model changes from one training run to the next. Fails with invalid_argument if
 // no line matches, since the order is then that of another model; with io if the file cannot be
-// read; with limit_exceeded if it has more than 64 MiB, a line of more than 1 MiB, or lines with
-// wildcards of together more than 64 KiB.
+// read or is not a regular file (a FIFO is not waited for); with limit_exceeded if it has more than
+// 64 MiB, a line of more than 1 MiB, or lines with wildcards of together more than 64 KiB.
 WEIGHTMAP_API Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
                                                     const std::filesystem::path& path);
 

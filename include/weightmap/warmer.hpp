@@ -7,12 +7,14 @@
 //
 // A tensor that was warmed costs no disk and few page faults when it is read. Warming changes
 // nothing else: a tensor that was not is read when it is touched, as before.
+//
+// Pages are brought in and mapped by MADV_POPULATE_READ (Linux 5.14), in 2 MiB steps of large pages
+// where the file system has them; an older kernel fills the page cache by pread and maps nothing.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,28 +26,9 @@
 
 namespace weightmap {
 
-// How pages are brought in. The first is the fastest that leaves a mapping which is cheap to map
-// again; the others are for kernels without it, and to compare with.
-enum class WarmMethod : std::uint8_t {
-  automatic,   // populate where the kernel knows it, else read
-  populate,    // MADV_POPULATE_READ in 2 MiB steps of large pages; Linux 5.14
-  fault,       // touches each page: raises SIGBUS if the file is cut short meanwhile
-  sequential,  // the same under MADV_SEQUENTIAL
-  read,        // pread into a scratch buffer: fills the page cache and maps nothing
-  readahead,   // readahead(2); does not wait for the disk, and leaves 4 KiB pages behind
-  willneed,    // MADV_WILLNEED; likewise
-  // Reads past the page cache (O_DIRECT, with io_uring where the system allows it) into private
-  // memory of 2 MiB pages, which takes the place of the file's pages in this Checkpoint. Shared
-  // with no other process, and lost with the Checkpoint. Needs a mapping that is neither writable
-  // nor locked, and not verify_crc, which sums what is in the page cache. Each step is a mapping of
-  // its own, of which a process may have vm.max_map_count.
-  direct,
-};
-// "automatic", "populate", ...
-WEIGHTMAP_API std::string_view to_string(WarmMethod method) noexcept;
+class WarmWork;
 
 struct WarmOptions {
-  WarmMethod method = WarmMethod::automatic;
   // Positions in Checkpoint::tensors(), in the order in which they will be needed. Empty: the whole
   // file, in its own order.
   std::vector<std::size_t> tensors = {};
@@ -62,12 +45,12 @@ struct WarmOptions {
   // before it came in is skipped.
   bool follow = false;
   // With `follow`: passed() also drops what is not needed any more from the mapping and from the
-  // page cache, so that a file larger than memory displaces nothing else. It is read again if it is
-  // touched again. Not for a checkpoint that is private and writable; not together with verify_crc
-  // or the method direct.
+  // page cache, whoever brought it in, so that a file larger than memory displaces nothing else. It
+  // is read again if it is touched again. Not for a checkpoint that is private and writable; not
+  // together with verify_crc.
   bool drop_behind = false;
-  // Lock what comes in, so that it stays in memory until the Checkpoint is destroyed. For methods
-  // that map what they bring in; not together with `follow`.
+  // Lock what comes in, so that it stays in memory until the Checkpoint is destroyed. Needs Linux
+  // 5.14; not together with `follow`.
   bool lock = false;
   // Compare the CRC-32 of every storage that is brought in as a whole, as soon as it is there: one
   // more thread, which reads from memory and not from the disk.
@@ -78,7 +61,7 @@ struct WarmOptions {
   // set this, and find the same runtime directory (runtime_directory.hpp); without one each reads
   // for itself. A reader that is stopped (SIGSTOP) keeps the others waiting: cancel() ends that,
   // and demand() never waits for a reader. Not together with `follow`, which would make all wait
-  // for one consumer, nor with the method direct.
+  // for one consumer.
   bool one_reader = false;
 };
 
@@ -89,19 +72,19 @@ struct WarmProgress {
 };
 
 struct WarmReport {
-  WarmMethod method = WarmMethod::populate;  // what was used
-  std::string method_reason;  // what the system lacks for the default, or for `direct`; or empty
+  std::string_view method;    // by what: "populate", or "read", which maps nothing
+  std::string method_reason;  // what the system lacks for "populate"; or empty
   // Nothing was read ahead, since this system was seen to bring the file in by large pages. false:
-  // it was not, so the system read ahead as it likes; or the method is not `populate`; or another
-  // process was the reader.
+  // it was not, so the system read ahead as it likes; or the method is "read"; or another process
+  // was the reader.
   bool exact_reads = false;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
   std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer was faster
   std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if it was given
   std::uint64_t budget_bytes = 0;
-  std::uint64_t steps = 0;
-  std::uint64_t waits_for_demands = 0;
+  std::uint64_t steps = 0;              // that were planned, also if it was cancelled
+  std::uint64_t waits_for_demands = 0;  // how often a thread gave way before a step
   bool cancelled = false;
   // With verify_crc: what was compared, with a fault for each storage that differs, and how many
   // storages were not brought in as a whole.
@@ -115,18 +98,21 @@ struct WarmReport {
   std::chrono::nanoseconds time{};
 };
 
-// Movable. The Checkpoint must outlive it; moving the Checkpoint is fine. progress(), passed() and
-// cancel() may be called from any thread.
+// Movable. The Checkpoint must outlive it; moving the Checkpoint is fine. progress(), passed(),
+// cancel() and wait_for() may be called from any thread; wait() from one at a time.
+//
+// A warmer belongs to the process that started it. In a forked child, where its threads do not
+// exist, progress() answers that it is finished, passed() and cancel() do nothing, wait() fails,
+// and the destructor leaves its memory behind. The child may start warmers of its own.
 class WEIGHTMAP_API Warmer {
  public:
   // Begins and returns. Fails with invalid_argument for options out of range or that exclude one
-  // another, with unsupported for a method that the kernel does not know or that this mapping
-  // cannot be warmed by.
+  // another, and with unsupported for what this kernel or this checkpoint does not allow.
   static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options = {});
 
   Warmer(Warmer&&) noexcept;
   Warmer& operator=(Warmer&&) noexcept;
-  ~Warmer();  // cancels and waits
+  ~Warmer();  // cancels and waits for the step that is under way
 
   WarmProgress progress() const noexcept;
   // The consumer has done with this tensor, a position in Checkpoint::tensors(), and with all that
@@ -135,22 +121,20 @@ class WEIGHTMAP_API Warmer {
   // WarmOptions::follow; does nothing without it, or if the tensor was passed already or is not
   // among them.
   void passed(std::size_t tensor);
-  // Stops at the next step; wait() then says how far it came.
+  // Stops at the next step, also while it gives way to a demand, and within a MiB of a checksum;
+  // wait() then says how far it came.
   void cancel() noexcept;
   // Blocks until the work is done, cancelled or has failed; with `follow` until passed() was told
-  // of enough. Fails with io, at the byte, if the file was cut short, the disk failed, or the
-  // system does not lock so much; with unsupported if the file system does not know the method.
-  // May be called once.
+  // of enough. Fails with io, at the byte, if the file was truncated, the disk failed, or the
+  // system does not lock so much; with invalid_argument in a forked child of the process that
+  // started it. Called again it answers the same.
   Result<WarmReport> wait();
+  // Blocks until wait() would not, or for so long. Answers whether wait() would not block.
+  bool wait_for(std::chrono::nanoseconds most) const noexcept;
 
  private:
-  friend class Checkpoint;  // sums storages behind a warmer
-  using SumProgress = std::function<void(std::uint64_t, std::uint64_t)>;
-  static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options,
-                              SumProgress progress);
-  struct WEIGHTMAP_LOCAL Work;
-  explicit Warmer(std::unique_ptr<Work> work) noexcept;
-  std::unique_ptr<Work> work_;
+  explicit Warmer(std::unique_ptr<WarmWork> work) noexcept;
+  std::unique_ptr<WarmWork> work_;
 };
 
 }  // namespace weightmap

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "mmap/pages/file_window.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/populate.hpp"
 
@@ -28,49 +29,18 @@ std::uint64_t spread(std::uint64_t i, std::uint64_t wanted, std::uint64_t count)
   return wanted < 2 ? 0 : i * (count - 1) / (wanted - 1);
 }
 
-// Offsets of up to eight ranges that are cached as a whole.
-std::vector<std::uint64_t> choose_ranges(const File& file, const CachedPages& cached,
-                                         std::uint64_t huge) {
+// Up to eight ranges that are cached as a whole.
+std::vector<FileWindow::Part> choose_ranges(const File& file, const CachedPages& cached,
+                                            std::uint64_t huge) {
   std::vector<std::uint64_t> whole;
   for (std::uint64_t i = 0; i < file.size() / huge; ++i)
     if (cached.cached_bytes(i * huge, huge) == huge) whole.push_back(i * huge);
-  std::vector<std::uint64_t> chosen;
+  std::vector<FileWindow::Part> chosen;
   const std::uint64_t wanted = std::min<std::uint64_t>(max_ranges, whole.size());
   for (std::uint64_t i = 0; i < wanted; ++i)
-    chosen.push_back(whole[spread(i, wanted, whole.size())]);
+    chosen.push_back({whole[spread(i, wanted, whole.size())], huge});
   return chosen;
 }
-
-// Ranges of a file side by side at addresses that huge pages can be mapped to, whatever the system
-// does with the file's other mappings.
-class RangeMapping {
- public:
-  RangeMapping(const File& file, const std::vector<std::uint64_t>& offsets, std::uint64_t huge)
-      : reserved_((offsets.size() + 1) * huge) {
-    address_ =
-        ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address_ == MAP_FAILED) return;
-    const auto start = reinterpret_cast<std::uintptr_t>(address_);
-    auto* const first = static_cast<std::byte*>(address_) + (huge - start % huge) % huge;
-    for (std::size_t i = 0; i < offsets.size(); ++i)
-      if (::mmap(first + i * huge, huge, PROT_READ, MAP_SHARED | MAP_FIXED, file.descriptor(),
-                 static_cast<off_t>(offsets[i])) == MAP_FAILED)
-        return;
-    ranges_ = {first, offsets.size() * huge};
-  }
-  RangeMapping(const RangeMapping&) = delete;
-  RangeMapping& operator=(const RangeMapping&) = delete;
-  ~RangeMapping() {
-    if (address_ != MAP_FAILED) ::munmap(address_, reserved_);
-  }
-
-  std::span<std::byte> ranges() const noexcept { return ranges_; }  // empty: it failed
-
- private:
-  std::size_t reserved_;
-  void* address_ = MAP_FAILED;
-  std::span<std::byte> ranges_;
-};
 
 // MADV_RANDOM, since a page may carry the mark that makes the next reader of it read ahead.
 bool fault_in(std::span<std::byte> ranges) noexcept {
@@ -119,13 +89,13 @@ HugeSample sample_huge_pages(const File& file, const CachedPages& cached) {
   const std::uint64_t huge = huge_page_bytes();
   const bool forbidden = ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;  // for this process
   if (huge == 0 || forbidden) return {};
-  const std::vector<std::uint64_t> offsets = choose_ranges(file, cached, huge);
-  if (offsets.empty()) return {};
-  const RangeMapping mapping(file, offsets, huge);
-  if (mapping.ranges().empty() || !fault_in(mapping.ranges())) return {};
-  const Result<MappedMemory> memory = mapped_memory(mapping.ranges());
+  const std::vector<FileWindow::Part> ranges = choose_ranges(file, cached, huge);
+  if (ranges.empty()) return {};
+  const FileWindow window(file, ranges, huge);
+  if (window.bytes().empty() || !fault_in(window.bytes())) return {};
+  const Result<MappedMemory> memory = mapped_memory(window.bytes());
   if (!memory) return {};
-  return {mapping.ranges().size(), memory->huge, keeps_huge_pages(file)};
+  return {window.bytes().size(), memory->huge, keeps_huge_pages(file)};
 }
 
 }  // namespace weightmap::os

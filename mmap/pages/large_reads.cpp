@@ -1,5 +1,6 @@
 #include "mmap/pages/large_reads.hpp"
 
+#include "mmap/page_size.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/populate.hpp"
 #include "runtime/bytes/checked.hpp"
@@ -7,21 +8,28 @@
 namespace weightmap::os {
 namespace {
 
-constexpr std::size_t page = 4096;
+bool comes_as_a_whole(std::span<std::byte> large) {
+  if (::madvise(large.data(), page_bytes(), MADV_POPULATE_READ) != 0) return false;
+  const Result<MappedPages> mapped = MappedPages::of(large);
+  return mapped && mapped->bytes(0, large.size()).resident == large.size();
+}
 
 }  // namespace
 
-bool reads_large_pages(const Mapping& mapping, std::uint64_t offset) {
-  if (!mapping.huge_pages() || !bytes::contains(mapping.bytes().size(), offset, large_read))
-    return false;
-  const std::span<const std::byte> whole = mapping.bytes().subspan(offset, large_read);
-  void* const address = const_cast<std::byte*>(whole.data());
-  ::madvise(address, large_read, MADV_RANDOM);
-  const bool touched = ::madvise(address, page, MADV_POPULATE_READ) == 0;
-  ::madvise(address, large_read, MADV_NORMAL);
-  if (!touched) return false;
-  const Result<MappedPages> mapped = MappedPages::of(whole);
-  return mapped && mapped->bytes(0, large_read).resident == large_read;
+bool reads_large_pages(const File& file, std::uint64_t offset) {
+  if (!bytes::contains(file.size(), offset, large_read)) return false;
+  const FileWindow::Part part{offset, large_read};
+  return reads_large_pages(FileWindow(file, {&part, 1}, large_read));
+}
+
+bool reads_large_pages(const FileWindow& window) {
+  const std::span<std::byte> all = window.bytes();
+  if (all.size() < large_read) return false;
+  ::madvise(all.data(), all.size(), MADV_HUGEPAGE);
+  ::madvise(all.data(), all.size(), MADV_RANDOM);
+  if (comes_as_a_whole(all.first(large_read))) return true;
+  ::madvise(all.data(), all.size(), MADV_NORMAL);
+  return false;
 }
 
 }  // namespace weightmap::os

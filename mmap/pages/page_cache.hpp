@@ -18,9 +18,8 @@ class CachedPages {
  public:
   // Reads no page and maps none, beyond a window of 1 GiB of address space at a time.
   static Result<CachedPages> of(const File& file);
-  // The same through a mapping that exists. Pages which the mapping has for itself (copied by
-  // writing, or filled past the cache) count as long as they are in memory. Does not notice that
-  // the system does not tell.
+  // The same through a mapping that exists. Pages which the mapping has for itself, copied by
+  // writing, count as long as they are in memory. Does not notice that the system does not tell.
   static Result<CachedPages> of(const Mapping& mapping);
 
   std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, pages_.range_bytes()); }

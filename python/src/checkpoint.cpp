@@ -180,20 +180,9 @@ nb::tuple verify_crc(const OpenCheckpoint& self) {
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
 
-WarmMethod method_from(std::string_view word) {
-  for (WarmMethod method :
-       {WarmMethod::automatic, WarmMethod::populate, WarmMethod::fault, WarmMethod::sequential,
-        WarmMethod::read, WarmMethod::readahead, WarmMethod::willneed, WarmMethod::direct})
-    if (to_string(method) == word) return method;
-  raise(ErrorCode::invalid_argument,
-        "the method is none of automatic, populate, fault, sequential, read, readahead, willneed "
-        "and direct");
-}
-
-nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std::string_view method,
-              unsigned threads, std::uint64_t budget_bytes, bool crc, bool one_reader) {
+nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, unsigned threads,
+              std::uint64_t budget_bytes, bool crc, bool one_reader) {
   WarmOptions options;
-  options.method = method_from(method);
   options.tensors = std::move(tensors);
   options.threads = threads;
   options.budget_bytes = budget_bytes;
@@ -210,7 +199,7 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, std:
   fields["bytes"] = report.bytes_done;
   fields["bytes_left_out"] = report.bytes_left_out;
   fields["budget_reason"] = report.budget_reason;
-  fields["method"] = to_string(report.method);
+  fields["method"] = report.method;
   fields["method_reason"] = report.method_reason;
   fields["storages_checked"] = report.crc.storages_checked;
   fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
@@ -385,9 +374,9 @@ void bind_checkpoint(nb::module_& module) {
           "writable_memory", [](const OpenCheckpoint& self) { return writable_bytes(self.owner); },
           "The file as memory that may be written to: copy on write, unless it was opened shared "
           "and writable.")
-      .def("warm", warm, nb::arg("tensors"), nb::arg("method"), nb::arg("threads"),
-           nb::arg("budget_bytes"), nb::arg("crc"), nb::arg("one_reader"),
-           nb::sig("def warm(self, tensors: list[int], method: str, threads: int, budget_bytes: "
+      .def("warm", warm, nb::arg("tensors"), nb::arg("threads"), nb::arg("budget_bytes"),
+           nb::arg("crc"), nb::arg("one_reader"),
+           nb::sig("def warm(self, tensors: list[int], threads: int, budget_bytes: "
                    "int, crc: bool, one_reader: bool, /) -> dict[str, typing.Any]"))
       .def("demand", demand, nb::arg("tensor"),
            nb::sig("def demand(self, tensor: Tensor, /) -> None"))

@@ -15,9 +15,6 @@ from weightmap._values import PlainMachine
 PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Sharing: TypeAlias = Literal["shared", "private"]
 Verify: TypeAlias = Literal["chain", "headers", "crc"]
-WarmMethod: TypeAlias = Literal[
-    "automatic", "populate", "fault", "sequential", "read", "readahead", "willneed", "direct"
-]
 Protection: TypeAlias = Literal["map", "guard", "snapshot"]
 State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 Endianness: TypeAlias = Literal["little", "big", "native"]
@@ -253,7 +250,6 @@ class Checkpoint(Mapping[str, Tensor]):
         names: Iterable[str] | None = None,
         *,
         order: PathLike | None = None,
-        method: WarmMethod = "automatic",
         threads: int = 2,
         budget: int | None = None,
         crc: bool = False,
@@ -261,8 +257,8 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
-        order: instead of names, a file with a name or pattern on each line, as save_order() and
-            the command `weightmap record` write it. Lines that name no tensor are skipped;
+        order: instead of names, a file with a name or pattern on each line, as save_order()
+            writes it. Lines that name no tensor are skipped;
             InvalidArgumentError if none does.
         budget: stop after this many bytes; None for what fits into free memory.
         crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
@@ -270,7 +266,6 @@ class Checkpoint(Mapping[str, Tensor]):
         one_reader: of all processes of this user that warm this file at the same time with this,
             one reads from the disk, the others wait for what it brings; when it ends, or is killed,
             another reads on.
-        method: for comparisons; see the command `weightmap warm --help`.
         """
         if names is not None and order is not None:
             raise InvalidArgumentError("tensors are named by names or by order, not by both")
@@ -280,8 +275,8 @@ class Checkpoint(Mapping[str, Tensor]):
         if order is not None:
             indices = self._core.load_order(os.fsencode(order))
         if not indices and (names is not None or order is not None):
-            return WarmReport(0, 0, "", "automatic", "", 0, 0.0)
-        return WarmReport(**self._core.warm(indices, method, threads, budget or 0, crc, one_reader))
+            return WarmReport(0, 0, "", "populate", "", 0, 0.0)
+        return WarmReport(**self._core.warm(indices, threads, budget or 0, crc, one_reader))
 
     def demand(self, tensor: Tensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.

@@ -50,38 +50,43 @@ std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
 }
 
 void DemandLog::note(std::uint64_t file_offset) {
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(file_offset);
-  if (waiting_.size() >= most_waiting) resolve();
+  const bool is_full = notes_.with([file_offset](Notes& notes) {
+    notes.waiting.push_back(file_offset);
+    return notes.waiting.size() >= most_waiting;
+  });
+  if (is_full) resolve();
 }
 
 std::vector<std::size_t> DemandLog::order() {
-  const std::lock_guard lock(mutex_);
-  resolve();
-  return order_;
+  if (notes_.with([](Notes& notes) { return !notes.waiting.empty(); })) resolve();
+  return notes_.with([](Notes& notes) { return notes.order; });
 }
 
 void DemandLog::resolve() {
-  if (waiting_.empty()) return;
-  if (pieces_.empty()) {
-    const Catalog* catalog = catalog_();
-    if (catalog == nullptr) return waiting_.clear();
-    pieces_ = pieces_of(*catalog);
-    seen_.resize(catalog->size());
-  }
-  for (std::uint64_t offset : waiting_) add(offset);
-  waiting_.clear();
+  const Catalog* const catalog = catalog_();  // may parse the file, for which nobody should wait
+  notes_.with([catalog](Notes& notes) {
+    if (catalog != nullptr) notes.resolve(*catalog);
+    notes.waiting.clear();
+  });
 }
 
-void DemandLog::add(std::uint64_t file_offset) {
+void DemandLog::Notes::resolve(const Catalog& catalog) {
+  if (pieces.empty()) {
+    pieces = pieces_of(catalog);
+    seen.resize(catalog.size());
+  }
+  for (std::uint64_t offset : waiting) add(offset);
+}
+
+void DemandLog::Notes::add(std::uint64_t file_offset) {
   auto after = std::upper_bound(
-      pieces_.begin(), pieces_.end(), file_offset,
+      pieces.begin(), pieces.end(), file_offset,
       [](std::uint64_t offset, const Piece& piece) { return offset < piece.start; });
-  if (after == pieces_.begin()) return;
+  if (after == pieces.begin()) return;
   const Piece& piece = *--after;
-  if (file_offset >= piece.end || seen_[piece.tensor]) return;
-  seen_[piece.tensor] = true;
-  order_.push_back(piece.tensor);
+  if (file_offset >= piece.end || seen[piece.tensor]) return;
+  seen[piece.tensor] = true;
+  order.push_back(piece.tensor);
 }
 
 }  // namespace weightmap

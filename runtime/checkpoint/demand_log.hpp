@@ -4,16 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "mmap/process/fork_safe.hpp"
 #include "runtime/catalog/catalog.hpp"
 
 namespace weightmap {
 
 // Safe to call from any thread. Takes no memory before the first demand, and then at most some 70
-// bytes for each tensor of the catalog, whatever is noted.
+// bytes for each tensor of the catalog, whatever is noted. A forked child goes on with what was
+// noted before the fork, or from nothing if another thread of the parent was just noting something.
 class DemandLog {
  public:
   // `catalog` is asked for when offsets are resolved; what it answers must outlive the log.
@@ -34,20 +35,23 @@ class DemandLog {
     std::uint64_t end;
     std::uint32_t tensor;
   };
+  struct Notes {
+    std::vector<std::uint64_t> waiting;
+    std::vector<Piece> pieces;  // by offset, none overlap; made when first needed
+    std::vector<bool> seen;     // of each tensor
+    std::vector<std::size_t> order;
+
+    void resolve(const catalog::Catalog& catalog);
+    void add(std::uint64_t file_offset);
+  };
   static std::vector<Piece> pieces_of(const catalog::Catalog& catalog);
-  // These two under the mutex.
   void resolve();
-  void add(std::uint64_t file_offset);
 
   // So many offsets wait until they are resolved together.
   static constexpr std::size_t most_waiting = 1024;
 
-  std::function<const catalog::Catalog*()> catalog_;
-  std::mutex mutex_;
-  std::vector<std::uint64_t> waiting_;
-  std::vector<Piece> pieces_;  // by offset, none overlap; made when first needed
-  std::vector<bool> seen_;     // of each tensor
-  std::vector<std::size_t> order_;
+  const std::function<const catalog::Catalog*()> catalog_;
+  os::ForkSafe<Notes> notes_;
 };
 
 }  // namespace weightmap

@@ -18,6 +18,7 @@
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/catalog_in_use.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
+#include "runtime/checkpoint/gate.hpp"
 #include "runtime/format/format.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -34,7 +35,7 @@ struct Checkpoint::State {
   os::Mapping mapping;
   // Made by the first call that wants it, owned; any thread.
   std::atomic<const os::Mapping*> copy_on_write{nullptr};
-  std::atomic<std::uint32_t> demands{0};       // how many threads wait in demand()
+  Gate gate;                                   // between demand() and warmers; any thread
   std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the file, by warmers
   DemandLog demand_log;                        // any thread
   CheckpointInfo info;

@@ -27,28 +27,33 @@ StorageSummer::StorageSummer(const bytes::Source& file, const catalog::Catalog& 
   for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
 }
 
-void StorageSummer::check(std::size_t index, CrcReport& report) {
+bool StorageSummer::check(std::size_t index, CrcReport& report,
+                          const std::atomic<bool>& cancelled) {
   const catalog::StorageEntry& storage = catalog_.storages()[index];
   if (storage.crc32 == 0 && storage.nbytes > 0) {
     ++report.storages_without_crc;
-    return advance(storage.nbytes, report);
+    advance(storage.nbytes, report);
+    return true;
   }
-  const Result<std::uint32_t> sum = crc_of(storage, report);
+  const Result<std::optional<std::uint32_t>> sum = crc_of(storage, report, cancelled);
+  if (sum && !*sum) return false;
   ++report.storages_checked;
   if (!sum)
     report.faults.push_back(sum.error());
-  else if (*sum != storage.crc32)
-    report.faults.push_back(difference(index, *sum));
+  else if (**sum != storage.crc32)
+    report.faults.push_back(difference(index, **sum));
+  return true;
 }
 
-Result<std::uint32_t> StorageSummer::crc_of(const catalog::StorageEntry& storage,
-                                            CrcReport& report) {
+Result<std::optional<std::uint32_t>> StorageSummer::crc_of(const catalog::StorageEntry& storage,
+                                                           CrcReport& report,
+                                                           const std::atomic<bool>& cancelled) {
   std::uint32_t crc = 0;
   for (std::uint64_t done = 0; done < storage.nbytes;) {
+    if (cancelled) return std::nullopt;
     const std::span<std::byte> part(chunk_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
                                                        chunk_.size(), storage.nbytes - done)));
-    if (Result<void> read = file_.read(storage.payload_offset + done, part); !read)
-      return tl::unexpected<Error>(read.error());
+    TRY(file_.read(storage.payload_offset + done, part));
     crc = zip::crc32(part, crc);
     done += part.size();
     advance(part.size(), report);

@@ -1,9 +1,11 @@
 // Checks of an open checkpoint that read the file again.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,14 +26,20 @@ class StorageSummer {
   using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
   StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog, Progress progress = {});
 
-  // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`.
-  void check(std::size_t storage, CrcReport& report);
+  // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`. false:
+  // `cancelled` was set, at which it looks once a MiB, and nothing is known of this storage.
+  bool check(std::size_t storage, CrcReport& report, const std::atomic<bool>& cancelled = never);
 
  private:
-  Result<std::uint32_t> crc_of(const catalog::StorageEntry& storage, CrcReport& report);
+  // nullopt: cancelled.
+  Result<std::optional<std::uint32_t>> crc_of(const catalog::StorageEntry& storage,
+                                              CrcReport& report,
+                                              const std::atomic<bool>& cancelled);
   void advance(std::uint64_t nbytes, CrcReport& report);
   Error difference(std::size_t storage, std::uint32_t sum);
   std::string users_of(std::size_t storage);
+
+  static inline const std::atomic<bool> never{false};
 
   const bytes::Source& file_;
   const catalog::Catalog& catalog_;

@@ -175,7 +175,7 @@ Result<RepairReport> repair_file(
   // Large pages are asked for by default; nothing is touched before the eviction.
   const Result<os::Mapping> mapping = os::Mapping::map(file, {});
   if (!mapping) return error_of(mapping);
-  if (!os::knows_method(*mapping, os::FillMethod::populate))
+  if (os::best_fill_method(*mapping) != os::FillMethod::populate)
     return failure(ErrorCode::unsupported,
                    "this kernel cannot read a file in large pieces (Linux 5.14 does)");
   const std::vector<ByteRange> steps = steps_of(*cached, file.size());

@@ -6,6 +6,7 @@
 
 #include "mmap/directory.hpp"
 #include "mmap/file.hpp"
+#include "mmap/process/process_lock.hpp"
 #include "mmap/process/runtime_directory.hpp"
 #include "mmap/process/shared_block.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -23,26 +24,34 @@ SharedFileState state_of(const catalog::Description& made) {
                                                  : SharedFileState::changed;
 }
 
-SharedFile describe(const os::RuntimeDirectory& directory, std::string name) {
+SharedFile measure(const os::RuntimeDirectory& directory, const std::string& name) {
   SharedFile file;
   std::error_code ignored;
   const std::uintmax_t size = std::filesystem::file_size(directory.path() / name, ignored);
   if (!ignored) file.bytes = size;
+  file.name = name;
+  return file;
+}
+
+SharedFile describe(const os::RuntimeDirectory& directory, const std::string& name) {
+  SharedFile file = measure(directory, name);
   if (const Result<os::SharedBlock> block = os::SharedBlock::open(directory, name))
     if (const Result<catalog::Summary> summary = catalog::summarize(block->bytes())) {
       file.state = state_of(summary->description);
       file.checkpoint = summary->description.source;
       file.tensors = summary->tensors;
     }
-  file.name = std::move(name);
   return file;
 }
 
 bool is_catalog(std::string_view name) noexcept { return name.starts_with("catalog-"); }
 
-bool is_left_over_if_unlocked(std::string_view name) noexcept {
-  return (name.starts_with(unfinished_prefix) && name.ends_with(".tmp")) ||
-         (name.starts_with("warm-") && name.ends_with(".lock"));
+bool is_temporary(std::string_view name) noexcept {
+  return name.starts_with(unfinished_prefix) && name.ends_with(".tmp");
+}
+
+bool is_lock(std::string_view name) noexcept {
+  return name.starts_with("warm-") && name.ends_with(".lock");
 }
 
 Result<std::vector<std::string>> names_in_it(const os::RuntimeDirectory& directory) {
@@ -54,11 +63,13 @@ Result<std::vector<std::string>> names_in_it(const os::RuntimeDirectory& directo
 // What of it was removed, if it was.
 std::optional<SharedFile> remove_if_stale(const os::RuntimeDirectory& directory,
                                           const std::string& name) {
-  if (is_left_over_if_unlocked(name)) {
-    SharedFile file = describe(directory, name);
+  if (is_temporary(name) || is_lock(name)) {
+    SharedFile file = measure(directory, name);
     file.state = SharedFileState::leftover;
-    if (os::remove_unlocked(directory.descriptor(), name)) return file;
-    return std::nullopt;
+    const bool is_removed = is_lock(name) ? os::remove_left_lock(directory, name).value_or(false)
+                                          : os::remove_unlocked(directory.descriptor(), name);
+    if (!is_removed) return std::nullopt;
+    return file;
   }
   if (!is_catalog(name)) return std::nullopt;
   SharedFile file = describe(directory, name);

@@ -1,15 +1,15 @@
 #include "weightmap/tensor_order.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <fstream>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include "mmap/file.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
@@ -59,20 +59,20 @@ std::string_view trimmed(std::string_view line) noexcept {
   return line.substr(first, line.find_last_not_of(blanks) - first + 1);
 }
 
-// At most one byte more than is allowed.
+// A file that is not regular could keep the reader waiting, or never end.
 Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (char block[1 << 16]; file && text.size() <= most_bytes;) {
-    file.read(block, sizeof block);
-    text.append(block, static_cast<std::size_t>(file.gcount()));
+  std::error_code unknown;
+  if (std::filesystem::is_regular_file(path, unknown) && std::filesystem::is_empty(path, unknown))
+    return std::string();
+  Result<os::File> file = os::File::open(path, false);
+  if (!file) {
+    file.error().code = ErrorCode::io;  // it need not be a checkpoint
+    return tl::unexpected<Error>(std::move(file.error()));
   }
-  if (file.eof() || text.size() > most_bytes) return text;
-  return tl::unexpected<Error>({ErrorCode::io,
-                                "cannot read the order: " + std::generic_category().message(errno),
-                                Error::no_offset,
-                                {},
-                                errno});
+  if (file->size() > most_bytes) return tl::unexpected<Error>(too_long());
+  std::string text(static_cast<std::size_t>(file->size()), '\0');
+  TRY(file->read(0, std::as_writable_bytes(std::span(text))));
+  return text;
 }
 
 // Gathers the tensors that lines name.
@@ -155,7 +155,6 @@ class OrderReader {
 };
 
 Result<TensorOrder> read_order(const Checkpoint& checkpoint, std::string_view text) {
-  if (text.size() > most_bytes) return tl::unexpected<Error>(too_long());
   OrderReader reader(checkpoint);
   if (Result<void> ok = reader.read(text); !ok) return tl::unexpected<Error>(ok.error());
   TensorOrder order = reader.take();
@@ -195,7 +194,5 @@ Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
   if (!order) return tl::unexpected<Error>(about(path, order.error()));
   return order;
 }
-
-std::vector<std::size_t> Checkpoint::demand_order() const { return state_->demand_log.order(); }
 
 }  // namespace weightmap

@@ -70,11 +70,7 @@ bool VerifyBehind::wait_for(const Job& job) {
 CrcReport VerifyBehind::run() {
   CrcReport report;
   for (const Job& job : jobs_) {
-    if (given_up_ || !wait_for(job)) {
-      ++left_out_;
-      continue;
-    }
-    summer_.check(job.storage, report);
+    if (given_up_ || !wait_for(job) || !summer_.check(job.storage, report, given_up_)) ++left_out_;
   }
   return report;
 }

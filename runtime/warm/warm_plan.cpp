@@ -2,25 +2,36 @@
 
 #include <algorithm>
 
+#include "mmap/fill.hpp"
 #include "runtime/warm/page_set.hpp"
 
 namespace weightmap {
 namespace {
 
-constexpr std::uint64_t page = 4096;
+std::uint64_t end_of(const ByteRange& range) noexcept { return range.offset + range.length; }
 
 class Planner {
  public:
-  Planner(std::uint64_t file_bytes, const WarmPlanLimits& limits)
-      : file_bytes_(file_bytes), limits_(limits), taken_((file_bytes + page - 1) / page) {}
+  Planner(std::span<const ByteRange> sources, const WarmPlanLimits& limits)
+      : sources_(sources),
+        limits_(limits),
+        page_(limits.page_bytes),
+        taken_((end_of(sources.back()) + page_ - 1) / page_) {
+    limits_.step_bytes -= limits_.step_bytes % page_;  // a page is in one step
+  }
 
   void add(const ByteRange& range) {
     if (range.length == 0) return;
-    const std::uint64_t unit = range.length < small_range ? page : large_page;
+    const std::uint64_t unit = range.length < os::small_range ? page_ : large_page;
     const std::uint64_t first = range.offset / unit * unit;
     const std::uint64_t last = (range.offset + range.length - 1) / unit * unit;
-    const std::uint64_t end = std::min(last + unit, file_bytes_);
-    add_pages(first / page, (end + page - 1) / page);
+    source_ = *(std::upper_bound(sources_.begin(), sources_.end(), range.offset,
+                                 [](std::uint64_t offset, const ByteRange& source) {
+                                   return offset < source.offset;
+                                 }) -
+                1);
+    const std::uint64_t end = std::min(last + unit, end_of(source_));
+    add_pages(first / page_, (end + page_ - 1) / page_);
   }
 
   WarmPlan finish() && { return std::move(plan_); }
@@ -31,7 +42,7 @@ class Planner {
     while ((first = taken_.find_out(first, end)) < end) {
       const std::uint64_t run_end = taken_.find_in(first, end);
       taken_.add(first, run_end);
-      add_run(first * page, std::min(run_end * page, file_bytes_));
+      add_run(first * page_, std::min(run_end * page_, end_of(source_)));
       first = run_end;
     }
   }
@@ -54,11 +65,12 @@ class Planner {
     if (plan_.steps.empty()) return offset;
     ByteRange& last = plan_.steps.back();
     const std::uint64_t last_end = last.offset + last.length;
-    if (offset < last_end || offset - last_end >= small_range) return offset;
+    if (last.offset < source_.offset || offset < last_end || offset - last_end >= os::small_range)
+      return offset;
     const std::uint64_t border = (last.offset / large_page) * large_page + limits_.step_bytes;
     const std::uint64_t stop = std::min(end, border);
-    const std::uint64_t gap = last_end / page;
-    const std::uint64_t gap_end = offset / page;
+    const std::uint64_t gap = last_end / page_;
+    const std::uint64_t gap_end = offset / page_;
     if (stop <= offset || taken_.find_in(gap, gap_end) != gap_end || !spend(stop - last_end))
       return offset;
     taken_.add(gap, gap_end);
@@ -73,17 +85,19 @@ class Planner {
   }
   void leave_out(std::uint64_t bytes) { plan_.bytes_left_out += bytes; }
 
-  std::uint64_t file_bytes_;
+  std::span<const ByteRange> sources_;
+  ByteRange source_{};  // of the range that is added
   WarmPlanLimits limits_;
+  std::uint64_t page_;
   PageSet taken_;
   WarmPlan plan_;
 };
 
 }  // namespace
 
-WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::uint64_t file_bytes,
+WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::span<const ByteRange> sources,
                       const WarmPlanLimits& limits) {
-  Planner planner(file_bytes, limits);
+  Planner planner(sources, limits);
   for (const ByteRange& range : ranges) planner.add(range);
   return std::move(planner).finish();
 }

@@ -1,4 +1,4 @@
-// Which ranges of a file to bring in, in which order: pure arithmetic.
+// Which ranges of the files of a checkpoint to bring in, in which order: pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,19 @@ struct WarmPlan {
 struct WarmPlanLimits {
   std::uint64_t step_bytes;    // at least large_page
   std::uint64_t budget_bytes;  // the plan's bytes stay within it
+  std::uint64_t page_bytes;    // of the system; large_page is a multiple of it
 };
 
-// What the page cache holds as one piece where it can.
+// What the page cache holds as one piece where it can, and the unit of large ranges. A multiple of
+// every page size there is.
 inline constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
-// Ranges below this are brought in by exact reads: a large page would cost more than it brings.
-inline constexpr std::uint64_t small_range = std::uint64_t{256} << 10;
 
 // The pages of `ranges` in their order, each once: large ranges rounded out to large pages, small
-// ones to pages, neighbours joined across gaps of less than `small_range`, and cut into steps.
-// Ranges must lie in the file.
-WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::uint64_t file_bytes,
+// ones (os::small_range) to pages, neighbours joined across gaps that are small, too, and cut into
+// steps. Steps begin with a page, and end with one or with a source. `sources` are where files lie
+// in the one space that all positions are of: by offset, each beginning with a large page. Each
+// range lies in one of them, and so does each step.
+WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::span<const ByteRange> sources,
                       const WarmPlanLimits& limits);
 
 }  // namespace weightmap

@@ -71,7 +71,7 @@ std::vector<std::size_t> WarmWindow::pass(std::size_t count) {
     const std::size_t step = by_last_range_[next_passed_];
     if (last_range_[step] >= count) break;
     if (states_[step] != State::ahead) held_ -= plan_.steps[step].length;
-    if (states_[step] == State::filled) behind.push_back(step);
+    if (states_[step] != State::begun) behind.push_back(step);
     states_[step] = State::passed;
   }
   changed_.notify_all();

@@ -31,8 +31,9 @@ class WarmWindow {
   // The step is in memory now. Answers whether the reader has passed it meanwhile.
   bool filled(std::size_t step);
 
-  // The reader has done with the first `count` ranges. Answers the steps that are in memory and
-  // that no other range lies in. Never goes back.
+  // The reader has done with the first `count` ranges. Answers the steps that no other range lies
+  // in, whether the warmer or the reader itself brought them in; but none that is being filled just
+  // now, for which filled() will say so. Never goes back.
   std::vector<std::size_t> pass(std::size_t count);
 
   // Nobody waits any more, now and later.

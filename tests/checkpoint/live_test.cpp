@@ -191,9 +191,7 @@ TEST_CASE_FIXTURE(Files, "what warms a file that was lost reports it") {
   CHECK(tensor.view.bytes()[0] == std::byte{0});
   fs::resize_file(path, size);
   CHECK_FAILS(checkpoint.demand(tensor.view), ErrorCode::io, "the file was lost");
-  WarmOptions options;
-  options.method = WarmMethod::fault;
-  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  Result<Warmer> warmer = Warmer::start(checkpoint);
   REQUIRE_OK(warmer);
   CHECK_FAILS(warmer->wait(), ErrorCode::io, "the file was lost");
 }

@@ -235,7 +235,7 @@ class Lists(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         engines = {one["name"]: one["why_not"] for one in json.loads(done.stdout)["engines"]}
         self.assertEqual(list(engines), ["disk", "populate", "fault", "read", "readahead",
-                                         "willneed", "sequential", "direct", "window", "map-huge", "map", "copy", "torch-mmap",
+                                         "willneed", "sequential", "window", "map-huge", "map", "copy", "torch-mmap",
                                          "torch-copy", "safetensors-mmap", "safetensors-pread",
                                          "weightmap-torch", "weightmap-python", "fastsafetensors",
                                          "runai-streamer"])

@@ -633,59 +633,6 @@ class Verify(Case):
         self.assertEqual(bad["faults"][0]["code"], "corrupt")
 
 
-class Record(Case):
-    def test_writes_the_order_in_which_tensors_are_read(self):
-        path = self.make("--count", 8, "--shape", "1024x1024", "--dtype", "float32")
-        os.sync()
-        if run("evict", path).returncode != 0:
-            self.skipTest("this file system keeps its files in memory, so nothing can be seen to come")
-        tensors = {t["name"]: t for t in self.document("ls", "--json", path)["tensors"]}
-        recorder = subprocess.Popen(
-            [TOOL, "record", "--keep", "--json", path], env=ENVIRONMENT, stdout=subprocess.PIPE
-        )
-        order = ["tensor.6", "tensor.1", "tensor.3"]
-        with open(path, "rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-            for name in order:
-                time.sleep(0.5)
-                # From its middle, so that a neighbour's page is not read with it.
-                file.seek(tensors[name]["file_offset"] + (1 << 20))
-                file.read(1 << 16)
-        time.sleep(0.5)
-        recorder.send_signal(signal.SIGINT)
-        report = json.loads(recorder.communicate()[0])
-        self.assertEqual(recorder.returncode, 0)
-        self.assertEqual(report["tensors_seen"], 3)
-        written = pathlib.Path(report["order"])
-        self.assertEqual(written, pathlib.Path(str(path) + ".order"))
-        self.assertEqual(written.read_text().splitlines()[1:], order)
-        warmed = self.document("warm", "--json", path, "--order", written)
-        self.assertEqual(warmed["tensors"], 3)
-        self.assertEqual(
-            self.document("warm", "--json", path)["order"],
-            {"file": str(written), "tensors": 3, "unmatched_lines": 0},
-        )
-
-    def test_stops_after_the_time_that_is_given(self):
-        path = self.make("--count", 2, "--shape", "1024x1024", "--dtype", "float32")
-        order = self.folder / "order.txt"
-        report = self.document("record", "--json", "--keep", "--for", "0.05", "-o", order, path)
-        self.assertEqual(report["tensors_seen"], 0)
-        self.assertEqual(len(order.read_text().splitlines()), 1)
-
-    def test_refuses_what_is_not_there(self):
-        self.fails("none.pt: cannot open the file: No such file or directory", "record", "none.pt")
-
-    def test_refuses_to_replace_the_checkpoint(self):
-        path = self.make("--count", 2)
-        size = path.stat().st_size
-        self.fails(
-            f"{path}: would replace the checkpoint",
-            "record", "--keep", "--for", "0.01", "-o", path, path,
-        )
-        self.assertEqual(path.stat().st_size, size)
-
-
 class Warm(Case):
     def test_brings_the_whole_file_in(self):
         path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
@@ -887,13 +834,16 @@ class Warm(Case):
         self.fails('training.pt: no tensor matches "nothing*"', "warm", "training.pt", "nothing*")
         self.fails("training.pt: nothing is left to warm", "warm", "training.pt", "--except", "*")
         self.fails(
-            "no.txt: cannot read the order: No such file or directory",
+            "no.txt: cannot open the file: No such file or directory",
             "warm", "training.pt", "--order", "no.txt",
         )
-        done = run("warm", "training.pt", "--method", "magic")
-        self.assertEqual(done.returncode, 2)
-        words = b"automatic|populate|fault|sequential|read|readahead|willneed|direct"
-        self.assertIn(b"must be " + words, done.stderr)
+
+    def test_does_not_wait_for_an_order_that_is_a_fifo(self):
+        path = self.make("--count", 2)
+        os.mkfifo(f"{path}.order")
+        done = run("warm", path)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(b"is a FIFO (named pipe), expected a regular file", done.stderr)
 
 
 def on_disk(path):

@@ -313,12 +313,7 @@ TEST_CASE_FIXTURE(CopyFixture, "warming, residency and eviction have answers for
   const Checkpoint copy = Checkpoint::open_descriptor(staged.descriptor()).value();
   const std::uint64_t size = fs::file_size(path);
   CHECK(residency(copy).value().file.cached_bytes == size);
-  for (const WarmMethod method : {WarmMethod::populate, WarmMethod::fault, WarmMethod::read,
-                                  WarmMethod::readahead, WarmMethod::willneed}) {
-    WarmOptions options;
-    options.method = method;
-    CHECK(Warmer::start(copy, options).value().wait().value().bytes_done == size);
-  }
+  CHECK(Warmer::start(copy).value().wait().value().bytes_done == size);
   const EvictReport evicted = evict(staged.path()).value();
   CHECK(evicted.cached_after == size);
   CHECK(evicted.lives_in_memory);

@@ -518,8 +518,7 @@ TEST_CASE("a process that was forked since has its own page faults, and not fewe
 TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and nothing more") {
   const File file = make(6 * mib);
   if (!evicted(file)) return;
-  const Mapping mapping = Mapping::map(file, {}).value();
-  if (!reads_large_pages(mapping, 2 * mib)) {
+  if (!reads_large_pages(file, 2 * mib)) {
     MESSAGE("SKIPPED: the system brings this file in by small pages");
     return;
   }
@@ -528,21 +527,17 @@ TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and
   CHECK(cached.cached_bytes(2 * mib, 2 * mib) == 2 * mib);
 }
 
-TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none are asked for or none fits") {
+TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none fits") {
   const File file = make(4 * mib - 1);
-  MapOptions small;
-  small.huge_pages = false;
-  CHECK(!reads_large_pages(Mapping::map(file, small).value(), 0));
-  const Mapping mapping = Mapping::map(file, {}).value();
-  CHECK(!reads_large_pages(mapping, 2 * mib));
-  CHECK(!reads_large_pages(mapping, 8 * mib));
+  CHECK(!reads_large_pages(file, 2 * mib));
+  CHECK(!reads_large_pages(file, 8 * mib));
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small ones") {
   const File file = make(2 * mib);
   if (!evicted(file)) return;
   read_page(file, 300);
-  CHECK(!reads_large_pages(Mapping::map(file, {}).value(), 0));
+  CHECK(!reads_large_pages(file, 0));
 }
 
 // --- ranges ------------------------------------------------------------------------------------

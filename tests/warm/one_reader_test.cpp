@@ -18,6 +18,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/runtime_directory.hpp"
+#include "weightmap/shared_catalogs.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
@@ -314,16 +315,21 @@ TEST_CASE_FIXTURE(Fixture, "warms for itself where nobody can be elected, and sa
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "clearing up takes no lock from a warmer of the same process") {
+  const os::RuntimeDirectory there = directory();
+  const auto own = os::ProcessLock::try_lock(there, lock_name());
+  REQUIRE((own && own->has_value()));
+  REQUIRE(!is_free_for_others(there, lock_name()));
+  CHECK(remove_stale_catalogs()->empty());
+  CHECK(!is_free_for_others(there, lock_name()));
+}
+
 TEST_CASE_FIXTURE(Fixture, "refuses one reader for what cannot be waited for") {
   const Checkpoint checkpoint = opened_cold();
   WarmOptions options = one_reader();
-  options.method = WarmMethod::direct;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "direct reads leave nothing in the page cache");
-  options = one_reader();
   options.follow = true;
   CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "cannot follow the consumer of one of them");
+              "one_reader cannot be combined with follow");
 }
 
 TEST_CASE_FIXTURE(Fixture, "one reader goes with sums and with locked memory") {

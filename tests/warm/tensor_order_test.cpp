@@ -115,10 +115,19 @@ TEST_CASE("refuses an order that cannot be read") {
   const TemporaryFolder folder;
   const Checkpoint checkpoint = opened(data / "training.pt");
   const Result<TensorOrder> missing = load_tensor_order(checkpoint, folder.path() / "none");
-  CHECK_FAILS(missing, ErrorCode::io, "cannot read the order: No such file or directory");
+  CHECK_FAILS(missing, ErrorCode::io, "cannot open the file: No such file or directory");
   CHECK(missing.error().file == (folder.path() / "none").string());
-  CHECK_FAILS(load_tensor_order(checkpoint, folder.path()), ErrorCode::io,
-              "cannot read the order: Is a directory");
+}
+
+TEST_CASE("refuses an order that is no regular file, and does not wait for a FIFO") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "model.pt.order";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto refused = load_tensor_order(opened(data / "training.pt"), pipe);
+  CHECK_FAILS(refused, ErrorCode::io, "is a FIFO (named pipe), expected a regular file");
+  CHECK(refused.error().file == pipe);
+  CHECK_FAILS(load_tensor_order(opened(data / "training.pt"), folder.path()), ErrorCode::io,
+              "is a directory, expected a regular file");
 }
 
 TEST_CASE("refuses a line of more than 1 MiB") {

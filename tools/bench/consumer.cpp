@@ -1,6 +1,7 @@
 #include "tools/bench/consumer.hpp"
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -9,6 +10,7 @@
 #include "tools/bench/direct_reader.hpp"
 #include "tools/bench/stopwatch.hpp"
 #include "tools/bench/wanted_tensors.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -53,7 +55,6 @@ std::vector<Bytes> views(const std::vector<NamedTensor>& tensors) {
 Result<Warmer> start_warmer(const Checkpoint& checkpoint, const std::vector<NamedTensor>& tensors,
                             const NativeEngine& engine) {
   WarmOptions options;
-  options.method = engine.method;
   options.follow = engine.window;
   options.drop_behind = engine.window;
   for (const NamedTensor& tensor : tensors) options.tensors.push_back(tensor.index);
@@ -73,12 +74,19 @@ Result<Consumed> consume_mapped(const NativeEngine& engine, const std::string& f
     if (!started) return tl::unexpected<Error>(started.error());
     warmer = std::move(*started);
   }
+  std::unique_ptr<Prefetcher> prefetcher;
+  if (engine.way == Way::prefetch) {
+    auto started = Prefetcher::start(*checkpoint, file, *tensors, engine.method);
+    if (!started) return tl::unexpected<Error>(started.error());
+    prefetcher = std::move(*started);
+  }
   watch.opened();
   const std::uint64_t sum = add_up(views(*tensors), watch, [&](std::size_t i) {
     if (warmer) warmer->passed((*tensors)[i].index);
   });
   if (warmer)
     if (const auto report = warmer->wait(); !report) return tl::unexpected<Error>(report.error());
+  prefetcher.reset();
   Consumed consumed{watch.stop(), total_bytes(*tensors)};
   consumed.sample.checksum = sum;
   return consumed;
@@ -124,6 +132,7 @@ Result<Consumed> consume(const NativeEngine& engine, const std::string& file,
   switch (engine.way) {
     case Way::map:
     case Way::warm:
+    case Way::prefetch:
       return consume_mapped(engine, file, names);
     case Way::copy:
       return consume_copied(file, names);

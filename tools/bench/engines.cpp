@@ -11,24 +11,22 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr NativeEngine warming(WarmMethod method, std::string_view name, std::string_view title) {
-  return {name, title, Way::warm, true, method};
+constexpr NativeEngine prefetching(Prefetch method, std::string_view name, std::string_view title) {
+  return {name, title, Way::prefetch, true, false, method};
 }
 
 constexpr std::array native = {
     NativeEngine{"disk", "O_DIRECT reads of 4 MiB by two threads: what the disk can do",
                  Way::direct},
-    warming(WarmMethod::populate, "populate", "weightmap, Warmer: MADV_POPULATE_READ"),
-    warming(WarmMethod::fault, "fault", "weightmap, Warmer: a touch of each page"),
-    warming(WarmMethod::read, "read", "weightmap, Warmer: pread into a scratch buffer"),
-    warming(WarmMethod::readahead, "readahead", "weightmap, Warmer: readahead(2)"),
-    warming(WarmMethod::willneed, "willneed", "weightmap, Warmer: MADV_WILLNEED"),
-    warming(WarmMethod::sequential, "sequential",
-            "weightmap, Warmer: MADV_SEQUENTIAL, a touch of each page"),
-    warming(WarmMethod::direct, "direct",
-            "weightmap, Warmer: O_DIRECT by io_uring into private memory"),
+    NativeEngine{"populate", "weightmap, Warmer: MADV_POPULATE_READ", Way::warm},
+    prefetching(Prefetch::fault, "fault", "weightmap, prefetch by a touch of each page"),
+    prefetching(Prefetch::read, "read", "weightmap, prefetch by pread into a scratch buffer"),
+    prefetching(Prefetch::readahead, "readahead", "weightmap, prefetch by readahead(2)"),
+    prefetching(Prefetch::willneed, "willneed", "weightmap, prefetch by MADV_WILLNEED"),
+    prefetching(Prefetch::sequential, "sequential",
+                "weightmap, prefetch by a touch of each page under MADV_SEQUENTIAL"),
     NativeEngine{"window", "weightmap, Warmer: populate, dropping what has been read", Way::warm,
-                 true, WarmMethod::populate, true},
+                 true, true},
     NativeEngine{"map-huge", "weightmap, page faults of 2 MiB where there are some", Way::map},
     NativeEngine{"map", "mmap, page faults", Way::map, false},
     NativeEngine{"copy", "read() of the whole file into memory by two threads", Way::copy},

@@ -7,26 +7,27 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/bench/prefetch.hpp"
 #include "tools/bench/results.hpp"
-#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli::bench {
 
 // How an engine of this program comes to the bytes.
 enum class Way : std::uint8_t {
-  map,     // maps the file, and faults
-  warm,    // the same beside a Warmer
-  copy,    // copies the whole file into memory of its own first
-  direct,  // reads past the page cache into two buffers: what the disk can do
+  map,       // maps the file, and faults
+  warm,      // the same, with a Warmer
+  prefetch,  // the same, with a Prefetcher
+  copy,      // copies the whole file into memory of its own first
+  direct,    // reads past the page cache into two buffers: what the disk can do
 };
 
 struct NativeEngine {
   std::string_view name;
   std::string_view title;
   Way way = Way::map;
-  bool huge_pages = true;                     // of map
-  WarmMethod method = WarmMethod::automatic;  // of warm
-  bool window = false;  // of warm: within the memory there is, dropping what has been read
+  bool huge_pages = true;  // of map
+  bool window = false;     // of warm: within the memory there is, dropping what has been read
+  Prefetch method = Prefetch::fault;  // of prefetch
 };
 
 std::span<const NativeEngine> native_engines() noexcept;

@@ -1,0 +1,59 @@
+#include "runtime/warm/warm_options.hpp"
+
+#include <string>
+
+#include "mmap/memory/memory_limit.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/warm/warm_plan.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr unsigned max_threads = 64;
+
+tl::unexpected<Error> refused(std::string why) {
+  return failure(ErrorCode::invalid_argument, std::move(why));
+}
+
+Result<void> check_ranges(const WarmOptions& options) {
+  if (options.threads == 0 || options.threads > max_threads)
+    return refused("threads must be 1 to " + std::to_string(max_threads) + ", not " +
+                   std::to_string(options.threads));
+  if (options.step_bytes < large_page)
+    return refused("step_bytes must be at least 2 MiB, not " + std::to_string(options.step_bytes));
+  return {};
+}
+
+Result<void> check_combination(const WarmOptions& options) {
+  if (options.follow && options.lock) return refused("lock cannot be combined with follow");
+  if (options.follow && options.one_reader)
+    return refused("one_reader cannot be combined with follow: all would wait for one consumer");
+  if (options.drop_behind && !options.follow) return refused("drop_behind needs follow");
+  if (options.drop_behind && options.verify_crc)
+    return refused(
+        "drop_behind cannot be combined with verify_crc: it could drop what is not summed yet");
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_options(const WarmOptions& options, const CheckpointInfo& info) {
+  TRY(check_ranges(options));
+  TRY(check_combination(options));
+  if (options.drop_behind && info.writable && info.sharing == Sharing::private_)
+    return refused(
+        "drop_behind cannot be combined with a private writable checkpoint: what was written to it "
+        "would be lost");
+  return {};
+}
+
+void choose_budget(const WarmOptions& options, std::uint64_t locked, WarmReport& report) {
+  report.budget_bytes = options.budget_bytes;
+  if (options.budget_bytes != 0) return;
+  const os::MemoryLimit limit = os::memory_limit();
+  report.budget_bytes = limit.usable();
+  if (report.budget_bytes != os::MemoryLimit::unknown) report.budget_bytes += locked;
+  report.budget_reason = limit.reason;
+}
+
+}  // namespace weightmap

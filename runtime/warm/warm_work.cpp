@@ -1,0 +1,325 @@
+#include "runtime/warm/warm_work.hpp"
+
+#include <algorithm>
+#include <new>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "mmap/memory/memory_limit.hpp"
+#include "mmap/page_size.hpp"
+#include "mmap/pages/large_reads.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "mmap/process/fork_safe.hpp"
+#include "mmap/process/futex.hpp"
+#include "mmap/ranges.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/warm/warm_options.hpp"
+
+namespace weightmap {
+namespace {
+
+// How many steps are mapped at once where nothing waits for the disk: fewer system calls map a
+// cached file sooner. More would keep a processor from the consumer for long where the cache holds
+// small pages.
+constexpr std::size_t cached_steps = 4;
+
+std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
+  std::vector<std::size_t> tensors(catalog.size());
+  std::iota(tensors.begin(), tensors.end(), std::size_t{0});
+  std::stable_sort(tensors.begin(), tensors.end(), [&catalog](std::size_t a, std::size_t b) {
+    return catalog[a].file_offset < catalog[b].file_offset;
+  });
+  return tensors;
+}
+
+Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
+                                         const std::vector<std::size_t>& tensors) {
+  std::vector<ByteRange> ranges;
+  ranges.reserve(tensors.size());
+  for (std::size_t index : tensors) {
+    if (index >= catalog.size())
+      return failure(ErrorCode::invalid_argument, "there is no tensor " + std::to_string(index) +
+                                                      " of " + std::to_string(catalog.size()));
+    ranges.push_back({catalog[index].file_offset, catalog[index].extent});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+WarmWork::WarmWork(State& state) : state_(state), forks_(os::fork_count()) {}
+
+WarmWork::~WarmWork() {
+  cancel();
+  join();
+}
+
+Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOptions& options,
+                                                  StorageSummer::Progress sums) {
+  os::count_forks();
+  TRY(check_options(options, state.info));
+  std::unique_ptr<WarmWork> work(new WarmWork(state));
+  TRY(work->prepare(options));
+  try {
+    work->begin(options, std::move(sums));
+  } catch (const std::system_error& refusal) {  // the limit on threads; those begun end here
+    return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
+  }
+  return work;
+}
+
+Result<void> WarmWork::prepare(const WarmOptions& options) {
+  method_ = os::best_fill_method(state_.mapping);
+  report_.method = os::to_string(method_);
+  if (method_ == os::FillMethod::read)
+    report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
+  if (options.lock && method_ == os::FillMethod::read)
+    return failure(ErrorCode::unsupported,
+                   "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");
+  choose_budget(options, options.lock ? state_.locked_bytes.load() : 0, report_);
+  lock_ = options.lock;
+  drop_behind_ = options.drop_behind;
+  one_reader_ = options.one_reader;
+  order_ = options.tensors;
+  if (options.follow || options.verify_crc || !order_.empty()) {
+    TRY_ASSIGN(catalog_, state_.catalogs.whole());
+  }
+  if (options.follow && order_.empty()) order_ = in_file_order(*catalog_);
+  const std::vector<ByteRange> sources = {{0, state_.file.size()}};
+  std::vector<ByteRange> ranges = sources;
+  if (!order_.empty()) {
+    TRY_ASSIGN(ranges, ranges_of(*catalog_, order_));
+  }
+  const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report_.budget_bytes;
+  plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes()});
+  if (options.follow) window_ = std::make_unique<WarmWindow>(plan_, ranges, report_.budget_bytes);
+  return {};
+}
+
+void WarmWork::begin(const WarmOptions& options, StorageSummer::Progress sums) {
+  if (options.verify_crc) {
+    verify_ = std::make_unique<VerifyBehind>(state_.file, *catalog_, plan_, std::move(sums));
+    ++running_;
+    verifier_ = std::thread([this] {
+      run_guarded([this] { report_.crc = verify_->run(); });
+      thread_ended();
+    });
+  }
+  filling_ = options.threads;
+  running_ += options.threads;
+  threads_.reserve(options.threads);
+  for (unsigned i = 0; i < options.threads; ++i)
+    threads_.emplace_back([this] {
+      run_guarded([this] { run(); });
+      if (--filling_ == 0) filling_ended();
+      thread_ended();
+    });
+}
+
+template <class Function>
+void WarmWork::run_guarded(const Function& function) noexcept {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    out_of_memory_ = true;
+    cancel();
+  }
+}
+
+// By the last thread that filled.
+void WarmWork::filling_ended() {
+  if (election_) election_->resign();
+  if (verify_) verify_->stop();
+}
+
+void WarmWork::thread_ended() noexcept {
+  if (--running_ == 0) os::wake_all(running_);
+}
+
+void WarmWork::fail(Error happened) {
+  happened.file = state_.shown_name;
+  const std::lock_guard guard(error_mutex_);
+  if (!error_) error_ = std::move(happened);
+  cancel();
+}
+
+void WarmWork::run() {
+  std::call_once(begun_, [this] { begin_reading(); });
+  const std::size_t at_once = all_cached_ ? cached_steps : 1;
+  os::Filler filler(state_.file, state_.mapping, method_);
+  while (!cancelled_) {
+    if (state_.gate.give_way(cancelled_)) ++waits_;
+    const std::size_t first = next_step_.fetch_add(at_once);
+    const std::size_t end = std::min(first + at_once, plan_.steps.size());
+    if (cancelled_ || first >= end) return;
+    if (window_ && !wait_for_turn(first)) continue;
+    if (election_ && !wait_for_reader(plan_.steps[first])) return;
+    for (std::size_t step = first; step < end;) step = bring_in(filler, step, end);
+  }
+}
+
+void WarmWork::begin_reading() {
+  look_at_cache();
+  if (one_reader_ && !all_cached_) prepare_election();
+  if (!election_) read_exactly();
+}
+
+// By a thread of its own, since it takes 30 ms where 2 GiB are cached in small pieces.
+void WarmWork::look_at_cache() {
+  if (window_) return;
+  const Result<std::uint64_t> cached = os::cached_bytes_of(state_.file);
+  all_cached_ = cached && *cached == state_.file.size();
+}
+
+// Until it is elected it reads nothing, so nothing ahead either.
+void WarmWork::prepare_election() {
+  election_ = std::make_unique<WarmElection>(state_.file, state_.mapping);
+  if (method_ == os::FillMethod::populate && state_.mapping.huge_pages())
+    os::allow_readahead(state_.mapping, false);
+}
+
+// What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and is
+// thrown out before it is needed where memory is short. Large pages do without it.
+void WarmWork::read_exactly() {
+  if (method_ != os::FillMethod::populate || !state_.mapping.huge_pages()) return;
+  // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
+  reads_exactly_ = all_cached_;
+  // Not the first alone: it may lie where open() has read metadata, in small pieces.
+  int tries = 3;
+  for (const ByteRange& step : plan_.steps) {
+    if (reads_exactly_ || tries == 0) break;
+    if (step.offset % large_page != 0 || step.length < large_page) continue;
+    --tries;
+    reads_exactly_ = os::reads_large_pages(state_.file, step.offset);
+  }
+  if (reads_exactly_ || election_) os::allow_readahead(state_.mapping, !reads_exactly_);
+}
+
+// false: the step need not be brought in, or nothing more is.
+bool WarmWork::wait_for_turn(std::size_t step) {
+  const WarmWindow::Turn turn = window_->wait_for_turn(step);
+  if (turn == WarmWindow::Turn::skip) bytes_skipped_ += plan_.steps[step].length;
+  return turn == WarmWindow::Turn::fill;
+}
+
+// false: it was cancelled meanwhile.
+bool WarmWork::wait_for_reader(const ByteRange& range) {
+  const WarmElection::Turn turn = election_->wait_for(range, cancelled_);
+  if (turn == WarmElection::Turn::read) std::call_once(elected_, [this] { read_exactly(); });
+  return turn != WarmElection::Turn::stop;
+}
+
+// Brings in one step, and with it those behind it that follow it in the file, but not `end`.
+// Answers where to go on, which is `end` after a failure.
+std::size_t WarmWork::bring_in(os::Filler& filler, std::size_t step, std::size_t end) {
+  ByteRange range = plan_.steps[step];
+  std::size_t next = step + 1;
+  for (; next < end && plan_.steps[next].offset == range.offset + range.length; ++next)
+    range.length += plan_.steps[next].length;
+  Result<void> done = filler.fill(range.offset, range.length);
+  if (done && lock_) done = os::lock_range(state_.mapping, range.offset, range.length);
+  if (!done) {
+    fail(done.error());
+    return end;
+  }
+  bytes_done_ += range.length;
+  for (std::size_t filled = step; filled < next; ++filled) step_done(filled);
+  return next;
+}
+
+void WarmWork::step_done(std::size_t step) {
+  if (window_ && window_->filled(step)) leave_behind(step);
+  if (verify_) verify_->step_done(step);
+}
+
+// The system cannot know which pages are needed no more, and would take those that are new.
+void WarmWork::leave_behind(std::size_t step) noexcept {
+  const auto [offset, length] = plan_.steps[step];
+  if (drop_behind_)
+    os::drop_range(state_.file, state_.mapping, offset, length);
+  else
+    os::yield_range(state_.mapping, offset, length);
+}
+
+void WarmWork::pass(std::size_t tensor) {
+  if (!window_) return;
+  const std::lock_guard guard(order_mutex_);
+  const auto ahead = order_.begin() + static_cast<std::ptrdiff_t>(passed_);
+  const auto found = std::find(ahead, order_.end(), tensor);
+  if (found == order_.end()) return;
+  passed_ = static_cast<std::size_t>(found - order_.begin()) + 1;
+  for (std::size_t step : window_->pass(passed_)) leave_behind(step);
+}
+
+void WarmWork::cancel() noexcept {
+  cancelled_ = true;
+  state_.gate.wake();
+  if (window_) window_->stop();
+  if (verify_) verify_->give_up();
+}
+
+WarmProgress WarmWork::progress() const noexcept {
+  return {bytes_done_, plan_.bytes, running_ == 0};
+}
+
+bool WarmWork::wait_for(std::chrono::nanoseconds most) const noexcept {
+  const auto end = std::chrono::steady_clock::now() + most;
+  for (;;) {
+    const std::uint32_t running = running_;
+    if (running == 0) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= end) return false;
+    os::wait_while(running_, running, end - now);
+  }
+}
+
+bool WarmWork::is_of_parent() const noexcept { return forks_ != os::fork_count(); }
+
+void WarmWork::give_up(std::unique_ptr<WarmWork> work) noexcept {
+  os::allow_readahead(work->state_.mapping, true);
+  static_cast<void>(work.release());
+}
+
+Result<WarmReport> WarmWork::wait() {
+  join();
+  if (out_of_memory_)
+    return tl::unexpected<Error>(
+        {ErrorCode::io, "not enough memory to warm", Error::no_offset, state_.shown_name});
+  if (error_) return tl::unexpected<Error>(*error_);
+  return report_;
+}
+
+void WarmWork::join() {
+  if (std::exchange(joined_, true)) return;
+  for (std::thread& thread : threads_) thread.join();
+  if (reads_exactly_ || election_) os::allow_readahead(state_.mapping, true);
+  if (lock_ && order_.empty() && bytes_done_ > state_.locked_bytes)
+    state_.locked_bytes = bytes_done_.load();
+  if (verify_) verify_->stop();
+  if (verifier_.joinable()) verifier_.join();
+  complete_report();
+}
+
+void WarmWork::complete_report() {
+  report_.exact_reads = reads_exactly_;
+  report_.bytes_done = bytes_done_;
+  report_.bytes_left_out = plan_.bytes_left_out;
+  report_.bytes_skipped = bytes_skipped_;
+  report_.steps = plan_.steps.size();
+  report_.waits_for_demands = waits_;
+  report_.cancelled = cancelled_;
+  if (verify_) report_.storages_left_out = verify_->left_out();
+  for (Error& fault : report_.crc.faults) fault.file = state_.shown_name;
+  if (election_) {
+    WarmElection::Report elected = election_->report();
+    report_.was_reader = elected.was_reader;
+    report_.takeovers = elected.takeovers;
+    report_.bytes_waited_for = elected.bytes_waited_for;
+    report_.why_alone = std::move(elected.why_alone);
+  }
+  report_.time = std::chrono::steady_clock::now() - began_;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,126 @@
+// What a Warmer does: threads that take steps from a plan.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "mmap/fill.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/warm/verify_behind.hpp"
+#include "runtime/warm/warm_election.hpp"
+#include "runtime/warm/warm_plan.hpp"
+#include "runtime/warm/warm_window.hpp"
+#include "weightmap/warmer.hpp"
+
+namespace weightmap {
+
+// The owner's thread makes it, waits for it and destroys it. Each of its filling threads takes the
+// next step until there is none, and a verifying one sums storages behind them. The other functions
+// may be called from any thread.
+class WarmWork {
+ public:
+  using State = Checkpoint::State;
+
+  // Begins. `sums` gets the bytes that were summed and all bytes, from the verifying thread.
+  static Result<std::unique_ptr<WarmWork>> start(State& state, const WarmOptions& options,
+                                                 StorageSummer::Progress sums = {});
+  ~WarmWork();  // cancels and waits
+  WarmWork(const WarmWork&) = delete;
+  WarmWork& operator=(const WarmWork&) = delete;
+
+  // Whether this is a forked child of the process that began it. Then its threads do not exist and
+  // its locks may be held for good: it may only be given up.
+  bool is_of_parent() const noexcept;
+  // Leaves it as it is, memory included, but for the advice that the child's mapping has inherited.
+  static void give_up(std::unique_ptr<WarmWork> work) noexcept;
+
+  WarmProgress progress() const noexcept;
+  void pass(std::size_t tensor);
+  void cancel() noexcept;
+  bool wait_for(std::chrono::nanoseconds most) const noexcept;
+  Result<WarmReport> wait();  // by the owner's thread
+
+ private:
+  explicit WarmWork(State& state);
+
+  // Before there are threads.
+  Result<void> prepare(const WarmOptions& options);
+  void begin(const WarmOptions& options, StorageSummer::Progress sums);
+
+  // By the filling threads.
+  void run();
+  void begin_reading();
+  void look_at_cache();
+  void prepare_election();
+  void read_exactly();
+  bool wait_for_turn(std::size_t step);
+  bool wait_for_reader(const ByteRange& range);
+  std::size_t bring_in(os::Filler& filler, std::size_t step, std::size_t end);
+  void step_done(std::size_t step);
+  void leave_behind(std::size_t step) noexcept;  // also by those who call pass()
+
+  // By any of the threads. What leaves one would end the process, so want of memory does not.
+  template <class Function>
+  void run_guarded(const Function& function) noexcept;
+  void fail(Error happened);
+  void filling_ended();
+  void thread_ended() noexcept;
+
+  // By the owner's thread.
+  void join();
+  void complete_report();
+
+  // Set before the threads begin, and only read from then on.
+  State& state_;
+  const std::uint32_t forks_;  // of the process that began it
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const catalog::Catalog* catalog_ = nullptr;  // where tensors or storages are asked for
+  os::FillMethod method_ = os::FillMethod::populate;
+  WarmPlan plan_;
+  bool lock_ = false;
+  bool drop_behind_ = false;
+  bool one_reader_ = false;
+  // With WarmOptions::follow: tensors in the order in which the consumer passes them.
+  std::vector<std::size_t> order_;
+  std::unique_ptr<WarmWindow> window_;    // with `follow`; locks for itself
+  std::unique_ptr<VerifyBehind> verify_;  // with `verify_crc`; locks for itself
+
+  // Any thread.
+  std::atomic<std::size_t> next_step_{0};
+  std::atomic<std::uint64_t> bytes_done_{0};
+  std::atomic<std::uint64_t> bytes_skipped_{0};
+  std::atomic<std::uint64_t> waits_{0};
+  std::atomic<unsigned> filling_{0};       // threads that may still read
+  std::atomic<std::uint32_t> running_{0};  // threads; wait_for() waits for its end
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> out_of_memory_{false};  // an error that takes no memory to say
+
+  std::mutex error_mutex_;
+  std::optional<Error> error_;  // the first; under the mutex
+  std::mutex order_mutex_;
+  std::size_t passed_ = 0;  // how many of order_; under the mutex
+
+  // Written by the one thread that is first in `begun_` or `elected_`; read by the others behind
+  // these, and by the owner's after the threads have ended.
+  std::once_flag begun_;
+  std::once_flag elected_;
+  bool all_cached_ = false;     // when it began
+  bool reads_exactly_ = false;  // the mapping's readahead is off
+  std::unique_ptr<WarmElection>
+      election_;  // with `one_reader`, unless all was cached; locks itself
+
+  // The owner's thread only; the verifying one writes report_.crc before it ends.
+  std::vector<std::thread> threads_;
+  std::thread verifier_;
+  WarmReport report_;
+  bool joined_ = false;
+};
+
+}  // namespace weightmap

@@ -1,0 +1,44 @@
+// Memory that runs out in a thread of a warmer.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/warmer.hpp"
+
+namespace {
+
+std::atomic<bool> others_have_none{false};
+thread_local bool is_main = false;
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  void* const memory = others_have_none && !is_main ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace weightmap;
+namespace fs = std::filesystem;
+
+TEST_CASE("a warmer's thread without memory is an error of the warmer") {
+  is_main = true;
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(fs::path(WEIGHTMAP_TEST_DATA) / "training.pt", path);
+  const Checkpoint checkpoint = Checkpoint::open(path).value();
+  fs::resize_file(path, 100);  // to say so takes memory
+  others_have_none = true;
+  Result<Warmer> warmer = Warmer::start(checkpoint);
+  const Result<WarmReport> report = warmer->wait();
+  others_have_none = false;
+  CHECK_FAILS(report, ErrorCode::io, "not enough memory to warm");
+  CHECK(report.error().file == path);
+}
