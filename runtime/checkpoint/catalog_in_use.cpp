@@ -28,6 +28,8 @@ void CatalogInUse::keep(Error error) noexcept {
 
 const Parsed* CatalogInUse::own() noexcept {
   if (const Parsed* const ready = own_if_any()) return ready;
+  const os::ForkSafeMutex::Lock lock(parsing_);
+  if (const Parsed* const ready = own_if_any()) return ready;
   if (failed_) return nullptr;
   try {
     Result<std::unique_ptr<OwnCatalog>> parsed = parse_();

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "mmap/memory/huge_pages.hpp"
+#include "mmap/process/fork_safe.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/format/format.hpp"
 #include "weightmap/result.hpp"
@@ -40,9 +41,8 @@ struct OwnCatalog {
   format::Parsed parsed{memory};
 };
 
-// All members may be called from any thread once one of the set functions was called. There is no
-// lock: threads that parse at the same time each do so, and the first one's result is kept. So a
-// fork() at any moment leaves nothing locked in the child.
+// All members may be called from any thread once one of the set functions was called, and in a
+// child that was forked at any moment. Of threads that need a parse at the same time one parses.
 class CatalogInUse {
  public:
   // `parse` parses the file; called where a foreign catalog does not serve.
@@ -105,6 +105,7 @@ class CatalogInUse {
   void keep(Error error) noexcept;
 
   Parse parse_;
+  os::ForkSafeMutex parsing_;
   std::unique_ptr<ForeignCatalog> foreign_;  // stays for what was handed out
   // Each set at most once, and owned.
   std::atomic<const OwnCatalog*> own_{nullptr};

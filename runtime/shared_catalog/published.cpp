@@ -242,25 +242,6 @@ Published::Published(Description description, const Header& header,
       checked_views_(header.tensors),
       checked_entries_(header.tensors) {}
 
-CheckedBits::~CheckedBits() {
-  for (const std::atomic<Part*>& part : parts_) delete part.load();
-}
-
-void CheckedBits::set(std::size_t index) noexcept {
-  std::atomic<Part*>& place = parts_[index / part_bits];
-  Part* part = place.load(std::memory_order_acquire);
-  if (part == nullptr) {
-    Part* const made = new (std::nothrow) Part{};
-    if (made == nullptr) return;
-    if (place.compare_exchange_strong(part, made, std::memory_order_acq_rel))
-      part = made;
-    else
-      delete made;
-  }
-  (*part)[index % part_bits / 64].fetch_or(std::uint64_t{1} << index % 64,
-                                           std::memory_order_relaxed);
-}
-
 bool Published::check_chunk(std::size_t index) noexcept {
   if (checked_chunks_.test(index)) return true;
   const std::size_t offset = index * chunk_bytes;

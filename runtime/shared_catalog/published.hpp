@@ -10,10 +10,12 @@
 // Numbers are in the order of the machine: a block never leaves the machine it was made on.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,25 +58,29 @@ struct Summary {
 Result<Summary> summarize(std::span<const std::byte> bytes);
 
 // A bit for each of many things that was checked. Setting one twice does no harm, so no order is
-// needed between threads. Memory is taken where bits are set, so that a process that looks at a few
-// of many things touches little.
+// needed between threads. All memory is taken at once, so that a lookup allocates nothing; of much
+// of it the system gives pages only where bits are set.
 class CheckedBits {
  public:
-  explicit CheckedBits(std::size_t count) : parts_((count + part_bits - 1) / part_bits) {}
-  CheckedBits(CheckedBits&&) noexcept = default;
-  ~CheckedBits();
-  bool test(std::size_t index) const noexcept {
-    const Part* part = parts_[index / part_bits].load(std::memory_order_acquire);
-    return part != nullptr &&
-           ((*part)[index % part_bits / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
+  // Throws std::bad_alloc.
+  explicit CheckedBits(std::size_t count)
+      : words_(static_cast<std::uint64_t*>(std::calloc(count / 64 + 1, sizeof(std::uint64_t)))) {
+    if (words_ == nullptr) throw std::bad_alloc();
   }
-  // Forgets it where there is no memory.
-  void set(std::size_t index) noexcept;
+  bool test(std::size_t index) const noexcept {
+    const std::atomic_ref word(words_[index / 64]);
+    return (word.load(std::memory_order_acquire) >> index % 64 & 1) != 0;
+  }
+  void set(std::size_t index) noexcept {
+    const std::atomic_ref word(words_[index / 64]);
+    word.fetch_or(std::uint64_t{1} << index % 64, std::memory_order_release);
+  }
 
  private:
-  static constexpr std::size_t part_bits = 4096;
-  using Part = std::array<std::atomic<std::uint64_t>, part_bits / 64>;
-  std::vector<std::atomic<Part*>> parts_;
+  struct Free {
+    void operator()(std::uint64_t* words) const noexcept { std::free(words); }
+  };
+  std::unique_ptr<std::uint64_t[], Free> words_;
 };
 
 // Const members, and those that check, may be called from any thread.

@@ -2,6 +2,7 @@
 // is healed.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -573,6 +574,24 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
     CHECK((was_refused || checkpoint.catalog_was_damaged()));
     CHECK(test::read_file(place) == good);
   }
+}
+
+// An allocation would leave its mark: nothing is given back meanwhile.
+TEST_CASE_FIXTURE(Fixture, "finds tensors of an attached catalog without allocating") {
+  const fs::path file = many(10'000);
+  opened(file);
+  const Checkpoint attached = opened(file);
+  REQUIRE(attached.info().catalog == CatalogSource::attached);
+  const Checkpoint own = parsed(file);
+  std::vector<std::string> names;
+  for (const NamedTensor& tensor : own.tensors()) names.emplace_back(tensor.name);
+  std::size_t found = 0;
+  const std::size_t before = mallinfo2().uordblks;
+  for (const std::string& name : names) found += attached.find(name).has_value() ? 1 : 0;
+  const std::size_t after = mallinfo2().uordblks;
+  CHECK(found == 10'000);
+  CHECK(after == before);
+  CHECK(!attached.catalog_was_damaged());
 }
 
 TEST_CASE_FIXTURE(Fixture, "finds nothing in a forged table that has no empty slot, and ends") {
