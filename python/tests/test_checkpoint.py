@@ -887,7 +887,7 @@ def test_takes_names_of_an_order_literally(float_archive, tmp_path):
 def test_refuses_an_order_that_is_none(checkpoint, copy_of, tmp_path):
     path = copy_of("training.pt")
     opened = checkpoint("training.pt")
-    with pytest.raises(FileNotFoundError, match="cannot read the order"):
+    with pytest.raises(FileNotFoundError, match="cannot open the file"):
         opened.warm(order=tmp_path / "missing")
     order = tmp_path / "order"
     order.write_text("gone\n")

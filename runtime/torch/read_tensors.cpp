@@ -372,7 +372,10 @@ bool Reader::visit_object(const Child& child, std::uint32_t path) {
     if (!frames_.empty()) frames_.back().note_other_item();
     return true;
   }
-  if (*mark >= first_decoded) return visit_decoded(*mark - first_decoded, child, path);
+  if (*mark >= first_decoded) {
+    table_.storages.count_hit();
+    return visit_decoded(*mark - first_decoded, child, path);
+  }
   if (*mark != mark_unknown) return enter(child, path);
   TensorCall call;
   const Result<bool> is_tensor = unwrap(value(child.value), call);

@@ -56,6 +56,8 @@ class StorageTable {
   // By number.
   std::span<const zip::StorageRequest> storages() const noexcept { return storages_; }
   std::uint64_t cache_hits() const noexcept { return cache_hits_; }
+  // A storage that is in the table was referred to again, without its key being looked up.
+  void count_hit() noexcept { ++cache_hits_; }
   std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
  private:
