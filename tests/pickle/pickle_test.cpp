@@ -34,7 +34,7 @@ struct Parsed {
     REQUIRE_MESSAGE(result.has_value(), (result ? "" : result.error().message));
     tree = std::move(*result);
   }
-  Value root() const { return {tree.get(), tree->root()}; }
+  Value root() const& { return {tree.get(), tree->root()}; }
   std::unique_ptr<pickle::Tree> tree;
 };
 
@@ -475,7 +475,8 @@ TEST_CASE("leaves a call whose empty sizes are spelled MARK TUPLE PUT to the gen
   pickle.raw("t");
   const std::string text = pickle.finish();
   CHECK(same_with_and_without_packing(text) == 1);
-  const Value pieces = *Parsed(text).root().find("pieces");
+  const Parsed parsed(text);
+  const Value pieces = *parsed.root().find("pieces");
   REQUIRE(pieces.size() == 8);
   CHECK(describe(pieces[3]) == "()");
   CHECK(describe(pieces[4]) == "()");
