@@ -333,7 +333,7 @@ class Catalogs(Case):
         for path in (kept, gone):
             self.tool("info", "--shared-catalog", path)
         gone.unlink()
-        (self.shared / "warm-1.lock").touch()
+        (self.shared / "warm-1.lock").touch(0o600)
         listed = json.loads(self.tool("catalogs", "ls", "--json"))["catalogs"]
         self.assertEqual(
             sorted((file["state"], file["checkpoint"]) for file in listed),
@@ -792,7 +792,7 @@ class Warm(Case):
         self.assertEqual((json.loads(done.stdout)["order"], done.stderr), (None, b""))
         order.unlink()
         order.mkdir()
-        self.assertIn(b"cannot read the order: Is a directory", run("warm", path).stderr)
+        self.assertIn(b"is a directory, expected a regular file", run("warm", path).stderr)
 
     def test_stops_at_the_budget(self):
         path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")

@@ -826,7 +826,8 @@ TEST_CASE_FIXTURE(Fixture, "a catalog is not listed as a checkpoint that a proce
   REQUIRE_OK(descriptor);
   const Checkpoint attached = Checkpoint::attach(file, *descriptor).value();
   close(*descriptor);
-  for (const MappedCheckpoint& mapped : processes().value().mapped)
+  const ProcessesReport report = processes().value();
+  for (const MappedCheckpoint& mapped : report.mapped)
     CHECK(mapped.file.find("weightmap-catalog") == std::string::npos);
 }
 
