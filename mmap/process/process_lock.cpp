@@ -13,7 +13,6 @@
 
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
-#include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 
 namespace weightmap::os {
@@ -133,16 +132,18 @@ ProcessLock::~ProcessLock() {
   OwnLocks::of_this_process().remove(path_);
 }
 
-Result<bool> remove_left_lock(const RuntimeDirectory& directory, const std::string& name) {
-  // Whoever has a lock that nobody held removes its file when it gives the lock up.
-  TRY_ASSIGN(const std::optional<ProcessLock> lock, ProcessLock::try_lock(directory, name));
-  return lock.has_value();
+bool remove_left_lock(const RuntimeDirectory& directory, const std::string& name) {
+  OwnLocks& own = OwnLocks::of_this_process();
+  std::string path = (directory.path() / name).string();
+  if (!own.add(path)) return false;
+  const AddedPath added(own, std::move(path));  // no thread of this process takes it meanwhile
+  return remove_unlocked(directory.descriptor(), name);
 }
 
 void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix) {
   const Result<std::vector<std::string>> names = names_in(directory.descriptor(), prefix);
   if (!names) return;
-  for (const std::string& name : *names) static_cast<void>(remove_left_lock(directory, name));
+  for (const std::string& name : *names) remove_left_lock(directory, name);
 }
 
 }  // namespace weightmap::os

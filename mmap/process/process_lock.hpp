@@ -38,9 +38,9 @@ class ProcessLock {
   UniqueFd file_;  // -1: not locked
 };
 
-// Removes a lock file if nobody holds the lock, and answers whether it did. Closes none of this
-// process's own, which would give up the lock. Fails as try_lock() does.
-Result<bool> remove_left_lock(const RuntimeDirectory& directory, const std::string& name);
+// Removes a lock file if nobody holds the lock, and answers whether it did. Does not open one that
+// this process holds: closing it would give up the lock.
+bool remove_left_lock(const RuntimeDirectory& directory, const std::string& name);
 
 // Removes lock files, known by how their names begin, that killed processes have left.
 void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix);

@@ -66,7 +66,7 @@ std::optional<SharedFile> remove_if_stale(const os::RuntimeDirectory& directory,
   if (is_temporary(name) || is_lock(name)) {
     SharedFile file = measure(directory, name);
     file.state = SharedFileState::leftover;
-    const bool is_removed = is_lock(name) ? os::remove_left_lock(directory, name).value_or(false)
+    const bool is_removed = is_lock(name) ? os::remove_left_lock(directory, name)
                                           : os::remove_unlocked(directory.descriptor(), name);
     if (!is_removed) return std::nullopt;
     return file;
