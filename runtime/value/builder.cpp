@@ -21,8 +21,9 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
     : memory_(&memory),
       limits_(limits),
-      tree_(std::make_unique<Tree>(weightmap::bytes::Buffer{}, std::span<const std::byte>{}, memory,
-                                   chunk_bytes, limits.budget_bytes)) {}
+      tree_(std::make_unique<Tree>(weightmap::bytes::Buffer(0, memory),
+                                   std::span<const std::byte>{}, memory, chunk_bytes,
+                                   limits.budget_bytes)) {}
 
 bool Builder::check(bool fits) {
   if (!fits && fault_.empty())
