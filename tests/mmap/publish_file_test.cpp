@@ -59,11 +59,11 @@ void die_at(unsigned call) {
 }  // namespace
 
 TEST_CASE_FIXTURE(Folder, "what a publication left that was killed is removed by the next one") {
-  for (const unsigned call : {SYS_sendfile, SYS_fsync, SYS_renameat}) {
+  for (const auto call : {SYS_sendfile, SYS_fsync, SYS_renameat}) {
     CHECK(in_child([&] {
             test::refuse(no_unnamed_files);
             test::refuse(no_reflinks);
-            die_at(call);
+            die_at(static_cast<unsigned>(call));
             return publish(fresh, true) ? 0 : 1;
           }) == "signal 31");
     CHECK(names().size() == 3);
