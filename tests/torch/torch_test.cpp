@@ -652,37 +652,37 @@ TEST_CASE("the documentation lists every name that is refused") {
 }
 
 TEST_CASE("refuses each name that attacks have been seen with") {
-  for (const auto& [module, name] : {std::pair{"os", "system"},
-                                     {"posix", "system"},
-                                     {"nt", "system"},
-                                     {"sys", "exit"},
-                                     {"subprocess", "Popen"},
-                                     {"builtins", "eval"},
-                                     {"builtins", "exec"},
-                                     {"builtins", "compile"},
-                                     {"builtins", "open"},
-                                     {"builtins", "__import__"},
-                                     {"__builtin__", "eval"},
-                                     {"builtins", "getattr"},
-                                     {"importlib", "import_module"},
-                                     {"ctypes", "CDLL"},
-                                     {"pty", "spawn"},
-                                     {"socket", "create_connection"},
-                                     {"runpy", "_run_code"},
-                                     {"pip", "main"},
-                                     {"pip._internal", "main"},
-                                     {"torch.hub", "load"},
-                                     {"torch", "load"},
-                                     {"torch", "compile"},
-                                     {"torch.serialization", "load"},
-                                     {"torch.storage", "_load_from_bytes"},
-                                     {"torch.jit", "load"},
-                                     {"torch.utils.bottleneck.__main__", "run_prof"},
-                                     {"torch.utils.collect_env", "run"},
-                                     {"torch._inductor.codecache", "compile_file"},
-                                     {"torch._dynamo.guards", "GuardBuilder.get"},
-                                     {"operator", "methodcaller"}})
-    CHECK_MESSAGE(torch::is_harmful(module, name), module, ".", name);
+  for (const auto& harmful : {std::pair{"os", "system"},
+                              {"posix", "system"},
+                              {"nt", "system"},
+                              {"sys", "exit"},
+                              {"subprocess", "Popen"},
+                              {"builtins", "eval"},
+                              {"builtins", "exec"},
+                              {"builtins", "compile"},
+                              {"builtins", "open"},
+                              {"builtins", "__import__"},
+                              {"__builtin__", "eval"},
+                              {"builtins", "getattr"},
+                              {"importlib", "import_module"},
+                              {"ctypes", "CDLL"},
+                              {"pty", "spawn"},
+                              {"socket", "create_connection"},
+                              {"runpy", "_run_code"},
+                              {"pip", "main"},
+                              {"pip._internal", "main"},
+                              {"torch.hub", "load"},
+                              {"torch", "load"},
+                              {"torch", "compile"},
+                              {"torch.serialization", "load"},
+                              {"torch.storage", "_load_from_bytes"},
+                              {"torch.jit", "load"},
+                              {"torch.utils.bottleneck.__main__", "run_prof"},
+                              {"torch.utils.collect_env", "run"},
+                              {"torch._inductor.codecache", "compile_file"},
+                              {"torch._dynamo.guards", "GuardBuilder.get"},
+                              {"operator", "methodcaller"}})
+    CHECK_MESSAGE(torch::is_harmful(harmful.first, harmful.second), harmful.second);
 }
 
 TEST_CASE("lists a checkpoint that names what could not do harm by itself") {
@@ -702,7 +702,6 @@ TEST_CASE("lists a checkpoint that names what could not do harm by itself") {
                                      {"torch.jit", "ScriptModule"},
                                      {"ospath", "join"},
                                      {"torchload", "load"}}) {
-    CAPTURE(module);
     const std::string object =
         global(module, name) + ")\x81" + dict({{unicode("a"), "K\x01"}}) + "b";
     const Result<Catalog> made =
