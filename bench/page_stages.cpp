@@ -75,7 +75,7 @@ void map_and_unmap(benchmark::State& state, CachedFile& cached) {
 using Fill = Result<void> (*)(const os::File&, const os::Mapping&);
 
 Result<void> fill_by_populate(const os::File& file, const os::Mapping& mapping) {
-  return os::Filler(file, mapping, os::FillMethod::populate).fill(0, file.size());
+  return os::Filler({file, mapping}, os::FillMethod::populate).fill(0, file.size());
 }
 
 Result<void> fill_by_faults(const os::File&, const os::Mapping& mapping) {

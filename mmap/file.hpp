@@ -3,7 +3,6 @@
 // Const members may be called from several threads at once.
 #pragma once
 
-#include <boost/interprocess/detail/os_file_functions.hpp>
 #include <cstdint>
 #include <filesystem>
 
@@ -50,10 +49,6 @@ class File final : public bytes::Source {
   void advise_mapping() const noexcept;
 
   int descriptor() const noexcept { return descriptor_.get(); }
-  // Makes this a memory-mappable for boost::interprocess::mapped_region.
-  boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
-    return {descriptor_.get(), false};
-  }
 
  private:
   static Result<File> of(UniqueFd descriptor);
@@ -63,6 +58,13 @@ class File final : public bytes::Source {
   UniqueFd descriptor_;
   Generation generation_;
   bool is_shared_ = false;  // the open file is the caller's
+};
+
+// A file, and where it begins in a range of addresses that several files are mapped into. Borrows
+// the file.
+struct PlacedFile {
+  const File* file;
+  std::uint64_t base = 0;
 };
 
 }  // namespace weightmap::os

@@ -21,11 +21,6 @@ namespace {
 
 constexpr std::size_t scratch_bytes = std::size_t{1} << 20;
 
-void* address_of(const Mapping& mapping, std::uint64_t page_start) noexcept {
-  // madvise takes the pages it is told about; that they are only read is between it and the caller.
-  return const_cast<std::byte*>(mapping.bytes().data() + page_start);
-}
-
 std::string range_text(std::uint64_t offset, std::uint64_t length) {
   return std::to_string(length) + " bytes at " + std::to_string(offset);
 }
@@ -33,8 +28,8 @@ std::string range_text(std::uint64_t offset, std::uint64_t length) {
 // Reads whole large pages of a file into the page cache. What goes wrong is seen by whoever maps
 // them afterwards.
 void read_large(const File& file, std::uint64_t offset, std::uint64_t length) {
-  const FileWindow::Part part{offset, length};
-  const FileWindow window(file, {&part, 1}, large_read);
+  const ByteRange part{offset, length};
+  const FileWindow window(file, {&part, 1}, large_page);
   if (window.bytes().empty()) return;
   reads_large_pages(window);
   ::madvise(window.bytes().data(), window.bytes().size(), MADV_POPULATE_READ);
@@ -48,8 +43,14 @@ std::string_view to_string(FillMethod method) noexcept {
 
 FillMethod best_fill_method(const Mapping& mapping) noexcept {
   // An unknown advice is refused even for no bytes at all.
-  return ::madvise(address_of(mapping, 0), 0, MADV_POPULATE_READ) == 0 ? FillMethod::populate
-                                                                       : FillMethod::read;
+  return ::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) == 0
+             ? FillMethod::populate
+             : FillMethod::read;
+}
+
+void Filler::turn_to(const MappedFile& mapped) noexcept {
+  if (&mapped.file() != &file()) exact_ = UniqueFd();
+  mapped_ = mapped;
 }
 
 Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
@@ -60,37 +61,37 @@ Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
   if (method_ == FillMethod::populate)
     TRY(populate(start, size));
   else if (length >= small_range)
-    TRY(read_all(file_.descriptor(), start, size));
-  return mapping_.check_not_lost();
+    TRY(read_all(file().descriptor(), start, size));
+  return mapped_.check_not_lost();
 }
 
 Result<void> Filler::fill_now(std::uint64_t offset, std::uint64_t length) {
   if (length < small_range) return fill(offset, length);
-  const std::uint64_t start = offset / large_read * large_read;
-  const std::uint64_t rest = (large_read - (offset + length) % large_read) % large_read;
-  const std::uint64_t end = std::min(file_.size(), offset + length + rest);
-  if (method_ == FillMethod::populate && mapping_.huge_pages())
-    read_large(file_, start, end - start);
+  const std::uint64_t start = offset / large_page * large_page;
+  const std::uint64_t rest = (large_page - (offset + length) % large_page) % large_page;
+  const std::uint64_t end = std::min(file().size(), offset + length + rest);
+  if (method_ == FillMethod::populate && mapped_.mapping().huge_pages())
+    read_large(file(), start, end - start);
   return fill(start, end - start);
 }
 
 Result<void> Filler::read_exactly(std::uint64_t offset, std::uint64_t length) {
   // What is left of the last page of a truncated file is still cached.
-  if (is_surely_cached(file_, offset, length)) return check_not_cut_short(file_, offset, length);
+  if (is_surely_cached(file(), offset, length)) return check_not_cut_short(file(), offset, length);
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.
-    const std::string self = "/proc/self/fd/" + std::to_string(file_.descriptor());
+    const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
     exact_ = UniqueFd(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
     if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
   }
-  return read_all(exact_.get() >= 0 ? exact_.get() : file_.descriptor(), offset, length);
+  return read_all(exact_.get() >= 0 ? exact_.get() : file().descriptor(), offset, length);
 }
 
 Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
-  while (::madvise(address_of(mapping_, offset), length, MADV_POPULATE_READ) != 0) {
+  while (::madvise(mapped_.address_of(offset), length, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     const int error_number = errno;
-    TRY(check_not_cut_short(file_, offset, length));
+    TRY(check_not_cut_short(file(), offset, length));
     // EFAULT says that a page could not be read, which the disk calls EIO.
     return tl::unexpected<Error>(os_error("read " + range_text(offset, length),
                                           error_number == EFAULT ? EIO : error_number, offset));
@@ -107,7 +108,7 @@ Result<void> Filler::read_all(int descriptor, std::uint64_t offset, std::uint64_
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       return tl::unexpected<Error>(os_error("read " + range_text(offset, part), errno, offset));
-    if (got == 0) return check_not_cut_short(file_, offset, part);
+    if (got == 0) return check_not_cut_short(file(), offset, part);
     offset += static_cast<std::uint64_t>(got);
   }
   return {};

@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mmap/file.hpp"
-#include "mmap/mapping.hpp"
+#include "mmap/mapped_file.hpp"
 #include "mmap/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
@@ -26,13 +25,15 @@ FillMethod best_fill_method(const Mapping& mapping) noexcept;
 // Ranges below this are read exactly, since a large page would cost more than it brings.
 inline constexpr std::uint64_t small_range = std::uint64_t{256} << 10;
 
-// One for each thread. The file and the mapping must outlive it. Both functions fail with io, at
-// the first byte of what could not be read, if the file was truncated, was lost, or the disk
+// One for each thread. The file and the mapping must outlive it. Both fill functions fail with io,
+// at the first byte of what could not be read, if the file was truncated, was lost, or the disk
 // failed. Precondition of both: the range lies in the file.
 class Filler {
  public:
-  Filler(const File& file, const Mapping& mapping, FillMethod method) noexcept
-      : file_(file), mapping_(mapping), method_(method) {}
+  Filler(const MappedFile& mapped, FillMethod method) noexcept : mapped_(mapped), method_(method) {}
+
+  // Goes on with another file.
+  void turn_to(const MappedFile& mapped) noexcept;
 
   // The pages that the range touches. More may be read where the mapping reads ahead; not for a
   // small range, which is read by a descriptor of its own.
@@ -48,8 +49,9 @@ class Filler {
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
-  const File& file_;
-  const Mapping& mapping_;
+  const File& file() const noexcept { return mapped_.file(); }
+
+  MappedFile mapped_;
   FillMethod method_;
   UniqueFd exact_;  // opened at the first small range
   std::vector<std::byte> scratch_;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
@@ -15,6 +16,7 @@
 #include "mmap/file.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -30,20 +32,58 @@ constexpr std::uint64_t nothing = ~std::uint64_t{0};
 constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
+std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
+  const std::uint64_t page = page_bytes();
+  return (bytes + page - 1) / page * page;
+}
+
 }  // namespace
 
 // What the handler does is async-signal-safe: lock-free atomics, fstat() and mmap(), which is a
 // plain system call although POSIX does not list it.
+
+// A file of a guarded mapping.
+struct Guard::Part {
+  std::uint64_t base = 0;    // in the mapping
+  std::uint64_t length = 0;  // whole pages
+  int descriptor = -1;
+  std::uint64_t file_bytes = 0;
+  std::atomic<std::uint64_t> lost_at{nothing};
+  std::atomic<bool> is_zeros{false};
+
+  // Marked before the zeros can be seen. All of the file, since otherwise each of its pages could
+  // cost one more fault and one more entry in the table of mappings.
+  bool lose(std::uint64_t offset, std::uintptr_t mapping, bool writable) noexcept {
+    std::uint64_t none = nothing;
+    lost_at.compare_exchange_strong(none, offset);
+    const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (::mmap(reinterpret_cast<void*>(mapping + base), length, protection,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+      return false;
+    is_zeros = true;
+    ++losses;
+    return true;
+  }
+
+  bool lose_if_shortened(std::uintptr_t mapping, bool writable) noexcept {
+    struct stat status {};
+    if (is_zeros || ::fstat(descriptor, &status) != 0) return false;
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    return size < file_bytes && lose(size, mapping, writable);
+  }
+};
+
 struct Guard::Slot {
   // 0 is free; `claimed` while it is filled in or given back; `live` plus the handlers at work.
   std::atomic<std::uint32_t> use{0};
   std::atomic<std::uintptr_t> base{0};
   std::atomic<std::size_t> length{0};  // whole pages
+  // Only read by handlers that have entered.
   std::atomic<bool> writable{false};
-  std::atomic<int> descriptor{-1};
-  std::atomic<std::uint64_t> file_bytes{0};
-  std::atomic<std::uint64_t> lost_at{nothing};
-  std::atomic<bool> is_zeros{false};
+  std::atomic<Part*> parts{nullptr};  // the guard's
+  std::atomic<std::size_t> part_count{0};
+
+  std::span<Part> all_parts() const noexcept { return {parts.load(), part_count.load()}; }
 
   bool claim() noexcept {
     std::uint32_t free = 0;
@@ -64,29 +104,24 @@ struct Guard::Slot {
   }
   void leave() noexcept { --use; }
 
+  // Also of a handler that has not entered.
   bool contains(std::uintptr_t address) const noexcept {
     return address >= base && address - base < length;
   }
 
-  // Marked before the zeros can be seen. All of the mapping, since otherwise each of its pages
-  // could cost one more fault and one more entry in the table of mappings.
-  bool lose(std::uint64_t offset) noexcept {
-    std::uint64_t none = nothing;
-    lost_at.compare_exchange_strong(none, offset);
-    const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    if (::mmap(reinterpret_cast<void*>(base.load()), length, protection,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
-      return false;
-    is_zeros = true;
-    ++losses;
-    return true;
+  bool lose(std::uintptr_t address) noexcept {
+    if (!contains(address)) return false;
+    const std::uint64_t position = address - base;
+    for (Part& part : all_parts())
+      if (position >= part.base && position - part.base < part.length)
+        return part.lose(position - part.base, base, writable);
+    return false;
   }
 
-  bool lose_if_shortened() noexcept {
-    struct stat status {};
-    if (is_zeros || ::fstat(descriptor, &status) != 0) return false;
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    return size < file_bytes && lose(size);
+  bool lose_shortened() noexcept {
+    bool any = false;
+    for (Part& part : all_parts()) any = part.lose_if_shortened(base, writable) || any;
+    return any;
   }
 };
 
@@ -99,7 +134,7 @@ struct Guard::Table {
   static bool lose(std::uintptr_t address) noexcept {
     for (Slot& slot : slots) {
       if (!slot.contains(address) || !slot.enter()) continue;
-      const bool lost = slot.contains(address) && slot.lose(address - slot.base);
+      const bool lost = slot.lose(address);
       slot.leave();
       if (lost) known_losses = losses;
       if (lost) return true;
@@ -113,7 +148,7 @@ struct Guard::Table {
     bool any = false;
     for (Slot& slot : slots) {
       if (!slot.enter()) continue;
-      any = slot.lose_if_shortened() || any;
+      any = slot.lose_shortened() || any;
       slot.leave();
     }
     const std::uint32_t now = losses;
@@ -128,34 +163,59 @@ void Guard::Table::forget_handlers() noexcept {
   for (Slot& slot : slots) slot.use &= live | claimed;
 }
 
-Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable, const File& file) {
-  if (Result<void> ok = install_bus_handler({Table::lose, Table::lose_shortened}); !ok)
-    return tl::unexpected<Error>(ok.error());
+Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
+                          std::span<const PlacedFile> files) {
+  TRY(install_bus_handler({Table::lose, Table::lose_shortened}));
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
     return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
-  const std::size_t page = page_bytes();
+  Guard guard;
+  guard.parts_ = std::make_unique<Part[]>(files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    guard.parts_[i].base = files[i].base;
+    guard.parts_[i].length = whole_pages(files[i].file->size());
+    guard.parts_[i].descriptor = files[i].file->descriptor();
+    guard.parts_[i].file_bytes = files[i].file->size();
+  }
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
-    slot.length = (mapping.size() + page - 1) / page * page;
+    slot.length = whole_pages(mapping.size());
     slot.writable = writable;
-    slot.descriptor = file.descriptor();
-    slot.file_bytes = file.size();
-    slot.lost_at = nothing;
-    slot.is_zeros = false;
+    slot.parts = guard.parts_.get();
+    slot.part_count = files.size();
     slot.use = live;
-    return Guard(&slot);
+    guard.slot_ = &slot;
+    return guard;
   }
   return failure(ErrorCode::limit_exceeded,
                  "cannot guard one more mapping: " + std::to_string(capacity) +
                      " of this process are guarded, and no more can be");
 }
 
-std::optional<std::uint64_t> Guard::lost_at() const noexcept {
+Guard::Guard() noexcept = default;
+Guard::Guard(Guard&& other) noexcept
+    : slot_(std::exchange(other.slot_, nullptr)), parts_(std::move(other.parts_)) {}
+Guard& Guard::operator=(Guard&& other) noexcept {
+  release();
+  slot_ = std::exchange(other.slot_, nullptr);
+  parts_ = std::move(other.parts_);
+  return *this;
+}
+Guard::~Guard() { release(); }
+
+std::optional<std::uint64_t> Guard::lost_at(std::uint64_t base) const noexcept {
   if (slot_ == nullptr) return std::nullopt;
-  const std::uint64_t offset = slot_->lost_at;
-  return offset == nothing ? std::nullopt : std::optional(offset);
+  for (const Part& part : slot_->all_parts())
+    if (part.base == base && part.lost_at != nothing) return part.lost_at;
+  return std::nullopt;
+}
+
+bool Guard::is_lost() const noexcept {
+  if (slot_ == nullptr) return false;
+  const std::span<const Part> parts = slot_->all_parts();
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const Part& part) { return part.lost_at != nothing; });
 }
 
 void Guard::release() noexcept {

@@ -1,21 +1,23 @@
-// Keeps the process alive when pages of a mapped file cannot be had any more: the file was cut
-// short, the disk failed, or the memory is bad. All of these raise SIGBUS where the page is read.
+// Keeps the process alive when pages of a mapped file cannot be had any more: the file was
+// truncated, the disk failed, or the memory is bad. All of these raise SIGBUS where the page is
+// read.
 //
 // A handler of SIGBUS, one for the process, looks the address up in a table of guarded mappings. If
-// it lies in one, that mapping is marked as lost and all of it becomes memory that reads as zeros;
-// the read then goes on. Whoever reads must ask lost_at() before believing what was read. Any other
-// SIGBUS goes to the handler that was there before (bus_handler.hpp).
+// it lies in one, the file that is mapped there is marked as lost and all of it becomes memory that
+// reads as zeros; the read then goes on. Whoever reads must ask lost_at() before believing what was
+// read. Any other SIGBUS goes to the handler that was there before (bus_handler.hpp).
 //
 // A handler that is installed later and does not pass signals on disables the guard until the next
 // one is made, which puts ours in front again. One that passes them on by raise(), as Python's
-// faulthandler does, loses the address on the way; then every guarded mapping whose file is shorter
-// than it was is taken for lost.
+// faulthandler does, loses the address on the way; then every guarded file that is shorter than it
+// was is taken for lost.
 //
 // The handler stays installed: the library must not be unloaded after a guard was made.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -24,37 +26,38 @@
 
 namespace weightmap::os {
 
-class File;
+struct PlacedFile;
 
 class Guard {
  public:
   // At any one time, in one process.
   static constexpr std::size_t capacity = 1024;
 
-  Guard() noexcept = default;
-  // Guards a mapping of the whole file. Both must outlive the guard. Fails with limit_exceeded if
-  // as many are guarded as can be, with io or unsupported if the handler cannot be installed.
-  static Result<Guard> over(std::span<const std::byte> mapping, bool writable, const File& file);
-  Guard(Guard&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
-  Guard& operator=(Guard&& other) noexcept {
-    release();
-    slot_ = std::exchange(other.slot_, nullptr);
-    return *this;
-  }
+  Guard() noexcept;
+  // Guards a mapping of whole files. Mapping and files must outlive the guard. Fails with
+  // limit_exceeded if as many mappings are guarded as can be, with io or unsupported if the handler
+  // cannot be installed.
+  static Result<Guard> over(std::span<const std::byte> mapping, bool writable,
+                            std::span<const PlacedFile> files);
+  Guard(Guard&& other) noexcept;
+  Guard& operator=(Guard&& other) noexcept;
   // Waits for a handler that is at work on this mapping in another thread.
-  ~Guard() { release(); }
+  ~Guard();
 
-  // The first offset that could not be read; nullopt while nothing was lost. Never taken back.
-  std::optional<std::uint64_t> lost_at() const noexcept;
+  // The first offset of the file at `base` that could not be read; nullopt while nothing of it was
+  // lost. Never taken back.
+  std::optional<std::uint64_t> lost_at(std::uint64_t base = 0) const noexcept;
+  bool is_lost() const noexcept;  // any of the files
 
  private:
+  struct Part;
   struct Slot;
   struct Table;
 
-  explicit Guard(Slot* slot) noexcept : slot_(slot) {}
   void release() noexcept;
 
   Slot* slot_ = nullptr;
+  std::unique_ptr<Part[]> parts_;  // read by the handler while the slot is in use
 };
 
 }  // namespace weightmap::os

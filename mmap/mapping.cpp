@@ -5,21 +5,20 @@
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
 #include "mmap/populate.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
 
 namespace ipc = boost::interprocess;
-using Region = tl::expected<ipc::mapped_region, int>;  // or an errno
 
 // Boost takes the mode for protection and sharing and adds our flags to those of mmap.
 ipc::mode_t mode_of(Sharing sharing, bool writable) noexcept {
   if (sharing == Sharing::shared) return writable ? ipc::read_write : ipc::read_only;
   return writable ? ipc::copy_on_write : ipc::read_private;
 }
-
-constexpr std::size_t large_page = std::size_t{2} << 20;
 
 bool lies_for_large_pages(const ipc::mapped_region& region) noexcept {
   return region.get_size() < large_page ||
@@ -29,34 +28,32 @@ bool lies_for_large_pages(const ipc::mapped_region& region) noexcept {
 // Where `size` bytes are free at this moment; nullptr if nowhere. Only a wish: a mapping made there
 // fails if another thread was faster.
 const void* free_place_for_large_pages(std::size_t size) noexcept {
-  void* const place = ::mmap(nullptr, size + large_page, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) return nullptr;
-  ::munmap(place, size + large_page);
-  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(place) % large_page;
-  return static_cast<std::byte*>(place) + (beyond == 0 ? 0 : large_page - beyond);
+  return Reservation(size, large_page, Reservation::Access::none).bytes().data();
 }
 
 // At an address where large pages can be mapped as such. The system sees to that for most files on
 // disks (Linux 6.7), but not for shared memory.
 ipc::mapped_region map_whole(const File& file, ipc::mode_t mode, int native_flags) {
   const auto size = static_cast<std::size_t>(file.size());
-  ipc::mapped_region region(file, mode, 0, size, nullptr, native_flags);
+  ipc::mapped_region region(Mappable(file), mode, 0, size, nullptr, native_flags);
   if (lies_for_large_pages(region)) return region;
   const void* const place = free_place_for_large_pages(size);
   if (place == nullptr) return region;
   try {
-    return ipc::mapped_region(file, mode, 0, size, place, native_flags);
+    return ipc::mapped_region(Mappable(file), mode, 0, size, place, native_flags);
   } catch (const ipc::interprocess_exception&) {
     return region;  // as good, only slower to map
   }
 }
 
-Region try_map(const MapFunction& map, const File& file, ipc::mode_t mode, int native_flags) {
+// Answers an errno, or 0.
+int try_map(const MapFunction& map, const File& file, ipc::mode_t mode, int native_flags,
+            ipc::mapped_region& region) {
   try {
-    return map(file, mode, native_flags);
+    region = map(file, mode, native_flags);
+    return 0;
   } catch (const ipc::interprocess_exception& refusal) {
-    return tl::unexpected<int>(refusal.get_native_error());
+    return refusal.get_native_error();
   }
 }
 
@@ -65,11 +62,22 @@ bool refuses_sharing(int error_number) noexcept {
   return error_number == ENODEV || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-tl::unexpected<Error> map_failure(std::uint64_t bytes, int error_number) {
-  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number);
+// Puts a file into a reserved range. Answers an errno, or 0.
+int put(const PlacedFile& placed, std::span<std::byte> range, Sharing sharing,
+        const MapOptions& options) noexcept {
+  const int protection = options.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  const int flags = (sharing == Sharing::shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED |
+                    (options.no_reserve ? MAP_NORESERVE : 0);
+  const void* const at = ::mmap(range.data() + placed.base, placed.file->size(), protection, flags,
+                                placed.file->descriptor(), 0);
+  return at == MAP_FAILED ? errno : 0;
+}
+
+Error map_failure(std::uint64_t bytes, int error_number, std::uint64_t offset = Error::no_offset) {
+  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number, offset);
   if (error_number == ENOMEM)
     error.message += " (address space, its limit RLIMIT_AS, or the number of mappings is used up)";
-  return tl::unexpected<Error>(std::move(error));
+  return error;
 }
 
 Result<void> lock(std::span<const std::byte> bytes, const MapOptions& options) {
@@ -91,49 +99,78 @@ Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& o
 
 }  // namespace
 
+Mapping::Mapping(const MapOptions& options) noexcept
+    : sharing_(options.sharing),
+      writable_(options.writable),
+      locked_(options.locked),
+      huge_pages_(options.huge_pages) {}
+
+template <class Map>
+int Mapping::map_or_fall_back(const MapOptions& options, const Map& map) {
+  const int refused = map(options.sharing);
+  const bool may_be_private = options.sharing == Sharing::shared && !options.writable;
+  if (!may_be_private || !refuses_sharing(refused)) return refused;
+  sharing_ = Sharing::private_;
+  fell_back_ = true;
+  return map(Sharing::private_);
+}
+
+Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions& options) {
+  for (const PlacedFile& placed : files) {
+    Result<void> same = placed.file->check_unchanged();
+    if (!same && files.size() > 1) same.error().file_offset = placed.base;
+    TRY(same);
+  }
+  if (options.guard) {
+    TRY_ASSIGN(guard_, Guard::over(bytes_, writable_, files));
+  }
+  for (const PlacedFile& placed : files)
+    TRY(prepare_pages(bytes_.subspan(placed.base, placed.file->size()), options));
+  return {};
+}
+
 Result<Mapping> Mapping::map(const File& file, const MapOptions& options) {
   return map_with(file, options, map_whole);
 }
 
 Result<Mapping> map_with(const File& file, const MapOptions& options, const MapFunction& map) {
   const int flags = options.no_reserve ? MAP_NORESERVE : 0;
-  Mapping mapping;
-  mapping.writable_ = options.writable;
-  mapping.locked_ = options.locked;
-  mapping.huge_pages_ = options.huge_pages;
-  mapping.sharing_ = options.sharing;
-  Region region = try_map(map, file, mode_of(options.sharing, options.writable), flags);
-  const bool may_be_private = options.sharing == Sharing::shared && !options.writable;
-  if (!region && may_be_private && refuses_sharing(region.error())) {
-    region = try_map(map, file, mode_of(Sharing::private_, false), flags);
-    mapping.sharing_ = Sharing::private_;
-    mapping.fell_back_ = true;
-  }
-  if (!region) return map_failure(file.size(), region.error());
-  mapping.region_ = std::move(*region);
-  if (Result<void> ok = file.check_unchanged(); !ok) return tl::unexpected<Error>(ok.error());
-  if (options.guard) {
-    Result<Guard> guard = Guard::over(mapping.bytes(), mapping.writable_, file);
-    if (!guard) return tl::unexpected<Error>(guard.error());
-    mapping.guard_ = std::move(*guard);
-  }
-  if (Result<void> ok = prepare_pages(mapping.bytes(), options); !ok)
-    return tl::unexpected<Error>(ok.error());
+  Mapping mapping(options);
+  const int refused = mapping.map_or_fall_back(options, [&](Sharing sharing) {
+    return try_map(map, file, mode_of(sharing, options.writable), flags, mapping.region_);
+  });
+  if (refused != 0) return tl::unexpected<Error>(map_failure(file.size(), refused));
+  mapping.bytes_ = {static_cast<std::byte*>(mapping.region_.get_address()),
+                    mapping.region_.get_size()};
+  const PlacedFile placed{&file};
+  TRY(mapping.finish({&placed, 1}, options));
   return mapping;
 }
 
-Result<void> Mapping::check_not_lost() const {
-  const std::optional<std::uint64_t> offset = lost_at();
+Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions& options) {
+  if (files.size() == 1) return map(*files.front().file, options);
+  const std::uint64_t size = files.back().base + files.back().file->size();
+  Mapping mapping(options);
+  mapping.reservation_ = Reservation(size, large_page, Reservation::Access::read);
+  mapping.bytes_ = mapping.reservation_.bytes();
+  if (mapping.bytes_.empty()) return tl::unexpected<Error>(map_failure(size, errno));
+  for (const PlacedFile& placed : files) {
+    const int refused = mapping.map_or_fall_back(
+        options, [&](Sharing sharing) { return put(placed, mapping.bytes_, sharing, options); });
+    if (refused != 0)
+      return tl::unexpected<Error>(map_failure(placed.file->size(), refused, placed.base));
+  }
+  TRY(mapping.finish(files, options));
+  return mapping;
+}
+
+Result<void> Mapping::check_not_lost(std::uint64_t base) const {
+  const std::optional<std::uint64_t> offset = lost_at(base);
   if (!offset) return {};
   return failure(ErrorCode::io,
                  "the file was lost under its mapping: it was cut short, or could not be read; "
                  "zeros have taken its place",
                  *offset);
-}
-
-std::span<std::byte> Mapping::writable_bytes() const noexcept {
-  if (!writable_) return {};
-  return {static_cast<std::byte*>(region_.get_address()), region_.get_size()};
 }
 
 }  // namespace weightmap::os

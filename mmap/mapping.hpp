@@ -1,7 +1,7 @@
-// A whole file in memory, mapped once.
+// Whole files in memory, each mapped once: one of them, or several in one range of addresses.
 //
-// Reading the bytes may fault; if the file is cut short afterwards it raises SIGBUS, unless the
-// mapping is guarded (guard.hpp). Unmapped by the destructor.
+// Reading the bytes may fault; if a file is truncated afterwards it raises SIGBUS, unless the
+// mapping is guarded (guard.hpp). Unmapped by the destructor, as a whole.
 #pragma once
 
 #include <boost/interprocess/mapped_region.hpp>
@@ -12,6 +12,7 @@
 
 #include "mmap/file.hpp"
 #include "mmap/guard.hpp"
+#include "mmap/reservation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -24,12 +25,21 @@ struct MapOptions {
   bool no_reserve = false;  // MAP_NORESERVE
   bool locked = false;      // keep every page in memory; fails beyond RLIMIT_MEMLOCK
   bool huge_pages = true;   // MADV_HUGEPAGE before the first touch; ignored where unknown
-  bool guard = false;       // zeros instead of SIGBUS; the file must outlive the mapping
+  bool guard = false;       // zeros instead of SIGBUS; the files must outlive the mapping
 };
 
 // Makes one mapping of the whole file with these native flags, or throws interprocess_exception.
 using MapFunction = std::function<boost::interprocess::mapped_region(
     const File&, boost::interprocess::mode_t, int native_flags)>;
+
+// A File as boost::interprocess::mapped_region takes it.
+struct Mappable {
+  explicit Mappable(const File& file) noexcept : descriptor(file.descriptor()) {}
+  boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
+    return {descriptor, false};
+  }
+  int descriptor;
+};
 
 class Mapping {
  public:
@@ -42,13 +52,20 @@ class Mapping {
   // system refuses, or if the file is not the one any more that was opened.
   static Result<Mapping> map(const File& file, const MapOptions& options);
 
-  std::span<const std::byte> bytes() const noexcept {
-    return {static_cast<const std::byte*>(region_.get_address()), region_.get_size()};
-  }
-  // Empty unless the mapping is writable.
-  std::span<std::byte> writable_bytes() const noexcept;
+  // Several files in one range of addresses, which ends with the last of them; what lies between
+  // them reads as zeros. Bases ascend from 0 and are multiples of large_page, and no two files
+  // overlap. Fails likewise, with the base of the file that is to blame as offset. Where the file
+  // system of one of them refuses MAP_SHARED, that one alone is private.
+  static Result<Mapping> map(std::span<const PlacedFile> files, const MapOptions& options);
 
-  // What the mapping is, which may be private_ where shared was asked for.
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  // Empty unless the mapping is writable.
+  std::span<std::byte> writable_bytes() const noexcept {
+    return writable_ ? bytes_ : std::span<std::byte>{};
+  }
+
+  // What the mapping is, which may be private_ where shared was asked for; of several files,
+  // private_ if one of them is.
   Sharing sharing() const noexcept { return sharing_; }
   // The file system refused MAP_SHARED (some network and FUSE file systems do), and since nothing
   // is written, MAP_PRIVATE serves as well.
@@ -57,16 +74,31 @@ class Mapping {
   bool locked() const noexcept { return locked_; }
   bool huge_pages() const noexcept { return huge_pages_; }  // were asked for
 
-  // The first offset that could not be read, if the mapping is guarded and was lost.
-  std::optional<std::uint64_t> lost_at() const noexcept { return guard_.lost_at(); }
+  // Whether the guard has put zeros in the place of a file.
+  bool is_lost() const noexcept { return guard_.is_lost(); }
+  // The first offset of the file at `base` that could not be read, if the mapping is guarded and
+  // that file was lost.
+  std::optional<std::uint64_t> lost_at(std::uint64_t base = 0) const noexcept {
+    return guard_.lost_at(base);
+  }
   // Fails with io, at that offset, if it was.
-  Result<void> check_not_lost() const;
+  Result<void> check_not_lost(std::uint64_t base = 0) const;
 
  private:
   friend Result<Mapping> map_with(const File&, const MapOptions&, const MapFunction&);
 
+  explicit Mapping(const MapOptions& options) noexcept;
+  // Calls `map` with the sharing that was asked for, and with the one that serves where that is
+  // refused. It answers an errno, or 0; so does this.
+  template <class Map>
+  int map_or_fall_back(const MapOptions& options, const Map& map);
+  // What is done with bytes that are mapped.
+  Result<void> finish(std::span<const PlacedFile> files, const MapOptions& options);
+
   Guard guard_;  // first, so that assignment lets go of it before what it guards
-  boost::interprocess::mapped_region region_;
+  boost::interprocess::mapped_region region_;  // of a single file
+  Reservation reservation_;                    // of several
+  std::span<std::byte> bytes_;
   Sharing sharing_ = Sharing::shared;
   bool fell_back_ = false;
   bool writable_ = false;

@@ -17,10 +17,6 @@ std::uint64_t page_start(std::uint64_t offset) noexcept {
   return offset / page_bytes() * page_bytes();
 }
 
-void* address_of(const Mapping& mapping, std::uint64_t offset) noexcept {
-  return const_cast<std::byte*>(mapping.bytes().data() + offset);
-}
-
 std::string lock_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
@@ -29,34 +25,35 @@ std::string lock_limit() {
 
 }  // namespace
 
-Result<void> lock_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) {
+Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
   const std::uint64_t start = page_start(offset);
   // Plain mlock() would copy every page of a private writable mapping.
-  if (::mlock2(address_of(mapping, start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
+  if (::mlock2(mapped.address_of(start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
   Error refusal = os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
   refusal.message += lock_limit();
   return tl::unexpected<Error>(std::move(refusal));
 }
 
-void drop_range(const File& file, const Mapping& mapping, std::uint64_t offset,
-                std::uint64_t length) noexcept {
+void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
+  const File& file = mapped.file();
   const std::uint64_t start = page_start(offset + page_bytes() - 1);
   const bool ends_file = offset + length == file.size();
   const std::uint64_t end = ends_file ? file.size() : page_start(offset + length);
   if (start >= end) return;
-  ::madvise(address_of(mapping, start), end - start, MADV_DONTNEED);
+  ::madvise(mapped.address_of(start), end - start, MADV_DONTNEED);
   ::posix_fadvise(file.descriptor(), static_cast<off_t>(start), static_cast<off_t>(end - start),
                   POSIX_FADV_DONTNEED);
 }
 
-void yield_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t length) noexcept {
+void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
   const std::uint64_t start = page_start(offset);
-  ::madvise(address_of(mapping, start), offset + length - start, MADV_COLD);
+  ::madvise(mapped.address_of(start), offset + length - start, MADV_COLD);
 }
 
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
-  ::madvise(address_of(mapping, 0), mapping.bytes().size(), allowed ? MADV_NORMAL : MADV_RANDOM);
+  ::madvise(const_cast<std::byte*>(mapping.bytes().data()), mapping.bytes().size(),
+            allowed ? MADV_NORMAL : MADV_RANDOM);
 }
 
 }  // namespace weightmap::os

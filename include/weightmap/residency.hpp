@@ -27,10 +27,10 @@
 
 namespace weightmap {
 
-// The whole file.
+// All files of the checkpoint.
 struct Residency {
   std::uint64_t file_bytes = 0;
-  // Bytes of the file in the page cache, whichever process read them.
+  // Bytes of the files in the page cache, whichever process read them.
   std::uint64_t cached_bytes = 0;
 
   // RSS: what is in the page table of this process, through the mappings of this Checkpoint, in
@@ -66,9 +66,10 @@ struct Residency {
   std::optional<bool> is_fragmented;
 };
 
-// A range of the file. What is counted are bytes of the range, not the whole pages that it begins
+// A range of a file. What is counted are bytes of the range, not the whole pages that it begins
 // and ends in.
 struct RangeResidency {
+  std::size_t source = 0;          // the file: position among Checkpoint::source()
   std::uint64_t file_offset = 0;   // of the first byte
   std::uint64_t extent_bytes = 0;  // length of the range
   std::uint64_t cached_bytes = 0;  // of the range, in the page cache

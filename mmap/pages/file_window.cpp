@@ -5,7 +5,7 @@
 namespace weightmap::os {
 namespace {
 
-bool map_part(std::byte* address, const File& file, const FileWindow::Part& part) noexcept {
+bool map_part(std::byte* address, const File& file, const ByteRange& part) noexcept {
   for (const int sharing : {MAP_SHARED, MAP_PRIVATE})  // some file systems refuse the first
     if (::mmap(address, part.length, PROT_READ, sharing | MAP_FIXED, file.descriptor(),
                static_cast<off_t>(part.offset)) != MAP_FAILED)
@@ -15,27 +15,18 @@ bool map_part(std::byte* address, const File& file, const FileWindow::Part& part
 
 }  // namespace
 
-FileWindow::FileWindow(const File& file, std::span<const Part> parts,
+FileWindow::FileWindow(const File& file, std::span<const ByteRange> parts,
                        std::uint64_t alignment) noexcept {
   std::uint64_t all = 0;
-  for (const Part& part : parts) all += part.length;
-  reserved_ = all + alignment;
-  reservation_ =
-      ::mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reservation_ == MAP_FAILED) return;
-  const auto start = reinterpret_cast<std::uintptr_t>(reservation_);
-  std::byte* const first =
-      static_cast<std::byte*>(reservation_) + (alignment - start % alignment) % alignment;
-  std::byte* next = first;
-  for (const Part& part : parts) {
+  for (const ByteRange& part : parts) all += part.length;
+  reservation_ = Reservation(all, alignment, Reservation::Access::none);
+  if (reservation_.bytes().empty()) return;
+  std::byte* next = reservation_.bytes().data();
+  for (const ByteRange& part : parts) {
     if (!map_part(next, file, part)) return;
     next += part.length;
   }
-  bytes_ = {first, next};
-}
-
-FileWindow::~FileWindow() {
-  if (reservation_ != MAP_FAILED) ::munmap(reservation_, reserved_);
+  bytes_ = reservation_.bytes();
 }
 
 }  // namespace weightmap::os

@@ -4,33 +4,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 
 #include "mmap/file.hpp"
+#include "mmap/reservation.hpp"
+#include "runtime/bytes/byte_range.hpp"
 
 namespace weightmap::os {
 
 // Read-only. Not guarded: pages are populated and looked at here, but never read by address.
 class FileWindow {
  public:
-  struct Part {
-    std::uint64_t offset;  // in the file, a multiple of the alignment
-    std::uint64_t length;  // likewise, but for the last one
-  };
-
   // The parts side by side, at an address that is a multiple of `alignment`, which is a power of
-  // two and at least a page.
-  FileWindow(const File& file, std::span<const Part> parts, std::uint64_t alignment) noexcept;
-  FileWindow(const FileWindow&) = delete;
-  FileWindow& operator=(const FileWindow&) = delete;
-  ~FileWindow();
+  // two and at least a page. The offsets are multiples of it, too, and so are the lengths but for
+  // the last one.
+  FileWindow(const File& file, std::span<const ByteRange> parts, std::uint64_t alignment) noexcept;
 
   std::span<std::byte> bytes() const noexcept { return bytes_; }  // empty: the system refused
 
  private:
-  std::size_t reserved_ = 0;
-  void* reservation_;
+  Reservation reservation_;
   std::span<std::byte> bytes_;
 };
 

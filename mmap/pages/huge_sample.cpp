@@ -30,12 +30,12 @@ std::uint64_t spread(std::uint64_t i, std::uint64_t wanted, std::uint64_t count)
 }
 
 // Up to eight ranges that are cached as a whole.
-std::vector<FileWindow::Part> choose_ranges(const File& file, const CachedPages& cached,
-                                            std::uint64_t huge) {
+std::vector<ByteRange> choose_ranges(const File& file, const CachedPages& cached,
+                                     std::uint64_t huge) {
   std::vector<std::uint64_t> whole;
   for (std::uint64_t i = 0; i < file.size() / huge; ++i)
     if (cached.cached_bytes(i * huge, huge) == huge) whole.push_back(i * huge);
-  std::vector<FileWindow::Part> chosen;
+  std::vector<ByteRange> chosen;
   const std::uint64_t wanted = std::min<std::uint64_t>(max_ranges, whole.size());
   for (std::uint64_t i = 0; i < wanted; ++i)
     chosen.push_back({whole[spread(i, wanted, whole.size())], huge});
@@ -89,7 +89,7 @@ HugeSample sample_huge_pages(const File& file, const CachedPages& cached) {
   const std::uint64_t huge = huge_page_bytes();
   const bool forbidden = ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;  // for this process
   if (huge == 0 || forbidden) return {};
-  const std::vector<FileWindow::Part> ranges = choose_ranges(file, cached, huge);
+  const std::vector<ByteRange> ranges = choose_ranges(file, cached, huge);
   if (ranges.empty()) return {};
   const FileWindow window(file, ranges, huge);
   if (window.bytes().empty() || !fault_in(window.bytes())) return {};

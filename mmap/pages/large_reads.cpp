@@ -17,17 +17,17 @@ bool comes_as_a_whole(std::span<std::byte> large) {
 }  // namespace
 
 bool reads_large_pages(const File& file, std::uint64_t offset) {
-  if (!bytes::contains(file.size(), offset, large_read)) return false;
-  const FileWindow::Part part{offset, large_read};
-  return reads_large_pages(FileWindow(file, {&part, 1}, large_read));
+  if (!bytes::contains(file.size(), offset, large_page)) return false;
+  const ByteRange part{offset, large_page};
+  return reads_large_pages(FileWindow(file, {&part, 1}, large_page));
 }
 
 bool reads_large_pages(const FileWindow& window) {
   const std::span<std::byte> all = window.bytes();
-  if (all.size() < large_read) return false;
+  if (all.size() < large_page) return false;
   ::madvise(all.data(), all.size(), MADV_HUGEPAGE);
   ::madvise(all.data(), all.size(), MADV_RANDOM);
-  if (comes_as_a_whole(all.first(large_read))) return true;
+  if (comes_as_a_whole(all.first(large_page))) return true;
   ::madvise(all.data(), all.size(), MADV_NORMAL);
   return false;
 }

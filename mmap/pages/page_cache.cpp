@@ -191,13 +191,12 @@ Result<void> check_tells_what_is_cached(const File& file) {
   return {};
 }
 
-bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
-               std::uint64_t length) {
+bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t start = offset / page_bytes() * page_bytes();
   const std::uint64_t size = offset + length - start;
-  if (is_cached_evenly(file, start, size) == true) return true;
+  if (is_cached_evenly(mapped.file(), start, size) == true) return true;
   std::vector<unsigned char> pages(pages_in(size));
-  if (!ask(mapping.bytes().data() + start, static_cast<std::size_t>(size), pages)) return false;
+  if (!ask(mapped.address_of(start), static_cast<std::size_t>(size), pages)) return false;
   return std::all_of(pages.begin(), pages.end(),
                      [](unsigned char page) { return (page & 1) != 0; });
 }

@@ -6,8 +6,7 @@
 
 #include <cstdint>
 
-#include "mmap/file.hpp"
-#include "mmap/mapping.hpp"
+#include "mmap/mapped_file.hpp"
 #include "mmap/pages/page_bits.hpp"
 #include "weightmap/result.hpp"
 
@@ -43,10 +42,8 @@ class CachedPages {
 Result<void> check_tells_what_is_cached(const File& file);
 
 // Whether each page of a range is cached, or being read into the cache. Reads no page and maps
-// none. Where the system does not tell: true. Precondition: the range lies in the file, which
-// `mapping` maps.
-bool is_cached(const File& file, const Mapping& mapping, std::uint64_t offset,
-               std::uint64_t length);
+// none. Where the system does not tell: true. Precondition: the range lies in the file.
+bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);
 
 // As CachedPages::of(file).cached_bytes(), by one system call where the kernel has it (Linux 6.5).
 Result<std::uint64_t> cached_bytes_of(const File& file);

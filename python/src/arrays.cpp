@@ -52,15 +52,18 @@ nb::object to_numpy(const Tensor& tensor) {
                                       "; .bits() gives its elements as integers");
   return nb::module_::import_("weightmap._numpy")
       .attr("view")(format.numpy_name.data(), format.numpy_kind == 0, view.is_foreign_byte_order(),
-                    shape_of(tensor), mapped_bytes(tensor.owner), tensor.named.file_offset,
+                    shape_of(tensor), mapped_bytes(tensor.owner), tensor.position(),
                     byte_strides(view));
 }
 
 nb::object to_torch(const Tensor& tensor) {
   const TensorView& view = tensor.view();
-  const NamedStorage storage = tensor.owner->checkpoint().storage(tensor.named.storage_index);
+  const Checkpoint& checkpoint = tensor.owner->checkpoint();
+  const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);
+  const std::uint64_t position =
+      checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
   return nb::module_::import_("weightmap._tensors")
-      .attr("view")(writable_bytes(tensor.owner), storage.payload_offset, storage.nbytes,
+      .attr("view")(writable_bytes(tensor.owner), position, storage.nbytes,
                     to_string(view.dtype()).data(), tensor.named.storage_offset, shape_of(tensor),
                     strides_of(tensor), view.is_conjugate(), view.is_negative(),
                     view.is_foreign_byte_order());

@@ -73,9 +73,8 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
         "the tensor is read-only, which only DLPack 1.0 and later can say; take .torch(), or open "
         "the checkpoint with sharing=\"private\", writable=True");
   const MappedBytes memory = writable_bytes(tensor.owner);
-  std::byte* data = view.numel() == 0
-                        ? nullptr
-                        : const_cast<std::byte*>(memory.bytes.data()) + tensor.named.file_offset;
+  std::byte* data =
+      view.numel() == 0 ? nullptr : const_cast<std::byte*>(memory.bytes.data()) + tensor.position();
   const nb::object self = nb::find(tensor);  // what the capsule keeps
   const std::int64_t* strides = view.strides().data();
   const nb::object array =

@@ -19,9 +19,13 @@ struct Tensor {
   std::optional<TensorSlice> part{};
 
   const TensorView& view() const noexcept { return part ? *part : named.view; }
-  // The first element, whatever the byte order; some address in the mapping if there is none.
+  // Where the first element lies in the mapping; somewhere there if there is none.
+  std::uint64_t position() const noexcept {
+    return owner->checkpoint().source(named.source).mapping_offset + named.file_offset;
+  }
+  // The same as an address, whatever the byte order.
   const std::byte* data() const noexcept {
-    return owner->checkpoint().mapping().data() + named.file_offset;
+    return owner->checkpoint().mapping().data() + position();
   }
   bool is_writable() const noexcept { return owner->checkpoint().info().writable; }
 };

@@ -44,10 +44,10 @@ void CatalogBuilder::add_location(std::string_view location) noexcept {
   section<Text>(at_.locations)[locations_used_++] = add_text(location);
 }
 
-void CatalogBuilder::add_storage(std::string_view key, std::uint64_t payload_offset,
-                                 std::uint64_t nbytes, std::uint32_t crc32) noexcept {
-  section<StorageEntry>(at_.storages)[storages_used_++] = {payload_offset, nbytes, add_text(key),
-                                                           crc32, 0};
+void CatalogBuilder::add_storage(std::string_view key, std::uint64_t position, std::uint64_t nbytes,
+                                 std::uint32_t crc32, std::uint32_t source) noexcept {
+  section<StorageEntry>(at_.storages)[storages_used_++] = {position, nbytes, add_text(key), crc32,
+                                                           source};
 }
 
 std::uint32_t CatalogBuilder::add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept {
@@ -92,7 +92,7 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
   std::uint64_t& sum = header_.tensor_bytes;
   if (!bytes::checked_add(sum, shape->size.nbytes, &sum)) sum = ~std::uint64_t{0};
   if (entries_used_ - indexed_ == pending_max) index_oldest();
-  entries_[entries_used_] = {storage.payload_offset + (fits ? start : 0),
+  entries_[entries_used_] = {storage.position + (fits ? start : 0),
                              shape->size.extent,
                              tensor.storage_offset,
                              tensor.name,

@@ -60,8 +60,9 @@ class CatalogBuilder {
     return added;
   }
   void add_location(std::string_view location) noexcept;
-  void add_storage(std::string_view key, std::uint64_t payload_offset, std::uint64_t nbytes,
-                   std::uint32_t crc32) noexcept;
+  // Precondition: the bytes lie in file `source` of the checkpoint.
+  void add_storage(std::string_view key, std::uint64_t position, std::uint64_t nbytes,
+                   std::uint32_t crc32, std::uint32_t source = 0) noexcept;
   // Adds one part to the path that is being written; path_position() is where the next one begins.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }

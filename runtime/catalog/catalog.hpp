@@ -6,6 +6,9 @@
 //   Header | Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations]
 //   | path parts u32[] | strings | dims i64[]
 //
+// Positions are those of the one space in which the files of a checkpoint lie; of a single file
+// they are the offsets in it.
+//
 // The index is a flat table with linear probing at a load of at most one half. A slot holds the
 // upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty. The seed of the
 // hash is 0, so that equal files have equal catalogs; only names that crowd together in the table,
@@ -43,7 +46,7 @@ struct Entry {
     parameter = 16,
     ambiguous = 32,  // a later entry has the same name
   };
-  std::uint64_t file_offset;    // absolute, of the first element
+  std::uint64_t position;       // of the first element
   std::uint64_t extent;         // bytes that the strides reach; 0 for an empty tensor
   std::int64_t storage_offset;  // elements
   Text name;
@@ -61,11 +64,11 @@ struct Entry {
 static_assert(sizeof(Entry) == 64);
 
 struct StorageEntry {
-  std::uint64_t payload_offset;  // absolute
+  std::uint64_t position;  // of the first byte
   std::uint64_t nbytes;
   Text key;
   std::uint32_t crc32;
-  std::uint32_t unused;
+  std::uint32_t source;  // the file it lies in
 };
 static_assert(sizeof(StorageEntry) == 32);
 

@@ -19,7 +19,7 @@ namespace weightmap {
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(path, complete));
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
   Result<void> opened =
       *complete.shared_catalog ? open_with_shared_catalog(*state) : parse_and_map(*state);
   if (!opened) return about_file(std::move(opened.error()), path);
@@ -30,7 +30,7 @@ Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
   if (Result<void> opened = parse_and_map(*state); !opened)
-    return about_shown(std::move(opened.error()), state->shown_name);
+    return about_shown(std::move(opened.error()), state->shown_name());
   if (*complete.shared_catalog)
     state->info.catalog_reason = "a file without a path takes no shared catalog";
   return finish_open(std::move(state));
@@ -39,7 +39,7 @@ Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions
 Result<Checkpoint> Checkpoint::attach(const std::filesystem::path& path, int catalog_descriptor,
                                       const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(path, complete));
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
   if (Result<void> opened = open_with_sealed_catalog(*state, catalog_descriptor); !opened)
     return about_file(std::move(opened.error()), path);
   return finish_open(std::move(state));
@@ -91,15 +91,17 @@ std::size_t Checkpoint::storage_count() const noexcept {
 NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
   return storage_at(*state_, index);
 }
-std::size_t Checkpoint::source_count() const noexcept { return 1; }
-const SourceInfo& Checkpoint::source(std::size_t) const& noexcept { return state_->source; }
+std::size_t Checkpoint::source_count() const noexcept { return state_->sources.size(); }
+const SourceInfo& Checkpoint::source(std::size_t index) const& noexcept {
+  return state_->sources[index].info;
+}
 const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
 const OpenStats& Checkpoint::stats() const& noexcept { return state_->stats; }
 
 bool Checkpoint::catalog_was_damaged() const noexcept { return state_->catalogs.was_damaged(); }
 Result<int> Checkpoint::share_catalog() const {
   Result<int> shared = seal_catalog(*state_);
-  if (!shared) return about_shown(std::move(shared.error()), state_->shown_name);
+  if (!shared) return about_shown(std::move(shared.error()), state_->shown_name());
   return shared;
 }
 
@@ -111,7 +113,7 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
   return weightmap::copy_on_write(*state_);
 }
 
-const Generation& Checkpoint::generation() const& noexcept { return state_->source.generation; }
+const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const { return weightmap::reopen(*state_); }
@@ -122,7 +124,7 @@ Result<void> Checkpoint::copy_to(const TensorView& view, std::span<std::byte> ou
 
 Result<void> Checkpoint::verify_headers() const {
   Result<void> same = weightmap::verify_headers(*state_);
-  if (!same) return about_shown(std::move(same.error()), state_->shown_name);
+  if (!same) return about_shown(std::move(same.error()), state_->shown_name());
   return same;
 }
 

@@ -10,20 +10,21 @@ namespace weightmap {
 Result<void> Checkpoint::demand(const TensorView& view) const {
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return {};
-  const std::optional<std::uint64_t> offset = state_->position_of(part);
-  if (!offset)
+  const std::optional<std::uint64_t> position = state_->position_of(part);
+  if (!position)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  state_->demand_log.note(*offset);
-  const os::File& file = state_->file;
-  os::Filler filler(file, state_->mapping, os::best_fill_method(state_->mapping));
+  state_->demand_log.note(*position);
+  const SourceFile& source = state_->sources.at(*position);
+  const std::uint64_t offset = *position - source.base();
+  os::Filler filler(source.in(state_->mapping), os::best_fill_method(state_->mapping));
   Result<void> filled;
-  if (os::is_surely_cached(file, *offset, part.size())) {
-    filled = filler.fill(*offset, part.size());  // maps it, and needs no disk
+  if (os::is_surely_cached(source.file, offset, part.size())) {
+    filled = filler.fill(offset, part.size());  // maps it, and needs no disk
   } else {
     const Gate::Mark mark(state_->gate);
-    filled = filler.fill_now(*offset, part.size());
+    filled = filler.fill_now(offset, part.size());
   }
-  if (!filled) filled.error().file = state_->shown_name;
+  if (!filled) filled.error().file = source.shown_name;
   return filled;
 }
 

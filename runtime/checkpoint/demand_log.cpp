@@ -17,7 +17,7 @@ std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
   for (std::uint32_t i = 0; i < catalog.size(); ++i)
     if (catalog[i].extent != 0) tensors.push_back(i);
   std::sort(tensors.begin(), tensors.end(), [&catalog](std::uint32_t a, std::uint32_t b) {
-    return catalog[a].file_offset < catalog[b].file_offset;
+    return catalog[a].position < catalog[b].position;
   });
   return tensors;
 }
@@ -28,10 +28,8 @@ std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
 // ended yet, the first tensor on top.
 std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
   const std::vector<std::uint32_t> tensors = by_offset(catalog);
-  const auto start = [&catalog](std::uint32_t i) { return catalog[i].file_offset; };
-  const auto end = [&catalog](std::uint32_t i) {
-    return catalog[i].file_offset + catalog[i].extent;
-  };
+  const auto start = [&catalog](std::uint32_t i) { return catalog[i].position; };
+  const auto end = [&catalog](std::uint32_t i) { return catalog[i].position + catalog[i].extent; };
   std::vector<Piece> pieces;
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> open;
   std::uint64_t at = 0;
@@ -49,9 +47,9 @@ std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
   return pieces;
 }
 
-void DemandLog::note(std::uint64_t file_offset) {
-  const bool is_full = notes_.with([file_offset](Notes& notes) {
-    notes.waiting.push_back(file_offset);
+void DemandLog::note(std::uint64_t position) {
+  const bool is_full = notes_.with([position](Notes& notes) {
+    notes.waiting.push_back(position);
     return notes.waiting.size() >= most_waiting;
   });
   if (is_full) resolve();
@@ -78,13 +76,13 @@ void DemandLog::Notes::resolve(const Catalog& catalog) {
   for (std::uint64_t offset : waiting) add(offset);
 }
 
-void DemandLog::Notes::add(std::uint64_t file_offset) {
+void DemandLog::Notes::add(std::uint64_t position) {
   auto after = std::upper_bound(
-      pieces.begin(), pieces.end(), file_offset,
+      pieces.begin(), pieces.end(), position,
       [](std::uint64_t offset, const Piece& piece) { return offset < piece.start; });
   if (after == pieces.begin()) return;
   const Piece& piece = *--after;
-  if (file_offset >= piece.end || seen[piece.tensor]) return;
+  if (position >= piece.end || seen[piece.tensor]) return;
   seen[piece.tensor] = true;
   order.push_back(piece.tensor);
 }

@@ -22,14 +22,14 @@ class DemandLog {
   explicit DemandLog(std::function<const catalog::Catalog*()> catalog)
       : catalog_(std::move(catalog)) {}
 
-  // The byte of the file that a demanded view begins at. As a rule this only writes it down.
-  void note(std::uint64_t file_offset);
+  // Where a demanded view begins in the mapping. As a rule this only writes it down.
+  void note(std::uint64_t position);
 
   // Positions of tensors in the catalog. An offset stands for the first tensor that has this byte.
   std::vector<std::size_t> order();
 
  private:
-  // Bytes of the file and the first tensor that has them.
+  // Positions of bytes, and the first tensor that has them.
   struct Piece {
     std::uint64_t start;
     std::uint64_t end;
@@ -42,7 +42,7 @@ class DemandLog {
     std::vector<std::size_t> order;
 
     void resolve(const catalog::Catalog& catalog);
-    void add(std::uint64_t file_offset);
+    void add(std::uint64_t position);
   };
   static std::vector<Piece> pieces_of(const catalog::Catalog& catalog);
   void resolve();

@@ -1,50 +1,68 @@
 #include "runtime/checkpoint/live.hpp"
 
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
 #include "mmap/bus_handler.hpp"
 #include "runtime/bytes/about_file.hpp"
-#include "runtime/bytes/checked.hpp"
+#include "runtime/checkpoint/open.hpp"
 
 namespace weightmap {
 
 using State = Checkpoint::State;
 
-std::optional<std::uint64_t> State::lost_at() const noexcept {
-  if (const std::optional<std::uint64_t> position = mapping.lost_at()) return position;
+bool State::is_lost() const noexcept {
   const os::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
-  return writable ? writable->lost_at() : std::nullopt;
+  return mapping.is_lost() || (writable != nullptr && writable->is_lost());
 }
 
 std::optional<std::uint64_t> State::position_of(std::span<const std::byte> part) const noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(part.data());
   const auto base = reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
-  if (start < base || !bytes::contains(mapping.bytes().size(), start - base, part.size()))
-    return std::nullopt;
+  if (start < base || !sources.contain(start - base, part.size())) return std::nullopt;
   return start - base;
 }
 
+namespace {
+
+bool is_unchanged(const SourceFile& source) noexcept {
+  const Result<Generation> mapped = source.file.current_generation();
+  return mapped && mapped->same_content(source.file.generation());
+}
+
+bool is_at_its_path(const SourceFile& source) noexcept {
+  if (source.info.path.empty()) return is_unchanged(source);
+  const Result<Generation> now = generation_at(source.info.path);
+  return now && now->same_content(source.info.generation);
+}
+
+}  // namespace
+
 bool is_current(const State& state) noexcept {
-  if (state.lost_at()) return false;
-  const bool has_path = !state.source.path.empty();
-  const Result<Generation> now =
-      has_path ? generation_at(state.source.path) : state.file.current_generation();
-  return now && now->same_content(has_path ? state.source.generation : state.file.generation());
+  return !state.is_lost() &&
+         std::all_of(state.sources.begin(), state.sources.end(), is_at_its_path);
 }
 
 CheckpointState state_of(const State& state) noexcept {
-  const Result<Generation> mapped = state.file.current_generation();
+  const bool unchanged = std::all_of(state.sources.begin(), state.sources.end(), is_unchanged);
   // Last of what looks at the mapping, so that it counts whatever was read before this call.
-  if (state.lost_at()) return CheckpointState::lost;
-  if (!mapped || !mapped->same_content(state.file.generation())) return CheckpointState::modified;
+  if (state.is_lost()) return CheckpointState::lost;
+  if (!unchanged) return CheckpointState::modified;
   return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
 }
 
 Result<Checkpoint> reopen(const State& state) {
-  if (!state.source.path.empty()) return Checkpoint::open(state.source.path, state.options);
-  return about_shown(Error{ErrorCode::invalid_argument,
-                           "was opened by descriptor and has no path to open again",
-                           Error::no_offset,
-                           {}},
-                     state.shown_name);
+  std::vector<std::filesystem::path> paths;
+  for (const SourceFile& source : state.sources) paths.push_back(source.info.path);
+  if (paths.front().empty())
+    return about_shown(Error{ErrorCode::invalid_argument,
+                             "was opened by descriptor and has no path to open again",
+                             Error::no_offset,
+                             {}},
+                       state.shown_name());
+  if (state.format != nullptr) return open_files(paths, *state.format, state.options);
+  return Checkpoint::open(paths.front(), state.options);
 }
 
 bool guard_is_active() noexcept { return os::bus_handler_is_first(); }

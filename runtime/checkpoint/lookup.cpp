@@ -39,7 +39,7 @@ std::string describe_path(const Catalog& catalog, const Entry& entry) {
 
 tl::unexpected<Error> absent(const State& state, std::string message) {
   return about_shown(Error{ErrorCode::invalid_argument, std::move(message), Error::no_offset, {}},
-                     state.shown_name);
+                     state.shown_name());
 }
 
 std::string joined_by_dots(std::span<const PathPart> path) {
@@ -90,13 +90,15 @@ NamedTensor tensor_at(State& state, std::size_t index) noexcept {
   const Entry& entry = (*catalog)[index];
   tensor.name = catalog->name(entry);
   tensor.view = state.view(*catalog, entry);
-  tensor.storage = catalog->text(catalog->storages()[entry.storage].key);
+  const catalog::StorageEntry& storage = catalog->storages()[entry.storage];
+  tensor.storage = catalog->text(storage.key);
   tensor.storage_offset = entry.storage_offset;
-  tensor.file_offset = entry.file_offset;
+  tensor.file_offset = entry.position - state.sources[storage.source].base();
   tensor.location = catalog->location(entry);
   tensor.requires_grad = (entry.flags & Entry::requires_grad) != 0;
   tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
   tensor.storage_index = entry.storage;
+  tensor.source = storage.source;
   return tensor;
 }
 
@@ -166,7 +168,9 @@ NamedStorage storage_at(State& state, std::size_t index) noexcept {
   const Catalog* const catalog = state.catalogs.with_storage(index);
   if (catalog == nullptr) return {};
   const catalog::StorageEntry& storage = catalog->storages()[index];
-  return {catalog->text(storage.key), storage.payload_offset, storage.nbytes, storage.crc32, 0};
+  const std::uint64_t base = state.sources[storage.source].base();
+  return {catalog->text(storage.key), storage.position - base, storage.nbytes, storage.crc32,
+          storage.source};
 }
 
 }  // namespace weightmap

@@ -27,12 +27,27 @@ Result<os::File> protect(os::File file, const OpenOptions& options) {
   return snapshot;
 }
 
-Result<std::unique_ptr<State>> begin_open(os::File file, std::string name,
-                                          const OpenOptions& options) {
+Result<SourceFile> make_source(os::File file, std::string name, const OpenOptions& options) {
   const Generation opened = file.generation();
   TRY_ASSIGN(os::File used, protect(std::move(file), options));
-  auto state = std::make_unique<State>(std::move(used), std::move(name), options);
-  state->source = {{}, opened, opened.size, 0};
+  return SourceFile{std::move(used), {{}, opened, opened.size, 0}, std::move(name)};
+}
+
+Result<SourceFile> open_source(const std::filesystem::path& path, const OpenOptions& options) {
+  const std::string name = shown_name(path);
+  Result<os::File> file =
+      os::File::open(path, *options.writable && *options.sharing == Sharing::shared);
+  if (!file) return about_shown(std::move(file.error()), name);
+  Result<SourceFile> source = make_source(std::move(*file), name, options);
+  if (!source) return about_shown(std::move(source.error()), name);
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  source->info.path = std::filesystem::absolute(path, unknown);
+  if (unknown) source->info.path = path;
+  return source;
+}
+
+std::unique_ptr<State> make_state(Sources sources, const OpenOptions& options) {
+  auto state = std::make_unique<State>(std::move(sources), options);
   state->info.protection = *options.protection;
   if (*options.protection == Protection::snapshot) state->info.protection_means = "reflink";
   return state;
@@ -40,9 +55,9 @@ Result<std::unique_ptr<State>> begin_open(os::File file, std::string name,
 
 Result<std::unique_ptr<OwnCatalog>> parse(const State& state, OpenStats& stats) {
   auto own = std::make_unique<OwnCatalog>();
-  format::Input input(state.file, 0, own->memory);
-  TRY_ASSIGN(const format::Format* const format, format_of(input));
-  TRY_ASSIGN(own->parsed, format->parse({&input, 1}, state.options, stats, own->memory));
+  std::vector<format::Input> inputs = inputs_of(state, own->memory);
+  TRY_ASSIGN(const format::Format* const format, format_of(state, inputs.front()));
+  TRY_ASSIGN(own->parsed, format->parse(inputs, state.options, stats, own->memory));
   return own;
 }
 
@@ -50,9 +65,11 @@ Result<std::unique_ptr<OwnCatalog>> parse(const State& state, OpenStats& stats) 
 Result<std::unique_ptr<OwnCatalog>> parse_later(const State& state) {
   OpenStats not_of_the_open;
   Result<std::unique_ptr<OwnCatalog>> own = parse(state, not_of_the_open);
-  Result<void> same = state.file.check_unchanged();  // what is mapped is what was parsed
-  if (own && !same) own = tl::unexpected<Error>(std::move(same.error()));
-  if (!own) return about_shown(std::move(own.error()), state.shown_name);
+  if (!own) return about_shown(std::move(own.error()), state.shown_name());
+  for (const SourceFile& source : state.sources) {  // what is mapped is what was parsed
+    Result<void> same = source.file.check_unchanged();
+    if (!same) return about_shown(std::move(same.error()), source.shown_name);
+  }
   (*own)->memory.trim();
   return own;
 }
@@ -64,7 +81,7 @@ void describe(State& state, const format::Parsed& parsed) {
   facts.tensors = parsed.catalog.size();
   facts.tensor_bytes = parsed.catalog.tensor_bytes();
   facts.storages = parsed.catalog.storages().size();
-  facts.file_bytes = state.file.size();
+  facts.file_bytes = state.sources.bytes();
   facts.sharing = mapped.sharing;
   facts.sharing_fell_back = mapped.sharing_fell_back;
   facts.writable = mapped.writable;
@@ -79,7 +96,7 @@ void log_open(const State& state) {
   const auto counted = [](std::uint64_t count, const char* one) {
     return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
   };
-  state.options.log(state.shown_name + ": opened: " + counted(state.info.tensors, "tensor") +
+  state.options.log(state.shown_name() + ": opened: " + counted(state.info.tensors, "tensor") +
                     " in " + counted(state.info.storages, "storage") + ", offsets " +
                     std::string(to_string(stats.strategy)) + ", " + counted(stats.reads, "read") +
                     " of " + counted(stats.bytes_read, "byte") + ", " +
@@ -88,39 +105,50 @@ void log_open(const State& state) {
 
 }  // namespace
 
-State::State(os::File opened, std::string name, OpenOptions complete)
-    : file(std::move(opened)),
+State::State(Sources opened, OpenOptions complete)
+    : sources(std::move(opened)),
       catalogs([this] { return parse_later(*this); }),
       demand_log([this] { return catalogs.whole().value_or(nullptr); }),
-      options(std::move(complete)),
-      shown_name(std::move(name)) {}
+      options(std::move(complete)) {}
 
-Result<std::unique_ptr<State>> begin_open(const std::filesystem::path& path,
+Result<const format::Format*> format_of(const State& state, format::Input& first) {
+  if (state.format != nullptr) return state.format;
+  return format_of(first);
+}
+
+std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resource& memory) {
+  std::vector<format::Input> inputs;
+  inputs.reserve(state.sources.size());
+  for (const SourceFile& source : state.sources)
+    inputs.emplace_back(source.file, source.base(), memory);
+  return inputs;
+}
+
+Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path> paths,
                                           const OpenOptions& options) {
-  std::string name = shown_name(path);
-  Result<os::File> file =
-      os::File::open(path, *options.writable && *options.sharing == Sharing::shared);
-  if (!file) return about_shown(std::move(file.error()), name);
-  Result<std::unique_ptr<State>> state = begin_open(std::move(*file), name, options);
-  if (!state) return about_shown(std::move(state.error()), name);
-  std::error_code unknown;  // the working directory is gone: then the path as it was given
-  (*state)->source.path = std::filesystem::absolute(path, unknown);
-  if (unknown) (*state)->source.path = path;
-  return state;
+  Sources sources;
+  for (const std::filesystem::path& path : paths) {
+    TRY_ASSIGN(SourceFile source, open_source(path, options));
+    if (Result<void> placed = sources.add(std::move(source)); !placed)
+      return about_file(std::move(placed.error()), path);
+  }
+  return make_state(std::move(sources), options);
 }
 
 Result<std::unique_ptr<State>> begin_open(int descriptor, const OpenOptions& options) {
-  std::string name = "descriptor " + std::to_string(descriptor);
+  const std::string name = "descriptor " + std::to_string(descriptor);
   Result<os::File> file = os::File::from_descriptor(descriptor);
   if (!file) return about_shown(std::move(file.error()), name);
-  Result<std::unique_ptr<State>> state = begin_open(std::move(*file), name, options);
-  if (!state) return about_shown(std::move(state.error()), name);
-  return state;
+  Result<SourceFile> source = make_source(std::move(*file), name, options);
+  if (!source) return about_shown(std::move(source.error()), name);
+  Sources sources;
+  TRY(sources.add(std::move(*source)));
+  return make_state(std::move(sources), options);
 }
 
 Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
-  state.file.advise_metadata();
+  for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
   TRY(map(state));
   own->memory.trim();
@@ -134,7 +162,7 @@ Result<void> parse_and_map(State& state) {
 Result<void> map(State& state) {
   const Clock::time_point began = Clock::now();
   const OpenOptions& options = state.options;
-  state.file.advise_mapping();
+  for (const SourceFile& source : state.sources) source.file.advise_mapping();
   os::MapOptions how{};
   how.sharing = *options.sharing;
   how.writable = *options.writable;
@@ -143,12 +171,15 @@ Result<void> map(State& state) {
   how.locked = *options.locked;
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
-  TRY_ASSIGN(state.mapping, os::Mapping::map(state.file, how));
+  Result<os::Mapping> mapped = os::Mapping::map(state.sources.placed(), how);
+  if (!mapped && state.sources.size() > 1)
+    return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));
+  TRY_ASSIGN(state.mapping, std::move(mapped));
   state.info.sharing = state.mapping.sharing();
   state.info.sharing_fell_back = state.mapping.fell_back();
   state.info.writable = *options.writable;
   if (state.info.sharing_fell_back && options.log)
-    options.log(state.shown_name +
+    options.log(state.shown_name() +
                 ": the file system refused MAP_SHARED; mapped with MAP_PRIVATE instead");
   state.stats.mapping = Clock::now() - began;
   return {};
@@ -163,6 +194,18 @@ Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   }
   opened.faults_at_open = os::process_faults();
   return checkpoint;
+}
+
+Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
+                              const format::Format& format, const OpenOptions& options) {
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(paths, complete));
+  state->format = &format;
+  if (Result<void> opened = parse_and_map(*state); !opened)
+    return about_shown(std::move(opened.error()), state->shown_name());
+  if (*complete.shared_catalog)
+    state->info.catalog_reason = "a checkpoint of several files takes no shared catalog";
+  return finish_open(std::move(state));
 }
 
 }  // namespace weightmap

@@ -3,23 +3,33 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {
 
-// The first stage of every open: the file, under the protection that the options ask for. Nothing
-// of it is read yet. `options` are complete.
-Result<std::unique_ptr<Checkpoint::State>> begin_open(const std::filesystem::path& path,
+// The first stage of every open: the files, under the protection that the options ask for. Nothing
+// of them is read yet. `options` are complete.
+Result<std::unique_ptr<Checkpoint::State>> begin_open(std::span<const std::filesystem::path> paths,
                                                       const OpenOptions& options);
 Result<std::unique_ptr<Checkpoint::State>> begin_open(int descriptor, const OpenOptions& options);
 
-// The stages between: parses the file and maps it; or only maps it, for a state that has a catalog
-// of another process.
+// What a format reads the metadata of the files from. `memory` holds what is read.
+std::vector<format::Input> inputs_of(const Checkpoint::State& state,
+                                     std::pmr::memory_resource& memory);
+Result<const format::Format*> format_of(const Checkpoint::State& state, format::Input& first);
+
+// The stages between: parses the files and maps them; or only maps them, for a state that has a
+// catalog of another process.
 Result<void> parse_and_map(Checkpoint::State& state);
 Result<void> map(Checkpoint::State& state);
 
 // The last stage of every open: checksums, if the options ask for them.
 Result<Checkpoint> finish_open(std::unique_ptr<Checkpoint::State> state);
+
+// All stages, for files of a format that is known. It takes no shared catalog.
+Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
+                              const format::Format& format, const OpenOptions& options);
 
 }  // namespace weightmap

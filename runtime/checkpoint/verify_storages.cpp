@@ -6,7 +6,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/formats.hpp"
+#include "runtime/checkpoint/open.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 
@@ -21,9 +21,9 @@ std::string record_name(const catalog::Catalog& catalog, const catalog::StorageE
 
 }  // namespace
 
-StorageSummer::StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog,
+StorageSummer::StorageSummer(const Sources& sources, const catalog::Catalog& catalog,
                              Progress progress)
-    : file_(file), catalog_(catalog), progress_(std::move(progress)), chunk_(chunk_bytes) {
+    : sources_(sources), catalog_(catalog), progress_(std::move(progress)), chunk_(chunk_bytes) {
   for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
 }
 
@@ -53,7 +53,7 @@ Result<std::optional<std::uint32_t>> StorageSummer::crc_of(const catalog::Storag
     if (cancelled) return std::nullopt;
     const std::span<std::byte> part(chunk_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
                                                        chunk_.size(), storage.nbytes - done)));
-    TRY(file_.read(storage.payload_offset + done, part));
+    TRY(sources_.read(storage.position + done, part));
     crc = zip::crc32(part, crc);
     done += part.size();
     advance(part.size(), report);
@@ -86,26 +86,26 @@ std::string StorageSummer::users_of(std::size_t storage) {
 
 Error StorageSummer::difference(std::size_t index, std::uint32_t sum) {
   const catalog::StorageEntry& storage = catalog_.storages()[index];
-  return {ErrorCode::corrupt,
-          "record " + bytes::quote(record_name(catalog_, storage)) + " of " +
-              std::to_string(storage.nbytes) + " bytes" + users_of(index) +
-              zip::crc_mismatch(sum, storage.crc32),
-          storage.payload_offset,
-          {}};
+  return sources_.about_position({ErrorCode::corrupt,
+                                  "record " + bytes::quote(record_name(catalog_, storage)) +
+                                      " of " + std::to_string(storage.nbytes) + " bytes" +
+                                      users_of(index) + zip::crc_mismatch(sum, storage.crc32),
+                                  storage.position,
+                                  {}});
 }
 
 Result<void> verify_headers(Checkpoint::State& state) {
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
-  format::Input input(state.file, 0, *std::pmr::new_delete_resource());
-  TRY_ASSIGN(const format::Format* const format, format_of(input));
+  std::vector<format::Input> inputs = inputs_of(state, *std::pmr::new_delete_resource());
+  TRY_ASSIGN(const format::Format* const format, format_of(state, inputs.front()));
   if (format->verify_headers == nullptr) return {};
-  return format->verify_headers({&input, 1}, *catalog, state.options.limits);
+  return format->verify_headers(inputs, *catalog, state.options.limits);
 }
 
-CrcReport verify_storage_crcs(const bytes::Source& file, const catalog::Catalog& catalog,
+CrcReport verify_storage_crcs(const Sources& sources, const catalog::Catalog& catalog,
                               const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   CrcReport report;
-  StorageSummer summer(file, catalog, progress);
+  StorageSummer summer(sources, catalog, progress);
   for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);
   return report;
 }

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bytes/source.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -24,7 +23,7 @@ Result<void> verify_headers(Checkpoint::State& state);
 class StorageSummer {
  public:
   using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
-  StorageSummer(const bytes::Source& file, const catalog::Catalog& catalog, Progress progress = {});
+  StorageSummer(const Sources& sources, const catalog::Catalog& catalog, Progress progress = {});
 
   // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`. false:
   // `cancelled` was set, at which it looks once a MiB, and nothing is known of this storage.
@@ -41,7 +40,7 @@ class StorageSummer {
 
   static inline const std::atomic<bool> never{false};
 
-  const bytes::Source& file_;
+  const Sources& sources_;
   const catalog::Catalog& catalog_;
   Progress progress_;
   std::vector<std::byte> chunk_;
@@ -55,7 +54,7 @@ class StorageSummer {
 };
 
 // Reads every storage and compares its CRC-32 with the directory's.
-CrcReport verify_storage_crcs(const bytes::Source& file, const catalog::Catalog& catalog,
+CrcReport verify_storage_crcs(const Sources& sources, const catalog::Catalog& catalog,
                               const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace weightmap

@@ -4,8 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/bytes/about_file.hpp"
-
 namespace weightmap {
 namespace {
 
@@ -17,7 +15,7 @@ Result<os::Mapping> map_again(const State& state) {
   how.writable = true;
   how.no_reserve = true;  // most of it is only ever read
   how.guard = state.info.protection == Protection::guard;
-  return os::Mapping::map(state.file, how);
+  return os::Mapping::map(state.sources.placed(), how);
 }
 
 }  // namespace
@@ -41,7 +39,8 @@ Result<std::span<std::byte>> copy_on_write(State& state) {
   if (const os::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
     return made->writable_bytes();
   Result<os::Mapping> mapped = map_again(state);
-  if (!mapped) return about_shown(std::move(mapped.error()), state.shown_name);
+  if (!mapped)
+    return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));
   auto made = std::make_unique<const os::Mapping>(std::move(*mapped));
   const os::Mapping* first = nullptr;
   if (state.copy_on_write.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))

@@ -125,11 +125,16 @@ StageReport report_of(const os::CopyReport& copied, std::uint64_t bytes) {
   return report;
 }
 
+// What is staged is opened by its path, so that it is a single file.
+const os::File& file_of(const Checkpoint& source) noexcept {
+  return Checkpoint::Access::state(source).sources.front().file;
+}
+
 // Fills `memory`, which is as large as the source, and opens it for reading when it is known to be
 // good.
 Result<os::UniqueFd> fill(const Checkpoint& source, int memory, bool seals,
                           const StageOptions& options, StageReport& report) {
-  const os::File& file = Checkpoint::Access::state(source).file;
+  const os::File& file = file_of(source);
   TRY_ASSIGN(const os::CopyReport copied, os::copy_to_memory(file, memory, options.progress));
   report = report_of(copied, file.size());
   TRY(check_unchanged(file));
@@ -144,7 +149,7 @@ Result<os::UniqueFd> fill(const Checkpoint& source, int memory, bool seals,
 
 Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std::string& label,
                                             const StageOptions& options) {
-  const std::uint64_t bytes = Checkpoint::Access::state(source).file.size();
+  const std::uint64_t bytes = file_of(source).size();
   Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
   if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
   TRY(memory);
@@ -160,7 +165,7 @@ Result<void> StagedFile::State::make_named(const Checkpoint& source,
   NewFileOptions owners_only;
   owners_only.mode = 0600;
   TRY_ASSIGN(NewFile memory, NewFile::create(name, owners_only));
-  TRY(memory.resize(Checkpoint::Access::state(source).file.size()));
+  TRY(memory.resize(file_of(source).size()));
   TRY(fill(source, memory.descriptor(), false, options, report));
   path = name;
   TRY(memory.commit(NewFile::Existing::refuse));
@@ -209,7 +214,9 @@ Result<void> remove_staged(const std::string& name) {
 }
 
 bool lives_in_memory(const Checkpoint& checkpoint) noexcept {
-  return os::lives_in_memory(Checkpoint::Access::state(checkpoint).file);
+  const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
+  return std::all_of(sources.begin(), sources.end(),
+                     [](const SourceFile& source) { return os::lives_in_memory(source.file); });
 }
 
 }  // namespace weightmap

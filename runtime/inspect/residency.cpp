@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mmap/fill.hpp"
+#include "mmap/page_size.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
@@ -16,7 +17,6 @@
 #include "mmap/pages/process_faults.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/warm/warm_plan.hpp"
 
 namespace weightmap {
 namespace {
@@ -30,12 +30,12 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
 
 // What the page cache and the page table hold, page by page.
 struct Pages {
-  os::CachedPages cached;
-  // Of each mapping that the checkpoint has of its file. nullopt where the system does not tell.
+  std::vector<os::CachedPages> cached;  // by source
+  // Of each mapping that the checkpoint has. nullopt where the system does not tell.
   std::optional<std::array<os::MappedPages, 2>> mapped;
 };
 
-// The checkpoint's mappings of its file; the second may be empty.
+// The checkpoint's mappings; the second may be empty.
 std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::State& state) {
   const os::Mapping* const writable = state.copy_on_write.load(std::memory_order_acquire);
   return {state.mapping.bytes(), writable ? writable->bytes() : std::span<const std::byte>{}};
@@ -63,13 +63,26 @@ std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::State&
   return std::array{std::move(*of_main), std::move(*of_copies)};
 }
 
-Residency describe(const os::File& file, const os::CachedPages& cached,
-                   const os::MappedMemory& memory, const os::ProcessFaults& faults) {
-  os::HugeSample sample = os::sample_huge_pages(file, cached);
-  if (memory.huge > 0) sample.could_be_huge = true;  // some of this very file is
+// Of all files together.
+os::HugeSample sample_of(const Sources& sources, const Pages& pages) {
+  os::HugeSample all;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const os::HugeSample sample = os::sample_huge_pages(sources[i].file, pages.cached[i]);
+    all.bytes += sample.bytes;
+    all.huge_bytes += sample.huge_bytes;
+    all.could_be_huge = all.could_be_huge || sample.could_be_huge;
+  }
+  return all;
+}
+
+Residency describe(const Sources& sources, const Pages& pages, const os::MappedMemory& memory,
+                   const os::ProcessFaults& faults) {
+  os::HugeSample sample = sample_of(sources, pages);
+  if (memory.huge > 0) sample.could_be_huge = true;  // some of these very files is
   Residency residency;
-  residency.file_bytes = file.size();
-  residency.cached_bytes = cached.cached_bytes();
+  residency.file_bytes = sources.bytes();
+  for (const os::CachedPages& cached : pages.cached)
+    residency.cached_bytes += cached.cached_bytes();
   residency.resident_bytes = memory.resident;
   residency.anonymous_bytes = memory.anonymous;
   residency.huge_mapped_bytes = memory.huge + memory.anonymous_huge;
@@ -82,29 +95,46 @@ Residency describe(const os::File& file, const os::CachedPages& cached,
   return residency;
 }
 
-RangeResidency describe(const Pages& pages, std::uint64_t offset, std::uint64_t length) {
+RangeResidency describe(const Sources& sources, const Pages& pages, std::size_t source,
+                        const ByteRange& at) {
+  const auto [position, length] = at;
   RangeResidency range;
-  range.file_offset = offset;
+  range.source = source;
+  range.file_offset = position - sources[source].base();
   range.extent_bytes = length;
-  range.cached_bytes = pages.cached.cached_bytes(offset, length);
+  range.cached_bytes = pages.cached[source].cached_bytes(range.file_offset, length);
   if (!pages.mapped) return range;
   os::MappedBytes bytes;
-  for (const os::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(offset, length);
+  for (const os::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(position, length);
   range.resident_bytes = bytes.resident;
   range.anonymous_bytes = bytes.anonymous;
   range.huge_mapped_bytes = bytes.huge;
   return range;
 }
 
-void describe_ranges(const catalog::Catalog& catalog, const Pages& pages, ResidencyReport& report) {
+void describe_ranges(const Sources& sources, const catalog::Catalog& catalog, const Pages& pages,
+                     ResidencyReport& report) {
+  const std::span<const catalog::StorageEntry> storages = catalog.storages();
   report.tensors.reserve(catalog.size());
   for (const catalog::Entry& entry : catalog.entries())
     report.tensors.push_back(
-        {describe(pages, entry.file_offset, entry.extent), report.tensors.size()});
-  report.storages.reserve(catalog.storages().size());
-  for (const catalog::StorageEntry& storage : catalog.storages())
-    report.storages.push_back({describe(pages, storage.payload_offset, storage.nbytes),
-                               std::string(catalog.text(storage.key))});
+        {describe(sources, pages, storages[entry.storage].source, {entry.position, entry.extent}),
+         report.tensors.size()});
+  report.storages.reserve(storages.size());
+  for (const catalog::StorageEntry& storage : storages)
+    report.storages.push_back(
+        {describe(sources, pages, storage.source, {storage.position, storage.nbytes}),
+         std::string(catalog.text(storage.key))});
+}
+
+Result<std::vector<os::CachedPages>> cached_pages_of(const Sources& sources) {
+  std::vector<os::CachedPages> pages;
+  for (const SourceFile& source : sources) {
+    Result<os::CachedPages> cached = os::CachedPages::of(source.file);
+    if (!cached) return tl::unexpected<Error>(source.about(std::move(cached.error())));
+    pages.push_back(std::move(*cached));
+  }
+  return pages;
 }
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
@@ -113,13 +143,13 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
   if (!catalog) return error_of(catalog);
   const Result<os::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
-  Result<os::CachedPages> cached = os::CachedPages::of(state.file);
+  Result<std::vector<os::CachedPages>> cached = cached_pages_of(state.sources);
   if (!cached) return error_of(cached);
   const Pages pages{std::move(*cached), mapped_pages_of(state)};
   ResidencyReport report;
-  report.file = describe(state.file, pages.cached, *memory, faults);
+  report.file = describe(state.sources, pages, *memory, faults);
   report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
-  describe_ranges(**catalog, pages, report);
+  describe_ranges(state.sources, **catalog, pages, report);
   return report;
 }
 
@@ -140,8 +170,8 @@ Result<EvictReport> evict_file(const os::File& file) {
 // The large pages in which anything is cached; neighbours joined to steps.
 std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t file_bytes) {
   std::vector<ByteRange> steps;
-  for (std::uint64_t at = 0; at < file_bytes; at += large_page) {
-    const std::uint64_t length = std::min(large_page, file_bytes - at);
+  for (std::uint64_t at = 0; at < file_bytes; at += os::large_page) {
+    const std::uint64_t length = std::min(os::large_page, file_bytes - at);
     if (cached.cached_bytes(at, length) == 0) continue;
     const bool joins = !steps.empty() && steps.back().offset + steps.back().length == at &&
                        steps.back().length < step_bytes;
@@ -158,7 +188,7 @@ Result<std::uint64_t> read_again(
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   std::uint64_t all = 0;
   for (const ByteRange& step : steps) all += step.length;
-  os::Filler filler(file, mapping, os::FillMethod::populate);
+  os::Filler filler({file, mapping}, os::FillMethod::populate);
   std::uint64_t done = 0;
   for (const ByteRange& step : steps) {
     if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
@@ -195,7 +225,7 @@ Result<RepairReport> repair_file(
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   Result<ResidencyReport> report = examine(state);
-  if (!report) report.error().file = state.shown_name;
+  if (!report) return about_shown(std::move(report.error()), state.shown_name());
   return report;
 }
 

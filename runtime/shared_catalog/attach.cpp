@@ -58,7 +58,7 @@ void describe(State& state, const catalog::Published& published) {
   info.tensors = catalog.size();
   info.tensor_bytes = catalog.tensor_bytes();
   info.storages = catalog.storages().size();
-  info.file_bytes = state.file.size();
+  info.file_bytes = state.sources.front().file.size();
   info.pickle_bytes = made.pickle_bytes;
   info.catalog = CatalogSource::attached;
   state.stats.strategy = made.strategy;
@@ -71,9 +71,9 @@ void describe(State& state, const catalog::Published& published) {
 Result<void> take_over(Result<os::SharedBlock> block, bool is_file, State& state) {
   if (!block) return tl::unexpected<Error>(block.error());
   TRY_ASSIGN(catalog::Published published,
-             catalog::Published::read(block->bytes(), state.file.size()));
+             catalog::Published::read(block->bytes(), state.sources.front().file.size()));
   // Under this file's name it can only have been put there on purpose.
-  if (published.description().generation != state.source.generation)
+  if (published.description().generation != state.sources.front().info.generation)
     return failure(is_file ? ErrorCode::corrupt : ErrorCode::invalid_argument,
                    "the shared catalog is about another file, or about this one as it was before "
                    "it changed");
@@ -97,7 +97,7 @@ Result<void> map_attached(State& state, Clock::time_point began) {
   TRY(map(state));
   state.stats.total = Clock::now() - began;
   if (state.options.log)
-    state.options.log(state.shown_name + ": attached: " + std::to_string(state.info.tensors) +
+    state.options.log(state.shown_name() + ": attached: " + std::to_string(state.info.tensors) +
                       " tensors in " + std::to_string(state.info.storages) +
                       " storages from a shared catalog, " +
                       std::to_string(state.stats.total.count() / 1000) + " us");
@@ -107,7 +107,7 @@ Result<void> map_attached(State& state, Clock::time_point began) {
 Result<void> parse_alone(State& state, const std::string& reason) {
   Result<void> opened = parse_and_map(state);
   state.info.catalog_reason = reason;
-  if (state.options.log) state.options.log(state.shown_name + ": " + reason);
+  if (state.options.log) state.options.log(state.shown_name() + ": " + reason);
   return opened;
 }
 
@@ -124,7 +124,7 @@ Result<void> parse_and_publish(State& state, const os::RuntimeDirectory& directo
     if (!published) info.catalog_reason = published.error().message;
   }
   if (state.options.log && !info.catalog_reason.empty())
-    state.options.log(state.shown_name + ": " + info.catalog_reason);
+    state.options.log(state.shown_name() + ": " + info.catalog_reason);
   return {};
 }
 
@@ -135,7 +135,8 @@ Result<void> open_with_shared_catalog(State& state) {
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (!directory) return parse_alone(state, directory.error().message);
   Result<void> attached = take_over(
-      os::SharedBlock::open(*directory, catalog_name(state.source.generation)), true, state);
+      os::SharedBlock::open(*directory, catalog_name(state.sources.front().info.generation)), true,
+      state);
   std::optional<Error> refused;
   if (attached) {
     TRY(map_attached(state, began));

@@ -25,7 +25,7 @@ catalog::Description describe(const Checkpoint::State& state) {
   const CheckpointInfo& info = state.info;
   const OpenStats& stats = state.stats;
   catalog::Description made;
-  made.generation = state.source.generation;
+  made.generation = state.sources.front().info.generation;
   made.limits = state.options.limits;
   made.version = info.version;
   made.storage_alignment = info.storage_alignment;
@@ -37,15 +37,15 @@ catalog::Description describe(const Checkpoint::State& state) {
   made.big_endian = info.byteorder == "big";
   made.byte_order_assumed = info.byteorder_assumed;
   made.format_version = info.format_version;
-  made.source = state.source.path.native();
+  made.source = state.sources.front().info.path.native();
   return made;
 }
 
 // A change of the same moment would leave the file's times as they are. Sealed memory never
 // changes.
 Result<void> check_settled(const Checkpoint::State& state) {
-  if (os::is_sealed(state.file.descriptor())) return {};
-  const Generation& opened = state.source.generation;
+  if (os::is_sealed(state.sources.front().file.descriptor())) return {};
+  const Generation& opened = state.sources.front().info.generation;
   const std::chrono::nanoseconds changed(opened.ctime_ns);
   const bool coarse = is_coarse(opened.ctime_ns) || is_coarse(opened.mtime_ns);
   const std::chrono::milliseconds tick = coarse ? coarse_tick : clock_tick;
@@ -82,7 +82,7 @@ Result<void> publish_catalog(Checkpoint::State& state, const os::RuntimeDirector
   if (Result<void> ok = check_settled(state); !ok) return ok;
   const Parts parts(state, state.catalogs.own_if_any()->catalog);
   Result<void> published =
-      os::publish_block(directory, catalog_name(state.source.generation), parts.both);
+      os::publish_block(directory, catalog_name(state.sources.front().info.generation), parts.both);
   if (published) remove_unfinished(directory);
   return published;
 }
@@ -92,13 +92,15 @@ void replace_damaged_catalog(Checkpoint::State& state) noexcept {
     const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
     if (!directory) return;
     if (state.catalogs.own_if_any() == nullptr || !publish_catalog(state, *directory))
-      os::remove_block(*directory, catalog_name(state.source.generation));
+      os::remove_block(*directory, catalog_name(state.sources.front().info.generation));
   } catch (const std::bad_alloc&) {
     // It stays, and is found damaged again.
   }
 }
 
 Result<int> seal_catalog(Checkpoint::State& state) {
+  if (state.sources.size() > 1)
+    return failure(ErrorCode::unsupported, "the catalog of several files cannot be shared");
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
   TRY(check_settled(state));
   TRY_ASSIGN(os::UniqueFd sealed, os::seal_block(Parts(state, *catalog).both));

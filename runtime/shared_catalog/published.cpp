@@ -273,7 +273,7 @@ bool Published::check_text(const Text& text) noexcept {
 bool Published::check_storage(std::size_t index) noexcept {
   if (!check_items<StorageEntry>(at_.storages, header_.storages, index, 1)) return false;
   const StorageEntry& storage = catalog_.storages()[index];
-  return bytes::contains(file_bytes_, storage.payload_offset, storage.nbytes) &&
+  return storage.source == 0 && bytes::contains(file_bytes_, storage.position, storage.nbytes) &&
          check_text(storage.key);
 }
 
@@ -281,7 +281,7 @@ bool Published::check_new_view(std::size_t index) noexcept {
   if (!check_items<Entry>(at_.entries, header_.tensors, index, 1)) return false;
   const Entry& entry = catalog_[index];
   if (static_cast<std::size_t>(entry.dtype) >= dtype_count || !check_dims(entry) ||
-      !bytes::contains(file_bytes_, entry.file_offset, entry.extent) || !check_text(entry.name))
+      !bytes::contains(file_bytes_, entry.position, entry.extent) || !check_text(entry.name))
     return false;
   checked_views_.set(index);
   return true;
@@ -313,9 +313,9 @@ bool Published::check_dims(const Entry& entry) noexcept {
 bool Published::check_place(const Entry& entry) noexcept {
   if (!check_storage(entry.storage) || entry.storage_offset < 0) return false;
   const StorageEntry& storage = catalog_.storages()[entry.storage];
-  const std::uint64_t start = entry.file_offset - storage.payload_offset;
+  const std::uint64_t start = entry.position - storage.position;
   std::uint64_t expected = 0;
-  return entry.file_offset >= storage.payload_offset &&
+  return entry.position >= storage.position &&
          bytes::contains(storage.nbytes, start, entry.extent) &&
          (entry.extent == 0 ||
           (bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(entry.storage_offset),

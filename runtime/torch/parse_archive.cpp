@@ -188,7 +188,7 @@ Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catal
              format::read_directory(*input.file, *input.windows, limits));
   for (const catalog::StorageEntry& storage : catalog.storages()) {
     const std::string name = std::string(storage_folder) + std::string(catalog.text(storage.key));
-    TRY(verify_header(*input.file, directory, name, storage.payload_offset));
+    TRY(verify_header(*input.file, directory, name, storage.position));
   }
   return {};
 }

@@ -6,9 +6,9 @@
 
 namespace weightmap {
 
-VerifyBehind::VerifyBehind(const os::File& file, const catalog::Catalog& catalog,
+VerifyBehind::VerifyBehind(const Sources& sources, const catalog::Catalog& catalog,
                            const WarmPlan& plan, StorageSummer::Progress progress)
-    : summer_(file, catalog, std::move(progress)),
+    : summer_(sources, catalog, std::move(progress)),
       by_offset_(plan.steps.size()),
       done_(plan.steps.size()) {
   std::iota(by_offset_.begin(), by_offset_.end(), std::size_t{0});
@@ -23,13 +23,13 @@ VerifyBehind::VerifyBehind(const os::File& file, const catalog::Catalog& catalog
 
 void VerifyBehind::add_job(std::size_t storage, const catalog::StorageEntry& entry,
                            const WarmPlan& plan) {
-  const std::uint64_t end = entry.payload_offset + entry.nbytes;
+  const std::uint64_t end = entry.position + entry.nbytes;
   const auto reaches = [&plan](std::size_t step, std::uint64_t offset) {
     return plan.steps[step].offset + plan.steps[step].length <= offset;
   };
-  auto step = std::lower_bound(by_offset_.begin(), by_offset_.end(), entry.payload_offset, reaches);
+  auto step = std::lower_bound(by_offset_.begin(), by_offset_.end(), entry.position, reaches);
   Job job{storage, static_cast<std::size_t>(step - by_offset_.begin()), 0, 0};
-  std::uint64_t covered = entry.payload_offset;
+  std::uint64_t covered = entry.position;
   for (; covered < end && step != by_offset_.end() && plan.steps[*step].offset <= covered; ++step) {
     covered = plan.steps[*step].offset + plan.steps[*step].length;
     job.last_step = std::max(job.last_step, *step);

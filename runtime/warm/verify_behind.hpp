@@ -7,7 +7,6 @@
 #include <mutex>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/warm/warm_plan.hpp"
@@ -19,7 +18,7 @@ namespace weightmap {
 class VerifyBehind {
  public:
   // `progress` gets the bytes summed and the bytes of all storages, from the thread of run().
-  VerifyBehind(const os::File& file, const catalog::Catalog& catalog, const WarmPlan& plan,
+  VerifyBehind(const Sources& sources, const catalog::Catalog& catalog, const WarmPlan& plan,
                StorageSummer::Progress progress = {});
 
   // Step `index` of the plan is in memory.

@@ -18,12 +18,14 @@ constexpr const char* lock_prefix = "warm-";
 
 }  // namespace
 
-WarmElection::WarmElection(const os::File& file, const os::Mapping& mapping)
-    : file_(file),
+WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping)
+    : sources_(sources),
       mapping_(mapping),
-      lock_name_(lock_prefix + os::key_of(file.generation()) + ".lock") {
+      lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock") {
   // Where the system hides what is cached, a follower cannot know what it waits for.
-  if (const Result<void> told = os::check_tells_what_is_cached(file); !told) {
+  for (const SourceFile& source : sources) {
+    const Result<void> told = os::check_tells_what_is_cached(source.file);
+    if (told) continue;
     report_.why_alone = told.error().message;
     return;
   }
@@ -36,10 +38,12 @@ WarmElection::WarmElection(const os::File& file, const os::Mapping& mapping)
 
 WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
                                           const std::atomic<bool>& cancelled) {
+  const SourceFile& source = sources_.at(range.offset);
+  const os::MappedFile mapped = source.in(mapping_);
   bool has_waited = false;
   for (std::chrono::milliseconds wait = first_wait; !cancelled;
        wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
-    if (os::is_cached(file_, mapping_, range.offset, range.length)) {
+    if (os::is_cached(mapped, range.offset - source.base(), range.length)) {
       const std::lock_guard guard(mutex_);
       if (has_waited) report_.bytes_waited_for += range.length;
       return Turn::map;

@@ -1,4 +1,4 @@
-// Which of several processes that warm one file reads it, and how the others wait.
+// Which of several processes that warm one checkpoint reads it, and how the others wait.
 #pragma once
 
 #include <atomic>
@@ -7,18 +7,18 @@
 #include <optional>
 #include <string>
 
-#include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/process/process_lock.hpp"
 #include "mmap/process/runtime_directory.hpp"
-#include "runtime/warm/warm_plan.hpp"
+#include "runtime/bytes/byte_range.hpp"
+#include "runtime/checkpoint/sources.hpp"
 
 namespace weightmap {
 
-// One for each warmer, shared by its threads. The file and the mapping must outlive it.
+// One for each warmer, shared by its threads. The files and the mapping must outlive it.
 class WarmElection {
  public:
-  WarmElection(const os::File& file, const os::Mapping& mapping);
+  WarmElection(const Sources& sources, const os::Mapping& mapping);
 
   enum class Turn : std::uint8_t {
     map,   // it is cached: bringing it in needs no disk
@@ -44,7 +44,7 @@ class WarmElection {
   // Whether this warmer may read; tries to become the reader.
   bool may_read(bool has_waited);
 
-  const os::File& file_;
+  const Sources& sources_;
   const os::Mapping& mapping_;
   const std::string lock_name_;
   mutable std::mutex mutex_;

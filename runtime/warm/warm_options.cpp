@@ -19,7 +19,7 @@ Result<void> check_ranges(const WarmOptions& options) {
   if (options.threads == 0 || options.threads > max_threads)
     return refused("threads must be 1 to " + std::to_string(max_threads) + ", not " +
                    std::to_string(options.threads));
-  if (options.step_bytes < large_page)
+  if (options.step_bytes < os::large_page)
     return refused("step_bytes must be at least 2 MiB, not " + std::to_string(options.step_bytes));
   return {};
 }

@@ -22,7 +22,7 @@ class Planner {
 
   void add(const ByteRange& range) {
     if (range.length == 0) return;
-    const std::uint64_t unit = range.length < os::small_range ? page_ : large_page;
+    const std::uint64_t unit = range.length < os::small_range ? page_ : os::large_page;
     const std::uint64_t first = range.offset / unit * unit;
     const std::uint64_t last = (range.offset + range.length - 1) / unit * unit;
     source_ = *(std::upper_bound(sources_.begin(), sources_.end(), range.offset,
@@ -51,7 +51,7 @@ class Planner {
     offset = join(offset, end);
     while (offset < end) {
       // Steps end where large pages do, whatever they begin with.
-      const std::uint64_t border = (offset / large_page) * large_page + limits_.step_bytes;
+      const std::uint64_t border = (offset / os::large_page) * os::large_page + limits_.step_bytes;
       const std::uint64_t stop = std::min(end, border);
       if (!spend(stop - offset)) return leave_out(end - offset);
       plan_.steps.push_back({offset, stop - offset});
@@ -67,7 +67,8 @@ class Planner {
     const std::uint64_t last_end = last.offset + last.length;
     if (last.offset < source_.offset || offset < last_end || offset - last_end >= os::small_range)
       return offset;
-    const std::uint64_t border = (last.offset / large_page) * large_page + limits_.step_bytes;
+    const std::uint64_t border =
+        (last.offset / os::large_page) * os::large_page + limits_.step_bytes;
     const std::uint64_t stop = std::min(end, border);
     const std::uint64_t gap = last_end / page_;
     const std::uint64_t gap_end = offset / page_;

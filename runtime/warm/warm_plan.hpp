@@ -5,13 +5,10 @@
 #include <span>
 #include <vector>
 
-namespace weightmap {
+#include "mmap/page_size.hpp"
+#include "runtime/bytes/byte_range.hpp"
 
-struct ByteRange {
-  std::uint64_t offset;
-  std::uint64_t length;
-  friend bool operator==(const ByteRange&, const ByteRange&) noexcept = default;
-};
+namespace weightmap {
 
 struct WarmPlan {
   std::vector<ByteRange> steps;  // no page in two of them
@@ -20,14 +17,10 @@ struct WarmPlan {
 };
 
 struct WarmPlanLimits {
-  std::uint64_t step_bytes;    // at least large_page
+  std::uint64_t step_bytes;    // at least os::large_page
   std::uint64_t budget_bytes;  // the plan's bytes stay within it
-  std::uint64_t page_bytes;    // of the system; large_page is a multiple of it
+  std::uint64_t page_bytes;    // of the system
 };
-
-// What the page cache holds as one piece where it can, and the unit of large ranges. A multiple of
-// every page size there is.
-inline constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
 
 // The pages of `ranges` in their order, each once: large ranges rounded out to large pages, small
 // ones (os::small_range) to pages, neighbours joined across gaps that are small, too, and cut into

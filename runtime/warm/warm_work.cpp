@@ -29,7 +29,7 @@ std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
   std::vector<std::size_t> tensors(catalog.size());
   std::iota(tensors.begin(), tensors.end(), std::size_t{0});
   std::stable_sort(tensors.begin(), tensors.end(), [&catalog](std::size_t a, std::size_t b) {
-    return catalog[a].file_offset < catalog[b].file_offset;
+    return catalog[a].position < catalog[b].position;
   });
   return tensors;
 }
@@ -42,7 +42,7 @@ Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
     if (index >= catalog.size())
       return failure(ErrorCode::invalid_argument, "there is no tensor " + std::to_string(index) +
                                                       " of " + std::to_string(catalog.size()));
-    ranges.push_back({catalog[index].file_offset, catalog[index].extent});
+    ranges.push_back({catalog[index].position, catalog[index].extent});
   }
   return ranges;
 }
@@ -87,7 +87,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
     TRY_ASSIGN(catalog_, state_.catalogs.whole());
   }
   if (options.follow && order_.empty()) order_ = in_file_order(*catalog_);
-  const std::vector<ByteRange> sources = {{0, state_.file.size()}};
+  const std::vector<ByteRange> sources = state_.sources.ranges();
   std::vector<ByteRange> ranges = sources;
   if (!order_.empty()) {
     TRY_ASSIGN(ranges, ranges_of(*catalog_, order_));
@@ -100,7 +100,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
 
 void WarmWork::begin(const WarmOptions& options, StorageSummer::Progress sums) {
   if (options.verify_crc) {
-    verify_ = std::make_unique<VerifyBehind>(state_.file, *catalog_, plan_, std::move(sums));
+    verify_ = std::make_unique<VerifyBehind>(state_.sources, *catalog_, plan_, std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });
@@ -139,7 +139,6 @@ void WarmWork::thread_ended() noexcept {
 }
 
 void WarmWork::fail(Error happened) {
-  happened.file = state_.shown_name;
   const std::lock_guard guard(error_mutex_);
   if (!error_) error_ = std::move(happened);
   cancel();
@@ -148,7 +147,7 @@ void WarmWork::fail(Error happened) {
 void WarmWork::run() {
   std::call_once(begun_, [this] { begin_reading(); });
   const std::size_t at_once = all_cached_ ? cached_steps : 1;
-  os::Filler filler(state_.file, state_.mapping, method_);
+  os::Filler filler(state_.sources.front().in(state_.mapping), method_);
   while (!cancelled_) {
     if (state_.gate.give_way(cancelled_)) ++waits_;
     const std::size_t first = next_step_.fetch_add(at_once);
@@ -169,13 +168,16 @@ void WarmWork::begin_reading() {
 // By a thread of its own, since it takes 30 ms where 2 GiB are cached in small pieces.
 void WarmWork::look_at_cache() {
   if (window_) return;
-  const Result<std::uint64_t> cached = os::cached_bytes_of(state_.file);
-  all_cached_ = cached && *cached == state_.file.size();
+  all_cached_ =
+      std::all_of(state_.sources.begin(), state_.sources.end(), [](const SourceFile& source) {
+        const Result<std::uint64_t> cached = os::cached_bytes_of(source.file);
+        return cached && *cached == source.file.size();
+      });
 }
 
 // Until it is elected it reads nothing, so nothing ahead either.
 void WarmWork::prepare_election() {
-  election_ = std::make_unique<WarmElection>(state_.file, state_.mapping);
+  election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping);
   if (method_ == os::FillMethod::populate && state_.mapping.huge_pages())
     os::allow_readahead(state_.mapping, false);
 }
@@ -190,9 +192,10 @@ void WarmWork::read_exactly() {
   int tries = 3;
   for (const ByteRange& step : plan_.steps) {
     if (reads_exactly_ || tries == 0) break;
-    if (step.offset % large_page != 0 || step.length < large_page) continue;
+    if (step.offset % os::large_page != 0 || step.length < os::large_page) continue;
     --tries;
-    reads_exactly_ = os::reads_large_pages(state_.file, step.offset);
+    const SourceFile& source = state_.sources.at(step.offset);
+    reads_exactly_ = os::reads_large_pages(source.file, step.offset - source.base());
   }
   if (reads_exactly_ || election_) os::allow_readahead(state_.mapping, !reads_exactly_);
 }
@@ -211,20 +214,26 @@ bool WarmWork::wait_for_reader(const ByteRange& range) {
   return turn != WarmElection::Turn::stop;
 }
 
-// Brings in one step, and with it those behind it that follow it in the file, but not `end`.
+// Brings in one step, and with it those behind it that follow it in its file, but not `end`.
 // Answers where to go on, which is `end` after a failure.
 std::size_t WarmWork::bring_in(os::Filler& filler, std::size_t step, std::size_t end) {
-  ByteRange range = plan_.steps[step];
+  const SourceFile& source = state_.sources.at(plan_.steps[step].offset);
+  const os::MappedFile mapped = source.in(state_.mapping);
+  const std::uint64_t offset = plan_.steps[step].offset - source.base();
+  std::uint64_t length = plan_.steps[step].length;
   std::size_t next = step + 1;
-  for (; next < end && plan_.steps[next].offset == range.offset + range.length; ++next)
-    range.length += plan_.steps[next].length;
-  Result<void> done = filler.fill(range.offset, range.length);
-  if (done && lock_) done = os::lock_range(state_.mapping, range.offset, range.length);
+  for (; next < end && plan_.steps[next].offset - source.base() == offset + length &&
+         offset + length < source.file.size();
+       ++next)
+    length += plan_.steps[next].length;
+  filler.turn_to(mapped);
+  Result<void> done = filler.fill(offset, length);
+  if (done && lock_) done = os::lock_range(mapped, offset, length);
   if (!done) {
-    fail(done.error());
+    fail(source.about(std::move(done.error())));
     return end;
   }
-  bytes_done_ += range.length;
+  bytes_done_ += length;
   for (std::size_t filled = step; filled < next; ++filled) step_done(filled);
   return next;
 }
@@ -236,11 +245,13 @@ void WarmWork::step_done(std::size_t step) {
 
 // The system cannot know which pages are needed no more, and would take those that are new.
 void WarmWork::leave_behind(std::size_t step) noexcept {
-  const auto [offset, length] = plan_.steps[step];
+  const auto [position, length] = plan_.steps[step];
+  const SourceFile& source = state_.sources.at(position);
+  const os::MappedFile mapped = source.in(state_.mapping);
   if (drop_behind_)
-    os::drop_range(state_.file, state_.mapping, offset, length);
+    os::drop_range(mapped, position - source.base(), length);
   else
-    os::yield_range(state_.mapping, offset, length);
+    os::yield_range(mapped, position - source.base(), length);
 }
 
 void WarmWork::pass(std::size_t tensor) {
@@ -286,7 +297,7 @@ Result<WarmReport> WarmWork::wait() {
   join();
   if (out_of_memory_)
     return tl::unexpected<Error>(
-        {ErrorCode::io, "not enough memory to warm", Error::no_offset, state_.shown_name});
+        {ErrorCode::io, "not enough memory to warm", Error::no_offset, state_.shown_name()});
   if (error_) return tl::unexpected<Error>(*error_);
   return report_;
 }
@@ -311,7 +322,6 @@ void WarmWork::complete_report() {
   report_.waits_for_demands = waits_;
   report_.cancelled = cancelled_;
   if (verify_) report_.storages_left_out = verify_->left_out();
-  for (Error& fault : report_.crc.faults) fault.file = state_.shown_name;
   if (election_) {
     WarmElection::Report elected = election_->report();
     report_.was_reader = elected.was_reader;

@@ -69,10 +69,9 @@ CrcReport Checkpoint::verify_crc(
   const Result<const catalog::Catalog*> catalog = state_->catalogs.whole();
   CrcReport report;
   if (catalog)
-    report = verify_storage_crcs(state_->file, **catalog, progress);
+    report = verify_storage_crcs(state_->sources, **catalog, progress);
   else
-    report.faults.push_back(catalog.error());
-  for (Error& fault : report.faults) fault.file = state_->shown_name;
+    report.faults.push_back(state_->sources.front().about(catalog.error()));
   return report;
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("works at another address") {
   CHECK(moved.find("second") == 1);
   CHECK(moved.name(moved[0]) == "first");
   CHECK(moved.text(moved.storages()[0].key) == "0");
-  CHECK(moved.storages()[0].payload_offset == 6592);
+  CHECK(moved.storages()[0].position == 6592);
   CHECK(moved.storages()[0].crc32 == 7);
   CHECK(moved.location(moved[0]) == "cpu");
 }
@@ -128,7 +128,7 @@ struct OneTensor {
 };
 
 TEST_CASE("proves that a view lies in its storage, to the last element") {
-  CHECK(OneTensor({4, 1}, 12).added().file_offset == 4096 + 48);
+  CHECK(OneTensor({4, 1}, 12).added().position == 4096 + 48);
   CHECK(OneTensor({4, 4, 4, 1}).added().extent == 64);
   CHECK(OneTensor({16, 1}, 0, DType::float32).added().nbytes == 64);
   CHECK(OneTensor({4, 1}, 13).refusal() ==

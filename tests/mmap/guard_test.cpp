@@ -253,7 +253,7 @@ TEST_CASE("mappings come and go while others are lost") {
 }
 
 TEST_CASE_FIXTURE(GuardedFile, "filling a mapping reports a loss") {
-  Filler filler(file, mapping, FillMethod::populate);
+  Filler filler({file, mapping}, FillMethod::populate);
   REQUIRE_OK(filler.fill(0, 4 * page));
   fs::resize_file(path, 0);
   CHECK(at(0) == 0);

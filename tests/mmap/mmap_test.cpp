@@ -275,7 +275,8 @@ TEST_CASE_FIXTURE(FileFixture, "passes MAP_NORESERVE on, and no other flag") {
   std::vector<int> seen;
   const MapFunction record = [&](const File& f, ipc::mode_t mode, int flags) {
     seen.push_back(flags);
-    return ipc::mapped_region(f, mode, 0, static_cast<std::size_t>(f.size()), nullptr, flags);
+    return ipc::mapped_region(Mappable(f), mode, 0, static_cast<std::size_t>(f.size()), nullptr,
+                              flags);
   };
   MapOptions options;
   REQUIRE_OK(map_with(file, options, record));
@@ -290,7 +291,8 @@ MapFunction refusing_shared(int error_number, std::vector<ipc::mode_t>& tried) {
     tried.push_back(mode);
     if (mode == ipc::read_only || mode == ipc::read_write)
       throw ipc::interprocess_exception(ipc::error_info(error_number));
-    return ipc::mapped_region(file, mode, 0, static_cast<std::size_t>(file.size()), nullptr, flags);
+    return ipc::mapped_region(Mappable(file), mode, 0, static_cast<std::size_t>(file.size()),
+                              nullptr, flags);
   };
 }
 

@@ -151,7 +151,7 @@ TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
   for (std::uint64_t index : {2u, 3u, 10u}) read_page(file, index);
   const Mapping mapping = Mapping::map(file, {}).value();
   const auto cached = [&](std::uint64_t offset, std::uint64_t length) {
-    return is_cached(file, mapping, offset, length);
+    return is_cached({file, mapping}, offset, length);
   };
   CHECK(cached(2 * page, 2 * page));
   CHECK(cached(2 * page + 5, page));
@@ -547,12 +547,12 @@ TEST_CASE_FIXTURE(CacheFixture,
   const File file = make(4 * mib);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
-  REQUIRE_OK(Filler(file, mapping, FillMethod::populate).fill(0, 4 * mib));
+  REQUIRE_OK(Filler({file, mapping}, FillMethod::populate).fill(0, 4 * mib));
   REQUIRE(cached_bytes_of(file).value() == 4 * mib);
-  drop_range(file, mapping, 2 * mib, 2 * mib);
+  drop_range({file, mapping}, 2 * mib, 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(2 * mib, 2 * mib) == 0);
-  drop_range(file, mapping, 1, page);  // not one whole page
+  drop_range({file, mapping}, 1, page);  // not one whole page
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
   CHECK(mapping.bytes()[3 * mib] == std::byte{'w'});
 }
@@ -560,7 +560,7 @@ TEST_CASE_FIXTURE(CacheFixture,
 TEST_CASE_FIXTURE(CacheFixture, "what is made to yield stays where it is while memory lasts") {
   const File file = make(4 * mib);
   const Mapping mapping = Mapping::map(file, {}).value();
-  yield_range(mapping, 1, 4 * mib - 1);
+  yield_range({file, mapping}, 1, 4 * mib - 1);
   CHECK(cached_bytes_of(file).value() == 4 * mib);
 }
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -14,12 +15,13 @@
 
 namespace weightmap::test {
 
-// A system call that fails with an errno, if a bit of `flags` is set in its third argument or
-// `flags` is 0.
+// A system call that fails with an errno, if a bit of `flags` is set in one of its arguments (the
+// third, unless said otherwise) or `flags` is 0.
 struct Refusal {
   unsigned number;
   unsigned error_number;
   unsigned flags = 0;
+  unsigned argument = 2;
 };
 
 inline void refuse(const Refusal& refusal) {
@@ -27,7 +29,8 @@ inline void refuse(const Refusal& refusal) {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refusal.number, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(__u64)),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               static_cast<__u32>(offsetof(seccomp_data, args) + refusal.argument * sizeof(__u64))),
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refusal.flags, 0, has_flags),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | refusal.error_number),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
@@ -47,5 +50,6 @@ void with_refusals(std::initializer_list<Refusal> refusals, const Function& func
 }
 
 inline constexpr Refusal no_io_uring{SYS_io_uring_setup, EPERM};
+inline constexpr Refusal no_shared_mappings{SYS_mmap, ENODEV, MAP_SHARED, 3};
 
 }  // namespace weightmap::test

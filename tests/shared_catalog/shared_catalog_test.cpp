@@ -505,9 +505,9 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
     Change change;
   };
   const std::vector<Case> cases = {
-      {"file_offset beyond", [&](Forgery& f) { f.entry(0).file_offset = most; }},
-      {"file_offset in the directory", [&](Forgery& f) { f.entry(0).file_offset = size - 8; }},
-      {"file_offset before", [](Forgery& f) { f.entry(0).file_offset -= 1; }},
+      {"position beyond", [&](Forgery& f) { f.entry(0).position = most; }},
+      {"position in the directory", [&](Forgery& f) { f.entry(0).position = size - 8; }},
+      {"position before", [](Forgery& f) { f.entry(0).position -= 1; }},
       {"extent", [&](Forgery& f) { f.entry(0).extent = most; }},
       {"extent of nothing", [](Forgery& f) { f.entry(0).extent = 0; }},
       {"nbytes", [&](Forgery& f) { f.entry(0).nbytes = most; }},
@@ -532,7 +532,7 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
        [](Forgery& f) { f.at<catalog::Text>(f.sections().locations).offset = 0xFFFFFFFF; }},
       {"location's length",
        [](Forgery& f) { f.at<catalog::Text>(f.sections().locations).length = 0xFFFFFFFF; }},
-      {"payload_offset", [&](Forgery& f) { f.storage(0).payload_offset = most; }},
+      {"position of a storage", [&](Forgery& f) { f.storage(0).position = most; }},
       {"storage's nbytes", [&](Forgery& f) { f.storage(0).nbytes = most; }},
       {"key's offset", [](Forgery& f) { f.storage(0).key.offset = 0xFFFFFFFF; }},
       {"key's length", [](Forgery& f) { f.storage(0).key.length = 0xFFFFFFFF; }},
@@ -615,9 +615,9 @@ TEST_CASE_FIXTURE(Fixture, "with headers compared, a forged catalog of sound num
   const fs::path place = block();
   const std::string good = test::read_file(place);
   Forgery forgery(place, fs::file_size(file));
-  forgery.storage(0).payload_offset += 64;
+  forgery.storage(0).position += 64;
   for (std::size_t i = 0; i < forgery.header.tensors; ++i)
-    if (forgery.entry(i).storage == 0) forgery.entry(i).file_offset += 64;
+    if (forgery.entry(i).storage == 0) forgery.entry(i).position += 64;
   plant(place, forgery.forged());
   OpenOptions options = sharing();
   options.verify = Verify::headers;

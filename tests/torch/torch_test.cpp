@@ -136,7 +136,7 @@ TEST_CASE("reads a tensor of version 2") {
   CHECK(made.dims(entry)[2] == 3);
   CHECK(made.dims(entry)[3] == 1);
   CHECK(entry.storage_offset == 3);
-  CHECK(entry.file_offset == 4096 + 12);
+  CHECK(entry.position == 4096 + 12);
   CHECK(entry.extent == 24);
   CHECK(entry.flags == Entry::requires_grad);
   CHECK(made.location(entry) == "cpu");

@@ -542,7 +542,7 @@ TEST_CASE("a cancelled checksum stops within a storage") {
   const catalog::Catalog& catalog = *state.catalogs.whole().value();
   std::atomic<bool> cancelled{true};
   CrcReport report;
-  StorageSummer summer(state.file, catalog);
+  StorageSummer summer(state.sources, catalog);
   CHECK(!summer.check(0, report, cancelled));
   CHECK(report.storages_checked == 0);
   CHECK(report.bytes == 0);
@@ -602,7 +602,8 @@ TEST_CASE_FIXTURE(LargeFile, "demands while nothing is read ahead do not split t
   os::allow_readahead(state.mapping, false);  // as a warm-up of large pages does
   REQUIRE(mappings_of(path) == 1);
   for (const std::size_t tensor : {3u, 9u, 14u, 3u}) {
-    os::drop_range(state.file, state.mapping, 0, state.file.size());
+    const os::File& file = state.sources.front().file;
+    os::drop_range({file, state.mapping}, 0, file.size());
     REQUIRE_OK(checkpoint.demand(checkpoint.tensors()[tensor].view));
     CHECK(mappings_of(path) == 1);
   }

@@ -1,0 +1,31 @@
+#include "mmap/reservation.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include "runtime/bytes/checked.hpp"
+
+namespace weightmap::os {
+
+Reservation::Reservation(std::size_t size, std::size_t alignment, Access access) noexcept {
+  std::size_t wanted = 0;
+  if (!bytes::checked_add(size, alignment, &wanted)) {
+    errno = ENOMEM;
+    return;
+  }
+  void* const start = ::mmap(nullptr, wanted, access == Access::read ? PROT_READ : PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return;
+  start_ = start;
+  reserved_ = wanted;
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(start) % alignment;
+  bytes_ = {static_cast<std::byte*>(start) + (beyond == 0 ? 0 : alignment - beyond), size};
+}
+
+Reservation::~Reservation() {
+  if (start_ != nullptr) ::munmap(start_, reserved_);
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,439 @@
+// Checkpoints of several files, in a format of this test's own: each file has one tensor of floats.
+//
+//   u64 number of floats | u32 CRC-32 of them | zeros up to byte 4096 | floats
+#include "runtime/checkpoint/sources.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "mmap/page_size.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/catalog/builder.hpp"
+#include "runtime/checkpoint/open.hpp"
+#include "runtime/value/builder.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "tests/mmap/bus_child.hpp"
+#include "tests/mmap/refused_calls.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/publish.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using test::in_child;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t payload = 4096;
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+std::string file_of(std::vector<float> floats) {
+  const auto bytes = std::as_bytes(std::span(floats));
+  const std::uint64_t count = floats.size();
+  const std::uint32_t crc = zip::crc32(bytes, 0);
+  std::string file(payload + bytes.size(), '\0');
+  std::memcpy(&file[0], &count, sizeof count);
+  std::memcpy(&file[8], &crc, sizeof crc);
+  std::memcpy(&file[payload], bytes.data(), bytes.size());
+  return file;
+}
+
+Result<format::Parsed> parse_floats(std::span<format::Input> files, const OpenOptions&,
+                                    OpenStats& stats, std::pmr::memory_resource& memory) {
+  format::Parsed parsed(memory);
+  catalog::CatalogBuilder builder({files.size(), files.size(), files.size() * 2, 0, 1, 100},
+                                  memory);
+  builder.add_location("cpu");
+  std::vector<std::int64_t> dims(files.size() * 2, 1);  // stay until all are added
+  for (std::uint32_t i = 0; i < files.size(); ++i) {
+    std::uint64_t count = 0;
+    std::uint32_t crc = 0;
+    TRY_ASSIGN(const std::span<const std::byte> header, files[i].windows->bytes(0, 12));
+    std::memcpy(&count, &header[0], sizeof count);
+    std::memcpy(&crc, &header[8], sizeof crc);
+    dims[2 * i] = static_cast<std::int64_t>(count);
+    builder.add_storage("s" + std::to_string(i), files[i].base + payload, count * sizeof(float),
+                        crc, i);
+    catalog::TensorInput tensor{};
+    tensor.name = builder.add_text("tensor." + std::to_string(i));
+    tensor.path = {catalog::Path::is_name, 0};
+    tensor.dims = &dims[2 * i];
+    tensor.storage = i;
+    tensor.dtype = DType::float32;
+    tensor.rank = 1;
+    if (!builder.add_tensor(tensor))
+      return failure(ErrorCode::corrupt, "tensor " + builder.explain(tensor));
+    files[i].release(stats);
+  }
+  parsed.catalog = std::move(builder).finish();
+  value::Builder tree(memory, {1000, 10});
+  const value::Cell root = tree.none();
+  TRY_ASSIGN(parsed.tree, std::move(tree).finish(root));
+  parsed.facts.format = "floats";
+  parsed.facts.byteorder = "little";
+  return parsed;
+}
+
+constexpr format::Format floats_format{"floats", parse_floats, nullptr};
+
+std::vector<float> counting(std::size_t count, float first) {
+  std::vector<float> floats(count);
+  for (float& value : floats) value = first++;
+  return floats;
+}
+
+// 3 MiB and some, so that the second file begins at 4 MiB.
+constexpr std::size_t first_count = 3 * mib / sizeof(float);
+constexpr std::size_t second_count = 5000;
+constexpr std::uint64_t second_base = 4 * mib;
+
+struct TwoFiles {
+  TemporaryFolder folder;
+  fs::path first = folder.write("a.floats", file_of(counting(first_count, 0)));
+  fs::path second = folder.write("b.floats", file_of(counting(second_count, 7)));
+
+  Result<Checkpoint> try_open(const OpenOptions& options = {}) const {
+    const fs::path paths[] = {first, second};
+    return open_files(paths, floats_format, options);
+  }
+  Checkpoint open(const OpenOptions& options = {}) const {
+    Result<Checkpoint> checkpoint = try_open(options);
+    REQUIRE_OK(checkpoint);
+    return std::move(*checkpoint);
+  }
+  Checkpoint open(Protection protection) const {
+    OpenOptions options;
+    options.protection = protection;
+    return open(options);
+  }
+};
+
+TensorView tensor_of(const Checkpoint& checkpoint, const char* name) {
+  const auto view = checkpoint.find(name);
+  REQUIRE(view.has_value());
+  return *view;
+}
+
+float last_of(const TensorView& view) { return view.as<float>().value().back(); }
+
+}  // namespace
+
+TEST_CASE("the files of a checkpoint lie in one mapping, each at a multiple of 2 MiB") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  REQUIRE(checkpoint.source_count() == 2);
+  CHECK(checkpoint.source(0).path == files.first);
+  CHECK(checkpoint.source(0).bytes == payload + 3 * mib);
+  CHECK(checkpoint.source(0).mapping_offset == 0);
+  CHECK(checkpoint.source(1).path == files.second);
+  CHECK(checkpoint.source(1).bytes == payload + 20000);
+  CHECK(checkpoint.source(1).mapping_offset == second_base);
+  CHECK(checkpoint.mapping().size() == second_base + payload + 20000);
+  CHECK(reinterpret_cast<std::uintptr_t>(checkpoint.mapping().data()) % (2 * mib) == 0);
+  CHECK(checkpoint.info().file_bytes == 2 * payload + 3 * mib + 20000);
+  CHECK(checkpoint.info().format == "floats");
+  CHECK(checkpoint.generation() == checkpoint.source(0).generation);
+}
+
+TEST_CASE("tensors and storages tell their file and the offset in it") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  const auto first = checkpoint.get("tensor.0");
+  const auto second = checkpoint.get("tensor.1");
+  REQUIRE_OK(first);
+  REQUIRE_OK(second);
+  CHECK(first->source == 0);
+  CHECK(first->file_offset == payload);
+  CHECK(second->source == 1);
+  CHECK(second->file_offset == payload);
+  CHECK(first->view.as<float>().value().front() == 0);
+  CHECK(last_of(first->view) == 786431);
+  CHECK(second->view.as<float>().value().front() == 7);
+  CHECK(last_of(second->view) == 5006);
+  CHECK(second->view.data() == checkpoint.mapping().data() + second_base + payload);
+  CHECK(checkpoint.storage(1).key == "s1");
+  CHECK(checkpoint.storage(1).source == 1);
+  CHECK(checkpoint.storage(1).payload_offset == payload);
+}
+
+TEST_CASE("what lies between two files reads as zeros and cannot be written to") {
+  const TwoFiles files;
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  const Checkpoint checkpoint = files.open(options);
+  const auto between = checkpoint.mapping().first(second_base).subspan(payload + 3 * mib);
+  CHECK(std::all_of(between.begin(), between.end(),
+                    [](std::byte byte) { return byte == std::byte{}; }));
+  const std::byte* const gap = checkpoint.mapping().data() + second_base - 1;
+  CHECK(in_child([gap] {
+          ::signal(SIGSEGV, SIG_DFL);
+          *const_cast<volatile std::byte*>(gap) = std::byte{1};
+          return 0;
+        }) == "signal 11");
+}
+
+TEST_CASE("a byte written to a private checkpoint stays in its file's part") {
+  const TwoFiles files;
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  Checkpoint checkpoint = files.open(options);
+  const auto bytes = checkpoint.writable_bytes(tensor_of(checkpoint, "tensor.1"));
+  REQUIRE_OK(bytes);
+  (*bytes)[0] = std::byte{0x55};
+  CHECK(checkpoint.mapping()[second_base + payload] == std::byte{0x55});
+  CHECK(test::read_file(files.second) == file_of(counting(second_count, 7)));
+  std::vector<std::byte> copy(20000);
+  REQUIRE_OK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy));
+  CHECK(copy[0] == std::byte{0x55});
+}
+
+TEST_CASE("copy_on_write maps all files once more") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  const auto copies = checkpoint.copy_on_write();
+  REQUIRE_OK(copies);
+  REQUIRE(copies->size() == checkpoint.mapping().size());
+  (*copies)[second_base + payload] = std::byte{0x55};
+  CHECK(tensor_of(checkpoint, "tensor.1").as<float>().value().front() == 7);
+  CHECK(std::memcmp(copies->data() + payload, checkpoint.mapping().data() + payload, 3 * mib) == 0);
+}
+
+TEST_CASE("a file system that knows no shared mappings gets private ones") {
+  const TwoFiles files;
+  test::with_refusals({test::no_shared_mappings}, [&files] {
+    const Checkpoint checkpoint = files.open();
+    CHECK(checkpoint.info().sharing_fell_back);
+    CHECK(checkpoint.info().sharing == Sharing::private_);
+    CHECK(last_of(tensor_of(checkpoint, "tensor.0")) == 786431);
+    CHECK(last_of(tensor_of(checkpoint, "tensor.1")) == 5006);
+  });
+}
+
+TEST_CASE("copies name the file, the tensor and the offset that were truncated") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  std::vector<std::byte> copy(20000);
+  REQUIRE_OK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy));
+  CHECK(std::memcmp(copy.data(), &file_of(counting(second_count, 7))[payload], copy.size()) == 0);
+  fs::resize_file(files.second, payload + 100);
+  const auto failed = checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy);
+  CHECK_FAILS(failed, ErrorCode::io, "tensor \"tensor.1\": ");
+  CHECK(failed.error().file == files.second.string());
+  CHECK(failed.error().file_offset == payload + 100);
+  std::vector<std::byte> whole(3 * mib);
+  CHECK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.0"), whole).has_value());
+}
+
+TEST_CASE("the state is that of the file which fares worst") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  CHECK(checkpoint.state() == CheckpointState::current);
+  CHECK(checkpoint.is_current());
+  fs::rename(files.second, files.folder.path() / "old");
+  CHECK(checkpoint.state() == CheckpointState::replaced);
+  CHECK_FALSE(checkpoint.is_current());
+  fs::rename(files.folder.path() / "old", files.second);
+  CHECK(checkpoint.state() == CheckpointState::current);
+  fs::resize_file(files.second, payload);
+  CHECK(checkpoint.state() == CheckpointState::modified);
+}
+
+TEST_CASE("opens all files again") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  fs::rename(files.folder.write("new", file_of(counting(30, 100))), files.second);
+  const auto again = checkpoint.reopen();
+  REQUIRE_OK(again);
+  CHECK(last_of(tensor_of(*again, "tensor.1")) == 129);
+  CHECK(last_of(tensor_of(*again, "tensor.0")) == 786431);
+  CHECK(last_of(tensor_of(checkpoint, "tensor.1")) == 5006);
+  CHECK(again->state() == CheckpointState::current);
+}
+
+TEST_CASE("a file that is missing is named") {
+  const TwoFiles files;
+  fs::remove(files.second);
+  const auto failed = files.try_open();
+  CHECK_FAILS(failed, ErrorCode::io, "No such file or directory");
+  CHECK(failed.error().file == files.second.string());
+}
+
+TEST_CASE("the guard puts zeros in the place of the lost file only") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open(Protection::guard);
+  CHECK(in_child([&] {
+          const TensorView first = tensor_of(checkpoint, "tensor.0");
+          const TensorView second = tensor_of(checkpoint, "tensor.1");
+          fs::resize_file(files.second, 1);
+          std::vector<std::byte> copy(3 * mib);
+          const bool zeros = last_of(second) == 0 && second.as<float>().value().front() == 0;
+          const bool stays = last_of(first) == 786431 && checkpoint.copy_to(first, copy);
+          const bool lost = checkpoint.state() == CheckpointState::lost;
+          const auto failed = checkpoint.copy_to(second, std::span(copy).first(20000));
+          const bool named = !failed && failed.error().file == files.second.string();
+          return zeros && stays && lost && named ? 0 : 1;
+        }) == "exit 0");
+}
+
+TEST_CASE("both files are guarded by one place in the table") {
+  const TwoFiles files;
+  std::vector<Checkpoint> all;
+  for (std::size_t i = 0; i < os::Guard::capacity; ++i)
+    all.push_back(files.open(Protection::guard));
+  const auto failed = [&files] {
+    OpenOptions options;
+    options.protection = Protection::guard;
+    return files.try_open(options);
+  }();
+  CHECK_FAILS(failed, ErrorCode::limit_exceeded, "cannot guard one more mapping");
+}
+
+TEST_CASE("warms both files, and no byte between them") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  WarmOptions options;
+  options.step_bytes = 2 * mib;
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  const auto report = warmer->wait();
+  REQUIRE_OK(report);
+  CHECK(report->bytes_done == checkpoint.info().file_bytes);
+  CHECK(report->steps == 3);
+}
+
+TEST_CASE("warms the tensors that are asked for, in whatever file") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  WarmOptions options;
+  options.tensors = {1};
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  const auto report = warmer->wait();
+  REQUIRE_OK(report);
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t first = payload / page * page;
+  CHECK(report->bytes_done == payload + 20000 - first);
+}
+
+TEST_CASE("warming a file that was truncated names it") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  fs::resize_file(files.second, payload);
+  Result<Warmer> warmer = Warmer::start(checkpoint);
+  REQUIRE_OK(warmer);
+  const auto report = warmer->wait();
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().file == files.second.string());
+  CHECK(report.error().file_offset == payload);
+}
+
+TEST_CASE("a file behind a warmed one can be left behind") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  WarmOptions options;
+  options.follow = true;
+  options.drop_behind = true;
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  warmer->passed(0);
+  warmer->passed(1);
+  const auto report = warmer->wait();
+  REQUIRE_OK(report);
+  CHECK(last_of(tensor_of(checkpoint, "tensor.0")) == 786431);
+  CHECK(last_of(tensor_of(checkpoint, "tensor.1")) == 5006);
+}
+
+TEST_CASE("demands tensors of both files") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  REQUIRE_OK(checkpoint.demand(tensor_of(checkpoint, "tensor.1")));
+  REQUIRE_OK(checkpoint.demand(tensor_of(checkpoint, "tensor.0")));
+  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{1, 0});
+  fs::resize_file(files.second, payload + 100);
+  const auto failed = checkpoint.demand(tensor_of(checkpoint, "tensor.1"));
+  REQUIRE_FALSE(failed.has_value());
+  CHECK(failed.error().file == files.second.string());
+}
+
+TEST_CASE("counts what is in memory file by file") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  const auto copies = checkpoint.copy_on_write();
+  REQUIRE_OK(copies);
+  (*copies)[second_base + payload] = std::byte{1};
+  // Nobody can evict these.
+  const TensorView second = tensor_of(checkpoint, "tensor.1");
+  REQUIRE(::mlock(second.data(), second.bytes().size()) == 0);
+  const auto report = residency(checkpoint);
+  REQUIRE_OK(report);
+  CHECK(report->file.file_bytes == checkpoint.info().file_bytes);
+  CHECK(report->file.anonymous_bytes == os::page_bytes());
+  REQUIRE(report->tensors.size() == 2);
+  CHECK(report->tensors[0].source == 0);
+  CHECK(report->tensors[0].file_offset == payload);
+  CHECK(report->tensors[0].extent_bytes == 3 * mib);
+  CHECK(report->tensors[0].anonymous_bytes.value_or(0) == 0);
+  CHECK(report->tensors[1].source == 1);
+  CHECK(report->tensors[1].file_offset == payload);
+  CHECK(report->tensors[1].extent_bytes == 20000);
+  CHECK(report->tensors[1].cached_bytes == 20000);
+  CHECK(report->tensors[1].anonymous_bytes.value_or(1) > 0);
+  CHECK(report->storages[1].source == 1);
+  CHECK(report->storages[1].cached_bytes == 20000);
+}
+
+TEST_CASE("checksums name the file of the storage that differs") {
+  const TwoFiles files;
+  std::string damaged = test::read_file(files.second);
+  damaged[payload + 4000] ^= 1;
+  files.folder.write("b.floats", damaged);
+  const Checkpoint checkpoint = files.open();
+  const CrcReport report = checkpoint.verify_crc();
+  CHECK(report.storages_checked == 2);
+  REQUIRE(report.faults.size() == 1);
+  CHECK(report.faults[0].file == files.second.string());
+  CHECK(report.faults[0].file_offset == payload);
+  CHECK(report.faults[0].message.find("the storage of tensor \"tensor.1\"") != std::string::npos);
+}
+
+TEST_CASE("several files take no shared catalog") {
+  const TwoFiles files;
+  OpenOptions options;
+  options.shared_catalog = true;
+  const Checkpoint checkpoint = files.open(options);
+  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
+  CHECK(checkpoint.info().catalog_reason ==
+        "a checkpoint of several files takes no shared catalog");
+  CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
+              "the catalog of several files cannot be shared");
+}
+
+TEST_CASE("a position leads to its file") {
+  const TwoFiles files;
+  const Checkpoint checkpoint = files.open();
+  const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
+  const std::uint64_t first_bytes = payload + 3 * mib;
+  CHECK(&sources.at(0) == &sources[0]);
+  CHECK(&sources.at(second_base - 1) == &sources[0]);
+  CHECK(&sources.at(second_base) == &sources[1]);
+  CHECK(sources.contain(0, first_bytes));
+  CHECK_FALSE(sources.contain(0, first_bytes + 1));
+  CHECK_FALSE(sources.contain(first_bytes + 1, 1));
+  CHECK_FALSE(sources.contain(1, ~std::uint64_t{0}));
+  CHECK(sources.contain(second_base, payload + 20000));
+  CHECK_FALSE(sources.contain(second_base, payload + 20001));
+  std::byte byte{};
+  CHECK_FAILS(sources.read(second_base + payload + 20000, {&byte, 1}), ErrorCode::corrupt, "");
+}
