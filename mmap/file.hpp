@@ -3,6 +3,8 @@
 // Const members may be called from several threads at once.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 
@@ -12,6 +14,9 @@
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
+
+// Offsets are 64 bits wide everywhere, and a whole checkpoint is mapped at once.
+static_assert(sizeof(void*) == 8 && sizeof(off_t) == 8, "weightmap is for 64-bit systems");
 
 class File final : public bytes::Source {
  public:

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "mmap/cut_short.hpp"
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/populate.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {

@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <string>
 
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
-#include "mmap/populate.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {

@@ -28,7 +28,6 @@ LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive")
 SERVICES = ("shared_catalog", "warm", "inspect", "files")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
-LIBRARY["inspect"] += ("warm",)
 # The members of Checkpoint, some of which are told by a service.
 LIBRARY["facade"] = (*LIBRARY["checkpoint"], "checkpoint", *SERVICES)
 FACADE = "runtime/checkpoint/checkpoint.cpp"

@@ -6,16 +6,13 @@
 
 #include <cerrno>
 
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/write/size_limit.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
-
-#ifndef MFD_NOEXEC_SEAL
-constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3; older headers do not name it
-#endif
 
 constexpr std::size_t longest_label = 200;  // the system takes 249
 

@@ -1,8 +1,8 @@
 #include "mmap/pages/large_reads.hpp"
 
+#include "mmap/kernel.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/page_table.hpp"
-#include "mmap/populate.hpp"
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {

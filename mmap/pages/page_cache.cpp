@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
@@ -84,25 +85,13 @@ bool tells_what_is_cached(const File& file) {
   return !ask(window.address(), static_cast<std::size_t>(page), cached) || (cached[0] & 1) == 0;
 }
 
-// cachestat(2), which the C library does not know yet.
-constexpr long cachestat_call = 451;
-struct CachestatRange {
-  std::uint64_t offset;
-  std::uint64_t length;
-};
-struct Cachestat {  // in pages
-  std::uint64_t cached;
-  std::uint64_t dirty;
-  std::uint64_t in_writeback;
-  std::uint64_t evicted;
-  std::uint64_t recently_evicted;
-};
+using kernel::Cachestat;
 
 tl::expected<Cachestat, int> cachestat(const File& file, std::uint64_t offset,
                                        std::uint64_t length) noexcept {
-  CachestatRange range{offset, length};
+  kernel::CachestatRange range{offset, length};
   Cachestat counts{};
-  if (::syscall(cachestat_call, file.descriptor(), &range, &counts, 0u) != 0)
+  if (::syscall(kernel::cachestat_call, file.descriptor(), &range, &counts, 0u) != 0)
     return tl::unexpected<int>(errno);
   return counts;
 }

@@ -1,7 +1,6 @@
 #include "mmap/pages/page_table.hpp"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/unique_fd.hpp"
@@ -17,35 +17,7 @@
 namespace weightmap::os {
 namespace {
 
-// From <linux/fs.h> of Linux 6.7 on; older headers do not have it.
-struct PageRegion {
-  std::uint64_t start;
-  std::uint64_t end;
-  std::uint64_t categories;
-};
-struct PagemapScan {
-  std::uint64_t size;
-  std::uint64_t flags;
-  std::uint64_t start;
-  std::uint64_t end;
-  std::uint64_t walk_end;  // out
-  std::uint64_t vec;
-  std::uint64_t vec_len;
-  std::uint64_t max_pages;
-  std::uint64_t category_inverted;
-  std::uint64_t category_mask;
-  std::uint64_t category_anyof_mask;
-  std::uint64_t return_mask;
-};
-constexpr unsigned long pagemap_scan = _IOWR('f', 16, PagemapScan);
-constexpr std::uint64_t page_is_file = 1 << 2;
-constexpr std::uint64_t page_is_present = 1 << 3;
-constexpr std::uint64_t page_is_huge = 1 << 6;
-
-// The bits of an entry of /proc/self/pagemap, from Documentation/admin-guide/mm/pagemap.rst.
-constexpr std::uint64_t entry_is_exclusive = std::uint64_t{1} << 56;  // mapped once
-constexpr std::uint64_t entry_is_file = std::uint64_t{1} << 61;
-constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
+using namespace kernel;
 
 constexpr std::size_t regions_a_call = 512;
 constexpr std::size_t entries_a_read = 8192;

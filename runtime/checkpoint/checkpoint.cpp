@@ -6,6 +6,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/copy_to.hpp"
+#include "runtime/checkpoint/demand.hpp"
 #include "runtime/checkpoint/live.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
@@ -14,6 +15,7 @@
 #include "runtime/checkpoint/writable.hpp"
 #include "runtime/shared_catalog/attach.hpp"
 #include "runtime/shared_catalog/publish_catalog.hpp"
+#include "runtime/warm/verify_crc.hpp"
 
 namespace weightmap {
 
@@ -121,11 +123,19 @@ Result<Checkpoint> Checkpoint::reopen() const { return weightmap::reopen(*state_
 Result<void> Checkpoint::copy_to(const TensorView& view, std::span<std::byte> out) const {
   return weightmap::copy_to(*state_, view, out);
 }
+Result<void> Checkpoint::demand(const TensorView& view) const {
+  return weightmap::demand(*state_, view);
+}
+std::vector<std::size_t> Checkpoint::demand_order() const { return state_->demand_log.order(); }
 
 Result<void> Checkpoint::verify_headers() const {
   Result<void> same = weightmap::verify_headers(*state_);
   if (!same) return about_shown(std::move(same.error()), state_->shown_name());
   return same;
+}
+CrcReport Checkpoint::verify_crc(
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
+  return weightmap::verify_crc(*state_, progress);
 }
 
 }  // namespace weightmap

@@ -102,12 +102,4 @@ Result<void> verify_headers(Checkpoint::State& state) {
   return format->verify_headers(inputs, *catalog, state.options.limits);
 }
 
-CrcReport verify_storage_crcs(const Sources& sources, const catalog::Catalog& catalog,
-                              const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  CrcReport report;
-  StorageSummer summer(sources, catalog, progress);
-  for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);
-  return report;
-}
-
 }  // namespace weightmap

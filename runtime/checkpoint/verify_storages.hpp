@@ -53,8 +53,4 @@ class StorageSummer {
   std::vector<Users> users_;
 };
 
-// Reads every storage and compares its CRC-32 with the directory's.
-CrcReport verify_storage_crcs(const Sources& sources, const catalog::Catalog& catalog,
-                              const std::function<void(std::uint64_t, std::uint64_t)>& progress);
-
 }  // namespace weightmap

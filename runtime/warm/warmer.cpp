@@ -2,10 +2,8 @@
 
 #include <utility>
 
-#include "mmap/memory/memory_limit.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/warm/warm_work.hpp"
 
 namespace weightmap {
@@ -53,26 +51,6 @@ Result<WarmReport> Warmer::wait() {
                    "the warmer was started before this process was forked: its threads are the "
                    "parent's, so start another");
   return work_->wait();
-}
-
-CrcReport Checkpoint::verify_crc(
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
-  WarmOptions options;
-  options.verify_crc = true;
-  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
-  const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(*state_, options, progress);
-  if (work) {
-    Result<WarmReport> report = (*work)->wait();
-    if (report && report->storages_left_out == 0) return std::move(report->crc);
-  }
-  // Without threads, or past what could not be read, to say of each storage what is wrong with it.
-  const Result<const catalog::Catalog*> catalog = state_->catalogs.whole();
-  CrcReport report;
-  if (catalog)
-    report = verify_storage_crcs(state_->sources, **catalog, progress);
-  else
-    report.faults.push_back(state_->sources.front().about(catalog.error()));
-  return report;
 }
 
 }  // namespace weightmap

@@ -26,7 +26,7 @@
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
-#include "mmap/populate.hpp"
+#include "mmap/kernel.hpp"
 #include "mmap/ranges.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

@@ -16,7 +16,7 @@
 #include "mmap/file.hpp"
 #include "mmap/memory/memory_limit.hpp"
 #include "mmap/page_size.hpp"
-#include "mmap/populate.hpp"
+#include "mmap/kernel.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
