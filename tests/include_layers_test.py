@@ -58,7 +58,7 @@ ALLOWED = (
     (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
     (r"liburing\.h", ("mmap",)),
     (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
-    (r"(spdlog|nlohmann|CLI)/.*", EDGES),
+    (r"(spdlog|nlohmann|CLI|fmt)/.*", EDGES),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
     (r"httplib\.h", ("examples",)),

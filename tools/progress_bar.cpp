@@ -1,5 +1,6 @@
 #include "tools/progress_bar.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,10 +19,7 @@ std::string speed(std::uint64_t done, std::uint64_t all,
   if (done == 0 || seconds < 0.2) return {};
   const double rate = static_cast<double>(done) / seconds;
   const double left = static_cast<double>(all - done) / rate;
-  char text[64];
-  std::snprintf(text, sizeof text, ", %s/s, %.0f s left",
-                human_bytes(static_cast<std::uint64_t>(rate)).c_str(), left);
-  return text;
+  return fmt::format(", {}/s, {:.0f} s left", human_bytes(static_cast<std::uint64_t>(rate)), left);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,11 +53,9 @@ void say(const std::string& what) { std::fprintf(stderr, "weightmap: %s\n", what
 
 void say_what_was_done(const StagedFile& staged) {
   const StageReport& report = staged.report();
-  char time[32];
-  std::snprintf(time, sizeof time, "%.3f s", seconds(report));
-  say(human_bytes(report.file_bytes) + " in shared memory after " + time + ": " +
-      human_bytes(report.direct_bytes) + " read past the page cache, " +
-      human_bytes(report.cached_bytes) + " copied from it" +
+  say(human_bytes(report.file_bytes) + " in shared memory after " +
+      fmt::format("{:.3f} s", seconds(report)) + ": " + human_bytes(report.direct_bytes) +
+      " read past the page cache, " + human_bytes(report.cached_bytes) + " copied from it" +
       (report.dropped_bytes > 0 ? ", " + human_bytes(report.dropped_bytes) + " dropped from it"
                                 : std::string()));
 }

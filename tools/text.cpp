@@ -1,8 +1,10 @@
 #include "tools/text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <iterator>
 
 namespace weightmap::cli {
 namespace {
@@ -46,11 +48,8 @@ bool is_wide(char32_t c) noexcept {
 }
 
 void append_hex(std::string& out, std::string_view bytes) {
-  for (char c : bytes) {
-    std::array<char, 5> hex{};
-    std::snprintf(hex.data(), hex.size(), "\\x%02X", static_cast<unsigned char>(c));
-    out += hex.data();
-  }
+  for (char c : bytes)
+    fmt::format_to(std::back_inserter(out), "\\x{:02X}", static_cast<unsigned char>(c));
 }
 
 }  // namespace
@@ -91,9 +90,7 @@ std::string human_bytes(std::uint64_t bytes) {
   std::size_t unit = 0;
   // 1023.95 would be printed as 1024.0.
   for (; value >= 1023.95 && unit + 1 < units.size(); ++unit) value /= 1024;
-  std::array<char, 32> out{};
-  std::snprintf(out.data(), out.size(), "%.1f %s", value, units[unit]);
-  return out.data();
+  return fmt::format("{:.1f} {}", value, units[unit]);
 }
 
 std::string count(std::uint64_t number, std::string_view noun) {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -185,10 +187,8 @@ std::string order_words(const UsedOrder& order) {
 }
 
 void print_report(Output& out, const WarmCommand& options, const WarmReport& report) {
-  char time[32];
-  std::snprintf(time, sizeof time, "%.3f s", seconds(report));
-  out.write(human_bytes(report.bytes_done) + " in memory after " + time + " (" +
-            rate(report.bytes_done, std::max(seconds(report), 1e-6)) + ")\n");
+  out.write(fmt::format("{} in memory after {:.3f} s ({})\n", human_bytes(report.bytes_done),
+                        seconds(report), rate(report.bytes_done, std::max(seconds(report), 1e-6))));
   if (report.bytes_left_out > 0)
     out.write("left out " + human_bytes(report.bytes_left_out) + ": the budget is " +
               human_bytes(report.budget_bytes) +

@@ -1,9 +1,10 @@
 #include "tools/cat/decimal.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -36,31 +37,26 @@ Decimal shortest(double value, double below, double above, bool even) {
   if (value == 0) return {};
   const double low = value - (value - below) / 2;
   const double high = value + (above - value) / 2;
-  std::array<char, 64> text{};
+  std::string text;
   for (int places = 0; places < 17; ++places) {
     // Above a power of two the interval is wider than below, so what rounds down may lie outside
     // where something of the same length above lies inside.
     for (double candidate : {value, high}) {
-      std::snprintf(text.data(), text.size(), "%.*e", places, candidate);
-      const double read_back = std::strtod(text.data(), nullptr);
+      text = fmt::format("{:.{}e}", candidate, places);
+      const double read_back = std::strtod(text.c_str(), nullptr);
       const bool on_edge = read_back == low || read_back == high;
-      if ((read_back > low && read_back < high) || (even && on_edge)) return parse(text.data());
+      if ((read_back > low && read_back < high) || (even && on_edge)) return parse(text);
     }
   }
-  return parse(text.data());
+  return parse(text);
 }
 
 Decimal scientific(double value, int places) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*e", places, std::abs(value));
-  return parse(text.data());
+  return parse(fmt::format("{:.{}e}", std::abs(value), places));
 }
 
 Decimal fixed(double value, int places) {
-  // 1e308 has 309 digits before the point.
-  std::array<char, 400> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", places, std::abs(value));
-  std::string digits = text.data();
+  std::string digits = fmt::format("{:.{}f}", std::abs(value), places);
   const std::size_t point = digits.find('.');
   auto exponent = static_cast<int>(point == std::string::npos ? digits.size() : point) - 1;
   if (point != std::string::npos) digits.erase(point, 1);
@@ -76,9 +72,7 @@ std::string plain(const Decimal& decimal, bool power) {
   std::string text = decimal.digits;
   if (power) {
     if (text.size() > 1) text.insert(1, 1, '.');
-    std::array<char, 16> suffix{};
-    std::snprintf(suffix.data(), suffix.size(), "e%+03d", exponent);
-    return text += suffix.data();
+    return fmt::format("{}e{:+03}", text, exponent);
   }
   if (exponent < 0) {
     text.insert(0, static_cast<std::size_t>(-exponent), '0');

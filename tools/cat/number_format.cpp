@@ -1,9 +1,9 @@
 #include "tools/cat/number_format.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "tools/cat/small_float.hpp"
 
@@ -57,12 +57,9 @@ class RealColumn {
   std::string word(const Real& real) const {
     if (!std::isfinite(real.value)) return padded(special_word(real.value));
     const Parts parts = powers_ ? split_at_power(real, places_) : split_at_point(real);
-    std::string out =
-        std::string(left_ - parts.whole.size(), ' ') + parts.whole + "." + parts.places;
-    if (!powers_) return out + std::string(places_ - parts.places.size(), ' ');
-    out += std::string(places_ - parts.places.size(), '0');
-    out += parts.negative_power ? "e-" : "e+";
-    return out + std::string(power_ - parts.power.size(), '0') + parts.power;
+    if (!powers_) return fmt::format("{:>{}}.{:<{}}", parts.whole, left_, parts.places, places_);
+    return fmt::format("{:>{}}.{:0<{}}e{}{:0>{}}", parts.whole, left_, parts.places, places_,
+                       parts.negative_power ? '-' : '+', parts.power, power_);
   }
 
  private:
@@ -91,10 +88,8 @@ class RealColumn {
     Decimal d = real.digits;
     if (d.digits.size() > max_places + 1) d = scientific(real.value, max_places);
     if (d.digits.size() < places + 1) d = scientific(real.value, static_cast<int>(places));
-    std::array<char, 16> power{};
-    std::snprintf(power.data(), power.size(), "%02d", std::abs(d.exponent));
-    return {sign(real.value) + d.digits.substr(0, 1), d.digits.substr(1), power.data(),
-            d.exponent < 0};
+    return {sign(real.value) + d.digits.substr(0, 1), d.digits.substr(1),
+            fmt::format("{:02}", std::abs(d.exponent)), d.exponent < 0};
   }
 
   Parts split_at_point(const Real& real) const {
@@ -129,7 +124,7 @@ class RealColumn {
   }
 
   std::string padded(const std::string& text) const {
-    return std::string(left_ + right() + 1 - text.size(), ' ') + text;
+    return fmt::format("{:>{}}", text, left_ + right() + 1);
   }
 
   bool show_plus_;
@@ -177,7 +172,7 @@ std::vector<std::string> integer_words(const Elements& elements) {
     words.push_back(elements.integer(i));
     width = std::max(width, words.back().size());
   }
-  for (std::string& word : words) word.insert(0, width - word.size(), ' ');
+  for (std::string& word : words) word = fmt::format("{:>{}}", word, width);
   return words;
 }
 
