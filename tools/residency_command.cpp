@@ -158,14 +158,14 @@ void print_table(Output& out, const Picture& picture, bool by_tensor) {
 
 std::string sample_text(const Residency& file) {
   return human_bytes(file.sampled_huge_bytes) + " of " + human_bytes(file.sampled_bytes) +
-         " sampled in pieces of 2 MiB";
+         " sampled in huge pages";
 }
 
 void print_repair(Output& out, const Repair& repair, const Residency& after) {
   const RepairReport& report = repair.report;
   out.write(
       "repaired: read " + human_bytes(report.read_bytes) + " again, of which " +
-      human_bytes(report.huge_mapped_bytes) + " are in pieces of 2 MiB" +
+      human_bytes(report.huge_mapped_bytes) + " are in huge pages" +
       (repair.before.sampled_bytes > 0 ? " (before: " + sample_text(repair.before) + ")" : "") +
       "\n");
   if (report.evicted.cached_after > 0)
@@ -271,7 +271,7 @@ void add_residency(CLI::App& app, Run& run) {
           ->check(CLI::PositiveNumber);
   command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
   CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
-  command.add_flag("--repair", options->repair, "Evict what is cached and read it in large pieces")
+  command.add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
       ->excludes(watch);
   command.footer(
       "Opening the file for this reads its metadata, which is cached afterwards.\n"

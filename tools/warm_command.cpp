@@ -204,8 +204,8 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
   out.write("method  " + std::string(report.method) +
             (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
   if (report.method == "populate")
-    out.write(report.exact_reads ? "reads   by large pages, nothing ahead\n"
-                                 : "reads   as the system reads ahead: no large pages were seen\n");
+    out.write(report.exact_reads ? "reads   by huge pages, nothing ahead\n"
+                                 : "reads   as the system reads ahead: no huge pages were seen\n");
   if (options.warm.one_reader) out.write("reader  " + election_words(report) + "\n");
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   out.write("budget  " + (has_limit ? human_bytes(report.budget_bytes) : std::string("none")) +

@@ -129,18 +129,16 @@ class WEIGHTMAP_API Checkpoint {
   // one stays as it is. Fails as open() does, or with invalid_argument if opened by descriptor.
   Result<Checkpoint> reopen() const;
 
-  // Copies view.bytes(), the bytes of a view of this checkpoint as they lie there, gaps included.
-  // Raises no signal, whatever became of the file. Fails with io, naming a tensor and the offset,
-  // if the file was truncated, written to (but for own writes that reach it) or lost since it was
-  // opened; with invalid_argument if the view is not of this checkpoint or `out` has another size.
+  // Copies view.bytes(), gaps included. Raises no signal, whatever became of the file. Fails with
+  // io, naming tensor, file and offset, if the file was truncated, lost or written to (but for own
+  // writes) since the open; with invalid_argument for a foreign view or an `out` of another size.
   Result<void> copy_to(const TensorView& view, std::span<std::byte> out) const;
   // Reads the bytes of `view`, a view of this checkpoint, into the page cache and maps them;
   // returns when they are there. A Warmer that is at work gives way. Fails with io if the file was
   // truncated or the disk failed, with invalid_argument if the view is not one of this checkpoint.
   Result<void> demand(const TensorView& view) const;
-  // Positions in tensors(), in the order in which demand() was first asked for each, to be saved
-  // for the next warm-up (tensor_order.hpp). A view, whole or narrowed, stands for the first tensor
-  // that has its first byte. A demand that failed counts. Takes at most some 70 bytes a tensor.
+  // Positions in tensors() by the first demand() for each, failed ones too, to be saved for the
+  // next warm-up (tensor_order.hpp). A view stands for the first tensor that has its first byte.
   std::vector<std::size_t> demand_order() const;
 
   // Compares every storage offset with the record's local header. One small read a record.

@@ -8,7 +8,7 @@
 // A tensor that was warmed costs no disk and few page faults when it is read. Warming changes
 // nothing else: a tensor that was not is read when it is touched, as before.
 //
-// Pages are brought in and mapped by MADV_POPULATE_READ (Linux 5.14), in 2 MiB steps of large pages
+// Pages are brought in and mapped by MADV_POPULATE_READ (Linux 5.14), in 2 MiB steps of huge pages
 // where the file system has them; an older kernel fills the page cache by pread and maps nothing.
 #pragma once
 
@@ -74,7 +74,7 @@ struct WarmProgress {
 struct WarmReport {
   std::string_view method;    // by what: "populate", or "read", which maps nothing
   std::string method_reason;  // what the system lacks for "populate"; or empty
-  // Nothing was read ahead, since this system was seen to bring the file in by large pages. false:
+  // Nothing was read ahead, since this system was seen to bring the file in by huge pages. false:
   // it was not, so the system read ahead as it likes; or the method is "read"; or another process
   // was the reader.
   bool exact_reads = false;

@@ -123,7 +123,7 @@ class RangeResidency:
     cached_bytes: int  # of these, in the page cache, whoever brought them there
     resident_bytes: int | None  # mapped into this process, too; what is mapped twice counts twice
     anonymous_bytes: int | None  # of those, copied by writing to private memory
-    huge_mapped_bytes: int | None  # of those that are mapped, in pieces of 2 MiB
+    huge_mapped_bytes: int | None  # of those that are mapped, in huge pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Residency:
     cached_bytes: int  # in the page cache, whoever brought it there
     resident_bytes: int  # mapped into this process, too (RSS)
     anonymous_bytes: int  # of those, copied by writing to private memory; the rest is the file's
-    huge_mapped_bytes: int  # of those that are mapped, in pieces of 2 MiB
+    huge_mapped_bytes: int  # of those that are mapped, in huge pages
     pss_bytes: int  # each page divided by the number of processes that have it mapped (PSS)
     pss_anonymous_bytes: int | None  # of those, anonymous; None: forked processes share copies
     minor_faults_since_open: int  # page faults of the whole process that found it in memory

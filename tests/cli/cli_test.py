@@ -1168,7 +1168,7 @@ class Residency(Caching):
         self.assertEqual((before["sampled_bytes"] > 0, before["sampled_huge_bytes"]), (True, 0))
         self.assertRegex(
             last,
-            r"^fragmented: 0 B of \d+\.0 MiB sampled in pieces of 2 MiB, so that mapping costs a page "
+            r"^fragmented: 0 B of \d+\.0 MiB sampled in huge pages, so that mapping costs a page "
             r"fault for each small one; --repair evicts the file and reads it again$",
         )
         done = run("residency", "--json", "--repair", path)
