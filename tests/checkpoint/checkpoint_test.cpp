@@ -17,21 +17,15 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 
 using namespace weightmap;
+using test::data;
+using test::opened;
 namespace fs = std::filesystem;
 
 namespace {
-
-const fs::path data = WEIGHTMAP_TEST_DATA;
-
-Checkpoint opened(const fs::path& path, const OpenOptions& options = {}) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
-  REQUIRE_MESSAGE(checkpoint.has_value(),
-                  (checkpoint ? std::string() : to_string(checkpoint.error())));
-  return std::move(*checkpoint);
-}
 
 std::string contents(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

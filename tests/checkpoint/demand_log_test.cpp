@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "runtime/catalog/builder.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
+using test::data;
 using Order = std::vector<std::size_t>;
 
 namespace {
@@ -107,7 +109,6 @@ TEST_CASE("takes notes from many threads") {
 }
 
 TEST_CASE("a checkpoint remembers demands for views, whole and narrowed") {
-  const std::filesystem::path data = WEIGHTMAP_TEST_DATA;
   const Checkpoint checkpoint = Checkpoint::open(data / "training.pt").value();
   CHECK(checkpoint.demand_order().empty());
   const TensorView last = checkpoint.tensors()[16].view;
@@ -120,7 +121,6 @@ TEST_CASE("a checkpoint remembers demands for views, whole and narrowed") {
 }
 
 TEST_CASE("a view of another checkpoint is not remembered") {
-  const std::filesystem::path data = WEIGHTMAP_TEST_DATA;
   const Checkpoint checkpoint = Checkpoint::open(data / "training.pt").value();
   const Checkpoint other = Checkpoint::open(data / "training.pt").value();
   CHECK_FALSE(checkpoint.demand(other.tensors()[0].view).has_value());

@@ -16,6 +16,7 @@
 
 #include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -24,14 +25,15 @@
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
+using test::data;
 using test::in_child;
+using test::opened;
 using test::TemporaryFolder;
 using test::with_refusals;
 namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path data = WEIGHTMAP_TEST_DATA;
 using Bytes = std::vector<std::byte>;
 
 // Two checkpoints that differ, in a folder of the test.
@@ -51,12 +53,6 @@ struct Files {
     return all;
   }
 };
-
-Checkpoint opened(const fs::path& path, const OpenOptions& options = {}) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
-  REQUIRE_OK(checkpoint);
-  return std::move(*checkpoint);
-}
 
 OpenOptions protected_by(Protection protection) {
   OpenOptions options;

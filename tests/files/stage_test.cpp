@@ -27,6 +27,7 @@
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/unique_fd.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/residency.hpp"
@@ -34,6 +35,7 @@
 
 using namespace weightmap;
 using os::UniqueFd;
+using test::data;
 using test::read_file;
 using test::TemporaryFolder;
 using test::with_refusals;
@@ -41,7 +43,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path data = WEIGHTMAP_TEST_DATA;
 const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 

@@ -12,17 +12,18 @@
 #include <span>
 #include <string>
 
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
 using namespace weightmap;
+using test::data;
 using test::read_file;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path data = WEIGHTMAP_TEST_DATA;
 const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 
 // A copy of a fixture, on the disk.

@@ -20,6 +20,7 @@
 
 #include "runtime/shared_catalog/published.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -30,11 +31,10 @@
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
+using test::data;
 namespace fs = std::filesystem;
 
 namespace {
-
-const fs::path data = WEIGHTMAP_TEST_DATA;
 
 // A runtime directory and checkpoints of its own.
 struct Fixture {
@@ -107,10 +107,7 @@ OpenOptions sharing_unverified() {
 }
 
 Checkpoint opened(const fs::path& path, const OpenOptions& options = sharing()) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
-  REQUIRE_MESSAGE(checkpoint.has_value(),
-                  (checkpoint ? std::string() : to_string(checkpoint.error())));
-  return std::move(*checkpoint);
+  return test::opened(path, options);
 }
 
 CatalogSource source_of(const fs::path& path, const OpenOptions& options = sharing()) {

@@ -10,20 +10,19 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
 using namespace weightmap;
+using test::data;
+using test::opened;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
 
 using Order = std::vector<std::size_t>;
-
-const fs::path data = WEIGHTMAP_TEST_DATA;
-
-Checkpoint opened(const fs::path& path) { return Checkpoint::open(path).value(); }
 
 // Reads an order that is `text`, for training.pt.
 Result<TensorOrder> read(std::string_view text) {

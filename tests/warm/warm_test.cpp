@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "mmap/file.hpp"
+#include "mmap/kernel.hpp"
 #include "mmap/memory/memory_limit.hpp"
 #include "mmap/page_size.hpp"
-#include "mmap/kernel.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
@@ -24,12 +24,15 @@
 #include "runtime/warm/warm_plan.hpp"
 #include "runtime/warm/warm_window.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
+using test::data;
+using test::opened;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -51,10 +54,6 @@ std::vector<ByteRange> steps(const std::vector<ByteRange>& ranges, std::uint64_t
 }
 
 using Ranges = std::vector<ByteRange>;
-
-const fs::path data = WEIGHTMAP_TEST_DATA;
-
-Checkpoint opened(const fs::path& path) { return Checkpoint::open(path).value(); }
 
 // Files as the kernel shows them, under a folder of the test.
 class FakeRoot {
