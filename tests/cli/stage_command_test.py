@@ -177,6 +177,14 @@ class Stage(unittest.TestCase):
                          f"a copy takes {self.file.stat().st_size} bytes of memory, and there are "
                          "1048576 (the budget)")
 
+    def test_refuses_a_size_that_is_none(self):
+        for text in ("-1", "1.5.1G", "G", "1X"):
+            done = run("stage", self.file, "--name", self.name, "--budget", text)
+            self.assertEqual(
+                (done.stderr, done.returncode),
+                (f"weightmap: --budget: must be a size such as 4096, 64KiB or 1.5G, not \"{text}\" "
+                 "(see weightmap --help)\n", 2))
+
     def test_refuses_wrong_usage(self):
         for arguments in ([], ["--name"], [self.file, "--remove", self.name],
                           ["--name", self.name, "--remove", self.name],
