@@ -59,17 +59,17 @@ def measure_load(arguments):
 # ---- stages: weightmap.torch.load, with its last steps left out
 
 def measure_stages(arguments):
-    from weightmap import _checkpoint
+    from weightmap import _core
     opened_us = []
-    open_core = _checkpoint.open_core
+    open_like_torch = _core.open_like_torch
 
     def timed_open(*options):
         watch = Stopwatch()
-        opened = open_core(*options)
+        opened = open_like_torch(*options)
         opened_us.append(watch.read())
         return opened
 
-    _checkpoint.open_core = timed_open
+    _core.open_like_torch = timed_open
     weightmap.torch.load(arguments.warm_up)
     weightmap.torch.WeightsOnlyMachine = machine_without(
         weightmap.torch.WeightsOnlyMachine, leave_out_storages=arguments.contender == "walk")

@@ -15,6 +15,7 @@
 #include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/output_file.hpp"
+#include "tools/size_option.hpp"
 #include "tools/text.hpp"
 
 namespace weightmap::cli {
@@ -173,12 +174,10 @@ void add_what_to_measure(CLI::App& command, BenchCommand& options) {
 void add_how_to_measure(CLI::App& command, BenchCommand& options) {
   command.add_option("--python", options.python, "For engines of other libraries")
       ->type_name("PYTHON");
-  command
-      .add_option_function<std::uint64_t>(
-          "--read-ahead", [&options](std::uint64_t bytes) { options.read_ahead_bytes = bytes; },
-          "Of the device, while it runs, e.g. 128KiB; takes root")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("SIZE");
+  add_size_option(
+      command, "--read-ahead",
+      [&options](std::uint64_t bytes) { options.read_ahead_bytes = bytes; },
+      "Of the device, while it runs, e.g. 128KiB; takes root");
   command
       .add_option_function<std::string>(
           "--memory",

@@ -3,13 +3,13 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
+#include <cctype>
 #include <memory>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include <optional>
+#include <string_view>
 
 #include "tools/text.hpp"
+#include "weightmap/option_table.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -23,28 +23,43 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
-// What more is said of a word that is refused.
-template <class T>
-std::string hint_about(const std::string& word) {
-  const bool is_copy = std::is_same_v<T, Protection> && word == "copy";
-  return is_copy ? std::string(copy_protection_hint) : "";
+// "--shared-catalog"; "--no-huge-pages" for a switch that is on unless it is turned off.
+std::string flag_of(const OptionRow& option) {
+  std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";
+  for (char c : option.name) flag += c == '_' ? '-' : c;
+  return flag;
+}
+
+std::string help_of(const OptionRow& option) {
+  std::string help(option.help);
+  if (option.is_switch() && option.default_word == 1) return "Do not " + help;
+  help[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(help[0])));
+  return help;
+}
+
+void add_switch(CLI::App& command, const OptionRow& option, OpenOptions& open) {
+  command.add_flag_callback(
+      flag_of(option), [&option, &open] { option.set(open, 1 - option.default_word); },
+      help_of(option));
 }
 
 // An option that takes one of a few words, and refuses others with the list of them.
-template <class T>
-void add_choice(CLI::App& command, const std::string& name, std::optional<T>& field,
-                const std::vector<std::pair<std::string, T>>& words, const std::string& help) {
+void add_choice(CLI::App& command, const OptionRow& option, OpenOptions& open) {
+  const std::string name = flag_of(option);
   std::string list;
-  for (const auto& word : words) list += (list.empty() ? "" : "|") + word.first;
-  const auto set = [&field, words, list, name](const std::string& text) {
-    const auto found = std::find_if(words.begin(), words.end(),
-                                    [&](const auto& word) { return word.first == text; });
-    if (found == words.end())
-      throw CLI::ValidationError(
-          name, "must be " + list + ", not \"" + printable(text) + "\"" + hint_about<T>(text));
-    field = found->second;
+  for (std::string_view word : option.words) list += (list.empty() ? "" : "|") + std::string(word);
+  const auto set = [&option, &open, name, list](const std::string& text) {
+    const std::optional<std::size_t> word = option.find(text);
+    if (!word)
+      throw CLI::ValidationError(name, "must be " + list + ", not \"" + printable(text) + "\"" +
+                                           std::string(option.hint_about(text)));
+    option.set(open, *word);
   };
-  command.add_option_function<std::string>(name, set, help)->type_name(list);
+  command.add_option_function<std::string>(name, set, help_of(option))->type_name(list);
+}
+
+void add_open_option(CLI::App& command, const OptionRow& option, OpenOptions& open) {
+  option.is_switch() ? add_switch(command, option, open) : add_choice(command, option, open);
 }
 
 }  // namespace
@@ -52,32 +67,18 @@ void add_choice(CLI::App& command, const std::string& name, std::optional<T>& fi
 void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("FILE", options.file, "The checkpoint")->required()->type_name("");
   command.add_flag("--json", options.json, "One JSON document on standard output");
-  add_choice<Sharing>(command, "--sharing", options.sharing,
-                      {{"shared", Sharing::shared}, {"private", Sharing::private_}},
-                      "How to map the file");
-  add_choice<Protection>(
-      command, "--protection", options.protection,
-      {{"map", Protection::map}, {"guard", Protection::guard}, {"snapshot", Protection::snapshot}},
-      "What to do about the loss of the file");
-  command.add_flag("--no-huge-pages", options.no_huge_pages, "Do not ask for 2 MiB pages");
-  command.add_flag("--shared-catalog", options.shared_catalog,
-                   "Use the catalog that another process published, or publish one");
+  for (const OptionRow& option : option_table())
+    if (option.on_command_line && option.name != "verify")
+      add_open_option(command, option, options.open);
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
 
 void add_verify_option(CLI::App& command, CommonOptions& options) {
-  add_choice<Verify>(command, "--verify", options.verify,
-                     {{"chain", Verify::chain}, {"headers", Verify::headers}, {"crc", Verify::crc}},
-                     "What to prove before anything is shown");
+  add_open_option(command, *find_option("verify"), options.open);
 }
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
-  OpenOptions open;
-  open.sharing = options.sharing;
-  open.protection = options.protection;
-  open.verify = options.verify;
-  if (options.no_huge_pages) open.huge_pages = false;
-  if (options.shared_catalog) open.shared_catalog = true;
+  OpenOptions open = options.open;
   if (options.verbose) open.log = stderr_log();
   Result<Checkpoint> checkpoint = Checkpoint::open(options.file, open);
   if (!checkpoint) return tl::unexpected<Error>(about(options, checkpoint.error()));

@@ -24,13 +24,10 @@ struct CommonOptions {
   std::string file;
   bool json = false;
   bool verbose = false;
-  bool no_huge_pages = false;
-  bool shared_catalog = false;
-  std::optional<Verify> verify;
-  std::optional<Sharing> sharing;
-  std::optional<Protection> protection;
+  OpenOptions open;  // what the command line sets; the rest is the environment's
 };
 
+// FILE, --json, -v, and each option of an open that the command line offers, but for --verify.
 void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
 

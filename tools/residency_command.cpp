@@ -54,16 +54,6 @@ std::vector<StorageResidency> storages_of(const Checkpoint& checkpoint,
   return storages;
 }
 
-// Reads the metadata and nothing else, whatever the environment says.
-Result<Checkpoint> open_quietly(const std::string& file) {
-  OpenOptions open;
-  open.verify = Verify::chain;
-  open.populate = false;
-  open.locked = false;
-  open.protection = Protection::map;
-  return Checkpoint::open(file, open);
-}
-
 Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
                      const ResidencyOptions& options) {
   const Result<ResidencyReport> report = residency(checkpoint);
@@ -237,7 +227,7 @@ Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
 }
 
 Result<int> run_residency(Output& out, const ResidencyOptions& options) {
-  const Result<Checkpoint> checkpoint = open_quietly(options.file);
+  const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   TensorSelection selection;
   if (!options.pattern.empty()) selection.patterns.push_back(options.pattern);

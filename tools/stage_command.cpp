@@ -15,6 +15,7 @@
 #include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
+#include "tools/size_option.hpp"
 #include "tools/text.hpp"
 #include "weightmap/stage.hpp"
 
@@ -149,11 +150,9 @@ void add_stage(CLI::App& app, Run& run) {
   CLI::Option* const remove =
       command.add_option("--remove", options->remove, "Remove /dev/shm/NAME, and copy nothing")
           ->type_name("NAME");
-  command
-      .add_option("--budget", options->stage.budget_bytes,
-                  "Refuse a larger file; default: what fits into free memory")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("SIZE");
+  add_size_option(
+      command, "--budget", [options](std::uint64_t bytes) { options->stage.budget_bytes = bytes; },
+      "Refuse a larger file; default: what fits into free memory");
   CLI::Option* const json =
       command.add_flag("--json", options->json, "One JSON document on standard output");
   remove->excludes(name)->excludes(json)->excludes(rest);

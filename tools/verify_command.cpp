@@ -99,7 +99,7 @@ void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<VerifyOptions>();
   // Opening proves the chain; the rest is done here, fault by fault, whatever WEIGHTMAP_VERIFY
   // says.
-  options->verify = Verify::chain;
+  options->open.verify = Verify::chain;
   CLI::App& command =
       *app.add_subcommand("verify", "Check the file: structure, offsets, with --crc every byte");
   add_common_options(command, *options);

@@ -14,6 +14,7 @@
 #include "tools/interruptible.hpp"
 #include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
+#include "tools/size_option.hpp"
 #include "tools/tensor_selection.hpp"
 #include "tools/text.hpp"
 #include "weightmap/tensor_order.hpp"
@@ -259,11 +260,9 @@ void add_warm(CLI::App& app, Run& run) {
   command.add_option("--threads", options->warm.threads, "How many at once; 2 unless given")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
-  command
-      .add_option("--budget", options->warm.budget_bytes,
-                  "Stop after this much, e.g. 2GiB; default: what fits into free memory")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("SIZE");
+  add_size_option(
+      command, "--budget", [options](std::uint64_t bytes) { options->warm.budget_bytes = bytes; },
+      "Stop after this much, e.g. 2GiB; default: what fits into free memory");
   command.add_flag("--lock", options->warm.lock,
                    "Lock it in memory, and stay until interrupted (Ctrl-C)");
   command.add_flag("--crc", options->warm.verify_crc,

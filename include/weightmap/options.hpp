@@ -1,9 +1,9 @@
 // What open() may be told. docs/options.md is the same as a table.
 //
-// Every field is optional: what a call leaves unset is taken from the environment variable named
-// beside it, and what that leaves unset from the built-in default. So a call overrides the
-// environment, field by field. The environment is read at each open (getenv: do not call setenv in
-// another thread meanwhile).
+// Every field is optional: what a call leaves unset is taken from its environment variable, and
+// what that leaves unset from the built-in default. So a call overrides the environment, field by
+// field. The environment is read at each open (getenv: do not call setenv in another thread
+// meanwhile).
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,6 @@ enum class Protection : std::uint8_t {
   snapshot,  // a reflink of the file, which nobody else can change; fails where there are none
 };
 
-// Added to the refusal of protection=copy, which is not a word here.
-inline constexpr std::string_view copy_protection_hint =
-    " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
-
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
@@ -57,34 +53,41 @@ struct Limits {
   std::uint32_t rank = 64;           // dimensions of one tensor
 };
 
+// What each field does stands in option_table.hpp, with its environment variable, its words and its
+// default.
 struct OpenOptions {
-  std::optional<Sharing> sharing;               // WEIGHTMAP_SHARING=shared|private; shared
-  std::optional<bool> writable;                 // WEIGHTMAP_WRITABLE=0|1; 0
-  std::optional<Verify> verify;                 // WEIGHTMAP_VERIFY=chain|headers|crc; chain
-  std::optional<ByteOrder> missing_byte_order;  // WEIGHTMAP_BYTEORDER=little|big|native; little
-  std::optional<bool>
-      populate;  // WEIGHTMAP_POPULATE=0|1; 0: fault all pages in before open returns
-  std::optional<bool> no_reserve;  // WEIGHTMAP_NORESERVE=0|1; 0: MAP_NORESERVE, no swap accounting
-  std::optional<bool> locked;      // WEIGHTMAP_LOCKED=0|1; 0: mlock, which needs RLIMIT_MEMLOCK
-  std::optional<bool> huge_pages;  // WEIGHTMAP_HUGEPAGES=0|1; 1: MADV_HUGEPAGE before any touch
-  std::optional<Protection> protection;  // WEIGHTMAP_PROTECTION=map|guard|snapshot; map
-  // WEIGHTMAP_SHARED_CATALOG=0|1; 0: take over the catalog that another process of this user has
-  // published for this very file instead of parsing it, or publish the one that this open makes;
-  // see shared_catalogs.hpp. ArchiveReader has none.
-  std::optional<bool> shared_catalog;
-  Limits limits;
+  std::optional<Sharing> sharing = {};
+  std::optional<bool> writable = {};
+  std::optional<Verify> verify = {};
+  std::optional<ByteOrder> missing_byte_order = {};
+  std::optional<bool> populate = {};
+  std::optional<bool> no_reserve = {};
+  std::optional<bool> locked = {};  // needs RLIMIT_MEMLOCK
+  std::optional<bool> huge_pages = {};
+  std::optional<Protection> protection = {};
+  std::optional<bool> shared_catalog = {};  // see shared_catalogs.hpp; ArchiveReader has none
+  Limits limits = {};
   // Called once at the end of an open with one line of facts, and once if the file system refused
   // MAP_SHARED. The library itself never prints.
-  std::function<void(std::string_view)> log;
+  std::function<void(std::string_view)> log = {};
+
+  // For a checkpoint that is opened to be looked at: its metadata is read, and nothing else is
+  // done, whatever the environment asks for. Only the byte order and the advice on huge pages are
+  // left to the environment.
+  WEIGHTMAP_API static OpenOptions to_look();
 };
 
 // The options an open without any would use: all fields set, environment applied. Fails with
-// invalid_argument if a variable holds something else than the words above. Change what you like
-// and pass it to each open.
+// invalid_argument if a variable holds something else than the words in option_table.hpp. Change
+// what you like and pass it to each open.
 WEIGHTMAP_API Result<OpenOptions> default_open_options();
 
 // `options` with every unset field filled in as described at the top.
 WEIGHTMAP_API Result<OpenOptions> with_defaults(OpenOptions options);
+
+// `options` with every unset field filled in that the environment sets: with_defaults() without the
+// built-in defaults, for programs that have defaults of their own.
+WEIGHTMAP_API Result<OpenOptions> with_environment(OpenOptions options);
 
 WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;        // "shared", "private"
 WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;          // "chain", ...

@@ -50,10 +50,17 @@ OpenCheckpoint hold(const Open& open) {
   return {std::make_shared<const Holder>(std::move(*opened))};
 }
 
-OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
-  const OpenOptions read = read_options(options);
+OpenCheckpoint open_file(const nb::bytes& path, const OpenOptions& options) {
   const std::filesystem::path file = to_path(path);
-  return hold([&] { return Checkpoint::open(file, read); });
+  return hold([&] { return Checkpoint::open(file, options); });
+}
+
+OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
+  return open_file(path, read_options(options));
+}
+
+OpenCheckpoint open_like_torch(const nb::bytes& path, const nb::dict& options) {
+  return open_file(path, read_options_like_torch(options));
 }
 
 OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options) {
@@ -404,6 +411,10 @@ void bind_checkpoint(nb::module_& module) {
            "Storages checked, storages without a sum, bytes read.");
   module.def("open", open, nb::arg("path"), nb::arg("options"),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"));
+  module.def(
+      "open_like_torch", open_like_torch, nb::arg("path"), nb::arg("options"),
+      nb::sig("def open_like_torch(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"),
+      "Private and writable, without reserving swap, where nothing says otherwise.");
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
              nb::arg("crc"),
              nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> "

@@ -2,6 +2,7 @@
 
 #include "python/src/checkpoint.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "python/src/options.hpp"
 #include "python/src/processes.hpp"
 #include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
@@ -17,6 +18,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = WEIGHTMAP_VERSION;
   weightmap::python::bind_mapped_bytes(module);
   weightmap::python::bind_tensor(module);
+  weightmap::python::bind_options(module);
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);
   weightmap::python::bind_processes(module);

@@ -1,6 +1,5 @@
 #include "python/src/options.hpp"
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,62 +7,54 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/option_table.hpp"
 
 namespace weightmap::python {
 namespace {
 
 namespace nb = nanobind;
 
-template <class Word, std::size_t N>
-std::optional<Word> read_word(std::string_view option, nb::handle value,
-                              const std::array<Word, N>& words) {
-  if (value.is_none()) return std::nullopt;
+nb::object value_of(const OptionRow& option, std::size_t word) {
+  if (option.is_switch()) return nb::bool_(word == 1);
+  return to_str(option.words[word]);
+}
+
+std::string expected(const OptionRow& option) {
+  if (option.is_switch()) return "True or False";
   std::string known;
-  const std::string text = nb::isinstance<nb::str>(value) ? to_utf8(value) : std::string();
-  for (Word word : words) {
-    if (to_string(word) == text) return word;
-    known += known.empty() ? "" : ", ";
-    known += '"' + std::string(to_string(word)) + '"';
+  for (std::string_view word : option.words)
+    known += (known.empty() ? "one of \"" : ", \"") + std::string(word) + '"';
+  return known;
+}
+
+std::size_t read_word(const OptionRow& option, nb::handle value) {
+  if (option.is_switch() && nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? 1 : 0;
+  const bool is_text = !option.is_switch() && nb::isinstance<nb::str>(value);
+  const std::string text = is_text ? to_utf8(value) : std::string();
+  if (const std::optional<std::size_t> word = option.find(text)) return *word;
+  raise(ErrorCode::invalid_argument, std::string(option.name) + " is " + nb::repr(value).c_str() +
+                                         ", expected " + expected(option) +
+                                         std::string(option.hint_about(text)));
+}
+
+void read_option(OpenOptions& options, const char* name, nb::handle value) {
+  const OptionRow* option = find_option(name);
+  if (option == nullptr) {
+    PyErr_Format(PyExc_TypeError, "there is no option '%s'", name);
+    throw nb::python_error();
   }
-  if (std::is_same_v<Word, Protection> && text == "copy") known += copy_protection_hint;
-  raise(ErrorCode::invalid_argument,
-        std::string(option) + " is " + nb::repr(value).c_str() + ", expected one of " + known);
+  if (!value.is_none()) option->set(options, read_word(*option, value));
 }
 
-std::optional<bool> read_bool(std::string_view option, nb::handle value) {
-  if (value.is_none()) return std::nullopt;
-  if (!nb::isinstance<nb::bool_>(value))
-    raise(ErrorCode::invalid_argument,
-          std::string(option) + " is " + nb::repr(value).c_str() + ", expected True or False");
-  return nb::cast<bool>(value);
-}
-
-void read_option(OpenOptions& options, std::string_view name, nb::handle value) {
-  if (name == "sharing")
-    options.sharing = read_word(name, value, std::array{Sharing::shared, Sharing::private_});
-  else if (name == "verify")
-    options.verify =
-        read_word(name, value, std::array{Verify::chain, Verify::headers, Verify::crc});
-  else if (name == "endianness")
-    options.missing_byte_order =
-        read_word(name, value, std::array{ByteOrder::little, ByteOrder::big, ByteOrder::native});
-  else if (name == "protection")
-    options.protection = read_word(
-        name, value, std::array{Protection::map, Protection::guard, Protection::snapshot});
-  else if (name == "writable")
-    options.writable = read_bool(name, value);
-  else if (name == "populate")
-    options.populate = read_bool(name, value);
-  else if (name == "no_reserve")
-    options.no_reserve = read_bool(name, value);
-  else if (name == "locked")
-    options.locked = read_bool(name, value);
-  else if (name == "huge_pages")
-    options.huge_pages = read_bool(name, value);
-  else if (name == "shared_catalog")
-    options.shared_catalog = read_bool(name, value);
-  else
-    raise(ErrorCode::invalid_argument, "there is no option " + std::string(name));
+nb::dict option_values() {
+  nb::dict values;
+  for (const OptionRow& option : option_table()) {
+    nb::list of_option;
+    for (std::size_t word = 0; word < option.words.size(); ++word)
+      of_option.append(value_of(option, word));
+    values[to_str(option.name)] = nb::tuple(of_option);
+  }
+  return values;
 }
 
 }  // namespace
@@ -72,6 +63,23 @@ OpenOptions read_options(const nb::dict& options) {
   OpenOptions read;
   for (const auto& [name, value] : options) read_option(read, nb::cast<const char*>(name), value);
   return read;
+}
+
+OpenOptions read_options_like_torch(const nb::dict& options) {
+  OpenOptions read = value_or_raise(with_environment(read_options(options)));
+  read.sharing = read.sharing.value_or(Sharing::private_);
+  if (read.sharing == Sharing::private_) {
+    // Copy on write; most of it is only read, so nothing is set aside for it.
+    read.writable = read.writable.value_or(true);
+    read.no_reserve = read.no_reserve.value_or(true);
+  }
+  return read;
+}
+
+void bind_options(nb::module_& module) {
+  module.def("option_values", option_values,
+             nb::sig("def option_values() -> dict[str, tuple[str | bool, ...]]"),
+             "The options of open() and what each takes.");
 }
 
 }  // namespace weightmap::python

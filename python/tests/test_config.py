@@ -1,13 +1,16 @@
 """weightmap.config: which setting wins, and for whom."""
 
 import asyncio
+import inspect
 import mmap
 import threading
+import typing
 
 import pytest
 
 import weightmap
-from weightmap import config
+from weightmap import _core, config
+from weightmap._options import OpenOptions
 
 SETTINGS = [
     "mmap_flags",
@@ -199,6 +202,31 @@ def case(request, copy_of):
 
 def test_every_setting_has_a_case():
     assert sorted(CASES) == sorted(SETTINGS) == sorted(dir(config.load))
+
+
+def test_the_types_of_the_arguments_are_those_that_the_library_takes():
+    types = typing.get_type_hints(OpenOptions)
+    words = {}
+    for name, of_option in types.items():
+        [choice] = [member for member in typing.get_args(of_option) if member is not type(None)]
+        words[name] = (False, True) if choice is bool else typing.get_args(choice)
+    assert words == _core.option_values()
+    assert list(words) == list(_core.option_values())
+
+
+def test_help_shows_each_option_of_open():
+    parameters = inspect.signature(weightmap.open).parameters
+    assert list(parameters) == ["path", *_core.option_values()]
+    assert str(parameters["sharing"]) == "sharing: Optional[Literal['shared', 'private']] = None"
+    assert parameters["sharing"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_there_is_no_other_argument(copy_of):
+    path = copy_of("state_dict.pt")
+    with pytest.raises(TypeError, match="there is no option 'speed'"):
+        weightmap.open(path, speed=1)
+    with config.patch("load.verify", "crc"), pytest.raises(TypeError, match="'mmap_flags'"):
+        weightmap.open(path, mmap_flags=mmap.MAP_SHARED)
 
 
 def test_the_built_in_default(case):

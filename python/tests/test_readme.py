@@ -36,8 +36,11 @@ def test_the_manual_names_every_exception_and_setting():
     manual = (ROOT / "docs" / "python.md").read_text()
     exceptions = [name for name in weightmap.__all__ if name.endswith("Error")]
     assert len(exceptions) == 12
-    for name in exceptions + [f"load.{name}" for name in dir(weightmap.config.load)]:
+    for name in exceptions:
         assert f"`{name}`" in manual, name
+    options = (ROOT / "docs" / "options.md").read_text()
+    for name in dir(weightmap.config.load):
+        assert f"`{name}`" in options, name
 
 
 def test_the_manual_names_every_public_attribute_of_a_tensor():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import gc
+import inspect
 import mmap
 import os
 import pathlib
@@ -21,6 +22,7 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison  # noqa: E402
+from weightmap import _core  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -635,3 +637,19 @@ def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
         module(torch.ones(1, 3)).sum().backward()
         steps.step()
     assert torch.equal(model.weight, again.weight)
+
+
+def test_help_shows_each_option_of_load():
+    parameters = inspect.signature(weightmap.torch.load).parameters
+    assert list(parameters) == ["f", "map_location", "weights_only", *_core.option_values()]
+
+
+def test_the_environment_is_read_by_the_library_and_named_where_it_is_wrong(tmp_path, monkeypatch):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    monkeypatch.setenv("WEIGHTMAP_SHARING", "perhaps")
+    with pytest.raises(weightmap.InvalidArgumentError, match="variable WEIGHTMAP_SHARING must be"):
+        weightmap.torch.load(path)
+    monkeypatch.setenv("WEIGHTMAP_SHARING", "shared")
+    loaded = weightmap.torch.load(path)
+    loaded["w"].mul_(3)  # on a page of its own: shared memory is not mapped for writing unasked
+    assert torch.load(path)["w"].tolist() == [1.0] * 4

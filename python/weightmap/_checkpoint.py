@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
 from weightmap import _core, config
 from weightmap._core import Tensor
 from weightmap._errors import InvalidArgumentError, TensorNotFoundError
+from weightmap._options import OpenOptions, shows_options
 from weightmap._values import PlainMachine
 
 PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-Sharing: TypeAlias = Literal["shared", "private"]
-Verify: TypeAlias = Literal["chain", "headers", "crc"]
-Protection: TypeAlias = Literal["map", "guard", "snapshot"]
 State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
-Endianness: TypeAlias = Literal["little", "big", "native"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,11 +392,6 @@ class _Items(ItemsView[str, Tensor]):
         return ((core.name(index), core.at(index)) for index in range(len(core)))
 
 
-def open_core(path: PathLike, options: dict[str, Any]) -> _core.Checkpoint:
-    """Opens with `options` completed by weightmap.config."""
-    return _core.open(os.fsencode(path), config._with_defaults(options))
-
-
 class HasDescriptor(Protocol):
     """A file, a socket, a StagedFile."""
 
@@ -414,20 +406,8 @@ def _descriptor_of(source: Any) -> int | None:
     return descriptor if isinstance(descriptor, int) else None
 
 
-def open(
-    path: PathLike | HasDescriptor | int,
-    *,
-    sharing: Sharing | None = None,
-    writable: bool | None = None,
-    verify: Verify | None = None,
-    endianness: Endianness | None = None,
-    populate: bool | None = None,
-    no_reserve: bool | None = None,
-    locked: bool | None = None,
-    huge_pages: bool | None = None,
-    protection: Protection | None = None,
-    shared_catalog: bool | None = None,
-) -> Checkpoint:
+@shows_options
+def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
     path: str, bytes or os.PathLike; or a descriptor that is open for reading, or what has one
@@ -454,22 +434,12 @@ def open(
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
     released meanwhile.
     """
-    options = {
-        "sharing": sharing,
-        "writable": writable,
-        "verify": verify,
-        "endianness": endianness,
-        "populate": populate,
-        "no_reserve": no_reserve,
-        "locked": locked,
-        "huge_pages": huge_pages,
-        "protection": protection,
-        "shared_catalog": shared_catalog,
-    }
+    completed = config._with_defaults(options)
     descriptor = _descriptor_of(path)
     if descriptor is None:
-        return Checkpoint(open_core(path, options), os.fsdecode(path))  # type: ignore[arg-type]
-    opened = _core.open_descriptor(descriptor, config._with_defaults(options))
+        file = os.fsencode(path)  # type: ignore[arg-type]
+        return Checkpoint(_core.open(file, completed), os.fsdecode(file))
+    opened = _core.open_descriptor(descriptor, completed)
     return Checkpoint(opened, f"descriptor {descriptor}", is_path=False)
 
 

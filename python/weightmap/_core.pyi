@@ -172,6 +172,9 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): the CPU."""
 
+def option_values() -> dict[str, tuple[str | bool, ...]]:
+    """The options of open() and what each takes."""
+
 class Checkpoint:
     def __len__(self) -> int: ...
 
@@ -238,6 +241,11 @@ class Checkpoint:
         """Storages checked, storages without a sum, bytes read."""
 
 def open(path: bytes, options: dict[str, Any], /) -> Checkpoint: ...
+
+def open_like_torch(path: bytes, options: dict[str, Any], /) -> Checkpoint:
+    """
+    Private and writable, without reserving swap, where nothing says otherwise.
+    """
 
 def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
 

@@ -4,23 +4,12 @@
     with weightmap.config.patch("load.verify", "crc"):
         weightmap.open(path)                        # only here, only in this thread or task
 
-A setting that is None leaves the choice to its environment variable and then to the built-in
-default, and an argument of the call goes before all of them:
+Each keyword argument of weightmap.open() is a setting of the same name and takes the same values,
+but `sharing`, which is load.mmap_flags here: mmap.MAP_SHARED or mmap.MAP_PRIVATE. A setting that is
+None leaves the choice to its environment variable and then to the built-in default, and an argument
+of the call goes before all of them:
 
     argument > patch() > attribute > environment variable > built-in default
-
-| setting             | values                             | argument       | environment variable     |
-|---------------------|------------------------------------|----------------|--------------------------|
-| load.mmap_flags     | mmap.MAP_SHARED, mmap.MAP_PRIVATE  | sharing        | WEIGHTMAP_SHARING        |
-| load.writable       | bool                               | writable       | WEIGHTMAP_WRITABLE       |
-| load.verify         | "chain", "headers", "crc"          | verify         | WEIGHTMAP_VERIFY         |
-| load.endianness     | "little", "big", "native"          | endianness     | WEIGHTMAP_BYTEORDER      |
-| load.populate       | bool                               | populate       | WEIGHTMAP_POPULATE       |
-| load.no_reserve     | bool                               | no_reserve     | WEIGHTMAP_NORESERVE      |
-| load.locked         | bool                               | locked         | WEIGHTMAP_LOCKED         |
-| load.huge_pages     | bool                               | huge_pages     | WEIGHTMAP_HUGEPAGES      |
-| load.protection     | "map", "guard", "snapshot"         | protection     | WEIGHTMAP_PROTECTION     |
-| load.shared_catalog | bool                               | shared_catalog | WEIGHTMAP_SHARED_CATALOG |
 """
 
 from __future__ import annotations
@@ -31,16 +20,16 @@ import mmap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from weightmap import _core
 from weightmap._errors import InvalidArgumentError
 
-_WORDS = {
-    "mmap_flags": (mmap.MAP_SHARED, mmap.MAP_PRIVATE),
-    "verify": ("chain", "headers", "crc"),
-    "endianness": ("little", "big", "native"),
-    "protection": ("map", "guard", "snapshot"),
+_FLAGS = {"shared": mmap.MAP_SHARED, "private": mmap.MAP_PRIVATE}
+_WORD_OF = {flag: word for word, flag in _FLAGS.items()}
+# What each setting takes.
+_ALLOWED: dict[str, tuple[Any, ...]] = {
+    "mmap_flags": tuple(_WORD_OF),
+    **{name: values for name, values in _core.option_values().items() if name != "sharing"},
 }
-_BOOLEANS = ("writable", "populate", "no_reserve", "locked", "huge_pages", "shared_catalog")
-_SETTINGS = (*_WORDS, *_BOOLEANS)
 
 _patches: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "weightmap.config", default={}
@@ -48,12 +37,12 @@ _patches: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 
 
 def _check(name: str, value: Any) -> None:
-    if name not in _SETTINGS:
-        known = ", ".join(f"load.{setting}" for setting in _SETTINGS)
+    if name not in _ALLOWED:
+        known = ", ".join(f"load.{setting}" for setting in _ALLOWED)
         raise InvalidArgumentError(f"there is no setting load.{name}; there are {known}")
     if value is None:
         return
-    allowed = _WORDS.get(name, (False, True))
+    allowed = _ALLOWED[name]
     if not any(value == word and type(value) is type(word) for word in allowed):
         words = ", ".join(repr(word) for word in allowed)
         if (name, value) == ("protection", "copy"):
@@ -66,22 +55,11 @@ class _Load:
 
     __slots__ = ("_values",)
 
-    mmap_flags: int | None
-    writable: bool | None
-    verify: str | None
-    endianness: str | None
-    populate: bool | None
-    no_reserve: bool | None
-    locked: bool | None
-    huge_pages: bool | None
-    protection: str | None
-    shared_catalog: bool | None
-
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _SETTINGS:
+        if name not in _ALLOWED:
             raise AttributeError(f"config.load has no setting {name!r}")
         patched = _patches.get()
         return patched[name] if name in patched else self._values.get(name)
@@ -91,10 +69,10 @@ class _Load:
         self._values[name] = value
 
     def __dir__(self) -> list[str]:
-        return list(_SETTINGS)
+        return list(_ALLOWED)
 
     def __repr__(self) -> str:
-        return "load(" + ", ".join(f"{name}={getattr(self, name)!r}" for name in _SETTINGS) + ")"
+        return "load(" + ", ".join(f"{name}={getattr(self, name)!r}" for name in _ALLOWED) + ")"
 
 
 load = _Load()
@@ -127,11 +105,10 @@ def _with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not patched and not load._values:
         return dict(arguments)
     filled = dict(arguments)
-    for name in _SETTINGS:
+    for name in _ALLOWED:
         value = getattr(load, name)
         if name == "mmap_flags":
-            name = "sharing"
-            value = {mmap.MAP_SHARED: "shared", mmap.MAP_PRIVATE: "private", None: None}[value]
+            name, value = "sharing", _WORD_OF.get(value)
         if filled.get(name) is None:
             filled[name] = value
     return filled

@@ -16,15 +16,16 @@ import os
 import threading
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
-from weightmap import _checkpoint, _tensors, config  # noqa: F401
+from weightmap import _checkpoint, _core, _tensors, config  # noqa: F401
 from weightmap._errors import (
     InvalidArgumentError,
     NotACheckpointError,
     UnsupportedError,
 )
+from weightmap._options import OpenOptions, shows_options
 
 import torch
 
@@ -53,21 +54,13 @@ except (ImportError, AttributeError) as missing:
 __all__ = ["load", "patch"]
 
 
+@shows_options
 def load(
     f: _checkpoint.PathLike,
     map_location: Any = None,
     *,
     weights_only: bool = True,
-    sharing: _checkpoint.Sharing | None = None,
-    writable: bool | None = None,
-    verify: _checkpoint.Verify | None = None,
-    endianness: _checkpoint.Endianness | None = None,
-    populate: bool | None = None,
-    no_reserve: bool | None = None,
-    locked: bool | None = None,
-    huge_pages: bool | None = None,
-    protection: _checkpoint.Protection | None = None,
-    shared_catalog: bool | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
 
@@ -94,28 +87,7 @@ def load(
         )
     if not isinstance(f, (str, bytes, os.PathLike)):
         raise InvalidArgumentError(f"a file is mapped by its path, not by a {type(f).__name__}")
-    options = config._with_defaults(
-        {
-            "sharing": sharing,
-            "writable": writable,
-            "verify": verify,
-            "endianness": endianness,
-            "populate": populate,
-            "no_reserve": no_reserve,
-            "locked": locked,
-            "huge_pages": huge_pages,
-            "protection": protection,
-            "shared_catalog": shared_catalog,
-        }
-    )
-    if options["sharing"] is None:
-        options["sharing"] = os.environ.get("WEIGHTMAP_SHARING") or "private"
-    if options["sharing"] == "private":
-        # Copy on write, as torch maps; most of it is only read, so nothing is set aside for it.
-        for name in ("writable", "no_reserve"):
-            if options[name] is None:
-                options[name] = True
-    opened = _checkpoint.open_core(f, options)
+    opened = _core.open_like_torch(os.fsencode(f), config._with_defaults(options))
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])

@@ -1,91 +1,167 @@
 #include "weightmap/options.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
 #include <type_traits>
-#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "weightmap/option_table.hpp"
 
 namespace weightmap {
 namespace {
 
-template <class T, std::size_t N>
-using Words = std::array<std::pair<std::string_view, T>, N>;
+// The words of a type in the order of its values.
+template <class T>
+constexpr auto words_of = nullptr;
+template <>
+constexpr std::array<std::string_view, 2> words_of<bool> = {"0", "1"};
+template <>
+constexpr std::array<std::string_view, 2> words_of<Sharing> = {"shared", "private"};
+template <>
+constexpr std::array<std::string_view, 3> words_of<Verify> = {"chain", "headers", "crc"};
+template <>
+constexpr std::array<std::string_view, 3> words_of<ByteOrder> = {"little", "big", "native"};
+template <>
+constexpr std::array<std::string_view, 3> words_of<Protection> = {"map", "guard", "snapshot"};
 
-constexpr Words<Sharing, 2> sharing_words = {
-    {{"shared", Sharing::shared}, {"private", Sharing::private_}}};
-constexpr Words<Verify, 3> verify_words = {
-    {{"chain", Verify::chain}, {"headers", Verify::headers}, {"crc", Verify::crc}}};
-constexpr Words<ByteOrder, 3> byte_order_words = {
-    {{"little", ByteOrder::little}, {"big", ByteOrder::big}, {"native", ByteOrder::native}}};
-constexpr Words<Protection, 3> protection_words = {
-    {{"map", Protection::map}, {"guard", Protection::guard}, {"snapshot", Protection::snapshot}}};
-constexpr Words<bool, 2> switch_words = {{{"0", false}, {"1", true}}};
-
-template <class T, std::size_t N>
-std::string_view word_of(const Words<T, N>& words, T value) noexcept {
-  for (const auto& [word, meaning] : words)
-    if (meaning == value) return word;
-  return "unknown";
+template <class T>
+std::string_view word_of(T value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < words_of<T>.size() ? words_of<T>[index] : "unknown";
 }
 
-// Fills `field` from `variable` if the caller left it unset, else from `fallback`. An empty
-// variable counts as unset.
-template <class T, std::size_t N>
-Result<void> fill(std::optional<T>& field, const char* variable, const Words<T, N>& words,
-                  T fallback) {
-  if (field) return {};
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') {
-    field = fallback;
+enum class CommandLine : bool { leaves_out, offers };
+
+template <auto field>
+struct Field {
+  using T = typename std::remove_cvref_t<decltype(OpenOptions{}.*field)>::value_type;
+
+  static std::optional<std::size_t> get(const OpenOptions& options) noexcept {
+    if (!(options.*field)) return std::nullopt;
+    return static_cast<std::size_t>(*(options.*field));
+  }
+  static void set(OpenOptions& options, std::size_t word) noexcept {
+    options.*field = static_cast<T>(word);
+  }
+  static constexpr OptionRow row(std::string_view name, const char* variable, T fallback,
+                                 CommandLine command_line, std::string_view help) {
+    return {name,
+            variable,
+            words_of<T>,
+            static_cast<std::size_t>(fallback),
+            command_line == CommandLine::offers,
+            help,
+            get,
+            set};
+  }
+};
+
+using enum CommandLine;
+using O = OpenOptions;
+constexpr std::array rows = {
+    Field<&O::sharing>::row("sharing", "WEIGHTMAP_SHARING", Sharing::shared, offers,
+                            "map the file shared (MAP_SHARED) or private (MAP_PRIVATE)"),
+    Field<&O::verify>::row("verify", "WEIGHTMAP_VERIFY", Verify::chain, offers,
+                           "what to prove before anything is shown"),
+    Field<&O::missing_byte_order>::row("endianness", "WEIGHTMAP_BYTEORDER", ByteOrder::little,
+                                       leaves_out,
+                                       "byte order of a file that does not say (torch before 2.1)"),
+    Field<&O::protection>::row("protection", "WEIGHTMAP_PROTECTION", Protection::map, offers,
+                               "what to do about the loss of the file"),
+    Field<&O::writable>::row("writable", "WEIGHTMAP_WRITABLE", false, leaves_out,
+                             "map for writing"),
+    Field<&O::populate>::row(
+        "populate", "WEIGHTMAP_POPULATE", false, leaves_out,
+        "fault all pages in at open (MADV_POPULATE_READ, after the advice on huge pages)"),
+    Field<&O::no_reserve>::row("no_reserve", "WEIGHTMAP_NORESERVE", false, leaves_out,
+                               "no swap accounting (MAP_NORESERVE)"),
+    Field<&O::locked>::row("locked", "WEIGHTMAP_LOCKED", false, leaves_out,
+                           "keep pages in memory (mlock; an error beyond RLIMIT_MEMLOCK)"),
+    Field<&O::huge_pages>::row("huge_pages", "WEIGHTMAP_HUGEPAGES", true, offers,
+                               "ask for 2 MiB pages before any touch (MADV_HUGEPAGE)"),
+    Field<&O::shared_catalog>::row(
+        "shared_catalog", "WEIGHTMAP_SHARED_CATALOG", false, offers,
+        "use the catalog that another process published, or publish one"),
+};
+
+// Where a call left the option unset. An empty variable counts as unset.
+Result<void> fill_from_environment(OpenOptions& options, const OptionRow& option) {
+  if (option.get(options)) return {};
+  const char* text = std::getenv(option.variable);
+  if (text == nullptr || *text == '\0') return {};
+  if (const std::optional<std::size_t> word = option.find(text)) {
+    option.set(options, *word);
     return {};
   }
   std::string expected;
-  for (const auto& [word, meaning] : words) {
-    if (word == text) {
-      field = meaning;
-      return {};
-    }
-    if (!expected.empty()) expected += " or ";
-    expected += word;
-  }
-  if (std::is_same_v<T, Protection> && text == std::string_view("copy"))
-    expected += copy_protection_hint;
+  for (std::string_view word : option.words)
+    expected += (expected.empty() ? "" : " or ") + std::string(word);
+  expected += option.hint_about(text);
   // The value is not repeated: it did not come from a file, but it may end up in a log.
   return failure(ErrorCode::invalid_argument,
-                 "environment variable " + std::string(variable) + " must be " + expected);
+                 "environment variable " + std::string(option.variable) + " must be " + expected);
 }
 
 constexpr std::uint32_t max_depth = 65535;  // a node of the value tree has 16 bits for its depth
 
+Result<void> check_limits(const Limits& limits) {
+  if (limits.depth <= max_depth) return {};
+  return failure(ErrorCode::invalid_argument, "limits.depth is " + std::to_string(limits.depth) +
+                                                  ", the largest that can be counted is " +
+                                                  std::to_string(max_depth));
+}
+
 }  // namespace
 
-Result<OpenOptions> with_defaults(OpenOptions options) {
-  OpenOptions& o = options;
-  if (o.limits.depth > max_depth)
-    return failure(ErrorCode::invalid_argument,
-                   "limits.depth is " + std::to_string(o.limits.depth) +
-                       ", the largest that can be counted is " + std::to_string(max_depth));
-  for (Result<void> filled :
-       {fill(o.sharing, "WEIGHTMAP_SHARING", sharing_words, Sharing::shared),
-        fill(o.writable, "WEIGHTMAP_WRITABLE", switch_words, false),
-        fill(o.verify, "WEIGHTMAP_VERIFY", verify_words, Verify::chain),
-        fill(o.missing_byte_order, "WEIGHTMAP_BYTEORDER", byte_order_words, ByteOrder::little),
-        fill(o.populate, "WEIGHTMAP_POPULATE", switch_words, false),
-        fill(o.no_reserve, "WEIGHTMAP_NORESERVE", switch_words, false),
-        fill(o.locked, "WEIGHTMAP_LOCKED", switch_words, false),
-        fill(o.huge_pages, "WEIGHTMAP_HUGEPAGES", switch_words, true),
-        fill(o.protection, "WEIGHTMAP_PROTECTION", protection_words, Protection::map),
-        fill(o.shared_catalog, "WEIGHTMAP_SHARED_CATALOG", switch_words, false)})
-    if (!filled) return tl::unexpected<Error>(filled.error());
+bool OptionRow::is_switch() const noexcept { return words.data() == words_of<bool>.data(); }
+
+std::optional<std::size_t> OptionRow::find(std::string_view word) const noexcept {
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - words.begin());
+}
+
+std::string_view OptionRow::hint_about(std::string_view word) const noexcept {
+  if (name != "protection" || word != "copy") return {};
+  return " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
+}
+
+std::span<const OptionRow> option_table() noexcept { return rows; }
+
+const OptionRow* find_option(std::string_view name) noexcept {
+  for (const OptionRow& option : rows)
+    if (option.name == name) return &option;
+  return nullptr;
+}
+
+Result<OpenOptions> with_environment(OpenOptions options) {
+  for (const OptionRow& option : rows) TRY(fill_from_environment(options, option));
   return options;
+}
+
+Result<OpenOptions> with_defaults(OpenOptions options) {
+  TRY(check_limits(options.limits));
+  TRY_ASSIGN(OpenOptions filled, with_environment(std::move(options)));
+  for (const OptionRow& option : rows)
+    if (!option.get(filled)) option.set(filled, option.default_word);
+  return filled;
 }
 
 Result<OpenOptions> default_open_options() { return with_defaults({}); }
 
-std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing_words, sharing); }
-std::string_view to_string(Verify verify) noexcept { return word_of(verify_words, verify); }
-std::string_view to_string(ByteOrder order) noexcept { return word_of(byte_order_words, order); }
-std::string_view to_string(Protection how) noexcept { return word_of(protection_words, how); }
+OpenOptions OpenOptions::to_look() {
+  OpenOptions options;
+  for (const OptionRow& option : rows)
+    if (option.name != "endianness" && option.name != "huge_pages")
+      option.set(options, option.default_word);
+  return options;
+}
+
+std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing); }
+std::string_view to_string(Verify verify) noexcept { return word_of(verify); }
+std::string_view to_string(ByteOrder order) noexcept { return word_of(order); }
+std::string_view to_string(Protection how) noexcept { return word_of(how); }
 
 }  // namespace weightmap

@@ -5,27 +5,14 @@
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
-namespace {
-
-// Nothing that a server's environment may ask for is worth anything here.
-OpenOptions options_to_look(const PublishOptions& options) {
-  OpenOptions open;
-  open.sharing = Sharing::shared;
-  open.writable = false;
-  open.populate = false;
-  open.locked = false;
-  open.protection = Protection::map;
-  if (options.verify_crc) open.verify = Verify::crc;
-  return open;
-}
-
-}  // namespace
 
 Result<PublishReport> publish(const std::filesystem::path& from,
                               const std::filesystem::path& target, const PublishOptions& options) {
   const Result<os::File> file = os::File::open(from, false);
   if (!file) return about_file(file.error(), from);
-  const Result<Checkpoint> checkpoint = Checkpoint::open(from, options_to_look(options));
+  OpenOptions to_look = OpenOptions::to_look();
+  if (options.verify_crc) to_look.verify = Verify::crc;
+  const Result<Checkpoint> checkpoint = Checkpoint::open(from, to_look);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (!checkpoint->generation().same_content(file->generation()))
     return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},

@@ -24,18 +24,6 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
   return tl::unexpected<Error>(result.error());
 }
 
-// Reads the metadata and nothing else, whatever the environment says.
-Result<Checkpoint> open_source(const std::filesystem::path& path) {
-  OpenOptions options;
-  options.writable = false;
-  options.verify = Verify::chain;
-  options.populate = false;
-  options.locked = false;
-  options.protection = Protection::map;
-  options.shared_catalog = false;
-  return Checkpoint::open(path, options);
-}
-
 tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
                                    const std::string& reason) {
   return failure(ErrorCode::io, "a copy takes " + std::to_string(bytes) +
@@ -88,12 +76,7 @@ bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
 
 // The metadata was read twice, from two files, so what differs was not copied well.
 Result<void> check_copy(const Checkpoint& source, int memory) {
-  OpenOptions options;
-  options.writable = false;
-  options.populate = false;
-  options.locked = false;
-  options.protection = Protection::map;
-  const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, options);
+  const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, OpenOptions::to_look());
   if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
   if (has_same_tensors(source, *copy)) return {};
   return failure(ErrorCode::io, "the copy has other tensors than the file");
@@ -193,7 +176,7 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
     wanted = std::move(*shared);
     if (Result<void> ok = os::check_free(wanted); !ok) return error_of(ok);
   }
-  const Result<Checkpoint> source = open_source(path);
+  const Result<Checkpoint> source = Checkpoint::open(path, OpenOptions::to_look());
   if (!source) return error_of(source);
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();

@@ -3,6 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "weightmap/option_table.hpp"
 
 using namespace weightmap;
 
@@ -21,6 +29,40 @@ class Variable {
   const char* name_;
   std::string before_;
 };
+
+// Each variable set to a word that is not the default.
+std::vector<std::unique_ptr<Variable>> everything_asked_for() {
+  std::vector<std::unique_ptr<Variable>> variables;
+  for (const OptionRow& option : option_table()) {
+    const std::string word(option.words[option.default_word == 0 ? 1 : 0]);
+    variables.push_back(std::make_unique<Variable>(option.variable, word.c_str()));
+  }
+  return variables;
+}
+
+std::string in_code(std::string_view text) { return "`" + std::string(text) + "`"; }
+
+// The row of docs/options.md.
+std::string documented(const OptionRow& option) {
+  std::string words;
+  for (std::size_t word = 0; word < option.words.size(); ++word) {
+    const std::string mark = word == option.default_word ? "**" : "";
+    words += (words.empty() ? "" : ", ") + mark + std::string(option.words[word]) + mark;
+  }
+  std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";
+  for (char c : option.name) flag += c == '_' ? '-' : c;
+  return "| " + in_code(option.name) + " | " + words + " | " + in_code(option.variable) + " | " +
+         (option.on_command_line ? in_code(flag) + " " : "") + "| " + std::string(option.help) +
+         " |\n";
+}
+
+std::string documented_table() {
+  std::string table =
+      "| option | words | environment variable | command line | what it does |\n"
+      "|---|---|---|---|---|\n";
+  for (const OptionRow& option : option_table()) table += documented(option);
+  return table;
+}
 
 }  // namespace
 
@@ -88,4 +130,63 @@ TEST_CASE("says each option in the words of the environment") {
   CHECK(to_string(Sharing::private_) == "private");
   CHECK(to_string(Verify::headers) == "headers");
   CHECK(to_string(ByteOrder::native) == "native");
+}
+
+TEST_CASE("leaves unset what the environment does not set") {
+  const Variable verify("WEIGHTMAP_VERIFY", "crc");
+  const Variable sharing("WEIGHTMAP_SHARING", "");
+  const OpenOptions options = with_environment({.sharing = {}, .writable = true}).value();
+  CHECK(options.verify == Verify::crc);
+  CHECK(options.writable == true);
+  CHECK(!options.sharing);
+}
+
+TEST_CASE("looks at a checkpoint whatever the environment asks for") {
+  const auto variables = everything_asked_for();
+  CHECK(default_open_options()->shared_catalog == true);
+  const OpenOptions options = with_defaults(OpenOptions::to_look()).value();
+  CHECK(options.sharing == Sharing::shared);
+  CHECK(options.verify == Verify::chain);
+  CHECK(options.protection == Protection::map);
+  CHECK(options.writable == false);
+  CHECK(options.populate == false);
+  CHECK(options.no_reserve == false);
+  CHECK(options.locked == false);
+  CHECK(options.shared_catalog == false);
+  CHECK(options.missing_byte_order == ByteOrder::big);
+  CHECK(options.huge_pages == false);
+}
+
+TEST_CASE("has a row for each option, with a name, a variable and words of its own") {
+  std::vector<std::string_view> names;
+  std::set<std::string> variables;
+  for (const OptionRow& option : option_table()) {
+    names.push_back(option.name);
+    variables.insert(option.variable);
+    CHECK(find_option(option.name) == &option);
+    for (std::size_t word = 0; word < option.words.size(); ++word) {
+      OpenOptions options;
+      CHECK(!option.get(options));
+      option.set(options, word);
+      CHECK(option.get(options) == word);
+      CHECK(option.find(option.words[word]) == word);
+    }
+    CHECK(!option.find("neither"));
+  }
+  CHECK(names == std::vector<std::string_view>{"sharing", "verify", "endianness", "protection",
+                                               "writable", "populate", "no_reserve", "locked",
+                                               "huge_pages", "shared_catalog"});
+  CHECK(variables.size() == names.size());
+  CHECK(find_option("speed") == nullptr);
+  CHECK(find_option("writable")->is_switch());
+  CHECK(!find_option("sharing")->is_switch());
+}
+
+TEST_CASE("is documented in docs/options.md, row by row") {
+  std::ifstream file(WEIGHTMAP_TEST_DATA "/../../docs/options.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string table = documented_table();
+  CAPTURE(table);  // what the file should have
+  CHECK(text.str().find("\n\n" + table + "\n") != std::string::npos);
 }

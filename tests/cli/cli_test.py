@@ -808,6 +808,24 @@ class Warm(Case):
             r"method  populate\nreads   [a-z ,:]+\nbudget  8\.0 MiB\n\Z",
         )
 
+    def test_takes_sizes_with_fractions_and_units(self):
+        path = self.make("--count", 1, "--shape", "8")
+        for text, expected in (("4096", 4096), ("4096B", 4096), ("2k", 2048), ("2KB", 2048),
+                               ("2Ki", 2048), ("2KiB", 2048), ("1.5M", 1572864),
+                               ("0.5GiB", 536870912), ("8.0 MiB", 8388608),
+                               ("3T", 3298534883328), ("1P", 1125899906842624),
+                               ("15E", 17293822569102704640)):
+            report = self.document("warm", "--json", path, "--budget", text)
+            self.assertEqual(report["budget_bytes"], expected, text)
+
+    def test_refuses_sizes_that_are_none(self):
+        for text in ("-1", "+1", " 1", "1G ", "1.5.0G", "1..5", "G", "1X", "1Gi b", "1kk", "0x10",
+                     "1e3", "16E", "15.9999999999999999E", "18446744073709551616", "nan", "inf"):
+            done = run("warm", "state_dict.pt", "--budget=" + text)
+            self.assertEqual(done.returncode, 2, text)
+            self.assertTrue(done.stderr.startswith(
+                b"weightmap: --budget: must be a size such as 4096, 64KiB or 1.5G, not \""), text)
+
     def test_compares_sums_on_the_way(self):
         path = self.make("--count", 5, "--shape", "1024x1024", "--dtype", "float32")
         self.assertRegex(run("warm", "--crc", path).stdout, rb"\nOK CRC of 5 storages\n\Z")
@@ -937,6 +955,11 @@ class OneReader(Caching):
         self.assertEqual(self.reader(path), nobody)
         explained = self.warm(path, "--explain", shared=self.folder / "shared")
         self.assertIn(b"\nreader  none was needed\n", explained)
+
+    def test_a_relative_runtime_directory_is_said_to_be_wrong(self):
+        explained = self.warm(self.model(), "--explain", shared="shared")
+        self.assertIn(b"\nreader  each for itself: environment variable WEIGHTMAP_RUNTIME_DIR must "
+                      b"be an absolute path\n", explained)
 
     def test_says_why_nobody_could_be_elected(self):
         explained = self.warm(self.model(), "--explain", shared="/nonexistent/shared")

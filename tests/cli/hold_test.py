@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
@@ -164,6 +165,22 @@ class Holds(Case):
         self.assertEqual((file["locked"], file["lock_refusal"]), (False, ""))
         self.assertEqual(memory_that_is_locked(keeper.pid), 0)
         self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
+
+    def test_opens_as_it_needs_whatever_the_environment_asks_for(self):
+        listed = subprocess.run([TOOL, "ls", "--json", self.file], capture_output=True, check=True)
+        with open(self.file, "r+b") as file:
+            file.seek(json.loads(listed.stdout)["tensors"][0]["file_offset"])
+            file.write(b"\xff")  # which only a sum of it all would tell
+        time.sleep(0.03)  # so that its times would show another change, and its catalog be shared
+        environment = {**self.environment, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1",
+                       "WEIGHTMAP_SHARED_CATALOG": "1"}
+        keeper = self.keeper(self.file, env=environment)
+        self.assertEqual([file["file"] for file in keeper.report["files"]], [str(self.file)])
+        self.assertEqual(list(self.shared.glob("catalog*")), [])
+        maps = pathlib.Path(f"/proc/{keeper.pid}/maps").read_text()
+        [mapping] = [line for line in maps.splitlines() if line.endswith(str(self.file))]
+        self.assertEqual(mapping.split()[1], "r--s")
+        self.stop(keeper)
 
     def test_goes_on_where_it_may_not_lock_and_says_why(self):
         keeper = self.keeper_with_little(0)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT, TOOL = (pathlib.Path(argument) for argument in sys.argv[1:3])
@@ -50,6 +51,19 @@ class Publish(Case):
         self.assertEqual((self.folder / "model.pt").read_bytes(), content)
         self.prints(f"new.pt: {size}, was model.pt; there was none before\n",
                     "publish", "model.pt", "new.pt")
+
+    def test_only_looks_whatever_the_environment_asks_for(self):
+        content = bytearray((self.folder / "next.pt").read_bytes())
+        document = json.loads(self.run_tool("ls", "--json", "next.pt").stdout)
+        content[document["tensors"][0]["file_offset"]] ^= 1  # which only a sum of it all would tell
+        (self.folder / "next.pt").write_bytes(content)
+        time.sleep(0.03)  # so that its times would show another change, and its catalog be shared
+        done = self.run_tool("publish", "next.pt", "model.pt", WEIGHTMAP_VERIFY="crc",
+                             WEIGHTMAP_SHARED_CATALOG="1", WEIGHTMAP_WRITABLE="1",
+                             WEIGHTMAP_PROTECTION="snapshot", WEIGHTMAP_POPULATE="1",
+                             WEIGHTMAP_RUNTIME_DIR=str(self.folder / "shared"))
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        self.assertFalse((self.folder / "shared").exists())  # nor a catalog there
 
     def test_json_has_the_fields_in_order(self):
         done = self.run_tool("publish", "--copy", "--crc", "--json", "next.pt", "model.pt")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
@@ -176,6 +177,27 @@ class Stage(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["error"]["message"],
                          f"a copy takes {self.file.stat().st_size} bytes of memory, and there are "
                          "1048576 (the budget)")
+
+    def test_only_looks_whatever_the_environment_asks_for(self):
+        tensors = json.loads(run("ls", "--json", self.file).stdout)["tensors"]
+        with open(self.file, "r+b") as file:
+            file.seek(tensors[0]["file_offset"])
+            file.write(b"\xff")  # which only a sum of it all would tell
+        time.sleep(0.03)  # so that its times would show another change, and its catalog be shared
+        shared = self.folder / "shared"
+        done = run("stage", self.file, "--name", self.name,
+                   env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_SHARED_CATALOG": "1",
+                        "WEIGHTMAP_WRITABLE": "1", "WEIGHTMAP_RUNTIME_DIR": str(shared)})
+        self.assertEqual((done.stderr.splitlines()[1:], done.returncode), ([], 0), done.stderr)
+        self.assertFalse(shared.exists())  # nor a catalog there
+
+    def test_refuses_a_size_that_is_none(self):
+        for text in ("-1", "1.5.1G", "G", "1X"):
+            done = run("stage", self.file, "--name", self.name, "--budget", text)
+            self.assertEqual(
+                (done.stderr, done.returncode),
+                (f"weightmap: --budget: must be a size such as 4096, 64KiB or 1.5G, not \"{text}\" "
+                 "(see weightmap --help)\n", 2))
 
     def test_refuses_wrong_usage(self):
         for arguments in ([], ["--name"], [self.file, "--remove", self.name],

@@ -36,12 +36,8 @@ std::uint64_t add_up(
 }
 
 Result<Checkpoint> open(const std::string& file, bool huge_pages) {
-  OpenOptions options;  // whatever the environment says
+  OpenOptions options = OpenOptions::to_look();
   options.huge_pages = huge_pages;
-  options.populate = false;
-  options.locked = false;
-  options.protection = Protection::map;
-  options.verify = Verify::chain;
   return Checkpoint::open(file, options);
 }
 

@@ -6,9 +6,7 @@ namespace weightmap::cli::hold {
 
 Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path,
                                                  bool wants_lock) {
-  OpenOptions options;
-  options.protection = Protection::map;  // a copy would keep nothing of the file in memory
-  Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
+  Result<Checkpoint> checkpoint = Checkpoint::open(path, OpenOptions::to_look());
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(*checkpoint), wants_lock));
   copy->touch();
