@@ -19,18 +19,15 @@
 
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
 
 using namespace weightmap;
 using test::data;
 using test::opened;
+using test::read_file;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // A file that is gone after the test.
 class TemporaryFile {
@@ -262,7 +259,7 @@ TEST_CASE("lists storages that were saved without a tensor") {
 }
 
 TEST_CASE("gives writable memory beside a read-only mapping, which writes do not reach") {
-  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const TemporaryFile file(read_file(data / "tensor_root.pt"));
   const Checkpoint checkpoint = opened(file.path);
   const auto memory = checkpoint.copy_on_write();
   REQUIRE(memory.has_value());
@@ -273,7 +270,7 @@ TEST_CASE("gives writable memory beside a read-only mapping, which writes do not
   const std::byte before = *tensor.view.data();
   (*memory)[tensor.file_offset] = ~before;
   CHECK(*tensor.view.data() == before);
-  CHECK(contents(file.path) == contents(data / "tensor_root.pt"));
+  CHECK(read_file(file.path) == read_file(data / "tensor_root.pt"));
 
   OpenOptions writable;
   writable.sharing = Sharing::private_;
@@ -283,7 +280,7 @@ TEST_CASE("gives writable memory beside a read-only mapping, which writes do not
 }
 
 TEST_CASE("refuses writable memory of a file that was written to, not of one that was replaced") {
-  const TemporaryFile file(contents(data / "tensor_root.pt"));
+  const TemporaryFile file(read_file(data / "tensor_root.pt"));
   const Checkpoint checkpoint = opened(file.path);
   const Checkpoint other = opened(file.path);
   fs::path moved = file.path;
@@ -334,7 +331,7 @@ TEST_CASE("assumes the byte order it is told where the file has none") {
 }
 
 TEST_CASE("writes through a private mapping leave the file alone") {
-  const std::string before = contents(data / "state_dict.pt");
+  const std::string before = read_file(data / "state_dict.pt");
   const TemporaryFile copy(before);
   OpenOptions options;
   options.sharing = Sharing::private_;
@@ -345,11 +342,11 @@ TEST_CASE("writes through a private mapping leave the file alone") {
   REQUIRE_OK(bytes);
   (*bytes)[0] ^= std::byte{0xFF};
   CHECK(view.data()[0] == (*bytes)[0]);
-  CHECK(contents(copy.path) == before);
+  CHECK(read_file(copy.path) == before);
 }
 
 TEST_CASE("writes through a shared mapping reach the file") {
-  const std::string before = contents(data / "state_dict.pt");
+  const std::string before = read_file(data / "state_dict.pt");
   const TemporaryFile copy(before);
   OpenOptions options;
   options.writable = true;
@@ -358,7 +355,7 @@ TEST_CASE("writes through a shared mapping reach the file") {
   (*checkpoint.writable_bytes(tensor.view))[0] ^= std::byte{0xFF};
   std::string expected = before;
   expected[tensor.file_offset] = static_cast<char>(~expected[tensor.file_offset]);
-  CHECK(contents(copy.path) == expected);
+  CHECK(read_file(copy.path) == expected);
 }
 
 TEST_CASE("refuses to write unless it was opened writable, or outside the mapping") {
@@ -374,7 +371,7 @@ TEST_CASE("refuses to write unless it was opened writable, or outside the mappin
 }
 
 TEST_CASE("verifies headers and sums, and names the storage that differs") {
-  const std::string good = contents(data / "state_dict.pt");
+  const std::string good = read_file(data / "state_dict.pt");
   TemporaryFile copy(good);
   const Checkpoint checkpoint = opened(copy.path);
   CHECK(checkpoint.verify_headers().has_value());
@@ -410,8 +407,8 @@ TEST_CASE("says how many storages have no sum to compare") {
   CHECK(report.storages_without_crc > 0);
 }
 
-TEST_CASE("gives an error for every truncation of a file") {
-  const std::string good = contents(data / "views.pt");
+TEST_CASE("gives an error for every truncation of a file" * doctest::test_suite("exhaustive")) {
+  const std::string good = read_file(data / "views.pt");
   TemporaryFile copy(good);
   for (std::size_t length = 0; length < good.size(); ++length) {
     copy.write(good.substr(0, length));
@@ -422,13 +419,14 @@ TEST_CASE("gives an error for every truncation of a file") {
   }
 }
 
-TEST_CASE("gives an error or the right bytes for every flip of every byte") {
+TEST_CASE("gives an error or the right bytes for every flip of every byte" *
+          doctest::test_suite("exhaustive")) {
   OpenOptions summed;
   summed.verify = Verify::crc;
   OpenOptions chained;
   chained.verify = Verify::chain;
   for (const char* name : {"views.pt", "old_order.pt"}) {
-    const std::string good = contents(data / name);
+    const std::string good = read_file(data / name);
     TemporaryFile copy(good);
     const std::string said = describe(opened(copy.path, chained), false);
     const std::string said_with_bytes = describe(opened(copy.path, summed), true);

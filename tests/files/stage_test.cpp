@@ -159,7 +159,8 @@ TEST_CASE("says so where the system makes no such memory") {
 
 // --- copying -----------------------------------------------------------------------------------
 
-TEST_CASE_FIXTURE(CopyFixture, "copies files of any size, byte by byte") {
+TEST_CASE_FIXTURE(CopyFixture,
+                  "copies files of any size, byte by byte" * doctest::test_suite("exhaustive")) {
   for (const std::uint64_t size :
        {std::uint64_t{1}, page, page + 1, 2 * mib - 1, 2 * mib, 8 * mib + 1, 9 * mib + 12345}) {
     const os::File source = make(size);

@@ -296,7 +296,8 @@ TEST_CASE_FIXTURE(Fixture, "warms, measures and remembers demands as ever") {
   CHECK(attached.copy_on_write().has_value());
 }
 
-TEST_CASE_FIXTURE(Fixture, "a flipped bit anywhere is refused or healed, and answers stay right") {
+TEST_CASE_FIXTURE(Fixture, "a flipped bit anywhere is refused or healed, and answers stay right" *
+                               doctest::test_suite("exhaustive")) {
   struct Case {
     fs::path file;
     std::size_t stride;
@@ -324,7 +325,8 @@ TEST_CASE_FIXTURE(Fixture, "a flipped bit anywhere is refused or healed, and ans
   CHECK(healed > 300);
 }
 
-TEST_CASE_FIXTURE(Fixture, "no flipped bit of a block passes its checks") {
+TEST_CASE_FIXTURE(Fixture, "no flipped bit of a block passes its checks" *
+                               doctest::test_suite("exhaustive")) {
   const fs::path file = copy("odd_storage.pt");
   opened(file);
   const std::string good = test::read_file(block());
@@ -344,7 +346,8 @@ TEST_CASE_FIXTURE(Fixture, "no flipped bit of a block passes its checks") {
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "a block cut short at any length, or longer, is refused and replaced") {
+TEST_CASE_FIXTURE(Fixture, "a block cut short at any length, or longer, is refused and replaced" *
+                               doctest::test_suite("exhaustive")) {
   const fs::path file = copy("odd_storage.pt");
   opened(file);
   const fs::path place = block();
