@@ -78,7 +78,7 @@ std::optional<bool> HugeSample::is_fragmented() const noexcept {
   return std::nullopt;
 }
 
-std::uint64_t huge_page_bytes() noexcept {
+std::uint64_t huge_page_bytes() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
   std::uint64_t size = 0;
   const bool plausible = file >> size && std::has_single_bit(size);
