@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
@@ -86,8 +87,8 @@ std::uint32_t* mark_of(const Cell& cell) noexcept {
   }
 }
 
-// A container that is being walked: its arguments, elements, items and state, in this order; or the
-// attachments of a tensor.
+// A container that is being walked: its arguments, elements, items (what is in a key before what is
+// under it) and state, in this order; or the attachments of a tensor.
 class Frame {
  public:
   // What there was when the walk came here.
@@ -142,13 +143,31 @@ class Frame {
       child = {pickle::make_integer(index_++), *element, true};
       return true;
     }
-    const Cell* key = items_.next();
-    if (key == nullptr) return next_extra(child);
-    child = {*key, *items_.next(), true};
+    if (key_ == nullptr) {
+      key_ = items_.next();
+      if (key_ == nullptr) return next_extra(child);
+      if (may_hold_tensors(*key_)) {  // first what is in the key, which is called as its item is
+        child = {*key_, *key_, true};
+        return true;
+      }
+    }
+    child = {*std::exchange(key_, nullptr), *items_.next(), true};
     return true;
   }
 
  private:
+  static bool may_hold_tensors(const Cell& key) noexcept {
+    switch (pickle::kind_of(key)) {
+      case Value::Kind::tuple:
+      case Value::Kind::frozen_set:
+      case Value::Kind::object:
+      case Value::Kind::persistent_id:
+        return true;
+      default:
+        return false;
+    }
+  }
+
   bool next_extra(Child& child) {
     if (!attachments_.empty()) {
       child = {pickle::make_integer(attachments_.front().number), attachments_.front().value, true};
@@ -171,6 +190,7 @@ class Frame {
   std::int64_t index_ = 0;
   pickle::CellCursor elements_;
   pickle::CellCursor items_;
+  const Cell* key_ = nullptr;  // of the item whose key was looked into
   std::span<const Attachment> attachments_;
 };
 

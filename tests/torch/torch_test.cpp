@@ -235,6 +235,30 @@ TEST_CASE("looks into unknown objects, their arguments, items and state") {
   CHECK(name_list(*catalog_of(global("a", "b") + "N" + tensor.text() + "\x86R.")) == "1 ");
 }
 
+TEST_CASE("lists tensors that are keys of a dict, or lie in keys, by the kind of the key") {
+  Tensor other;
+  other.key = unicode("1");
+  const std::string pair = "(" + Tensor{}.text() + unicode("a") + "t";
+  const auto names = [](const std::string& text) {
+    const Catalog made = catalog_of(text).value();
+    return name_list(made) + std::to_string(made.storages().size());
+  };
+  CHECK(names(dict({{Tensor{}.text(), "K\1"}}) + ".") == "<key> 1");
+  CHECK(names(dict({{Tensor{}.text(), other.text()}}) + ".") == "<key> <key> 2");
+  CHECK(names(dict({{pair, "K\1"}}) + ".") == "<tuple>.0 1");
+  CHECK(names(dict({{pair, other.text()}}) + ".") == "<tuple>.0 <tuple> 2");
+  CHECK(names(dict({{"(" + Tensor{}.text() + "\x91", "N"}}) + ".") == "<key>.0 1");
+  CHECK(names(global("collections", "OrderedDict") + ")R(" + Tensor{}.text() + other.text() +
+              "u.") == "<key> <key> 2");
+  CHECK(names(dict({{unicode("a"), dict({{global("my", "Key") + "(" + pair + "tR", "N"}})}}) +
+              ".") == "a.<key>.0.0 1");
+  const std::string bare = "(" + unicode("storage") + global("torch", "FloatStorage") +
+                           unicode("0") + unicode("cpu") + integer(16) + "tQ";
+  CHECK(names(dict({{bare, "N"}}) + ".") == "1");
+  CHECK(names(dict({{integer(1), "N"}, {Tensor{}.text(), "N"}, {unicode("z"), other.text()}}) +
+              ".") == "<key> z 2");
+}
+
 TEST_CASE("reads parameters through their wrapper") {
   const Tensor tensor;
   const std::string text =
