@@ -19,6 +19,23 @@ constexpr std::size_t max_global_bytes = 4096;
 
 std::string describe(const Cell& cell) { return std::string(to_string(kind_of(cell))); }
 
+// A global, or what protocol 2 writes for Outer.Inner: a call of a global, getattr, with a global
+// and a text. Nothing is called, so the name of the function is not looked at.
+bool is_named(Cell cell) noexcept {
+  constexpr int max_nesting = 8;  // of classes in classes
+  for (int i = 0; i <= max_nesting; ++i) {
+    if (kind_of(cell) == Value::Kind::global) return true;
+    if (kind_of(cell) != Value::Kind::object || cell.part != whole_value) return false;
+    const Object& call = *target_of<const Object>(cell);
+    if (kind_of(call.callable) != Value::Kind::global || call.is_new_object || call.has_state ||
+        call.elements != nullptr || call.items != nullptr || call.arguments.count != 2 ||
+        kind_of(tuple_element(call.arguments, 1)) != Value::Kind::string)
+      return false;
+    cell = tuple_element(call.arguments, 0);
+  }
+  return false;
+}
+
 }  // namespace
 
 Machine::Machine(Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing)
@@ -385,7 +402,7 @@ bool Machine::push_global(std::string_view module, std::string_view name) {
 bool Machine::make_object(bool is_new_object) {
   Cell* first = nullptr;
   if (!top(2, first)) return false;
-  if (kind_of(first[0]) != Value::Kind::global)
+  if (!is_named(first[0]))
     return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls a " +
                                               describe(first[0]) + ", expected a named global");
   if (kind_of(first[1]) != tuple)

@@ -619,9 +619,36 @@ TEST_CASE("refuses BUILD on anything but an object") {
   CHECK(refused("K\x01Q}b.").code == ErrorCode::unsafe_pickle);
 }
 
-TEST_CASE("refuses to call the result of a call") {
-  CHECK(refused("cfoo\nbar\n)R)R.").code == ErrorCode::unsafe_pickle);
+TEST_CASE("refuses to call the result of a call but for an attribute of a global") {
+  const std::string inner = "cbuiltins\ngetattr\ncmy\nOuter\n" + unicode("Inner") + "\x86R";
+  for (const std::string& callable :
+       {"cfoo\nbar\n)R"s, "cfoo\nbar\n" + inner + "\x85R", inner + ")\x81", inner + "}b",
+        inner + "(" + unicode("a") + "Nu", "cfoo\nbar\nN" + unicode("a") + "\x86R",
+        "cfoo\nbar\ncmy\nOuter\nN\x86R"s, "cfoo\nbar\ncmy\nOuter\n" + unicode("a") + "\x86\x81"})
+    for (const char* call : {")R.", ")\x81."}) {
+      const Error error = refused(callable + call);
+      CHECK(error.code == ErrorCode::unsafe_pickle);
+      CHECK(mentions(error, "calls a object, expected a named global"));
+    }
   CHECK(refused("cfoo\nbar\nK\x01R.").code == ErrorCode::corrupt);
+  const Parsed parsed(inner + "K\1\x85R.");
+  const Value callable = parsed.root().callable();
+  CHECK(parsed.root().arguments()[0].integer() == 1);
+  CHECK(callable.kind() == Kind::object);
+  CHECK(callable.callable().name() == "getattr");
+  CHECK(callable.arguments()[0].name() == "Outer");
+  CHECK(callable.arguments()[1].string() == "Inner");
+}
+
+TEST_CASE("refuses classes in more than eight others") {
+  const auto nested = [](int depth) {
+    std::string text = "cmy\nOuter\n";
+    for (int i = 0; i < depth; ++i)
+      text = "cbuiltins\ngetattr\n" + text + unicode("Inner") + "\x86R";
+    return text + ")\x81.";
+  };
+  CHECK(Parsed(nested(8)).root().is_new_object());
+  CHECK(refused(nested(9)).code == ErrorCode::unsafe_pickle);
 }
 
 TEST_CASE("refuses STACK_GLOBAL of other things than strings") {

