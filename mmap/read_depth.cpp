@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <array>
 
+#include "mmap/kernel.hpp"
+
 namespace weightmap::os {
 namespace {
 
-// <linux/magic.h> does not name them everywhere.
-constexpr std::uint64_t xfs_magic = 0x58465342;
-constexpr std::uint64_t zfs_magic = 0x2fc12fc1;
-constexpr std::uint64_t bcachefs_magic = 0xca451a4e;
-
 constexpr std::array<std::uint64_t, 9> local_types{
-    EXT4_SUPER_MAGIC, xfs_magic,   BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,      zfs_magic,
-    bcachefs_magic,   TMPFS_MAGIC, RAMFS_MAGIC,       OVERLAYFS_SUPER_MAGIC,
+    EXT4_SUPER_MAGIC, kernel::xfs_magic, BTRFS_SUPER_MAGIC,
+    F2FS_SUPER_MAGIC, kernel::zfs_magic, kernel::bcachefs_magic,
+    TMPFS_MAGIC,      RAMFS_MAGIC,       OVERLAYFS_SUPER_MAGIC,
 };
 
 constexpr unsigned least_round = 16;  // reads; fewer tell too little
