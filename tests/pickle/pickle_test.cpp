@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t file_offset = 1000;
 constexpr pickle::ParseLimits roomy{std::uint64_t{64} << 20, 1000};
 
-Result<std::unique_ptr<pickle::Tree>> parse(const std::string& text,
-                                            pickle::ParseLimits limits = roomy) {
+Result<std::unique_ptr<value::Tree>> parse(const std::string& text,
+                                           pickle::ParseLimits limits = roomy) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   bytes::Buffer copy(text.size(), memory);
   if (!text.empty()) std::memcpy(copy.data(), text.data(), text.size());
@@ -35,7 +35,7 @@ struct Parsed {
     tree = std::move(*result);
   }
   Value root() const& { return {tree.get(), tree->root()}; }
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
 };
 
 Error refused(const std::string& text, pickle::ParseLimits limits = roomy) {
@@ -170,7 +170,7 @@ std::string describe(const Value& value) {
 // same text have the same values and share them in the same way.
 class TreeText {
  public:
-  explicit TreeText(const pickle::Tree& tree) { add({&tree, tree.root()}); }
+  explicit TreeText(const value::Tree& tree) { add({&tree, tree.root()}); }
   const std::string& text() const { return text_; }
 
  private:
@@ -219,15 +219,15 @@ class TreeText {
 std::uint64_t same_with_and_without_packing(const std::string& text) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  const auto run = [&](pickle::Machine::Packing packing, pickle::Tree& tree) {
+  const auto run = [&](pickle::Machine::Packing packing, value::Tree& tree) {
     pickle::Machine machine(tree, file_offset, roomy, packing);
     if (machine.run()) return std::optional<std::string>(TreeText(tree).text());
     CHECK((packing == pickle::Machine::Packing::on || !machine.must_repack()));
     return std::optional<std::string>();
   };
-  pickle::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  value::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
   const std::optional<std::string> with = run(pickle::Machine::Packing::on, packed);
-  pickle::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  value::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
   const std::optional<std::string> without = run(pickle::Machine::Packing::off, general);
   if (with) CHECK(with == without);  // else parse() runs it again without, if that may help
   return packed.packed_count();

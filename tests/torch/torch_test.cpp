@@ -73,7 +73,7 @@ std::string dict(const std::vector<std::pair<std::string, std::string>>& items) 
 std::string named(const std::string& tensor) { return dict({{unicode("w"), tensor}}) + "."; }
 
 struct Read {
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
   torch::TensorTable table;
 };
 
