@@ -78,7 +78,7 @@ void pickle_packed(benchmark::State& state, OpenedFile& opened) {
   const std::span<const std::byte> view = pickle.span();
   std::uint64_t packed = 0;
   repeat(state, [&]() -> Result<void> {
-    Result<std::unique_ptr<pickle::Tree>> tree = pickle::parse(
+    Result<std::unique_ptr<value::Tree>> tree = pickle::parse(
         std::move(pickle), view, opened.pickle_offset, parse_limits(view.size()), opened.memory);
     if (!tree) return error_of(tree);
     benchmark::DoNotOptimize((*tree)->root());
@@ -97,7 +97,7 @@ void pickle_general(benchmark::State& state, OpenedFile& opened) {
   const pickle::ParseLimits limits = parse_limits(view.size());
   const std::size_t chunk_bytes = view.size() + view.size() / 8 + 16384;  // as parse() does
   repeat(state, [&]() -> Result<void> {
-    pickle::Tree tree(std::move(pickle), view, opened.memory, chunk_bytes, limits.budget_bytes);
+    value::Tree tree(std::move(pickle), view, opened.memory, chunk_bytes, limits.budget_bytes);
     pickle::Machine machine(tree, opened.pickle_offset, limits, pickle::Machine::Packing::off);
     if (!machine.run()) return tl::unexpected<Error>(machine.take_error());
     benchmark::DoNotOptimize(tree.root());

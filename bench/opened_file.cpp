@@ -65,7 +65,7 @@ Result<void> OpenedFile::read_pickle() {
   if (!content) return error_of(content);
   pickle_offset = content->file_offset;
   const std::span<const std::byte> pickle = content->bytes;
-  Result<std::unique_ptr<pickle::Tree>> parsed =
+  Result<std::unique_ptr<value::Tree>> parsed =
       pickle::parse(std::move(*content).release(windows), pickle, pickle_offset,
                     parse_limits(pickle.size()), memory);
   if (!parsed) return error_of(parsed);

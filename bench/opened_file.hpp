@@ -32,7 +32,7 @@ struct OpenedFile {
   zip::Directory directory;
   zip::LocateOptions locate;
   std::uint64_t pickle_offset = 0;  // in the file
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
   std::optional<torch::TensorTable> table;
   std::optional<std::pmr::vector<zip::StorageExtent>> extents;
 

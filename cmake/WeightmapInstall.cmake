@@ -19,7 +19,7 @@ if(BUILD_SHARED_LIBS)
   set(weightmap_pc_needs "")
 else()
   set(WEIGHTMAP_IS_STATIC ON)
-  set(weightmap_pc_needs " -pthread\nRequires: libdeflate libisal liburing\nLibs.private: -lstdc++")
+  set(weightmap_pc_needs " -pthread\nRequires: libdeflate libisal\nLibs.private: -lstdc++")
 endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in

@@ -1,9 +1,7 @@
 #include "mmap/direct_reader.hpp"
 
 #include <fcntl.h>
-#include <liburing.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,24 +12,13 @@
 #include "mmap/cut_short.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
 
-constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;
-constexpr unsigned queue_depth = 4;
-
-// Answers the errno of a refusal, or 0.
-int make_ring(io_uring& ring) noexcept { return -::io_uring_queue_init(queue_depth, &ring, 0); }
-
-// A rule of this system and not a want of memory or descriptors, which may pass.
-bool is_forbidden(int error_number) noexcept {
-  return error_number == ENOSYS || error_number == EPERM || error_number == EACCES;
-}
-
-tl::unexpected<Error> refused(const std::string& why) {
-  return failure(ErrorCode::unsupported,
-                 "the file system refuses reads past the page cache (O_DIRECT): " + why);
+std::string refused(const std::string& why) {
+  return "the file system refuses reads past the page cache (O_DIRECT): " + why;
 }
 
 std::string words_of(int error_number) { return std::generic_category().message(error_number); }
@@ -48,143 +35,141 @@ std::uint64_t alignment_of([[maybe_unused]] int descriptor) noexcept {
   return page_bytes();
 }
 
-Result<void> check_alignment(int descriptor) {
+// Empty if pages will do.
+std::string why_not_pages(int descriptor) {
   const std::uint64_t alignment = alignment_of(descriptor);
   if (alignment == 0) return refused("it has none for this file");
   if (page_bytes() % alignment == 0) return {};
   return refused("it wants multiples of " + std::to_string(alignment) + " bytes");
 }
 
-Result<UniqueFd> open_direct(const File& file) {
-  // The same file whatever its name is now.
-  const std::string self = "/proc/self/fd/" + std::to_string(file.descriptor());
-  UniqueFd direct(::open(self.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
-  if (direct.get() < 0 && errno == EINVAL) return refused(words_of(EINVAL));
-  if (direct.get() < 0)
-    return tl::unexpected<Error>(os_error("open the file past the page cache", errno));
-  if (Result<void> ok = check_alignment(direct.get()); !ok)
-    return tl::unexpected<Error>(ok.error());
-  return direct;
+std::string why_not_opened(int error_number) {
+  if (error_number == EINVAL) return refused(words_of(EINVAL));
+  if (error_number == ENOENT)
+    return "reads past the page cache (O_DIRECT) need /proc, which is not mounted";
+  return "cannot open the file past the page cache: " + words_of(error_number);
 }
+
+tl::unexpected<Error> cannot_read(std::uint64_t offset, std::uint64_t length, int error_number) {
+  return tl::unexpected<Error>(
+      os_error("read " + std::to_string(length) + " bytes at " + std::to_string(offset),
+               error_number, offset));
+}
+
+// The errno of a file system that refuses only when it is to read.
+bool is_refusal(const Error& error) noexcept { return error.os_error == EINVAL; }
 
 }  // namespace
 
-struct DirectReader::Piece {
-  std::uint64_t offset;  // of the file
-  iovec memory;
-};
-
-tl::unexpected<Error> DirectReader::cannot_read(const Piece& piece, int error_number) {
-  return tl::unexpected<Error>(os_error(
-      "read " + std::to_string(piece.memory.iov_len) + " bytes at " + std::to_string(piece.offset),
-      error_number, piece.offset));
+DirectReader::DirectReader(const File& file) : file_(file) {
+  // The same file whatever its name is now.
+  const std::string self = "/proc/self/fd/" + std::to_string(file.descriptor());
+  UniqueFd direct(::open(self.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  why_not_direct_ = direct.get() < 0 ? why_not_opened(errno) : why_not_pages(direct.get());
+  if (!why_not_direct_.empty()) return;
+  direct_ = std::move(direct);
+  is_direct_ = true;
 }
 
-void DirectReader::ExitRing::operator()(io_uring* ring) const noexcept {
-  ::io_uring_queue_exit(ring);
-  delete ring;
-}
-
-std::string why_no_io_uring() {
-  io_uring ring{};
-  const int error_number = make_ring(ring);
-  if (error_number == 0) ::io_uring_queue_exit(&ring);
-  return is_forbidden(error_number) ? words_of(error_number) : std::string();
-}
-
-Result<void> DirectReader::prepare() {
-  if (direct_.get() < 0) {
-    Result<UniqueFd> direct = open_direct(file_);
-    if (!direct) return tl::unexpected<Error>(direct.error());
-    direct_ = std::move(*direct);
+DirectReader::~DirectReader() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
   }
-  if (ring_) return {};
-  auto ring = std::make_unique<io_uring>();
-  const int error_number = make_ring(*ring);
-  if (error_number == 0)
-    ring_.reset(ring.release());
-  else if (!is_forbidden(error_number))
-    return tl::unexpected<Error>(os_error("set up io_uring", error_number));
-  return {};
+  begun_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
-Result<void> DirectReader::read(std::uint64_t offset, std::span<std::byte> out) {
-  if (Result<void> ok = prepare(); !ok) return ok;
-  std::vector<Piece> pieces;
-  for (std::uint64_t at = 0; at < out.size(); at += piece_bytes)
-    pieces.push_back({offset + at, {out.data() + at, std::min(piece_bytes, out.size() - at)}});
-  if (Result<void> ok = ring_ ? read_queued(pieces) : read_one_by_one(pieces); !ok) return ok;
-  const std::uint64_t in_file = std::min<std::uint64_t>(out.size(), file_.size() - offset);
+void DirectReader::begin(const QueuedRead& read) {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.reserve(under_way_ + 1);
+    waiting_.push_back(read);
+    ++under_way_;
+  }
+  begun_.notify_one();
+  if (under_way_ <= threads_.size()) return;
+  try {
+    threads_.reserve(under_way_);
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {  // fewer will do
+  }
+}
+
+Result<EndedRead> DirectReader::next() {
+  std::unique_lock lock(mutex_);
+  if (threads_.empty()) run_first(lock);
+  some_ended_.wait(lock, [this] { return !ended_.empty(); });
+  Ended ended = std::move(ended_.front());
+  ended_.erase(ended_.begin());
+  --under_way_;
+  if (ended.failure) std::rethrow_exception(ended.failure);
+  TRY_ASSIGN(const bool past_cache, std::move(ended.past_cache));
+  if (is_direct_ && !past_cache) {
+    is_direct_ = false;
+    why_not_direct_ = refused(words_of(EINVAL));
+  }
+  return EndedRead{ended.read, past_cache, ended.when};
+}
+
+void DirectReader::work() {
+  for (std::unique_lock lock(mutex_);;) {
+    begun_.wait(lock, [this] { return is_closed_ || !waiting_.empty(); });
+    if (is_closed_) return;
+    run_first(lock);
+  }
+}
+
+void DirectReader::run_first(std::unique_lock<std::mutex>& lock) {
+  Ended ended{waiting_.front(), {}, false, nullptr};
+  waiting_.pop_front();
+  const bool direct = is_direct_;
+  lock.unlock();
+  try {
+    ended.past_cache = read_piece(ended.read, direct);
+  } catch (...) {
+    ended.failure = std::current_exception();
+  }
+  lock.lock();
+  ended.when = std::chrono::steady_clock::now();
+  ended_.push_back(std::move(ended));
+  some_ended_.notify_one();
+}
+
+Result<bool> DirectReader::read_piece(const QueuedRead& read, bool direct) const {
+  const std::uint64_t in_file =
+      std::min<std::uint64_t>(read.memory.size(), file_.size() - read.offset);
+  Result<bool> past_cache = false;
+  if (direct) past_cache = read_past_cache(read);
+  if (!direct || (!past_cache && is_refusal(past_cache.error()))) {
+    TRY(file_.read(read.offset, read.memory.first(in_file)));
+    past_cache = false;
+  }
   // The disk's last block may hold anything behind the end of the file.
-  std::memset(out.data() + in_file, 0, out.size() - in_file);
-  return {};
+  std::memset(read.memory.data() + in_file, 0, read.memory.size() - in_file);
+  return past_cache;
 }
 
-Result<void> DirectReader::read_one_by_one(std::vector<Piece>& pieces) {
-  for (Piece& piece : pieces)
-    for (bool done = false; !done;) {
-      const ssize_t got = ::pread(direct_.get(), piece.memory.iov_base, piece.memory.iov_len,
-                                  static_cast<off_t>(piece.offset));
-      const Result<bool> moved = advance(piece, got < 0 ? -errno : static_cast<int>(got));
-      if (!moved) return tl::unexpected<Error>(moved.error());
-      done = *moved;
+Result<bool> DirectReader::read_past_cache(const QueuedRead& read) const {
+  for (std::uint64_t done = 0; done < read.memory.size();) {
+    const std::uint64_t offset = read.offset + done;
+    const std::span<std::byte> left = read.memory.subspan(done);
+    const ssize_t count =
+        ::pread(direct_.get(), left.data(), left.size(), static_cast<off_t>(offset));
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count < 0) return cannot_read(offset, left.size(), errno);
+    const auto got = static_cast<std::uint64_t>(count);
+    if (got == left.size() || offset + got >= file_.size()) break;
+    // Goes on where the last whole page ended.
+    const std::uint64_t whole = got / page_bytes() * page_bytes();
+    if (whole == 0) {
+      TRY(check_not_cut_short(file_, offset,
+                              std::min<std::uint64_t>(left.size(), file_.size() - offset)));
+      return cannot_read(offset, left.size(), EIO);
     }
-  return {};
-}
-
-Result<void> DirectReader::read_queued(std::vector<Piece>& pieces) {
-  Result<void> outcome;
-  std::size_t next = 0;
-  unsigned under_way = 0;
-  while (under_way > 0 || (outcome && next < pieces.size())) {
-    for (; outcome && next < pieces.size() && under_way < queue_depth; ++under_way)
-      enqueue(pieces[next++]);
-    const int submitted = ::io_uring_submit_and_wait(ring_.get(), 1);
-    if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
-      // Not to be expected, and nothing can be waited for any more. What is under way keeps its
-      // pages to itself until it is done, wherever they are mapped then.
-      ring_.reset();
-      return tl::unexpected<Error>(os_error("hand reads to io_uring", -submitted));
-    }
-    for (io_uring_cqe* answer = nullptr; ::io_uring_peek_cqe(ring_.get(), &answer) == 0;) {
-      Piece& piece = *static_cast<Piece*>(::io_uring_cqe_get_data(answer));
-      const Result<bool> done = advance(piece, answer->res);
-      ::io_uring_cqe_seen(ring_.get(), answer);
-      if (!done && outcome) outcome = tl::unexpected<Error>(done.error());
-      if (done && !*done && outcome)
-        enqueue(piece);
-      else
-        --under_way;
-    }
+    done += whole;
   }
-  return outcome;
-}
-
-// There is room: no more are under way than the queue is long.
-void DirectReader::enqueue(Piece& piece) {
-  io_uring_sqe* const entry = ::io_uring_get_sqe(ring_.get());
-  ::io_uring_prep_readv(entry, direct_.get(), &piece.memory, 1, piece.offset);
-  ::io_uring_sqe_set_data(entry, &piece);
-}
-
-Result<bool> DirectReader::advance(Piece& piece, int answer) const {
-  if (answer == -EINTR || answer == -EAGAIN) return false;
-  if (answer == -EINVAL) return refused(words_of(EINVAL));
-  if (answer < 0) return cannot_read(piece, -answer);
-  const auto got = static_cast<std::uint64_t>(answer);
-  if (got == piece.memory.iov_len || piece.offset + got >= file_.size()) return true;
-  // Goes on where the last whole page ended.
-  const std::uint64_t whole = got / page_bytes() * page_bytes();
-  if (whole == 0) {
-    const std::uint64_t wanted =
-        std::min<std::uint64_t>(piece.memory.iov_len, file_.size() - piece.offset);
-    const Result<void> ok = check_not_cut_short(file_, piece.offset, wanted);
-    return ok ? cannot_read(piece, EIO) : tl::unexpected<Error>(ok.error());
-  }
-  piece.offset += whole;
-  piece.memory.iov_base = static_cast<std::byte*>(piece.memory.iov_base) + whole;
-  piece.memory.iov_len -= whole;
-  return false;
+  return true;
 }
 
 }  // namespace weightmap::os

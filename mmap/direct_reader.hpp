@@ -1,56 +1,73 @@
-// Reading a file past the page cache, several pieces at a time where the system has io_uring.
+// Reading a file past the page cache, many pieces at a time.
 #pragma once
 
-#include <cstddef>
+#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <span>
+#include <deque>
+#include <exception>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "mmap/file.hpp"
+#include "mmap/read_queue.hpp"
 #include "mmap/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
-struct io_uring;
-
 namespace weightmap::os {
 
-// Why the system refuses io_uring, as containers and sysctls make it do; empty if it does not.
-std::string why_no_io_uring();
-
-// One for each thread. The file must outlive it.
-class DirectReader {
+// Each read that is under way has a thread, as far as the system has threads to give; without any,
+// next() reads. That needs no more of the system than pread(), and what waits for a remote file
+// system costs nothing.
+//
+// Where the file system refuses reads past its cache, they go through it, and why_not_direct() says
+// so. The file must outlive the reader. Nothing is being read any more when it is gone.
+class DirectReader final : public ReadQueue {
  public:
-  explicit DirectReader(const File& file) noexcept : file_(file) {}
+  explicit DirectReader(const File& file);
+  DirectReader(const DirectReader&) = delete;
+  DirectReader& operator=(const DirectReader&) = delete;
+  ~DirectReader() override;
 
-  // Fills `out`, whole pages that begin at a page, from `offset`, a multiple of the page size
-  // inside the file. What lies beyond the end of the file becomes zero, as in a mapping. By
-  // io_uring with four reads of 2 MiB under way, or by pread where why_no_io_uring() has something
-  // to say. Nothing is being read into `out` any more when it returns, well or not.
-  //
-  // Fails with unsupported if the file system refuses such reads; with io, at the first byte that
-  // is missing, if the file was cut short or the disk failed.
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out);
+  // The memory is whole pages that begin at a page, the offset a multiple of the page size inside
+  // the file. What lies beyond the end of the file becomes zero, as in a mapping.
+  void begin(const QueuedRead& read) override;
+
+  // Fails with io, at the first byte that is missing, if the file was cut short or the disk failed.
+  Result<EndedRead> next() override;
+
+  // Empty as long as the file system has not refused.
+  const std::string& why_not_direct() const noexcept { return why_not_direct_; }
 
  private:
-  // A piece of the range that one read is under way for, or what is left of it.
-  struct Piece;
-  struct ExitRing {
-    void operator()(io_uring* ring) const noexcept;
+  struct Ended {
+    QueuedRead read;
+    ReadDepth::Time when;
+    Result<bool> past_cache;
+    std::exception_ptr failure;  // no memory for an error
   };
 
-  Result<void> prepare();
-  Result<void> read_one_by_one(std::vector<Piece>& pieces);
-  Result<void> read_queued(std::vector<Piece>& pieces);
-  void enqueue(Piece& piece);
-  // Takes what a read answered, a count or a negative errno, and says whether the piece is done.
-  Result<bool> advance(Piece& piece, int answer) const;
-  static tl::unexpected<Error> cannot_read(const Piece& piece, int error_number);
+  void work();
+  void run_first(std::unique_lock<std::mutex>& lock);
+  // Answer whether it was read past the page cache.
+  Result<bool> read_piece(const QueuedRead& read, bool direct) const;
+  Result<bool> read_past_cache(const QueuedRead& read) const;
 
   const File& file_;
-  UniqueFd direct_;  // opened at the first read
-  std::unique_ptr<io_uring, ExitRing> ring_;
+  UniqueFd direct_;  // none if that is refused
+  // These three are used by the caller's thread only.
+  std::string why_not_direct_;
+  std::vector<std::thread> threads_;
+  std::size_t under_way_ = 0;  // waiting, being read, or ended
+
+  std::mutex mutex_;  // over what follows
+  std::condition_variable begun_;
+  std::condition_variable some_ended_;
+  std::deque<QueuedRead> waiting_;  // for a thread
+  std::vector<Ended> ended_;        // has room for all that are under way
+  bool is_direct_ = false;
+  bool is_closed_ = false;
 };
 
 }  // namespace weightmap::os

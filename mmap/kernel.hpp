@@ -65,4 +65,9 @@ constexpr std::uint64_t entry_is_exclusive = std::uint64_t{1} << 56;  // Linux 4
 constexpr std::uint64_t entry_is_file = std::uint64_t{1} << 61;       // Linux 3.5
 constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
 
+// What statfs says of file systems (<linux/magic.h> does not name them everywhere).
+constexpr std::uint64_t xfs_magic = 0x58465342;
+constexpr std::uint64_t zfs_magic = 0x2fc12fc1;
+constexpr std::uint64_t bcachefs_magic = 0xca451a4e;
+
 }  // namespace weightmap::os::kernel

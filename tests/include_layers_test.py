@@ -56,7 +56,6 @@ ALLOWED = (
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
     (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
-    (r"liburing\.h", ("mmap",)),
     (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
     (r"(spdlog|nlohmann|CLI|fmt)/.*", EDGES),
     (r"nanobind/.*", ("python",)),

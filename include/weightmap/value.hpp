@@ -89,8 +89,9 @@ class WEIGHTMAP_API Value {
   std::string_view module() const noexcept;
   std::string_view name() const noexcept;
 
-  // object: what would have been called, with what, and the state that BUILD would have set. For an
-  // object made by NEWOBJ the callable is the class. Others: none.
+  // object: what would have been called, with what, and the state that BUILD would have set. The
+  // callable is a global, or an object that stands for getattr(global, name). For an object made by
+  // NEWOBJ it is the class. Others: none.
   Value callable() const noexcept;
   Value arguments() const noexcept;
   std::optional<Value> state() const noexcept;

@@ -16,6 +16,9 @@
 #include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "mmap/read_depth.hpp"
+#include "mmap/read_queue.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -25,7 +28,6 @@ constexpr int MADV_COLLAPSE = 25;  // Linux 6.1; older headers do not name it
 #endif
 
 constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
-constexpr std::uint64_t step_bytes = 4 * large_page;  // as many as are read at a time
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;
@@ -56,8 +58,7 @@ class Target {
 
   // Sees to it that there is memory for this range, so that filling it raises no signal.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
-    for (std::uint64_t at = offset; at < offset + length && collapses_; at += large_page)
-      if (offset + length - at >= large_page) collapse(at);
+    if (collapses_ && length >= large_page) collapse(offset);
     if (reserve(offset, length)) return {};
     return tl::unexpected<Error>(
         os_error("get " + std::to_string(length) + " bytes of shared memory", errno, offset));
@@ -89,42 +90,40 @@ class Target {
 
 class Copier {
  public:
-  Copier(const File& source, std::span<std::byte> target)
-      : source_(source), target_(target), direct_(source) {
+  Copier(const File& source, Target& target) : source_(source), target_(target) {
     if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
 
-  // `offset` is a multiple of the page size.
-  Result<void> copy(std::uint64_t offset, std::uint64_t length) {
-    if (cached_ && cached_->cached_bytes(offset, length) == length) {
-      report_.cached_bytes += length;
-      return source_.read(offset, target_.subspan(offset, length));
-    }
-    if (report_.why_not_direct.empty()) {
-      const std::uint64_t pages = round_up(length, page_bytes());
-      const Result<void> read = direct_.read(offset, target_.subspan(offset, pages));
-      if (read) report_.direct_bytes += length;
-      if (read || read.error().code != ErrorCode::unsupported) return read;
-      report_.why_not_direct = read.error().message;
-    }
-    return copy_through_cache(offset, length);
+  // Copies what is cached, and answers where to read anything else to.
+  Result<std::span<std::byte>> prepare(std::uint64_t offset, std::uint64_t length) {
+    TRY(target_.allocate(offset, length));
+    if (!cached_ || cached_->cached_bytes(offset, length) < length)
+      return target_.bytes().subspan(offset, round_up(length, page_bytes()));
+    TRY(source_.read(offset, target_.bytes().subspan(offset, length)));
+    report_.cached_bytes += length;
+    return std::span<std::byte>();
+  }
+
+  void ended(const EndedRead& ended) {
+    const std::uint64_t offset = ended.read.offset;
+    const std::uint64_t end = std::min(source_.size(), offset + ended.read.memory.size());
+    if (ended.past_cache)
+      report_.direct_bytes += end - offset;
+    else
+      drop_what_came(offset, end);
   }
 
   CopyReport& report() noexcept { return report_; }
 
  private:
-  Result<void> copy_through_cache(std::uint64_t offset, std::uint64_t length) {
-    if (Result<void> read = source_.read(offset, target_.subspan(offset, length)); !read)
-      return read;
-    if (!cached_) return {};  // not known, so left as it is
-    std::uint64_t begin = offset;
-    for (std::uint64_t at = offset; at < offset + length; at += page_bytes()) {
+  void drop_what_came(std::uint64_t begin, std::uint64_t end) {
+    if (!cached_) return;  // not known, so left as it is
+    for (std::uint64_t at = begin; at < end; at += page_bytes()) {
       if (cached_->cached_bytes(at, page_bytes()) == 0) continue;
       drop(begin, at);
       begin = at + page_bytes();
     }
-    drop(begin, offset + length);
-    return {};
+    drop(begin, end);
   }
 
   void drop(std::uint64_t begin, std::uint64_t end) {
@@ -135,8 +134,7 @@ class Copier {
   }
 
   const File& source_;
-  std::span<std::byte> target_;
-  DirectReader direct_;
+  Target& target_;
   std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
   CopyReport report_;
 };
@@ -152,15 +150,26 @@ Result<CopyReport> copy_to_memory(
     return tl::unexpected<Error>(os_error("map " + std::to_string(all) + " bytes", errno));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
-  Copier copier(source, target.bytes());
-  for (std::uint64_t at = 0; at < all; at += step_bytes) {
-    const std::uint64_t length = std::min(step_bytes, all - at);
-    if (Result<void> ok = target.allocate(at, length); !ok)
-      return tl::unexpected<Error>(ok.error());
-    if (Result<void> ok = copier.copy(at, length); !ok) return tl::unexpected<Error>(ok.error());
-    if (progress) progress(at + length, all);
-  }
+  Copier copier(source, target);
+  DirectReader reader(source);
+  std::uint64_t done = 0;
+  const auto say_done = [&](std::uint64_t more) {
+    done += more;
+    if (progress) progress(done, all);
+  };
+  ReadSteps steps;
+  steps.prepare = [&](std::uint64_t offset, std::uint64_t length) {
+    Result<std::span<std::byte>> wanted = copier.prepare(offset, length);
+    if (wanted && wanted->empty()) say_done(length);
+    return wanted;
+  };
+  steps.ended = [&](const EndedRead& ended) {
+    copier.ended(ended);
+    say_done(std::min<std::uint64_t>(ended.read.memory.size(), all - ended.read.offset));
+  };
+  TRY(read_ahead(reader, ReadDepth(depth_for(source)), all, steps));
   CopyReport report = std::move(copier.report());
+  report.why_not_direct = reader.why_not_direct();
   const std::span<const std::byte> mapped(target.bytes());
   if (const Result<MappedMemory> held = mapped_memory(mapped); held) report.huge_bytes = held->huge;
   return report;

@@ -50,6 +50,8 @@ bool is_sealed(int descriptor) noexcept {
 Result<UniqueFd> reopen_for_reading(int descriptor) {
   const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
   UniqueFd reading(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
+  if (reading.get() < 0 && errno == ENOENT)  // no /proc
+    reading = UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (reading.get() < 0)
     return tl::unexpected<Error>(os_error("open shared memory for reading", errno));
   return reading;

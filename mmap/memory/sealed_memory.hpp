@@ -25,7 +25,8 @@ Result<void> seal(int descriptor);
 bool is_sealed(int descriptor) noexcept;
 
 // Another descriptor of the same file, for reading only and close-on-exec. Kernels before 6.7 share
-// the mapping of sealed memory only through such a one.
+// the mapping of sealed memory only through such a one. Without /proc it is another descriptor of
+// the same open file, which can be written through unless the memory is sealed.
 Result<UniqueFd> reopen_for_reading(int descriptor);
 
 // "/proc/PID/fd/N": where other processes of this user find what it leads to, while this process

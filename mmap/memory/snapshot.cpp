@@ -37,6 +37,11 @@ Result<UniqueFd> unnamed_sibling(const File& source) {
   std::error_code error;
   const std::filesystem::path path =
       std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(source.descriptor()), error);
+  if (error.value() == ENOENT)
+    return failure(
+        ErrorCode::unsupported,
+        "cannot find the directory of the file without /proc, which is not mounted (stage() "
+        "and `weightmap stage` do without)");
   if (error) return snapshot_failure("find the directory of the file", error.value());
   UniqueFd file(::open(path.parent_path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.get() < 0) return snapshot_failure("make a file in the directory of this one", errno);

@@ -61,12 +61,11 @@ std::tuple<int, int> kernel_version() noexcept {
 
 // Others may, too (tmpfs, NFS, btrfs by configuration); of them a piece of 2 MiB has to be seen.
 bool keeps_huge_pages(const File& file) noexcept {
-  constexpr long xfs_magic = 0x58465342;  // <linux/magic.h> does not name it everywhere
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return false;
-  const auto type = static_cast<long>(status.f_type);
+  const auto type = static_cast<std::uint64_t>(status.f_type);
   return (type == EXT4_SUPER_MAGIC && kernel_version() >= std::tuple(6, 16)) ||
-         (type == xfs_magic && kernel_version() >= std::tuple(5, 18));
+         (type == kernel::xfs_magic && kernel_version() >= std::tuple(5, 18));
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ std::optional<bool> HugeSample::is_fragmented() const noexcept {
   return std::nullopt;
 }
 
-std::uint64_t huge_page_bytes() noexcept {
+std::uint64_t huge_page_bytes() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
   std::uint64_t size = 0;
   const bool plausible = file >> size && std::has_single_bit(size);

@@ -29,6 +29,6 @@ struct HugeSample {
 HugeSample sample_huge_pages(const File& file, const CachedPages& cached);
 
 // Bytes of a huge page, which is usually 2 MiB; 0 where this kernel has none for files.
-std::uint64_t huge_page_bytes() noexcept;
+std::uint64_t huge_page_bytes();
 
 }  // namespace weightmap::os

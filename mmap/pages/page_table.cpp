@@ -103,7 +103,8 @@ void MappedPages::append_absent(std::uint64_t end) {
 
 Result<MappedPages> MappedPages::of(std::span<const std::byte> mapping) {
   Result<MappedPages> scanned = scan(mapping);
-  return scanned ? scanned : read(mapping);
+  if (!scanned) return read(mapping);
+  return scanned;
 }
 
 Result<MappedPages> MappedPages::scan(std::span<const std::byte> mapping) {

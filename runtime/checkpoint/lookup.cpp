@@ -154,7 +154,7 @@ std::vector<PathPart> path_of_tensor(State& state, std::size_t index) {
 }
 
 std::optional<NamedTensor> tensor_of_value(State& state, const Value& value) noexcept {
-  const std::optional<std::uint32_t> position = pickle::position_of(value.cell());
+  const std::optional<std::uint32_t> position = value::position_of(value.cell());
   const format::Parsed* const own = state.catalogs.own_if_any();
   if (!position || own == nullptr) return std::nullopt;
   const auto node = std::lower_bound(

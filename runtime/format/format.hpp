@@ -43,7 +43,7 @@ struct Input {
 struct Parsed {
   explicit Parsed(std::pmr::memory_resource& memory) : nodes(&memory) {}
 
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
   catalog::Catalog catalog;
   // The node of the tree that each tensor is, in the order of `position`.
   struct Node {

@@ -17,11 +17,29 @@ using enum Value::Kind;
 
 constexpr std::size_t max_global_bytes = 4096;
 
-std::string describe(const Cell& cell) { return std::string(to_string(kind_of(cell))); }
+std::string describe(const value::Cell& cell) { return std::string(to_string(kind_of(cell))); }
+
+// A global, or what protocol 2 writes for Outer.Inner: a call of a global, getattr, with a global
+// and a text. Nothing is called, so the name of the function is not looked at.
+bool is_named(value::Cell cell) noexcept {
+  constexpr int max_nesting = 8;  // of classes in classes
+  for (int i = 0; i <= max_nesting; ++i) {
+    if (kind_of(cell) == Value::Kind::global) return true;
+    if (kind_of(cell) != Value::Kind::object || cell.part != value::whole_value) return false;
+    const value::Object& call = *target_of<const value::Object>(cell);
+    if (kind_of(call.callable) != Value::Kind::global || call.is_new_object || call.has_state ||
+        call.elements != nullptr || call.items != nullptr || call.arguments.count != 2 ||
+        kind_of(tuple_element(call.arguments, 1)) != Value::Kind::string)
+      return false;
+    cell = tuple_element(call.arguments, 0);
+  }
+  return false;
+}
 
 }  // namespace
 
-Machine::Machine(Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing)
+Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits,
+                 Packing packing)
     : tree_(tree),
       arena_(tree.arena_),
       begin_(reinterpret_cast<const Byte*>(tree.pickle().data())),
@@ -76,15 +94,15 @@ bool Machine::step(std::uint8_t opcode) {
     case op_LONG1:
       return push_long(1);
     case op_NEWTRUE:
-      return push(make_cell(boolean, std::uint64_t{1}));
+      return push(value::make_cell(boolean, std::uint64_t{1}));
     case op_NEWFALSE:
-      return push(make_cell(boolean, std::uint64_t{0}));
+      return push(value::make_cell(boolean, std::uint64_t{0}));
     case op_NONE:
       return push({});
     case op_BINFLOAT:
       return push_float();
     case op_EMPTY_TUPLE:
-      return push(make_cell(tuple, std::uint64_t{0}));
+      return push(value::make_cell(tuple, std::uint64_t{0}));
     case op_TUPLE1:
       return tuple_of(1);
     case op_TUPLE2:
@@ -102,11 +120,11 @@ bool Machine::step(std::uint8_t opcode) {
     case op_APPEND:
       return append_top();
     case op_APPENDS:
-      return extend_to_mark(list, &Object::elements);
+      return extend_to_mark(list, &value::Object::elements);
     case op_SETITEM:
       return set_top();
     case op_SETITEMS:
-      return extend_to_mark(dict, &Object::items);
+      return extend_to_mark(dict, &value::Object::items);
     case op_GLOBAL:
       return global();
     case op_REDUCE:
@@ -158,7 +176,7 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
     case op_BYTEARRAY8:
       return push_text(byte_array, 8);
     case op_ADDITEMS:
-      return extend_to_mark(set, &Object::elements);
+      return extend_to_mark(set, &value::Object::elements);
     case op_FROZENSET:
       return frozenset();
     case op_STACK_GLOBAL:
@@ -243,13 +261,13 @@ bool Machine::read_line(std::string_view& line) {
 bool Machine::grow_stack() {
   const std::size_t grown = std::max<std::size_t>(64, stack_.size() * 2);
   // While a vector grows, the old cells and the new ones exist together.
-  if (grown > 0xFFFFFFFF || !arena_.charge((grown - stack_.size()) * sizeof(Cell) * 3 / 2))
+  if (grown > 0xFFFFFFFF || !arena_.charge((grown - stack_.size()) * sizeof(value::Cell) * 3 / 2))
     return fail_budget();
   stack_.resize(grown);
   return true;
 }
 
-bool Machine::top(std::uint32_t count, Cell*& first) {
+bool Machine::top(std::uint32_t count, value::Cell*& first) {
   if (stack_size_ - floor() < count)
     return fail(ErrorCode::corrupt,
                 "opcode " + opcode_name(*opcode_at_) + " needs " + bytes::counted(count, "value") +
@@ -258,7 +276,7 @@ bool Machine::top(std::uint32_t count, Cell*& first) {
   return true;
 }
 
-bool Machine::pop_mark(Cell*& first, std::uint32_t& count) {
+bool Machine::pop_mark(value::Cell*& first, std::uint32_t& count) {
   if (marks_.empty())
     return fail(ErrorCode::corrupt,
                 "opcode " + opcode_name(*opcode_at_) + " finds no mark on the stack");
@@ -275,14 +293,14 @@ bool Machine::push_text(Value::Kind kind, unsigned length_width) {
   if (!read_unsigned(length_width, length) || !need(length)) return false;
   const std::uint32_t start = position(at_);
   at_ += length;
-  return push(make_cell(kind, std::uint64_t{start}, static_cast<std::uint32_t>(length)));
+  return push(value::make_cell(kind, std::uint64_t{start}, static_cast<std::uint32_t>(length)));
 }
 
 bool Machine::push_int(unsigned width, bool is_signed) {
   std::uint64_t value;
   if (!read_unsigned(width, value)) return false;
-  if (is_signed) return push(make_integer(static_cast<std::int32_t>(value)));
-  return push(make_integer(static_cast<std::int64_t>(value)));
+  if (is_signed) return push(value::make_integer(static_cast<std::int32_t>(value)));
+  return push(value::make_integer(static_cast<std::int64_t>(value)));
 }
 
 bool Machine::push_long(unsigned length_width) {
@@ -291,13 +309,13 @@ bool Machine::push_long(unsigned length_width) {
   const Byte* first = at_;
   at_ += length;
   if (length > 8)
-    return push(
-        make_cell(big_integer, std::uint64_t{position(first)}, static_cast<std::uint32_t>(length)));
+    return push(value::make_cell(big_integer, std::uint64_t{position(first)},
+                                 static_cast<std::uint32_t>(length)));
   std::uint64_t value = 0;
   for (std::uint64_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);
   const bool is_negative = length > 0 && (first[length - 1] & 0x80) != 0;
   if (is_negative && length < 8) value |= ~std::uint64_t{0} << (8 * length);
-  return push(make_integer(static_cast<std::int64_t>(value)));
+  return push(value::make_integer(static_cast<std::int64_t>(value)));
 }
 
 bool Machine::push_float() {
@@ -305,56 +323,56 @@ bool Machine::push_float() {
   std::uint64_t bits = 0;  // the one big-endian operand of the format
   for (int i = 0; i < 8; ++i) bits = bits << 8 | at_[i];
   at_ += 8;
-  return push(make_cell(real, bits));
+  return push(value::make_cell(real, bits));
 }
 
-Sequence* Machine::new_sequence() {
-  Sequence* sequence = make_sequence(arena_);
+value::Sequence* Machine::new_sequence() {
+  value::Sequence* sequence = value::make_sequence(arena_);
   if (sequence == nullptr) fail_budget();
   return sequence;
 }
 
 bool Machine::push_container(Value::Kind kind) {
-  Sequence* sequence = new_sequence();
-  return sequence != nullptr && push(make_cell(kind, sequence));
+  value::Sequence* sequence = new_sequence();
+  return sequence != nullptr && push(value::make_cell(kind, sequence));
 }
 
-bool Machine::nest(const Cell* children, std::uint32_t count, std::uint32_t& depth) {
+bool Machine::nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth) {
   depth = deepest(children, count) + 1;
   if (depth <= limits_.depth) return true;
   return fail(ErrorCode::limit_exceeded,
               "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers");
 }
 
-bool Machine::push_tuple(Cell* first, std::uint32_t count) {
+bool Machine::push_tuple(value::Cell* first, std::uint32_t count) {
   std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
-  Cell made;
+  value::Cell made;
   return make_tuple(arena_, first, count, depth, made) ? push(made) : fail_budget();
 }
 
 bool Machine::tuple_of(std::uint32_t count) {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   if (!top(count, first)) return false;
   stack_size_ -= count;
   return push_tuple(first, count);
 }
 
 bool Machine::tuple_to_mark() {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
-  if (count == 0) return push(make_cell(tuple, std::uint64_t{0}));
+  if (count == 0) return push(value::make_cell(tuple, std::uint64_t{0}));
   return push_tuple(first, count);
 }
 
 bool Machine::frozenset() {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
-  Sequence* sequence = new_sequence();
+  value::Sequence* sequence = new_sequence();
   return sequence != nullptr && extend(*sequence, first, count) &&
-         push(make_cell(frozen_set, sequence));
+         push(value::make_cell(frozen_set, sequence));
 }
 
 bool Machine::global() {
@@ -364,7 +382,7 @@ bool Machine::global() {
 }
 
 bool Machine::stack_global() {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   if (!top(2, first)) return false;
   if (kind_of(first[0]) != string || kind_of(first[1]) != string)
     return fail(ErrorCode::unsafe_pickle, "opcode STACK_GLOBAL names a " + describe(first[0]) +
@@ -376,16 +394,16 @@ bool Machine::stack_global() {
 }
 
 bool Machine::push_global(std::string_view module, std::string_view name) {
-  const Global* made = make_global(arena_, module, name, position(opcode_at_));
+  const value::Global* made = value::make_global(arena_, module, name, position(opcode_at_));
   if (made == nullptr) return fail_budget();
   tree_.globals_.push_back(made);
-  return push(make_cell(Value::Kind::global, made));
+  return push(value::make_cell(Value::Kind::global, made));
 }
 
 bool Machine::make_object(bool is_new_object) {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   if (!top(2, first)) return false;
-  if (kind_of(first[0]) != Value::Kind::global)
+  if (!is_named(first[0]))
     return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls a " +
                                               describe(first[0]) + ", expected a named global");
   if (kind_of(first[1]) != tuple)
@@ -393,31 +411,31 @@ bool Machine::make_object(bool is_new_object) {
                                         describe(first[1]) + " for arguments, expected a tuple");
   std::uint32_t depth = 0;
   if (!nest(first, 2, depth)) return false;
-  const Object* made =
+  const value::Object* made =
       value::make_object(arena_, first[0], first[1], is_new_object, depth, position(opcode_at_));
   if (made == nullptr) return fail_budget();
   stack_size_ -= 2;
-  return push(make_cell(object, made));
+  return push(value::make_cell(object, made));
 }
 
 bool Machine::persistent_id() {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   std::uint32_t depth = 0;
   if (!top(1, first) || !nest(first, 1, depth)) return false;
-  Cell made;
+  value::Cell made;
   if (!make_persistent_id(arena_, *first, depth, made)) return fail_budget();
   --stack_size_;
   return push(made);
 }
 
 bool Machine::build() {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   std::uint32_t depth = 0;
   if (!top(2, first) || is_packed(first[0]) || !nest(first + 1, 1, depth)) return false;
   if (kind_of(first[0]) != object)
     return fail(ErrorCode::unsafe_pickle,
                 "opcode BUILD sets the state of a " + describe(first[0]) + ", expected an object");
-  Object& built = *target_of<Object>(first[0]);
+  value::Object& built = *target_of<value::Object>(first[0]);
   if (built.has_state)
     return fail(ErrorCode::unsupported, "opcode BUILD sets the state of an object twice");
   built.state = first[1];
@@ -429,21 +447,22 @@ bool Machine::build() {
 }
 
 bool Machine::append_top() {
-  Cell* first = nullptr;
-  if (!top(2, first) || !extend(first[0], list, &Object::elements, first + 1, 1)) return false;
+  value::Cell* first = nullptr;
+  if (!top(2, first) || !extend(first[0], list, &value::Object::elements, first + 1, 1))
+    return false;
   --stack_size_;
   return true;
 }
 
 bool Machine::set_top() {
-  Cell* first = nullptr;
-  if (!top(3, first) || !extend(first[0], dict, &Object::items, first + 1, 2)) return false;
+  value::Cell* first = nullptr;
+  if (!top(3, first) || !extend(first[0], dict, &value::Object::items, first + 1, 2)) return false;
   stack_size_ -= 2;
   return true;
 }
 
-bool Machine::extend_to_mark(Value::Kind plain, Sequence* Object::*of_object) {
-  Cell* first = nullptr;
+bool Machine::extend_to_mark(Value::Kind plain, value::Sequence* value::Object::*of_object) {
+  value::Cell* first = nullptr;
   std::uint32_t count = 0;
   if (!pop_mark(first, count)) return false;
   if (stack_size_ == floor())
@@ -455,13 +474,15 @@ bool Machine::extend_to_mark(Value::Kind plain, Sequence* Object::*of_object) {
   return extend(stack_[stack_size_ - 1], plain, of_object, first, count);
 }
 
-bool Machine::extend(Cell& container, Value::Kind plain, Sequence* Object::*of_object,
-                     const Cell* first, std::uint32_t count) {
+bool Machine::extend(value::Cell& container, Value::Kind plain,
+                     value::Sequence* value::Object::*of_object, const value::Cell* first,
+                     std::uint32_t count) {
   if (is_packed(container)) return false;
-  if (kind_of(container) == plain) return extend(*target_of<Sequence>(container), first, count);
+  if (kind_of(container) == plain)
+    return extend(*target_of<value::Sequence>(container), first, count);
   if (kind_of(container) == object) {
-    Object& changed = *target_of<Object>(container);
-    Sequence*& sequence = changed.*of_object;
+    value::Object& changed = *target_of<value::Object>(container);
+    value::Sequence*& sequence = changed.*of_object;
     if (sequence == nullptr) sequence = new_sequence();
     if (sequence == nullptr || !extend(*sequence, first, count)) return false;
     changed.depth = std::max(changed.depth, sequence->depth);
@@ -473,21 +494,21 @@ bool Machine::extend(Cell& container, Value::Kind plain, Sequence* Object::*of_o
                                             std::string(to_string(plain)));
 }
 
-bool Machine::extend(Sequence& sequence, const Cell* first, std::uint32_t count) {
+bool Machine::extend(value::Sequence& sequence, const value::Cell* first, std::uint32_t count) {
   std::uint32_t depth = 0;
   if (!nest(first, count, depth)) return false;
   return value::extend(arena_, sequence, first, count, depth, position(opcode_at_)) ||
          fail_budget();
 }
 
-bool Machine::is_packed(const Cell& cell) {
-  if (cell.part == whole_value) return false;
+bool Machine::is_packed(const value::Cell& cell) {
+  if (cell.part == value::whole_value) return false;
   must_repack_ = true;
   return true;
 }
 
 bool Machine::put(std::uint64_t id) {
-  Cell* first = nullptr;
+  value::Cell* first = nullptr;
   if (!top(1, first)) return false;
   // A pickler counts its memo from zero, and each entry costs it at least two bytes.
   if (id >= tree_.pickle().size())
@@ -506,26 +527,27 @@ bool Machine::put(std::uint64_t id) {
 }
 
 bool Machine::get(std::uint64_t id) {
-  Cell scratch;
-  const Cell* found = memo_.get(static_cast<std::uint32_t>(id), scratch);
+  value::Cell scratch;
+  const value::Cell* found = memo_.get(static_cast<std::uint32_t>(id), scratch);
   if (found != nullptr) return push(*found);
   return fail(ErrorCode::corrupt, "memo id " + std::to_string(id) + " was never set");
 }
 
-Result<std::unique_ptr<Tree>> parse(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
-                                    std::uint64_t file_offset, const ParseLimits& limits,
-                                    std::pmr::memory_resource& memory) {
+Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
+                                           std::span<const std::byte> pickle,
+                                           std::uint64_t file_offset, const ParseLimits& limits,
+                                           std::pmr::memory_resource& memory) {
   // A call packs into about as many bytes as it has in the pickle.
   const std::size_t chunk_bytes = pickle.size() + pickle.size() / 8 + 16384;
-  auto tree = std::make_unique<Tree>(std::move(pickle_memory), pickle, memory, chunk_bytes,
-                                     limits.budget_bytes);
+  auto tree = std::make_unique<value::Tree>(std::move(pickle_memory), pickle, memory, chunk_bytes,
+                                            limits.budget_bytes);
   constexpr bool little_endian = std::endian::native == std::endian::little;
   Machine machine(*tree, file_offset, limits,
                   little_endian ? Machine::Packing::on : Machine::Packing::off);
   if (machine.run()) return tree;
   if (!machine.must_repack()) return tl::unexpected<Error>(machine.take_error());
-  tree = std::make_unique<Tree>(std::move(*tree).release_pickle(), pickle, memory, chunk_bytes,
-                                limits.budget_bytes);
+  tree = std::make_unique<value::Tree>(std::move(*tree).release_pickle(), pickle, memory,
+                                       chunk_bytes, limits.budget_bytes);
   Machine general(*tree, file_offset, limits, Machine::Packing::off);
   if (general.run()) return tree;
   return tl::unexpected<Error>(general.take_error());

@@ -22,7 +22,7 @@ namespace weightmap::pickle {
 class Machine {
  public:
   enum class Packing : bool { off, on };
-  Machine(Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing);
+  Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing);
 
   // Runs to STOP and sets the tree's root. An error is in error(); if must_repack() is true, a PUT
   // went back to an id that a packed call holds, and the pickle has to be run again without
@@ -47,16 +47,16 @@ class Machine {
   bool read_unsigned(unsigned width, std::uint64_t& value);
   bool read_line(std::string_view& line);
 
-  bool push(const Cell& cell) {
+  bool push(const value::Cell& cell) {
     if (stack_size_ == stack_.size() && !grow_stack()) return false;
     stack_[stack_size_++] = cell;
     return true;
   }
   bool grow_stack();
   // The topmost `count` cells above the last mark; false (after fail) if there are fewer.
-  bool top(std::uint32_t count, Cell*& first);
+  bool top(std::uint32_t count, value::Cell*& first);
   // Everything above the last mark, and the mark itself taken off.
-  bool pop_mark(Cell*& first, std::uint32_t& count);
+  bool pop_mark(value::Cell*& first, std::uint32_t& count);
   std::uint32_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
 
   bool push_text(Value::Kind kind, unsigned length_width);
@@ -64,7 +64,7 @@ class Machine {
   bool push_int(unsigned width, bool is_signed);
   bool push_float();
   bool push_container(Value::Kind kind);
-  bool push_tuple(Cell* first, std::uint32_t count);
+  bool push_tuple(value::Cell* first, std::uint32_t count);
   bool tuple_of(std::uint32_t count);
   bool tuple_to_mark();
   bool frozenset();
@@ -79,13 +79,13 @@ class Machine {
   // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS: `first[0..count)` go into the cell below them.
   bool append_top();
   bool set_top();
-  bool extend_to_mark(Value::Kind plain, Sequence* Object::*of_object);
-  bool extend(Cell& container, Value::Kind plain, Sequence* Object::*of_object, const Cell* first,
-              std::uint32_t count);
-  bool extend(Sequence& sequence, const Cell* first, std::uint32_t count);
-  Sequence* new_sequence();  // nullptr (after fail) if the budget is spent
+  bool extend_to_mark(Value::Kind plain, value::Sequence* value::Object::*of_object);
+  bool extend(value::Cell& container, Value::Kind plain, value::Sequence* value::Object::*of_object,
+              const value::Cell* first, std::uint32_t count);
+  bool extend(value::Sequence& sequence, const value::Cell* first, std::uint32_t count);
+  value::Sequence* new_sequence();  // nullptr (after fail) if the budget is spent
   // True (with must_repack_) if the cell is a piece of a packed call, which cannot be changed.
-  bool is_packed(const Cell& cell);
+  bool is_packed(const value::Cell& cell);
 
   bool put(std::uint64_t id);
   bool get(std::uint64_t id);
@@ -98,17 +98,17 @@ class Machine {
   // model repeat their shapes.
   const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count);
   const std::int64_t* keep_other_dims(const std::int64_t* dims, std::size_t count);
-  const PackedHeader* header_for(const PackedHeader::Ids& ids);
-  PackedHeader* make_header(const PackedHeader::Ids& ids);
+  const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
+  value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
   // One more than the deepest of `children`; false (after fail) beyond the limit.
-  bool nest(const Cell* children, std::uint32_t count, std::uint32_t& depth);
+  bool nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth);
 
   std::uint32_t position(const Byte* at) const noexcept {
     return static_cast<std::uint32_t>(at - begin_);
   }
 
-  Tree& tree_;
+  value::Tree& tree_;
   bytes::Arena& arena_;
   const Byte* const begin_;
   const Byte* const end_;
@@ -117,12 +117,12 @@ class Machine {
   std::uint64_t file_offset_;
   ParseLimits limits_;
   Packing packing_;
-  std::vector<Cell> stack_;  // stack_.size() is the capacity in use
+  std::vector<value::Cell> stack_;  // stack_.size() is the capacity in use
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;
   Memo memo_;
-  std::vector<PackedHeader*> headers_;
-  const PackedHeader* last_header_ = nullptr;
+  std::vector<value::PackedHeader*> headers_;
+  const value::PackedHeader* last_header_ = nullptr;
   struct KeptDims {
     const std::int64_t* dims = nullptr;
     std::size_t count = 0;

@@ -9,18 +9,19 @@ constexpr std::uint8_t unset = 0xFF;  // no Value::Kind
 
 }  // namespace
 
-Memo::Outcome Memo::put(std::uint32_t id, const Cell& cell) {
+Memo::Outcome Memo::put(std::uint32_t id, const value::Cell& cell) {
   if (id < packed_end_) return Outcome::overlaps_packed;
   const std::size_t page = id / page_cells;
   if (page >= pages_.size()) {
     const std::size_t grown = std::max(page + 1, pages_.size() * 2);
-    if (!arena_->charge((grown - pages_.size()) * sizeof(Cell*))) return Outcome::out_of_budget;
+    if (!arena_->charge((grown - pages_.size()) * sizeof(value::Cell*)))
+      return Outcome::out_of_budget;
     pages_.resize(grown, nullptr);
   }
   if (pages_[page] == nullptr) {
-    pages_[page] = arena_->allocate<Cell>(page_cells);
+    pages_[page] = arena_->allocate<value::Cell>(page_cells);
     if (pages_[page] == nullptr) return Outcome::out_of_budget;
-    Cell empty;
+    value::Cell empty;
     empty.kind = unset;
     std::fill_n(pages_[page], page_cells, empty);
   }
@@ -29,10 +30,10 @@ Memo::Outcome Memo::put(std::uint32_t id, const Cell& cell) {
   return Outcome::ok;
 }
 
-const Cell* Memo::get(std::uint32_t id, Cell& scratch) const noexcept {
+const value::Cell* Memo::get(std::uint32_t id, value::Cell& scratch) const noexcept {
   const std::size_t page = id / page_cells;
   if (page < pages_.size() && pages_[page] != nullptr) {
-    const Cell& cell = pages_[page][id % page_cells];
+    const value::Cell& cell = pages_[page][id % page_cells];
     if (cell.kind != unset) return &cell;
   }
   // The last packed call that begins at or before `id`.
@@ -48,15 +49,15 @@ const Cell* Memo::get(std::uint32_t id, Cell& scratch) const noexcept {
     }
   }
   if (first == 0) return nullptr;
-  const PackedCall& call = packed(first - 1);
+  const value::PackedCall& call = packed(first - 1);
   if (id - call.memo_base >= packed_memo_count(call)) return nullptr;
   scratch = packed_memo(call, id - call.memo_base);
-  if (scratch.part > packed_object) call.has_shared_pieces = true;
+  if (scratch.part > value::packed_object) call.has_shared_pieces = true;
   return &scratch;
 }
 
 bool Memo::grow_packed() {
-  packed_next_ = arena_->allocate<PackedCall>(segment_calls);
+  packed_next_ = arena_->allocate<value::PackedCall>(segment_calls);
   packed_stop_ = packed_next_ == nullptr ? nullptr : packed_next_ + segment_calls;
   if (packed_next_ != nullptr) segments_.push_back(packed_next_);
   return packed_next_ != nullptr;

@@ -21,16 +21,16 @@ class Memo {
 
   // overlaps_packed: the id is not above those of a packed call, so the table and the calls might
   // disagree about it. Nothing was stored; the caller starts over without packing.
-  Outcome put(std::uint32_t id, const Cell& cell);
+  Outcome put(std::uint32_t id, const value::Cell& cell);
   // nullptr if there is no such id. `scratch` may hold the answer.
-  const Cell* get(std::uint32_t id, Cell& scratch) const noexcept;
+  const value::Cell* get(std::uint32_t id, value::Cell& scratch) const noexcept;
 
   // Every id so far is below this one.
   std::uint32_t next_id() const noexcept { return next_id_; }
 
   // Adds an uninitialised call at the end; nullptr if the budget is spent. It counts only once
   // commit_packed() is called; until then the next call of add_packed() gives the same one.
-  PackedCall* add_packed() {
+  value::PackedCall* add_packed() {
     return packed_next_ != packed_stop_ || grow_packed() ? packed_next_ : nullptr;
   }
   // The call from add_packed() occupies `count` ids from its memo_base >= next_id().
@@ -47,15 +47,15 @@ class Memo {
   static constexpr std::uint64_t segment_calls = 1024;
 
   bool grow_packed();
-  const PackedCall& packed(std::uint64_t index) const noexcept {
+  const value::PackedCall& packed(std::uint64_t index) const noexcept {
     return segments_[index / segment_calls][index % segment_calls];
   }
 
   bytes::Arena* arena_;
-  std::vector<Cell*> pages_;
-  std::vector<PackedCall*> segments_;
-  PackedCall* packed_next_ = nullptr;  // in the last segment, which ends at packed_stop_
-  PackedCall* packed_stop_ = nullptr;
+  std::vector<value::Cell*> pages_;
+  std::vector<value::PackedCall*> segments_;
+  value::PackedCall* packed_next_ = nullptr;  // in the last segment, which ends at packed_stop_
+  value::PackedCall* packed_stop_ = nullptr;
   std::uint64_t packed_count_ = 0;
   std::uint32_t next_id_ = 0;
   std::uint32_t packed_end_ = 0;  // ids of packed calls are below this

@@ -134,7 +134,7 @@ struct Scanner {
 
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
-std::uint64_t prefix_of(const PackedHeader::Ids& ids) noexcept {
+std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
   if (ids.callable > 255 || ids.tag > 255 || ids.type > 255) return 0;
   const Byte bytes[8] = {
       op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
@@ -161,7 +161,7 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
 
-  PackedCall* call = memo_.add_packed();
+  value::PackedCall* call = memo_.add_packed();
   if (call == nullptr) return false;  // the general handlers run out of budget, too, and say so
   std::int64_t dims[2 * max_dims];
   call->memo_base = memo_.next_id();
@@ -175,7 +175,7 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     call->name_length = name_length;
     scan.put();
   }
-  PackedHeader::Ids ids;
+  value::PackedHeader::Ids ids;
   const bool begins_like_last =
       last_header_ != nullptr && Scanner::load<std::uint64_t>(scan.at) == last_header_->prefix;
   if (begins_like_last) {
@@ -197,8 +197,8 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     scan.put();
   } else {
     const std::uint32_t key_id = scan.get();
-    Cell scratch;
-    const Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
+    value::Cell scratch;
+    const value::Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
     if (key == nullptr || kind_of(*key) != string || key->count > max_key_bytes) return false;
     call->key_position = static_cast<std::uint32_t>(key->payload);
     call->key_length = static_cast<std::uint16_t>(key->count);
@@ -221,7 +221,7 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   scan.expect(op_REDUCE);
   scan.put();
   const bool has_extra = *scan.at == op_BINGET || *scan.at == op_LONG_BINGET;
-  ids.extra = has_extra ? scan.get() : PackedHeader::no_id;
+  ids.extra = has_extra ? scan.get() : value::PackedHeader::no_id;
   scan.expect(op_TUPLE);
   scan.put();
   scan.expect(op_REDUCE);
@@ -236,8 +236,9 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
 
   if (stack_.size() - stack_size_ < 2 && !grow_stack()) return false;
   if (call->has_name)
-    stack_[stack_size_++] = make_cell(string, std::uint64_t{call->name_position}, name_length);
-  stack_[stack_size_++] = make_cell(object, call, 0, packed_object);
+    stack_[stack_size_++] =
+        value::make_cell(string, std::uint64_t{call->name_position}, name_length);
+  stack_[stack_size_++] = value::make_cell(object, call, 0, value::packed_object);
   memo_.commit_packed(scan.next_id - call->memo_base);
   at_ = scan.at;
   return true;
@@ -266,29 +267,30 @@ const std::int64_t* Machine::keep_other_dims(const std::int64_t* dims, std::size
   return copy;
 }
 
-const PackedHeader* Machine::header_for(const PackedHeader::Ids& ids) {
-  for (const PackedHeader* known : headers_)
+const value::PackedHeader* Machine::header_for(const value::PackedHeader::Ids& ids) {
+  for (const value::PackedHeader* known : headers_)
     if (known->ids == ids) return known;
   constexpr std::size_t max_headers = 64;  // dtypes x locations x rebuild functions of one file
   return headers_.size() < max_headers ? make_header(ids) : nullptr;
 }
 
-PackedHeader* Machine::make_header(const PackedHeader::Ids& ids) {
-  const auto lookup = [this](std::uint32_t id, Value::Kind kind, Cell& cell) {
-    Cell scratch;
-    const Cell* found = memo_.get(id, scratch);
+value::PackedHeader* Machine::make_header(const value::PackedHeader::Ids& ids) {
+  const auto lookup = [this](std::uint32_t id, Value::Kind kind, value::Cell& cell) {
+    value::Cell scratch;
+    const value::Cell* found = memo_.get(id, scratch);
     if (found == nullptr || kind_of(*found) != kind) return false;
     cell = *found;
     return true;
   };
-  PackedHeader header{ids, prefix_of(ids), {}, {}, {}, {}, {}, {}};
+  value::PackedHeader header{ids, prefix_of(ids), {}, {}, {}, {}, {}, {}};
   constexpr Value::Kind named = Value::Kind::global;
   if (!lookup(ids.callable, named, header.callable) || !lookup(ids.tag, string, header.tag) ||
       !lookup(ids.type, named, header.type) || !lookup(ids.location, string, header.location) ||
       !lookup(ids.hooks_callable, named, header.hooks_callable))
     return nullptr;
-  if (ids.extra != PackedHeader::no_id && !lookup(ids.extra, named, header.extra)) return nullptr;
-  auto* kept = arena_.allocate<PackedHeader>();
+  if (ids.extra != value::PackedHeader::no_id && !lookup(ids.extra, named, header.extra))
+    return nullptr;
+  auto* kept = arena_.allocate<value::PackedHeader>();
   if (kept == nullptr) return nullptr;
   *kept = header;
   headers_.push_back(kept);

@@ -30,8 +30,9 @@ struct ParseLimits {
 //
 // Fails with corrupt (stream ends early, stack underflow, unknown memo id), unsafe_pickle (an
 // opcode or a target that only code could answer), unsupported (protocol), limit_exceeded.
-Result<std::unique_ptr<Tree>> parse(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
-                                    std::uint64_t file_offset, const ParseLimits& limits,
-                                    std::pmr::memory_resource& memory);
+Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
+                                           std::span<const std::byte> pickle,
+                                           std::uint64_t file_offset, const ParseLimits& limits,
+                                           std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::pickle

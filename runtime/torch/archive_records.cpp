@@ -23,17 +23,23 @@ struct TextRecord {
   std::uint64_t offset;  // of the record's header
 };
 
+// Of a record that is not there: torch would take one in another case for it.
+Result<void> check_no_other_case(const zip::Directory& directory, std::string_view name) {
+  const zip::Record* other = directory.find_in_other_case(name);
+  if (other == nullptr) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(other->full_name()) + " is named like " +
+                     std::string(name) + " but for case; readers differ in whether it counts",
+                 other->header_offset);
+}
+
 // nullopt if there is no such record.
 Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
                                             bytes::Windows& windows, std::string_view name) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr) {
-    const zip::Record* other = directory.find_in_other_case(name);
-    if (other == nullptr) return std::optional<TextRecord>{};
-    return failure(ErrorCode::corrupt,
-                   "record " + bytes::quote(other->full_name()) + " is named like " +
-                       std::string(name) + " but for case; readers differ in whether it counts",
-                   other->header_offset);
+    TRY(check_no_other_case(directory, name));
+    return std::optional<TextRecord>{};
   }
   if (record->size > max_text_bytes)
     return failure(ErrorCode::corrupt,
@@ -90,6 +96,7 @@ Result<void> check_is_checkpoint(const zip::Directory& directory) {
         "is a TorchScript archive (torch.jit.save), which is not supported yet; save the "
         "state_dict with torch.save");
   if (directory.find(pickle_record) != nullptr) return {};
+  TRY(check_no_other_case(directory, pickle_record));
   const std::size_t count = directory.records().size();
   std::string found = bytes::counted(count, "record");
   if (!directory.records().empty()) {

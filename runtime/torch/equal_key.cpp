@@ -11,7 +11,7 @@
 namespace weightmap::torch {
 namespace {
 
-using pickle::Cell;
+using value::Cell;
 
 // The integer that a float is; nullopt if it has a fraction or leaves 64 bits.
 std::optional<std::int64_t> integral(double value) noexcept {
@@ -39,8 +39,8 @@ std::uint64_t extended(std::string_view digits) noexcept {
   return value;
 }
 
-std::string describe(const pickle::Tree& tree, const Cell& key) {
-  switch (pickle::kind_of(key)) {
+std::string describe(const value::Tree& tree, const Cell& key) {
+  switch (value::kind_of(key)) {
     case Value::Kind::none:
       return "None";
     case Value::Kind::boolean:
@@ -62,8 +62,8 @@ std::string describe(const pickle::Tree& tree, const Cell& key) {
 
 }  // namespace
 
-EqualKey::EqualKey(const pickle::Tree& tree, const Cell& key) noexcept : cell_(key) {
-  switch (pickle::kind_of(key)) {
+EqualKey::EqualKey(const value::Tree& tree, const Cell& key) noexcept : cell_(key) {
+  switch (value::kind_of(key)) {
     case Value::Kind::none:
       group_ = Group::none;
       break;
@@ -108,8 +108,8 @@ std::strong_ordering operator<=>(const EqualKey& a, const EqualKey& b) noexcept 
   return a.text_ <=> b.text_;
 }
 
-Error key_twice(const pickle::Tree& tree, const Cell& key, std::uint64_t pickle_offset) {
-  const bool is_text = pickle::kind_of(key) == Value::Kind::string;
+Error key_twice(const value::Tree& tree, const Cell& key, std::uint64_t pickle_offset) {
+  const bool is_text = value::kind_of(key) == Value::Kind::string;
   return {ErrorCode::corrupt,
           "the key " + describe(tree, key) +
               " is in one dict twice; readers differ in which of the "

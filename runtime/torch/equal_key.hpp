@@ -13,12 +13,12 @@ namespace weightmap::torch {
 // Borrows the text of `tree`. The order means nothing; it is there to sort by.
 class EqualKey {
  public:
-  EqualKey(const pickle::Tree& tree, const pickle::Cell& key) noexcept;
+  EqualKey(const value::Tree& tree, const value::Cell& key) noexcept;
 
   // False for tuples, objects and what else is compared by rules that are not known here.
   bool is_comparable() const noexcept { return group_ != Group::other; }
   std::size_t text_bytes() const noexcept { return text_.size(); }
-  const pickle::Cell& cell() const noexcept { return cell_; }
+  const value::Cell& cell() const noexcept { return cell_; }
 
   friend bool operator==(const EqualKey& a, const EqualKey& b) noexcept { return (a <=> b) == 0; }
   friend std::strong_ordering operator<=>(const EqualKey& a, const EqualKey& b) noexcept;
@@ -26,14 +26,14 @@ class EqualKey {
  private:
   enum class Group : std::uint8_t { none, integer, real, big_integer, string, bytes, other };
 
-  pickle::Cell cell_;
+  value::Cell cell_;
   Group group_ = Group::other;
   std::uint64_t bits_ = 0;
   std::string_view text_;
 };
 
 // For the second place where a dict has the key of a first one.
-[[gnu::cold]] Error key_twice(const pickle::Tree& tree, const pickle::Cell& key,
+[[gnu::cold]] Error key_twice(const value::Tree& tree, const value::Cell& key,
                               std::uint64_t pickle_offset);
 
 }  // namespace weightmap::torch

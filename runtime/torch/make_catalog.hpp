@@ -13,7 +13,7 @@
 namespace weightmap::torch {
 
 struct CatalogInput {
-  const pickle::Tree& tree;
+  const value::Tree& tree;
   const TensorTable& table;
   std::span<const zip::StorageExtent> extents;  // of table.storages, in their order
   bool foreign_byte_order;

@@ -84,12 +84,12 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"torch.utils.cpp_extension", ""},
     {"torch._inductor", "", HarmfulName::with_submodules},
     {"torch.distributed.rpc", "", HarmfulName::with_submodules},
-    // What runs text as code, or reaches an attribute by a name from the file.
+    // What runs text as code, or changes or reaches anything by a name from the file. getattr() is
+    // not among them: it is how protocol 2, that of torch.save, spells Outer.Inner.
     {"builtins", "eval"},
     {"builtins", "exec"},
     {"builtins", "compile"},
     {"builtins", "open"},
-    {"builtins", "getattr"},
     {"builtins", "setattr"},
     {"builtins", "delattr"},
     {"builtins", "globals"},
@@ -102,7 +102,6 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"__builtin__", "exec"},
     {"__builtin__", "compile"},
     {"__builtin__", "open"},
-    {"__builtin__", "getattr"},
     {"__builtin__", "setattr"},
     {"__builtin__", "delattr"},
     {"__builtin__", "globals"},

@@ -101,7 +101,7 @@ Result<void> ArchiveParser::read_pickle() {
   bytes::Buffer memory = std::move(content).release(*input_.windows);
   const pickle::ParseLimits limits{options_.limits.base_memory + 5 * pickle.size(),
                                    options_.limits.depth};
-  Result<std::unique_ptr<pickle::Tree>> tree =
+  Result<std::unique_ptr<value::Tree>> tree =
       pickle::parse(std::move(memory), pickle, pickle_offset_, limits, memory_);
   if (!tree) return in_pickle(std::move(tree.error()));
   parsed_.tree = std::move(*tree);

@@ -11,14 +11,15 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/equal_key.hpp"
 #include "runtime/torch/names.hpp"
+#include "runtime/torch/walk_frame.hpp"
 
 namespace weightmap::torch {
 namespace {
 
-using pickle::Cell;
-using pickle::PackedCall;
-using pickle::PackedHeader;
-using pickle::Tree;
+using value::Cell;
+using value::PackedCall;
+using value::PackedHeader;
+using value::Tree;
 
 [[gnu::cold]] std::string qualified(const Value& global) {
   return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
@@ -45,133 +46,10 @@ struct HeaderMeaning {
   std::uint16_t location;
 };
 
-// What a container holds, and under which key. A state that is a dict adds no part to the path of
-// what it holds, so it comes without a key.
-struct Child {
-  Cell key;
-  Cell value;
-  bool has_key = false;
-};
-
-// Something that a wrapper says about a tensor and that may hold tensors itself.
-struct Attachment {
-  std::int64_t number;  // of the argument
-  Cell value;
-};
-
 // An object that turned out to be a tensor. Worked out once, however often it is mentioned.
 struct Decoded {
   TensorSpec spec;
   std::vector<Attachment> attachments;
-};
-
-// What the walk knows of a container or object, in its mark: one of these, or first_decoded and the
-// number of a tensor.
-enum Mark : std::uint32_t { mark_unknown, mark_open, mark_barren, first_decoded };
-
-// nullptr for cells that have none: tuples, pieces of packed calls, and what holds nothing.
-std::uint32_t* mark_of(const Cell& cell) noexcept {
-  switch (pickle::kind_of(cell)) {
-    case Value::Kind::list:
-    case Value::Kind::dict:
-    case Value::Kind::set:
-    case Value::Kind::frozen_set:
-      return &pickle::target_of<const pickle::Sequence>(cell)->mark;
-    case Value::Kind::object:
-      if (cell.part == pickle::whole_value)
-        return &pickle::target_of<const pickle::Object>(cell)->mark;
-      return nullptr;
-    default:
-      return nullptr;
-  }
-}
-
-// A container that is being walked: its arguments, elements, items and state, in this order; or the
-// attachments of a tensor.
-class Frame {
- public:
-  // What there was when the walk came here.
-  struct Before {
-    std::size_t tensors;
-    std::size_t paths;
-    std::uint64_t cuts;
-  };
-
-  Frame(const Value& value, std::uint32_t path, const Before& before)
-      : value_(value), path_(path), before_(before), state_left_(value.state().has_value()) {
-    const Cell& cell = value.cell();
-    switch (value.kind()) {
-      case Value::Kind::tuple:
-        tuple_ = cell;
-        break;
-      case Value::Kind::list:
-      case Value::Kind::set:
-      case Value::Kind::frozen_set:
-        elements_ = pickle::CellCursor(pickle::target_of<const pickle::Sequence>(cell));
-        break;
-      case Value::Kind::dict:
-        items_ = pickle::CellCursor(pickle::target_of<const pickle::Sequence>(cell));
-        break;
-      default: {
-        const auto& object = *pickle::target_of<const pickle::Object>(cell);
-        tuple_ = object.arguments;
-        elements_ = pickle::CellCursor(object.elements);
-        items_ = pickle::CellCursor(object.items);
-      }
-    }
-  }
-  // `attachments` must outlive the frame.
-  Frame(const std::vector<Attachment>& attachments, std::uint32_t path, const Before& before)
-      : value_(nullptr, {}), path_(path), before_(before), attachments_(attachments) {}
-
-  const Value& value() const noexcept { return value_; }
-  std::uint32_t path() const noexcept { return path_; }
-  const Before& before() const noexcept { return before_; }
-
-  // A key of its items may be there twice without two tensors having one name.
-  void note_other_item() noexcept { has_other_items_ = true; }
-  bool has_other_items() const noexcept { return has_other_items_; }
-
-  // The next child; false at the end.
-  bool next(Child& child) {
-    if (tuple_at_ < tuple_.count) {
-      child = {pickle::make_integer(index_++), pickle::tuple_element(tuple_, tuple_at_++), true};
-      return true;
-    }
-    if (const Cell* element = elements_.next()) {
-      child = {pickle::make_integer(index_++), *element, true};
-      return true;
-    }
-    const Cell* key = items_.next();
-    if (key == nullptr) return next_extra(child);
-    child = {*key, *items_.next(), true};
-    return true;
-  }
-
- private:
-  bool next_extra(Child& child) {
-    if (!attachments_.empty()) {
-      child = {pickle::make_integer(attachments_.front().number), attachments_.front().value, true};
-      attachments_ = attachments_.subspan(1);
-      return true;
-    }
-    if (!state_left_) return false;
-    state_left_ = false;
-    child = {{}, value_.state()->cell(), false};
-    return true;
-  }
-
-  Value value_;
-  std::uint32_t path_;
-  Before before_;
-  bool state_left_ = false;
-  bool has_other_items_ = false;
-  Cell tuple_;  // no tuple: count 0
-  std::uint32_t tuple_at_ = 0;
-  std::int64_t index_ = 0;
-  pickle::CellCursor elements_;
-  pickle::CellCursor items_;
-  std::span<const Attachment> attachments_;
 };
 
 // The call at the bottom of wrappers such as _rebuild_parameter, and what the wrappers said.
@@ -315,7 +193,7 @@ bool Reader::fail_budget() {
 }
 
 Result<void> Reader::refuse_harmful_globals() const {
-  for (const pickle::Global* global : tree_.globals())
+  for (const value::Global* global : tree_.globals())
     if (is_harmful(global->module, global->name))
       return failure(
           ErrorCode::unsafe_pickle,
@@ -328,9 +206,9 @@ Result<void> Reader::refuse_harmful_globals() const {
 
 bool Reader::visit(const Child& child, std::uint32_t path) {
   if (!spend(1)) return false;
-  if (const PackedCall* packed = pickle::packed_call(child.value))
+  if (const PackedCall* packed = value::packed_call(child.value))
     return visit_packed(*packed, child, path);
-  switch (pickle::kind_of(child.value)) {
+  switch (value::kind_of(child.value)) {
     case Value::Kind::object:
       return visit_object(child, path);
     case Value::Kind::tuple:
@@ -383,7 +261,7 @@ bool Reader::visit_object(const Child& child, std::uint32_t path) {
   if (!*is_tensor) return enter(child, path);
   Result<TensorSpec> spec = decode(call);
   if (!spec) return fail(spec.error());
-  spec->position = *pickle::position_of(child.value);  // the outermost wrapper is the tensor
+  spec->position = *value::position_of(child.value);  // the outermost wrapper is the tensor
   const auto number = static_cast<std::uint32_t>(decoded_.size());
   decoded_.push_back({*spec, std::move(call.attachments)});
   decoded_bytes_ += sizeof(Decoded);
@@ -477,7 +355,7 @@ std::uint32_t Reader::child_path(const Child& child, std::uint32_t parent) {
 }
 
 bool Reader::is_tensor(const Cell& cell) {
-  if (const PackedCall* packed = pickle::packed_call(cell)) {
+  if (const PackedCall* packed = value::packed_call(cell)) {
     const Result<const HeaderMeaning*> meaning = meaning_of(*packed);
     return meaning && (*meaning)->is_tensor;
   }
@@ -540,9 +418,9 @@ Result<bool> Reader::unwrap(const Value& object, TensorCall& call) {
   // Wrappers are at most a few deep in real files; the depth of the tree bounds hostile ones.
   while (true) {
     TRY(spent(1));
-    call.packed = pickle::packed_call(current.cell());
+    call.packed = value::packed_call(current.cell());
     if (call.packed != nullptr) return true;
-    const auto* node = pickle::target_of<const pickle::Object>(current.cell());
+    const auto* node = value::target_of<const value::Object>(current.cell());
     const Value callable = current.callable();
     call.function = rebuild_function(callable.module(), callable.name());
     if (call.function == Rebuild::none || current.is_new_object()) return false;
@@ -556,7 +434,7 @@ Result<bool> Reader::unwrap(const Value& object, TensorCall& call) {
     TRY_ASSIGN(const bool wrapped, unwrap_once(call));
     if (!wrapped) return call.function != Rebuild::none;
     current = call.arguments[0];
-    if (current.kind() != Value::Kind::object || current.cell().part > pickle::packed_object)
+    if (current.kind() != Value::Kind::object || current.cell().part > value::packed_object)
       return corrupt(call.position, "a wrapper such as _rebuild_parameter holds " +
                                         with_article(current.kind()) + " instead of a tensor");
   }
@@ -870,10 +748,10 @@ bool Reader::add(TensorSpec& spec, const Child& child, std::uint32_t path) {
                 spec.position);
   spec.path = path;
   // A tensor that is the state of an object has no key of its own: the empty one.
-  spec.key = child.has_key ? child.key : pickle::make_cell(Value::Kind::string, std::uint64_t{0});
+  spec.key = child.has_key ? child.key : value::make_cell(Value::Kind::string, std::uint64_t{0});
   if (path != TensorSpec::is_root) {
     const PathNode& parent = table_.paths[path];
-    const Value::Kind kind = pickle::kind_of(spec.key);
+    const Value::Kind kind = value::kind_of(spec.key);
     const bool is_text = kind == Value::Kind::string;
     table_.name_bytes +=
         parent.prefix_bytes + (is_text ? spec.key.count : KeyText(tree_, spec.key).text().size());
@@ -907,7 +785,7 @@ std::string_view kind_as_key(Value::Kind kind) noexcept {
 
 void KeyText::spell(const Cell& key) noexcept {
   if (!is_integer_) {
-    borrowed_ = kind_as_key(pickle::kind_of(key));
+    borrowed_ = kind_as_key(value::kind_of(key));
     return;
   }
   const auto number = static_cast<std::int64_t>(key.payload);

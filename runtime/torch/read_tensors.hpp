@@ -27,8 +27,8 @@ struct TensorSpec {
   std::int64_t storage_offset;                          // elements
   std::uint32_t storage;                                // number in the StorageTable
   std::uint32_t path;      // of the container: index into TensorTable::paths, or is_root
-  pickle::Cell key;        // under which the container holds it; see KeyText
-  std::uint32_t position;  // of the object in the pickle; see pickle::position_of
+  value::Cell key;         // under which the container holds it; see KeyText
+  std::uint32_t position;  // of the object in the pickle; see value::position_of
   std::uint16_t location;  // index into TensorTable::locations
   DType dtype;
   std::uint8_t rank;
@@ -41,7 +41,7 @@ struct PathNode {
   std::uint32_t parent = 0;
   std::uint16_t depth = 0;       // parts of the path up to and including this node
   bool keys_are_unique = false;  // a dict: two tensors under one key contradict
-  pickle::Cell key;
+  value::Cell key;
   std::uint64_t prefix_bytes = 0;  // of the joined name with a dot behind it; 0 for the root
 };
 
@@ -71,15 +71,15 @@ struct ReadLimits {
 // Fails with unsafe_pickle if the pickle names a global that only attacks need, with corrupt if a
 // tensor's description contradicts itself, with limit_exceeded.
 // `memory` must outlive the result.
-Result<TensorTable> read_tensors(const pickle::Tree& tree, const ReadLimits& limits,
+Result<TensorTable> read_tensors(const value::Tree& tree, const ReadLimits& limits,
                                  std::pmr::memory_resource& memory);
 
 // A key as it stands in a joined name: text, or an integer in decimal; other keys by their kind.
 class KeyText {
  public:
-  KeyText(const pickle::Tree& tree, const pickle::Cell& key) noexcept
-      : is_integer_(pickle::kind_of(key) == Value::Kind::integer) {
-    if (pickle::kind_of(key) == Value::Kind::string)
+  KeyText(const value::Tree& tree, const value::Cell& key) noexcept
+      : is_integer_(value::kind_of(key) == Value::Kind::integer) {
+    if (value::kind_of(key) == Value::Kind::string)
       borrowed_ = tree.text(key.payload, key.count);
     else
       spell(key);
@@ -90,7 +90,7 @@ class KeyText {
   bool is_integer() const noexcept { return is_integer_; }
 
  private:
-  void spell(const pickle::Cell& key) noexcept;
+  void spell(const value::Cell& key) noexcept;
 
   std::string_view borrowed_;
   bool is_integer_;

@@ -34,11 +34,9 @@
 #include "runtime/bytes/arena.hpp"
 #include "weightmap/value.hpp"
 
-namespace weightmap::value {}
 namespace weightmap::pickle {
 class Machine;
-using namespace value;  // whose words the machine and the formats on it use
-}  // namespace weightmap::pickle
+}
 
 namespace weightmap::value {
 

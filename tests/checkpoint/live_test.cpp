@@ -19,6 +19,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/without_proc.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
@@ -304,6 +305,18 @@ TEST_CASE_FIXTURE(Files, "a snapshot needs a directory that files can be made in
                 "protection=snapshot: cannot make a file in the directory of this one: Permission "
                 "denied");
   });
+}
+
+TEST_CASE_FIXTURE(Files, "a snapshot needs /proc, and the refusal says so") {
+  const auto refused = [&] {
+    const auto snapshot = Checkpoint::open(path, protected_by(Protection::snapshot));
+    return !snapshot && snapshot.error().code == ErrorCode::unsupported &&
+           snapshot.error().message ==
+               "protection=snapshot: cannot find the directory of the file without /proc, which is "
+               "not mounted (stage() and `weightmap stage` do without)";
+  };
+  with_refusals({{SYS_readlink, ENOENT}}, [&] { CHECK(refused()); });
+  test::without_proc([&] { return refused() ? 0 : 1; });
 }
 
 TEST_CASE_FIXTURE(Files, "what is written through is no snapshot") {

@@ -30,6 +30,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/without_proc.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -173,7 +174,7 @@ TEST_CASE_FIXTURE(CopyFixture,
       REQUIRE_OK(os::evict(source));
     };
     copies();
-    with_refusals({test::no_io_uring}, copies);
+    with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, copies);
     with_refusals({{SYS_openat, EINVAL, O_DIRECT}}, copies);
   }
 }
@@ -227,7 +228,7 @@ TEST_CASE_FIXTURE(CopyFixture, "says so if the source is cut short on the way, o
   REQUIRE_FALSE(report.has_value());
   CHECK(report.error().code == ErrorCode::io);
   const os::File whole = make(3 * mib);
-  with_refusals({test::no_io_uring, {SYS_pread64, EIO}}, [&] {
+  with_refusals({{SYS_pread64, EIO}}, [&] {
     const UniqueFd other = os::make_memfd(whole.size()).value();
     CHECK_FAILS(os::copy_to_memory(whole, other.get(), no_progress), ErrorCode::io,
                 "Input/output error");
@@ -239,7 +240,7 @@ TEST_CASE_FIXTURE(CopyFixture, "says so where memory runs out, without a signal"
   with_refusals({{SYS_fallocate, ENOSPC}}, [&] {
     const UniqueFd memory = os::make_memfd(source.size()).value();
     CHECK_FAILS(os::copy_to_memory(source, memory.get(), no_progress), ErrorCode::io,
-                "cannot get 3145728 bytes of shared memory: No space left on device");
+                "cannot get 2097152 bytes of shared memory: No space left on device");
   });
 }
 
@@ -415,6 +416,34 @@ TEST_CASE_FIXTURE(CopyFixture, "where memory without a name is refused, one with
   with_refusals({{SYS_memfd_create, ENOSYS}}, [&] {
     CHECK_FAILS(stage(path), ErrorCode::io, "a copy with a name, in /dev/shm, does without");
     CHECK(read_file(stage(path, named()).value().path()) == read_file(path));
+  });
+}
+
+TEST_CASE("memory is opened again for reading without /proc") {
+  const UniqueFd memory = os::make_memfd(page).value();
+  REQUIRE(::pwrite(memory.get(), "abc", 3, 0) == 3);
+  with_refusals({{SYS_openat, ENOENT}}, [&] {
+    const Result<UniqueFd> reading = os::reopen_for_reading(memory.get());
+    REQUIRE_OK(reading);
+    std::array<char, 4> bytes{};
+    CHECK(::pread(reading->get(), bytes.data(), 3, 0) == 3);
+    CHECK(std::string(bytes.data()) == "abc");
+    CHECK((::fcntl(reading->get(), F_GETFD) & FD_CLOEXEC) != 0);
+  });
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "stages without /proc, in memory and by name") {
+  const std::size_t tensors = count_tensors(path);
+  const std::string whole = read_file(path);
+  test::without_proc([&] {
+    Result<StagedFile> staged = stage(path);
+    if (!staged) return 1;
+    if (!opens(staged->descriptor(), tensors)) return 2;
+    if (!staged->report().sealed) return 3;
+    staged = stage(path, named());
+    if (!staged) return 4;
+    if (read_file(staged->path()) != whole) return 5;
+    return remove_staged(name) ? 0 : 6;
   });
 }
 

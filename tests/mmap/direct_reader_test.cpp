@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 
 #include "mmap/page_size.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "runtime/base/try.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -23,7 +25,7 @@
 namespace weightmap::os {
 namespace {
 
-using test::no_io_uring;
+using test::Refusal;
 using test::with_refusals;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
@@ -78,17 +80,35 @@ class Pages {
   std::unique_ptr<std::byte, decltype(&std::free)> memory_;
 };
 
-// Reads all of the file from `offset` on.
-Result<void> read_from(const File& file, std::uint64_t offset, const Pages& pages) {
-  return DirectReader(file).read(offset, pages.bytes());
+void begin_all(DirectReader& reader, std::uint64_t offset, const Pages& pages) {
+  for (std::uint64_t at = 0; at < pages.bytes().size(); at += queued_bytes) {
+    const std::uint64_t length = std::min(queued_bytes, pages.bytes().size() - at);
+    reader.begin({offset + at, pages.bytes().subspan(at, length)});
+  }
+}
+
+// Reads all of the file from `offset` on, and answers what the last read said of the page cache.
+Result<bool> read_all(DirectReader& reader, std::uint64_t offset, const Pages& pages) {
+  begin_all(reader, offset, pages);
+  bool past_cache = false;
+  for (std::uint64_t at = 0; at < pages.bytes().size(); at += queued_bytes) {
+    TRY_ASSIGN(const EndedRead ended, reader.next());
+    past_cache = ended.past_cache;
+  }
+  return past_cache;
+}
+
+Result<bool> read_from(const File& file, std::uint64_t offset, const Pages& pages) {
+  DirectReader reader(file);
+  return read_all(reader, offset, pages);
 }
 
 // Whether the file system of the temporary folder reads past its cache.
 bool reads_directly(const File& file) {
-  const Result<void> done = read_from(file, 0, Pages(1));
-  if (done) return true;
-  CHECK_FAILS(done, ErrorCode::unsupported, "refuses reads past the page cache (O_DIRECT)");
-  MESSAGE("SKIPPED: the file system of the temporary folder refuses O_DIRECT");
+  DirectReader reader(file);
+  REQUIRE_OK(read_all(reader, 0, Pages(1)));
+  if (reader.why_not_direct().empty()) return true;
+  MESSAGE("SKIPPED: the temporary folder: ", reader.why_not_direct());
   return false;
 }
 
@@ -118,69 +138,99 @@ TEST_CASE_FIXTURE(Fixture, "says that the file was cut short, with reads under w
     if (!reads_directly(file)) return;
     const Pages pages(file.size());
     std::filesystem::resize_file(path, size);
-    const Result<void> queued = read_from(file, 0, pages);
-    CHECK_FAILS(queued, ErrorCode::io, "the file was cut short while it was mapped: it had");
-    CHECK(queued.error().file_offset <= size);
-    with_refusals({no_io_uring}, [&] {
-      CHECK_FAILS(read_from(file, 0, pages), ErrorCode::io, "and has now " + std::to_string(size));
-    });
+    const Result<bool> read = read_from(file, 0, pages);
+    CHECK_FAILS(read, ErrorCode::io, "the file was cut short while it was mapped: it had");
+    CHECK_FAILS(read, ErrorCode::io, "and has now " + std::to_string(size));
+    CHECK(read.error().file_offset <= size);
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "reads by pread where io_uring is forbidden, and says why") {
-  const File file = make(5 * mib + 1);
-  if (!reads_directly(file)) return;
-  with_refusals({no_io_uring}, [&] {
-    CHECK(why_no_io_uring() == "Operation not permitted");
+TEST_CASE_FIXTURE(Fixture, "reads where the system gives no more threads") {
+  const File file = make(9 * mib + 1);
+  with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, [&] {
     const Pages pages(file.size());
     REQUIRE_OK(read_from(file, 0, pages));
     CHECK(first_wrong(pages.bytes().first(file.size())) == file.size());
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "does not fall back for want of memory or descriptors") {
-  const File file = make(mib);
-  if (!reads_directly(file)) return;
-  with_refusals({{SYS_io_uring_setup, EMFILE}}, [&] {
-    CHECK(why_no_io_uring().empty());
-    CHECK_FAILS(read_from(file, 0, Pages(mib)), ErrorCode::io,
-                "cannot set up io_uring: Too many open files");
-  });
-}
-
-TEST_CASE_FIXTURE(Fixture, "says so where nothing can be handed to io_uring") {
-  const File file = make(mib);
-  if (!reads_directly(file) || !why_no_io_uring().empty()) return;
-  with_refusals({{SYS_io_uring_enter, EPERM}}, [&] {
+TEST_CASE_FIXTURE(Fixture, "reads nothing any more once it is gone, after an error or before") {
+  const File file = make(16 * mib);
+  const Pages pages(file.size());
+  const auto is_left_alone = [&] {
+    std::memset(pages.bytes().data(), 0xff, pages.bytes().size());
+    const File again = File::open(path, false).value();
+    REQUIRE_OK(read_from(again, 0, Pages(16 * mib)));  // as long as what was under way would take
+    CHECK(std::memcmp(pages.bytes().data(), pages.bytes().data() + 1, 16 * mib - 1) == 0);
+    CHECK(pages.bytes()[0] == std::byte{0xff});
+  };
+  {
     DirectReader reader(file);
-    const Pages pages(mib);
-    for (int i = 0; i < 2; ++i)
-      CHECK_FAILS(reader.read(0, pages.bytes()), ErrorCode::io, "cannot hand reads to io_uring");
-  });
+    begin_all(reader, 0, pages);
+  }
+  is_left_alone();
+  {
+    DirectReader reader(file);
+    begin_all(reader, 0, pages);
+    REQUIRE_OK(reader.next());
+    std::filesystem::resize_file(path, mib);
+    reader.begin({2 * mib, pages.bytes().first(2 * mib)});
+    Result<EndedRead> read = reader.next();
+    while (read) read = reader.next();
+    CHECK_FAILS(read, ErrorCode::io, "the file");
+    std::filesystem::resize_file(path, 16 * mib);
+  }
+  is_left_alone();
 }
 
 TEST_CASE_FIXTURE(Fixture, "names the bytes that the disk did not give") {
   const File file = make(6 * mib);
   if (!reads_directly(file)) return;
-  with_refusals({no_io_uring, {SYS_pread64, EIO}}, [&] {
-    const Result<void> done = read_from(file, 2 * mib, Pages(4 * mib));
+  with_refusals({{SYS_pread64, EIO}}, [&] {
+    const Result<bool> done = read_from(file, 2 * mib, Pages(2 * mib));
     CHECK_FAILS(done, ErrorCode::io, "cannot read 2097152 bytes at 2097152: Input/output error");
     CHECK(done.error().file_offset == 2 * mib);
     CHECK(done.error().os_error == EIO);
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "says that a file system refuses direct reads") {
-  const File file = make(mib);
-  with_refusals({{SYS_openat, EINVAL, O_DIRECT}}, [&] {
-    CHECK_FAILS(read_from(file, 0, Pages(mib)), ErrorCode::unsupported,
-                "(O_DIRECT): Invalid argument");
-  });
+TEST_CASE_FIXTURE(Fixture, "reads through the page cache what cannot be read past it, and why") {
+  const File file = make(5 * mib + 1);
+  const auto why = [&](const Refusal& refusal) {
+    std::string answer;
+    with_refusals({refusal}, [&] {
+      DirectReader reader(file);
+      const Pages pages(file.size());
+      const Result<bool> past_cache = read_all(reader, 0, pages);
+      REQUIRE_OK(past_cache);
+      CHECK_FALSE(*past_cache);
+      CHECK(first_wrong(pages.bytes().first(file.size())) == file.size());
+      for (const std::byte rest : pages.bytes().subspan(file.size())) REQUIRE(rest == std::byte{0});
+      answer = reader.why_not_direct();
+    });
+    return answer;
+  };
+  CHECK(why({SYS_openat, EINVAL, O_DIRECT}) ==
+        "the file system refuses reads past the page cache (O_DIRECT): Invalid argument");
+  CHECK(why({SYS_openat, ENOENT, O_DIRECT}) ==
+        "reads past the page cache (O_DIRECT) need /proc, which is not mounted");
+  CHECK(why({SYS_openat, EMFILE, O_DIRECT}) ==
+        "cannot open the file past the page cache: Too many open files");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a file system may refuse only when it is to read") {
+  const File file = make(2 * mib);
   if (!reads_directly(file)) return;
-  with_refusals({no_io_uring, {SYS_pread64, EINVAL}}, [&] {
-    CHECK_FAILS(read_from(file, 0, Pages(mib)), ErrorCode::unsupported,
-                "(O_DIRECT): Invalid argument");
-  });
+  // No memory begins at an odd address, so the system refuses that read, and no other.
+  const Pages pages(3 * mib);
+  DirectReader reader(file);
+  reader.begin({0, pages.bytes().subspan(1, 2 * mib)});
+  const Result<EndedRead> read = reader.next();
+  REQUIRE_OK(read);
+  CHECK_FALSE(read->past_cache);
+  CHECK(first_wrong(pages.bytes().subspan(1, 2 * mib)) == 2 * mib);
+  CHECK(reader.why_not_direct() ==
+        "the file system refuses reads past the page cache (O_DIRECT): Invalid argument");
 }
 
 }  // namespace

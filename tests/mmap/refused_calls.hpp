@@ -49,7 +49,6 @@ void with_refusals(std::initializer_list<Refusal> refusals, const Function& func
   }).get();
 }
 
-inline constexpr Refusal no_io_uring{SYS_io_uring_setup, EPERM};
 inline constexpr Refusal no_shared_mappings{SYS_mmap, ENODEV, MAP_SHARED, 3};
 
 }  // namespace weightmap::test

@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t file_offset = 1000;
 constexpr pickle::ParseLimits roomy{std::uint64_t{64} << 20, 1000};
 
-Result<std::unique_ptr<pickle::Tree>> parse(const std::string& text,
-                                            pickle::ParseLimits limits = roomy) {
+Result<std::unique_ptr<value::Tree>> parse(const std::string& text,
+                                           pickle::ParseLimits limits = roomy) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   bytes::Buffer copy(text.size(), memory);
   if (!text.empty()) std::memcpy(copy.data(), text.data(), text.size());
@@ -35,7 +35,7 @@ struct Parsed {
     tree = std::move(*result);
   }
   Value root() const& { return {tree.get(), tree->root()}; }
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
 };
 
 Error refused(const std::string& text, pickle::ParseLimits limits = roomy) {
@@ -170,7 +170,7 @@ std::string describe(const Value& value) {
 // same text have the same values and share them in the same way.
 class TreeText {
  public:
-  explicit TreeText(const pickle::Tree& tree) { add({&tree, tree.root()}); }
+  explicit TreeText(const value::Tree& tree) { add({&tree, tree.root()}); }
   const std::string& text() const { return text_; }
 
  private:
@@ -219,15 +219,15 @@ class TreeText {
 std::uint64_t same_with_and_without_packing(const std::string& text) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  const auto run = [&](pickle::Machine::Packing packing, pickle::Tree& tree) {
+  const auto run = [&](pickle::Machine::Packing packing, value::Tree& tree) {
     pickle::Machine machine(tree, file_offset, roomy, packing);
     if (machine.run()) return std::optional<std::string>(TreeText(tree).text());
     CHECK((packing == pickle::Machine::Packing::on || !machine.must_repack()));
     return std::optional<std::string>();
   };
-  pickle::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  value::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
   const std::optional<std::string> with = run(pickle::Machine::Packing::on, packed);
-  pickle::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
+  value::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
   const std::optional<std::string> without = run(pickle::Machine::Packing::off, general);
   if (with) CHECK(with == without);  // else parse() runs it again without, if that may help
   return packed.packed_count();
@@ -619,9 +619,36 @@ TEST_CASE("refuses BUILD on anything but an object") {
   CHECK(refused("K\x01Q}b.").code == ErrorCode::unsafe_pickle);
 }
 
-TEST_CASE("refuses to call the result of a call") {
-  CHECK(refused("cfoo\nbar\n)R)R.").code == ErrorCode::unsafe_pickle);
+TEST_CASE("refuses to call the result of a call but for an attribute of a global") {
+  const std::string inner = "cbuiltins\ngetattr\ncmy\nOuter\n" + unicode("Inner") + "\x86R";
+  for (const std::string& callable :
+       {"cfoo\nbar\n)R"s, "cfoo\nbar\n" + inner + "\x85R", inner + ")\x81", inner + "}b",
+        inner + "(" + unicode("a") + "Nu", "cfoo\nbar\nN" + unicode("a") + "\x86R",
+        "cfoo\nbar\ncmy\nOuter\nN\x86R"s, "cfoo\nbar\ncmy\nOuter\n" + unicode("a") + "\x86\x81"})
+    for (const char* call : {")R.", ")\x81."}) {
+      const Error error = refused(callable + call);
+      CHECK(error.code == ErrorCode::unsafe_pickle);
+      CHECK(mentions(error, "calls a object, expected a named global"));
+    }
   CHECK(refused("cfoo\nbar\nK\x01R.").code == ErrorCode::corrupt);
+  const Parsed parsed(inner + "K\1\x85R.");
+  const Value callable = parsed.root().callable();
+  CHECK(parsed.root().arguments()[0].integer() == 1);
+  CHECK(callable.kind() == Kind::object);
+  CHECK(callable.callable().name() == "getattr");
+  CHECK(callable.arguments()[0].name() == "Outer");
+  CHECK(callable.arguments()[1].string() == "Inner");
+}
+
+TEST_CASE("refuses classes in more than eight others") {
+  const auto nested = [](int depth) {
+    std::string text = "cmy\nOuter\n";
+    for (int i = 0; i < depth; ++i)
+      text = "cbuiltins\ngetattr\n" + text + unicode("Inner") + "\x86R";
+    return text + ")\x81.";
+  };
+  CHECK(Parsed(nested(8)).root().is_new_object());
+  CHECK(refused(nested(9)).code == ErrorCode::unsafe_pickle);
 }
 
 TEST_CASE("refuses STACK_GLOBAL of other things than strings") {

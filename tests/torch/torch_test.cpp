@@ -11,6 +11,7 @@
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "tests/support/failures.hpp"
 #include "weightmap/tensor_view.hpp"
 
 using namespace weightmap;
@@ -72,7 +73,7 @@ std::string dict(const std::vector<std::pair<std::string, std::string>>& items) 
 std::string named(const std::string& tensor) { return dict({{unicode("w"), tensor}}) + "."; }
 
 struct Read {
-  std::unique_ptr<pickle::Tree> tree;
+  std::unique_ptr<value::Tree> tree;
   torch::TensorTable table;
 };
 
@@ -233,6 +234,30 @@ TEST_CASE("looks into unknown objects, their arguments, items and state") {
                            "b.";
   CHECK(name_list(*catalog_of(text)) == "_parameters.w ");
   CHECK(name_list(*catalog_of(global("a", "b") + "N" + tensor.text() + "\x86R.")) == "1 ");
+}
+
+TEST_CASE("lists tensors that are keys of a dict, or lie in keys, by the kind of the key") {
+  Tensor other;
+  other.key = unicode("1");
+  const std::string pair = "(" + Tensor{}.text() + unicode("a") + "t";
+  const auto names = [](const std::string& text) {
+    const Catalog made = catalog_of(text).value();
+    return name_list(made) + std::to_string(made.storages().size());
+  };
+  CHECK(names(dict({{Tensor{}.text(), "K\1"}}) + ".") == "<key> 1");
+  CHECK(names(dict({{Tensor{}.text(), other.text()}}) + ".") == "<key> <key> 2");
+  CHECK(names(dict({{pair, "K\1"}}) + ".") == "<tuple>.0 1");
+  CHECK(names(dict({{pair, other.text()}}) + ".") == "<tuple>.0 <tuple> 2");
+  CHECK(names(dict({{"(" + Tensor{}.text() + "\x91", "N"}}) + ".") == "<key>.0 1");
+  CHECK(names(global("collections", "OrderedDict") + ")R(" + Tensor{}.text() + other.text() +
+              "u.") == "<key> <key> 2");
+  CHECK(names(dict({{unicode("a"), dict({{global("my", "Key") + "(" + pair + "tR", "N"}})}}) +
+              ".") == "a.<key>.0.0 1");
+  const std::string bare = "(" + unicode("storage") + global("torch", "FloatStorage") +
+                           unicode("0") + unicode("cpu") + integer(16) + "tQ";
+  CHECK(names(dict({{bare, "N"}}) + ".") == "1");
+  CHECK(names(dict({{integer(1), "N"}, {Tensor{}.text(), "N"}, {unicode("z"), other.text()}}) +
+              ".") == "<key> z 2");
 }
 
 TEST_CASE("reads parameters through their wrapper") {
@@ -663,7 +688,6 @@ TEST_CASE("refuses each name that attacks have been seen with") {
                               {"builtins", "open"},
                               {"builtins", "__import__"},
                               {"__builtin__", "eval"},
-                              {"builtins", "getattr"},
                               {"importlib", "import_module"},
                               {"ctypes", "CDLL"},
                               {"pty", "spawn"},
@@ -709,6 +733,24 @@ TEST_CASE("lists a checkpoint that names what could not do harm by itself") {
     REQUIRE(made.has_value());
     CHECK(name_list(*made) == "w ");
   }
+}
+
+TEST_CASE("lists a checkpoint with nested classes and bound methods, as protocol 2 spells them") {
+  const std::string outer = "c__main__\nOuter\nq\x01";
+  const std::string inner = "c__builtin__\ngetattr\nq\0"s + outer + unicode("Inner") + "\x86R";
+  const std::string deeper = "c__builtin__\ngetattr\n" + inner + unicode("Deeper") + "\x86R";
+  const std::string method = "c__builtin__\ngetattr\n" + global("__main__", "Outer") + ")\x81" +
+                             unicode("forward") + "\x86R";
+  for (const std::string& object :
+       {inner, inner + ")\x81", inner + ")\x81" + dict({{unicode("a"), "K\1"}}) + "b",
+        inner + "(K\1tR", deeper + ")\x81", method}) {
+    const Result<Catalog> made =
+        catalog_of(dict({{unicode("w"), Tensor{}.text()}, {unicode("c"), object}}) + ".");
+    REQUIRE_OK(made);
+    CHECK(name_list(*made) == "w ");
+  }
+  const std::string with_tensor = inner + ")\x81" + dict({{unicode("a"), Tensor{}.text()}}) + "b";
+  CHECK(name_list(catalog_of(dict({{unicode("c"), with_tensor}}) + ".").value()) == "c.a ");
 }
 
 TEST_CASE("keeps names that only look like torch's opaque") {

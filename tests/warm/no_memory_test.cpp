@@ -1,4 +1,4 @@
-// Memory that runs out in a thread of a warmer.
+// Memory that runs out: in a thread of a warmer, and at each allocation of a call.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -8,17 +8,25 @@
 
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace {
 
 std::atomic<bool> others_have_none{false};
 thread_local bool is_main = false;
+thread_local long allocations_left = -1;  // no limit
+
+bool is_refused() {
+  if (others_have_none && !is_main) return true;
+  if (allocations_left > 0) --allocations_left;
+  return allocations_left == 0;
+}
 
 }  // namespace
 
 void* operator new(std::size_t size) {
-  void* const memory = others_have_none && !is_main ? nullptr : std::malloc(size);
+  void* const memory = is_refused() ? nullptr : std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -41,4 +49,21 @@ TEST_CASE("a warmer's thread without memory is an error of the warmer") {
   others_have_none = false;
   CHECK_FAILS(report, ErrorCode::io, "not enough memory to warm");
   CHECK(report.error().file == path);
+}
+
+TEST_CASE("residency without memory throws bad_alloc, wherever that is") {
+  const Checkpoint checkpoint =
+      Checkpoint::open(fs::path(WEIGHTMAP_TEST_DATA) / "views.pt").value();
+  bool is_done = false;
+  int refused = 0;
+  for (long allocations = 1; !is_done; ++allocations) {
+    allocations_left = allocations;
+    try {
+      is_done = residency(checkpoint).has_value();
+    } catch (const std::bad_alloc&) {
+      ++refused;
+    }
+    allocations_left = -1;
+  }
+  CHECK(refused > 0);
 }

@@ -1,0 +1,157 @@
+// A container that the walk to the tensors is in, and what it finds there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/value/tree.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::torch {
+
+// What a container holds, and under which key. A state that is a dict adds no part to the path of
+// what it holds, so it comes without a key.
+struct Child {
+  value::Cell key;
+  value::Cell value;
+  bool has_key = false;
+};
+
+// Something that a wrapper says about a tensor and that may hold tensors itself.
+struct Attachment {
+  std::int64_t number;  // of the argument
+  value::Cell value;
+};
+
+// What the walk knows of a container or object, in its mark: one of these, or first_decoded and the
+// number of a tensor.
+enum Mark : std::uint32_t { mark_unknown, mark_open, mark_barren, first_decoded };
+
+// nullptr for cells that have none: tuples, pieces of packed calls, and what holds nothing.
+inline std::uint32_t* mark_of(const value::Cell& cell) noexcept {
+  switch (value::kind_of(cell)) {
+    case Value::Kind::list:
+    case Value::Kind::dict:
+    case Value::Kind::set:
+    case Value::Kind::frozen_set:
+      return &value::target_of<const value::Sequence>(cell)->mark;
+    case Value::Kind::object:
+      if (cell.part == value::whole_value)
+        return &value::target_of<const value::Object>(cell)->mark;
+      return nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+// A container that is being walked: its arguments, elements, items (what is in a key before what is
+// under it) and state, in this order; or the attachments of a tensor.
+class Frame {
+ public:
+  // What there was when the walk came here.
+  struct Before {
+    std::size_t tensors;
+    std::size_t paths;
+    std::uint64_t cuts;
+  };
+
+  Frame(const Value& value, std::uint32_t path, const Before& before)
+      : value_(value), path_(path), before_(before), state_left_(value.state().has_value()) {
+    const value::Cell& cell = value.cell();
+    switch (value.kind()) {
+      case Value::Kind::tuple:
+        tuple_ = cell;
+        break;
+      case Value::Kind::list:
+      case Value::Kind::set:
+      case Value::Kind::frozen_set:
+        elements_ = value::CellCursor(value::target_of<const value::Sequence>(cell));
+        break;
+      case Value::Kind::dict:
+        items_ = value::CellCursor(value::target_of<const value::Sequence>(cell));
+        break;
+      default: {
+        const auto& object = *value::target_of<const value::Object>(cell);
+        tuple_ = object.arguments;
+        elements_ = value::CellCursor(object.elements);
+        items_ = value::CellCursor(object.items);
+      }
+    }
+  }
+  // `attachments` must outlive the frame.
+  Frame(const std::vector<Attachment>& attachments, std::uint32_t path, const Before& before)
+      : value_(nullptr, {}), path_(path), before_(before), attachments_(attachments) {}
+
+  const Value& value() const noexcept { return value_; }
+  std::uint32_t path() const noexcept { return path_; }
+  const Before& before() const noexcept { return before_; }
+
+  // A key of its items may be there twice without two tensors having one name.
+  void note_other_item() noexcept { has_other_items_ = true; }
+  bool has_other_items() const noexcept { return has_other_items_; }
+
+  // The next child; false at the end.
+  bool next(Child& child) {
+    if (tuple_at_ < tuple_.count) {
+      child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
+      return true;
+    }
+    if (const value::Cell* element = elements_.next()) {
+      child = {value::make_integer(index_++), *element, true};
+      return true;
+    }
+    if (key_ == nullptr) {
+      key_ = items_.next();
+      if (key_ == nullptr) return next_extra(child);
+      if (may_hold_tensors(*key_)) {  // first what is in the key, which is called as its item is
+        child = {*key_, *key_, true};
+        return true;
+      }
+    }
+    child = {*std::exchange(key_, nullptr), *items_.next(), true};
+    return true;
+  }
+
+ private:
+  static bool may_hold_tensors(const value::Cell& key) noexcept {
+    switch (value::kind_of(key)) {
+      case Value::Kind::tuple:
+      case Value::Kind::frozen_set:
+      case Value::Kind::object:
+      case Value::Kind::persistent_id:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool next_extra(Child& child) {
+    if (!attachments_.empty()) {
+      child = {value::make_integer(attachments_.front().number), attachments_.front().value, true};
+      attachments_ = attachments_.subspan(1);
+      return true;
+    }
+    if (!state_left_) return false;
+    state_left_ = false;
+    child = {{}, value_.state()->cell(), false};
+    return true;
+  }
+
+  Value value_;
+  std::uint32_t path_;
+  Before before_;
+  bool state_left_ = false;
+  bool has_other_items_ = false;
+  value::Cell tuple_;  // no tuple: count 0
+  std::uint32_t tuple_at_ = 0;
+  std::int64_t index_ = 0;
+  value::CellCursor elements_;
+  value::CellCursor items_;
+  const value::Cell* key_ = nullptr;  // of the item whose key was looked into
+  std::span<const Attachment> attachments_;
+};
+
+}  // namespace weightmap::torch

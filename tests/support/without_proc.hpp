@@ -1,0 +1,35 @@
+// Machines on which /proc is not mounted.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace weightmap::test {
+
+// Runs it in a child for which an empty folder is mounted over /proc, and checks that it answers 0.
+// Says so where the system lets nobody mount anything. The child does not report its assertions.
+template <class Work>
+void without_proc(const Work& work) {
+  constexpr int refused = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_alone =
+        ::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    const bool is_gone = is_alone &&
+                         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         ::mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
+    ::_exit(is_gone ? work() : refused);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == refused)
+    MESSAGE("SKIPPED: the system lets nobody mount anything over /proc");
+  else
+    CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace weightmap::test
