@@ -13,8 +13,6 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr std::uint64_t spare = std::uint64_t{512} << 20;
-
 // In a process of its own, which may be killed for it.
 [[noreturn]] void touch_and_exit(std::size_t bytes) noexcept {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -26,8 +24,8 @@ constexpr std::uint64_t spare = std::uint64_t{512} << 20;
 
 }  // namespace
 
-void recycle_memory(std::uint64_t file_bytes) {
-  const std::uint64_t bytes = std::min(file_bytes + spare, available_memory() / 2);
+void recycle_memory(std::uint64_t wanted) {
+  const std::uint64_t bytes = std::min(wanted, available_memory() / 2);
   if (bytes == 0) return;
   const pid_t pid = ::fork();
   if (pid == 0) touch_and_exit(bytes);

@@ -2,6 +2,7 @@
 
 #include "bench/cold/fields.hpp"
 #include "bench/cold/findings.hpp"
+#include "bench/cold/statistics_json.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -41,14 +42,6 @@ Json describe(const Engine& engine) {
       {"name", engine.name}, {"title", engine.title}, {"why_not", text_or_null(engine.why_not)}};
 }
 
-Json describe(const std::optional<Ratio>& ratio) {
-  if (!ratio) return nullptr;
-  return {{"value", ratio->value},
-          {"low", ratio->low},
-          {"high", ratio->high},
-          {"confidence", ratio->confidence}};
-}
-
 Json describe(const Sample& sample) {
   Json json = Json::object();
   for (const Field& field : fields)
@@ -61,11 +54,9 @@ Json describe(const Sample& sample) {
 Json describe_summaries(const Series& series) {
   Json json = Json::object();
   for (const Field& field : fields) {
-    const std::vector<double> all = values(series, field);
-    const Summary summary = summarize(all);
+    std::vector<double> all = values(series, field);
     json[std::string(field.name)] =
-        all.empty() ? Json(nullptr)
-                    : Json{{"median", summary.median}, {"min", summary.min}, {"p95", summary.p95}};
+        all.empty() ? Json(nullptr) : bench::describe(summarize(std::move(all)));
   }
   return json;
 }

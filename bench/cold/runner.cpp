@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
 
 #include "bench/cold/bench_file.hpp"
 #include "bench/cold/count_system_calls.hpp"
@@ -12,6 +11,7 @@
 #include "bench/cold/progress_line.hpp"
 #include "bench/cold/read_ahead.hpp"
 #include "bench/cold/sampling.hpp"
+#include "bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 
@@ -95,15 +95,10 @@ class Runner {
 
   Result<void> run(BenchFile& file, Scenario scenario, Order order) {
     std::vector<Lane> lanes = make_lanes(file, scenario, order);
-    std::vector<std::size_t> turns(lanes.size());
-    for (std::size_t i = 0; i < turns.size(); ++i) turns[i] = i;
-    std::mt19937 random(7);
-    for (unsigned round = 0; round < options_.rounds; ++round) {
-      // No engine always follows the same one.
-      std::shuffle(turns.begin(), turns.end(), random);
-      for (const std::size_t turn : turns)
+    Turns turns(lanes.size());
+    for (unsigned round = 0; round < options_.rounds; ++round)
+      for (const std::size_t turn : turns.next_round())
         if (Result<void> ok = sample(file, lanes[turn]); !ok) return ok;
-    }
     for (Lane& lane : lanes) {
       if (Result<void> ok = count_calls(file, lane); !ok) return ok;
       results_.files.back().series.push_back(std::move(lane.series));

@@ -63,7 +63,7 @@ std::string spoilt(Scenario scenario, const Sample& sample, std::uint64_t file_b
 // What samples begin with, once their process stands ready.
 WhyNot prepare(WatchedFile& file, const SampleTask& task, Sample& before) {
   if (WhyNot why = file.prepare(task.scenario); !why.empty()) return why;
-  if (task.recycle) recycle_memory(file.bytes());
+  if (task.recycle) recycle_memory(file.bytes() + process_memory);
   const Result<std::uint64_t> cached = file.cached_bytes();
   if (!cached) return to_string(cached.error());
   before.cached_before = *cached;
