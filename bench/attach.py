@@ -4,8 +4,8 @@
     bench/attach.py [--build build/release] [--tensors 100000] [--rounds 7] [FILE TENSOR]
 
 Without FILE a checkpoint of so many small tensors is made. Each sample is a process of its own that
-opens the file and finds one tensor; each round takes one of each kind, in turns first. Prints the
-medians with the range, and their ratio.
+opens the file and finds one tensor; each round takes one of each kind. Prints the medians with the
+range, and the ratio with its interval of confidence.
 """
 import argparse
 import os
@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from samples import Samples, duration, machine, run_json, table
+from samples import duration, interleave, machine, ratio_text, run_json, table
 
 
 def arguments():
@@ -40,14 +40,12 @@ def make(build, folder, tensors):
 def measure(build, path, tensor, rounds):
     program = os.path.join(build, "bench", "attach_once")
     run_json([program, path, tensor, "attach"])  # publishes
-    samples = {"open": Samples(), "attach": Samples()}
-    for number in range(rounds):
-        for how in ("open", "attach") if number % 2 == 0 else ("attach", "open"):
-            run = run_json([program, path, tensor, how])
-            expected = "attached" if how == "attach" else "parsed"
-            if run["catalog"] != expected:
-                raise SystemExit(f"the catalog was {run['catalog']}, {expected} was expected")
-            samples[how].runs.append(run)
+    contenders = {how: [program, path, tensor, how] for how in ("open", "attach")}
+    samples = interleave(build, contenders, rounds, "--recycle", "0")
+    for how, expected in (("open", "parsed"), ("attach", "attached")):
+        catalogs = {run["catalog"] for run in samples[how].runs}
+        if catalogs != {expected}:
+            raise SystemExit(f"{how}: the catalog was {catalogs}, {expected} was expected")
     return samples
 
 
@@ -65,11 +63,11 @@ def report(samples, rounds):
             f"{taken.median('anonymous_kib'):.0f} KiB",
         ])
     head = ["", "open + find", "range", "open", "find", "page faults", "anonymous memory"]
-    ratio = samples["open"].median("total_us") / samples["attach"].median("total_us")
+    ratio = samples["open"].ratio_to("attach", "total_us")
     tensors = samples["open"].runs[0]["tensors"]
     print(f"{tensors} tensors, {rounds} rounds of fresh processes. {machine()}\n")
     print("\n".join(table(head, rows)))
-    print(f"\nattach is {ratio:.0f} times as fast")
+    print(f"\nattach is {ratio_text(ratio, 0)} times as fast")
 
 
 def main():

@@ -9,7 +9,7 @@ of the figures (README.md).
 import argparse
 import json
 
-from samples import figure, has_between, table, write_between
+from samples import figure, has_between, ratio_text, table, write_between
 
 BEGIN, END = "<!-- measured cold: begin -->", "<!-- measured cold: end -->"
 SCENARIOS = {"cold": "Cold", "warm": "Cached in huge pages", "poisoned": "Cached in pages of 4 KiB"}
@@ -19,10 +19,6 @@ HEAD = ["", "all bytes", "GB/s", "first byte", "first tensor", "x `populate`, al
 
 def milliseconds(value):
     return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"
-
-
-def ratio_text(ratio):
-    return "" if ratio is None else f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
 
 def row(series, titles, size, disk_ms):

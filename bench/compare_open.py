@@ -3,54 +3,48 @@
     compare_open.py --build build/release --files DIR --torch-python PY [--rounds 7]
                     [--lookups JSON] [--write FILE] [--write-figure FILE]
 
-Every round runs each contender once on each file, so that whatever else the machine does meets all
-of them; medians over the rounds. --lookups is what open_bench printed with
+Every round runs each contender once on a file, so that whatever else the machine does meets all of
+them; medians over the rounds. --lookups is what open_bench printed with
 --benchmark_format=json. Prints the tables as Markdown; --write puts them between the markers in
 FILE (docs/performance.md), --write-figure one of the figures (README.md).
 """
 import argparse
 import json
 import os
-import sys
+import shlex
 
-from samples import (HERE, Samples, duration, figure, machine_line, run_json, table, touch_memory,
+from samples import (HERE, duration, figure, interleave, machine_line, ratio_text, table,
                      write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
-TORCH_VARIANTS = (("nogc", "read"), ("nogc", "calculate"), ("gc", "read"))
+TORCH_VARIANTS = ("nogc read", "nogc calculate", "gc read")
 FIGURE_COUNT = 10000  # tensors; with torch as people run it
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def measure_opens(arguments):
+    """Samples by number of tensors and contender."""
     opener = os.path.join(arguments.build, "bench", "open_once")
     torch_script = os.path.join(HERE, "torch_open_once.py")
     samples = {}
-    for round_number in range(arguments.rounds):
-        for count in COUNTS:
-            path = os.path.join(arguments.files, f"tensors_{count}.pt")
-            contenders = [("weightmap, fresh memory", [opener, path]), ("weightmap", [opener, path])]
-            contenders += [(variant, [arguments.torch_python, torch_script, path, *variant])
-                           for variant in TORCH_VARIANTS]
-            for name, command in contenders:
-                if name != "weightmap, fresh memory":
-                    touch_memory(arguments.build)
-                if name == "weightmap":
-                    run_json(command)  # importing torch warms the other side up
-                run = run_json(command)
-                assert run["tensors"] == count, (name, run)
-                samples.setdefault((name, count), Samples()).runs.append(run)
-        print(f"round {round_number + 1} of {arguments.rounds}", file=sys.stderr)
+    for count in COUNTS:
+        path = os.path.join(arguments.files, f"tensors_{count}.pt")
+        ours = shlex.join([opener, path])
+        # Twice, since importing torch warms the other side up.
+        contenders = {"weightmap": f"{ours} >/dev/null && {ours}"}
+        contenders |= {variant: [arguments.torch_python, torch_script, path, *variant.split()]
+                       for variant in TORCH_VARIANTS}
+        samples[count] = interleave(arguments.build, contenders, arguments.rounds)
+        for name, taken in samples[count].items():
+            assert all(run["tensors"] == count for run in taken.runs), name
     return samples
 
 
 def measure_cold(arguments):
     opener = os.path.join(arguments.build, "bench", "open_once")
     path = os.path.join(arguments.files, "storages_8192.pt")
-    cold = Samples()
-    for _ in range(arguments.rounds):
-        cold.runs.append(run_json([opener, path, "--evict"]))
-    return path, cold
+    contenders = {"cold": [opener, path, "--evict"]}
+    return path, interleave(arguments.build, contenders, arguments.rounds, "--recycle", "0")["cold"]
 
 
 def open_table(samples):
@@ -58,18 +52,18 @@ def open_table(samples):
             "torch, gc off, calculated offsets", "ratio", "torch, gc on", "ratio"]
     rows = []
     for count in COUNTS:
-        ours = samples["weightmap", count].median()
+        ours = samples[count]["weightmap"].median()
         cells = [f"{count:,}", f"**{duration(ours)}**", f"{ours * 1000 / count:.0f} ns"]
         for variant in TORCH_VARIANTS:
-            theirs = samples[variant, count].median()
-            cells += [duration(theirs), f"{theirs / ours:.0f} x"]
+            theirs = samples[count][variant]
+            cells += [duration(theirs.median()), ratio_text(theirs.ratio_to("weightmap"), 0)]
         rows.append(cells)
     return table(head, rows)
 
 
 def open_figure(samples):
-    ours = samples["weightmap", FIGURE_COUNT].median()
-    theirs = samples[("gc", "read"), FIGURE_COUNT].median()
+    ours = samples[FIGURE_COUNT]["weightmap"].median()
+    theirs = samples[FIGURE_COUNT]["gc read"].median()
     return figure(f"**Opening** a checkpoint of {FIGURE_COUNT:,} tensors, until each can be looked up "
                   f"and read, takes **{duration(ours)}**; `torch.load(mmap=True)`, which makes tensor "
                   f"objects, takes {duration(theirs)}.")
@@ -77,19 +71,17 @@ def open_figure(samples):
 
 def stage_table(samples):
     head = ["tensors", "directory", "pickle", "catalog and name index", "mapping",
-            "whole (lowest)", "reads", "bytes read", "local headers", "memory touched",
-            "with fresh memory"]
+            "whole (lowest)", "reads", "bytes read", "local headers", "memory touched"]
     rows = []
     for count in COUNTS:
-        ours = samples["weightmap", count]
+        ours = samples[count]["weightmap"]
         cells = [f"{count:,}"]
         cells += [duration(ours.median(field)) for field in
                   ("directory_us", "pickle_us", "catalog_us", "mapping_us")]
         run = ours.runs[0]
         touched = ours.median("peak_kib") - ours.median("peak_kib_before")
         cells += [duration(ours.low()), str(run["reads"]), f"{run['bytes_read']:,}",
-                  str(run["local_headers_read"]), f"{touched / 1024:.1f} MiB",
-                  duration(samples["weightmap, fresh memory", count].median())]
+                  str(run["local_headers_read"]), f"{touched / 1024:.1f} MiB"]
         rows.append(cells)
     return table(head, rows)
 
@@ -128,7 +120,7 @@ def main():
     arguments = parser.parse_args()
     samples = measure_opens(arguments)
     path, cold = measure_cold(arguments)
-    torch_version = samples[("gc", "read"), 10].runs[0]["torch"]
+    torch_version = samples[COUNTS[0]]["gc read"].runs[0]["torch"]
     lines = [machine_line(f"torch {torch_version}", arguments.rounds), "", *open_table(samples),
              "", *stage_table(samples), "", *cold_lines(path, cold)]
     if arguments.lookups:

@@ -4,9 +4,9 @@
                       [--write FILE] [--write-figure FILE]
 
 Runs bench/python_once.py with this interpreter, which needs weightmap, torch, numpy and
-safetensors. Every round runs each contender once on each file in a fresh process, so that whatever
-else the machine does meets all of them; medians over the rounds, ratios of medians. DIR holds what
-scripts/bench puts there. Prints the tables as Markdown; --write puts them between the markers in
+safetensors. Every round runs each contender once on a file in a fresh process, so that whatever
+else the machine does meets all of them; medians over the rounds. DIR holds what scripts/bench puts
+there. Prints the tables as Markdown; --write puts them between the markers in
 FILE (docs/performance.md), --write-figure one of the figures (README.md). --only measures some of:
 load, tensor, access, memory.
 """
@@ -15,14 +15,16 @@ import itertools
 import os
 import sys
 
-from samples import (HERE, Samples, duration, figure, has_between, machine_line, run_json, table,
-                     touch_memory, write_between)
+from samples import (HERE, duration, figure, has_between, interleave, machine_line, ratio_text,
+                     table, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
 FIGURE_COUNT = 10000
 ACCESS_COUNTS = (10000, 100000)
 COLLECTORS = ("on", "off")
 OFFSETS = ("read", "calculate")
+STAGES = ("walk", "storages")
+FRAMEWORKS = ("pt", "np")
 ACCESSORS = ("weightmap.open", "weightmap.safe_open", "safetensors")
 READERS = {"weightmap.numpy": "`weightmap.open`, `.numpy()`",
            "weightmap.torch": "`weightmap.open`, `.torch()`",
@@ -31,60 +33,76 @@ READERS = {"weightmap.numpy": "`weightmap.open`, `.numpy()`",
 BEGIN, END = "<!-- measured python: begin -->", "<!-- measured python: end -->"
 
 
-class Contenders:
-    """Runs contenders and keeps their samples by name and number of tensors."""
+class Bench:
+    """Runs contenders of python_once.py, in turns, on the files of a directory."""
 
     def __init__(self, arguments):
-        self.arguments = arguments
-        self.samples = {}
+        self._arguments = arguments
 
     def file(self, name):
-        return os.path.join(self.arguments.files, name)
+        return os.path.join(self._arguments.files, name)
 
-    def run(self, key, measure, contender, file, warm_up, *options):
-        touch_memory(self.arguments.build)
-        command = [sys.executable, os.path.join(HERE, "python_once.py"), measure, contender,
-                   self.file(file), "--warm-up", self.file(warm_up), *options]
-        run = run_json(command)
-        self.samples.setdefault(key, Samples()).runs.append(run)
-        return run
+    def contender(self, measure, name, file, warm_up, *options):
+        return [sys.executable, os.path.join(HERE, "python_once.py"), measure, name,
+                self.file(file), "--warm-up", self.file(warm_up), *options]
+
+    def interleave(self, contenders):
+        return interleave(self._arguments.build, contenders, self._arguments.rounds)
 
 
-# ---- one round of each
+# ---- what is measured: samples by contender, those by number of tensors and what else there is
 
-def run_loads(contenders):
+def measure_loads(bench):
+    return {(collector, count): measure_load(bench, collector, count)
+            for count in COUNTS for collector in COLLECTORS}
+
+
+def measure_load(bench, collector, count):
+    file, small = f"tensors_{count}.pt", "tensors_10.pt"
+    options = ("--gc", collector)
+    loaders = {"weightmap": bench.contender("load", "weightmap", file, small, *options)}
+    loaders |= {offsets: bench.contender("load", "torch", file, small, *options, "--offsets",
+                                         offsets) for offsets in OFFSETS}
+    stages = STAGES if collector == "off" else ()
+    samples = bench.interleave(
+        loaders | {stage: bench.contender("stages", stage, file, small) for stage in stages})
+    for name in loaders:
+        assert all(run["tensors"] == count for run in samples[name].runs), name
+    return samples
+
+
+def measure_tensors(bench):
+    samples = {}
     for count in COUNTS:
         file, small = f"tensors_{count}.pt", "tensors_10.pt"
-        for collector in COLLECTORS:
-            options = ("--gc", collector)
-            runs = [contenders.run(("weightmap", collector, count), "load", "weightmap", file,
-                                   small, *options)]
-            runs += [contenders.run((offsets, collector, count), "load", "torch", file, small,
-                                    *options, "--offsets", offsets) for offsets in OFFSETS]
-            assert all(run["tensors"] == count for run in runs), runs
-        for stage in ("walk", "storages"):
-            contenders.run((stage, count), "stages", stage, file, small)
+        samples[count] = bench.interleave(
+            {"weightmap": bench.contender("tensor", "weightmap", file, small),
+             "torch": bench.contender("load", "torch", file, small)})
+    return samples
 
 
-def run_tensors(contenders):
-    for count in COUNTS:
-        file, small = f"tensors_{count}.pt", "tensors_10.pt"
-        contenders.run(("one tensor", count), "tensor", "weightmap", file, small)
+def measure_accesses(bench):
+    samples = {}
+    for count, framework in itertools.product(ACCESS_COUNTS, FRAMEWORKS):
+        contenders = {}
+        for name in ACCESSORS:
+            suffix = "safetensors" if name == "safetensors" else "pt"
+            contenders[name] = bench.contender(
+                "access", name, f"tensors_{count}.{suffix}", f"tensors_10.{suffix}",
+                "--framework", framework)
+        samples[count, framework] = bench.interleave(contenders)
+        for name, taken in samples[count, framework].items():
+            assert all(run["tensors"] == count for run in taken.runs), name
+    return samples
 
 
-def run_accesses(contenders):
-    for count, framework, name in itertools.product(ACCESS_COUNTS, ("pt", "np"), ACCESSORS):
-        suffix = "safetensors" if name == "safetensors" else "pt"
-        run = contenders.run((name, framework, count), "access", name, f"tensors_{count}.{suffix}",
-                             f"tensors_10.{suffix}", "--framework", framework)
-        assert run["tensors"] == count, run
-
-
-def run_memory(contenders):
-    runs = [contenders.run(name, "memory", name, "gibibyte.pt", "two_storages.pt")
-            for name in READERS]
-    read = {(run["bytes"], run["checksum"]) for run in runs}
-    assert len(read) == 1 and runs[0]["bytes"] == 1 << 30, runs
+def measure_memory(bench):
+    samples = bench.interleave(
+        {name: bench.contender("memory", name, "gibibyte.pt", "two_storages.pt")
+         for name in READERS})
+    read = {(run["bytes"], run["checksum"]) for taken in samples.values() for run in taken.runs}
+    assert len(read) == 1 and min(read)[0] == 1 << 30, read
+    return samples
 
 
 # ---- tables
@@ -99,11 +117,11 @@ def load_table(samples, collector):
             "the same, calculated offsets", "ratio"]
     rows = []
     for count in COUNTS:
-        ours = samples["weightmap", collector, count]
-        cells = [f"{count:,}", f"**{timed(ours)}**"]
+        measured = samples[collector, count]
+        cells = [f"{count:,}", f"**{timed(measured['weightmap'])}**"]
         for offsets in OFFSETS:
-            theirs = samples[offsets, collector, count]
-            cells += [timed(theirs), f"{theirs.median() / ours.median():.1f} x"]
+            theirs = measured[offsets]
+            cells += [timed(theirs), ratio_text(theirs.ratio_to("weightmap"), 1)]
         rows.append(cells)
     return table(head, rows)
 
@@ -113,8 +131,8 @@ def stage_table(samples):
             "rebuild functions, a tensor"]
     rows = []
     for count in COUNTS:
-        walk, storages = samples["walk", count], samples["storages", count]
-        whole = samples["weightmap", "off", count].median()
+        walk, storages = (samples["off", count][stage] for stage in STAGES)
+        whole = samples["off", count]["weightmap"].median()
         rebuild = whole - storages.median("whole_us")
         stages = [walk.median("open_us"), walk.median("whole_us") - walk.median("open_us"),
                   storages.median("whole_us") - walk.median("whole_us"), rebuild, whole]
@@ -124,7 +142,7 @@ def stage_table(samples):
 
 
 def load_figure(samples):
-    ours, theirs = (samples[name, "on", FIGURE_COUNT].median() for name in ("weightmap", "read"))
+    ours, theirs = (samples["on", FIGURE_COUNT][name].median() for name in ("weightmap", "read"))
     return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
                   f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
                   "`torch.load(mmap=True)`.")
@@ -135,24 +153,23 @@ def tensor_table(samples):
             "ratio"]
     rows = []
     for count in COUNTS:
-        ours, theirs = samples["one tensor", count], samples["read", "on", count]
-        ratio = theirs.median("tensor_us") / ours.median("tensor_us")
+        ours, theirs = samples[count]["weightmap"], samples[count]["torch"]
         rows.append([f"{count:,}", f"**{timed(ours, 'tensor_us')}**", timed(theirs, "tensor_us"),
-                     f"{ratio:.0f} x"])
+                     ratio_text(theirs.ratio_to("weightmap", "tensor_us"), 0)])
     return table(head, rows)
 
 
 def access_table(samples):
     head = ["tensors", "framework", "", "open", "ratio", "a tensor", "ratio"]
     rows = []
-    for count, framework, name in itertools.product(ACCESS_COUNTS, ("pt", "np"), ACCESSORS):
-        run, theirs = samples[name, framework, count], samples["safetensors", framework, count]
+    for count, framework, name in itertools.product(ACCESS_COUNTS, FRAMEWORKS, ACCESSORS):
+        run, theirs = (samples[count, framework][either] for either in (name, "safetensors"))
         access = f"{run.median('access_ns'):,.0f} ns ({run.low('access_ns'):,.0f})"
         words = "safetensors.safe_open" if name == "safetensors" else name
         cells = [f"{count:,}", f"`{framework}`", f"`{words}`", timed(run), "", access, ""]
         if name != "safetensors":
-            cells[4] = f"{theirs.median() / run.median():.1f} x"
-            cells[6] = f"{theirs.median('access_ns') / run.median('access_ns'):.1f} x"
+            cells[4] = ratio_text(theirs.ratio_to(name), 1)
+            cells[6] = ratio_text(theirs.ratio_to(name, "access_ns"), 1)
         rows.append(cells)
     return table(head, rows)
 
@@ -170,28 +187,28 @@ def memory_table(samples):
 
 # What to run, and the lines that say what came of it.
 MEASURES = {
-    "load": (run_loads, lambda samples: [
+    "load": (measure_loads, lambda samples: [
         "A whole state dict as torch tensors, garbage collector on, as people run it:", "",
         *load_table(samples, "on"), "", "Garbage collector off:", "", *load_table(samples, "off"),
         "", "Where the time of `weightmap.torch.load` goes:", "", *stage_table(samples)]),
-    "tensor": (run_tensors, lambda samples: ["One tensor of many:", "", *tensor_table(samples)]),
-    "access": (run_accesses, lambda samples: [
+    "tensor": (measure_tensors, lambda samples: ["One tensor of many:", "", *tensor_table(samples)]),
+    "access": (measure_accesses, lambda samples: [
         "Compared with safetensors, the same tensors:", "", *access_table(samples)]),
-    "memory": (run_memory, lambda samples: [
+    "memory": (measure_memory, lambda samples: [
         "Memory after every byte was read:", "", *memory_table(samples)]),
 }
 
 
 # ---- preparing and running
 
-def make_safetensors(contenders, count):
+def make_safetensors(bench, count):
     """The same state dict as a .safetensors file."""
-    path = contenders.file(f"tensors_{count}.safetensors")
+    path = bench.file(f"tensors_{count}.safetensors")
     if os.path.exists(path):
         return
     import safetensors.torch
     import torch
-    state = torch.load(contenders.file(f"tensors_{count}.pt"), weights_only=True)
+    state = torch.load(bench.file(f"tensors_{count}.pt"), weights_only=True)
     safetensors.torch.save_file(state, path + ".part")
     os.rename(path + ".part", path)
 
@@ -213,28 +230,23 @@ def main():
     parser.add_argument("--write")
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()
-    if "tensor" in arguments.only and "load" not in arguments.only:
-        parser.error("tensor is compared with what load measures: --only load tensor")
     for path in filter(None, (arguments.write, arguments.write_figure)):
         if not has_between(path, BEGIN, END):
             parser.error(f"{path} lacks the markers {BEGIN} and {END}")
     if arguments.write_figure and "load" not in arguments.only:
         parser.error("the figure is of load")
-    contenders = Contenders(arguments)
+    bench = Bench(arguments)
     for count in (10, *ACCESS_COUNTS):
-        make_safetensors(contenders, count)
-    for round_number in range(arguments.rounds):
-        for name in arguments.only:
-            MEASURES[name][0](contenders)
-        print(f"round {round_number + 1} of {arguments.rounds}", file=sys.stderr)
+        make_safetensors(bench, count)
+    samples = {name: MEASURES[name][0](bench) for name in arguments.only}
     lines = [machine_line(versions(), arguments.rounds) + " In brackets the lowest."]
     for name in arguments.only:
-        lines += ["", *MEASURES[name][1](contenders.samples)]
+        lines += ["", *MEASURES[name][1](samples[name])]
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)
     if arguments.write_figure:
-        write_between(arguments.write_figure, BEGIN, END, load_figure(contenders.samples))
+        write_between(arguments.write_figure, BEGIN, END, load_figure(samples["load"]))
 
 
 if __name__ == "__main__":

@@ -8,57 +8,48 @@ of its pages was left. Prints a table as Markdown; --write puts it between the m
 """
 import argparse
 import os
-import sys
 
-from samples import Samples, has_between, machine, run_json, table, touch_memory, write_between
+from samples import has_between, interleave, machine, ratio_text, table, write_between
 
 BEGIN, END = "<!-- measured warming: begin -->", "<!-- measured warming: end -->"
-COLD = ("demand", "demand-during", "wait-crc", "wait")  # the last fills the cache for the others
-CACHED = ("wait", "copy")
+# In the order of each round: the last cold one fills the cache for the others.
+METHODS = {"demand": "demand", "demand during": "demand-during", "wait crc": "wait-crc",
+           "wait": "wait", "cached wait": "wait --warm", "cached copy": "copy --warm"}
 RECYCLED = 2560  # MiB
 
 
 def measure(arguments):
     program = os.path.join(arguments.build, "bench", "warm_once")
-    samples = {}
-
-    def run(method, *options):
-        touch_memory(arguments.build, RECYCLED)
-        sample = run_json([program, arguments.file, method, *options])
-        assert sample["cached_before"] == 0, f"{sample['cached_before']} bytes stayed cached"
-        samples.setdefault((method, *options), Samples()).runs.append(sample)
-
-    for round_number in range(arguments.rounds):
-        for method in COLD:
-            run(method)
-        for method in CACHED:
-            run(method, "--warm")
-        print(f"round {round_number + 1} of {arguments.rounds}", file=sys.stderr)
+    contenders = {name: [program, arguments.file, *words.split()]
+                  for name, words in METHODS.items()}
+    samples = interleave(arguments.build, contenders, arguments.rounds, "--in-order", "--recycle",
+                         str(RECYCLED))
+    for name, taken in samples.items():
+        stayed = max(run["cached_before"] for run in taken.runs)
+        assert stayed == 0, f"{name}: {stayed} bytes stayed cached"
     return samples
 
 
 def rows(samples):
-    def text(*key):
-        return f"{samples[key].median('ms'):.1f} ms ({samples[key].low('ms'):.1f})"
+    def text(name):
+        return f"{samples[name].median('ms'):.1f} ms ({samples[name].low('ms'):.1f})"
 
-    def median(*key):
-        return samples[key].median("ms")
+    def ratio(name, reference):
+        return ratio_text(samples[name].ratio_to(reference, "ms"))
 
-    one = samples["demand",].runs[0]
-    crc = median("wait-crc") / median("wait")
-    mapped = median("wait", "--warm")
+    one = samples["demand"].runs[0]
     return [
         [f"one tensor of {one['tensor_bytes'] / 1e6:.1f} MB, cold, by `demand()`",
          text("demand"), ""],
-        ["the same, 40 ms into a warm-up of the whole file", text("demand-during"),
-         f"{median('demand-during') / median('demand'):.2f} x"],
+        ["the same, 40 ms into a warm-up of the whole file", text("demand during"),
+         f"{ratio('demand during', 'demand')} x"],
         ["the whole file, cold, until `Warmer::wait()`", text("wait"),
-         f"{one['file_bytes'] / median('wait') / 1e6:.2f} GB/s"],
-        ["the same with `verify_crc`", text("wait-crc"), f"{100 * (crc - 1):+.0f} %"],
-        ["the whole file, cached, until every page is mapped", text("wait", "--warm"),
-         f"{mapped / one['file_bytes'] * 1e9:.2f} ms a GB"],
+         f"{one['file_bytes'] / samples['wait'].median('ms') / 1e6:.2f} GB/s"],
+        ["the same with `verify_crc`", text("wait crc"), f"{ratio('wait crc', 'wait')} x"],
+        ["the whole file, cached, until every page is mapped", text("cached wait"),
+         f"{samples['cached wait'].median('ms') / one['file_bytes'] * 1e9:.2f} ms a GB"],
         ["the same by copying it (two threads, large pages, recycled memory)",
-         text("copy", "--warm"), f"{median('copy', '--warm') / mapped:.0f} x as long"],
+         text("cached copy"), f"{ratio('cached copy', 'cached wait')} x"],
     ]
 
 
@@ -72,10 +63,11 @@ def main():
     if arguments.write and not has_between(arguments.write, BEGIN, END):
         parser.error(f"{arguments.write} lacks the markers {BEGIN} and {END}")
     samples = measure(arguments)
-    gigabytes = samples["wait",].runs[0]["file_bytes"] / 1e9
+    gigabytes = samples["wait"].runs[0]["file_bytes"] / 1e9
     lines = [f"{machine()}, a file of {gigabytes:.2f} GB. Medians of {arguments.rounds} interleaved "
              f"rounds, each sample a fresh process, {RECYCLED} MiB of memory touched and freed before "
-             "each. In brackets the best.", "", *table(["", "time", ""], rows(samples))]
+             "each. In brackets the best, after ratios their interval of confidence.", "",
+             *table(["", "time", ""], rows(samples))]
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)

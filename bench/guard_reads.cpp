@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cold/statistics.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::bench {
@@ -38,12 +39,6 @@ Sample measure(const Checkpoint& checkpoint) {
   return {std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), sum};
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 int run(const char* file, std::size_t rounds) {
   OpenOptions options;
   options.protection = Protection::map;
@@ -59,7 +54,6 @@ int run(const char* file, std::size_t rounds) {
   measure(*guarded);
   std::vector<double> without;
   std::vector<double> with;
-  std::vector<double> ratios;
   for (std::size_t round = 0; round < rounds; ++round) {
     const bool is_first = round % 2 == 0;
     const Sample first = measure(is_first ? *plain : *guarded);
@@ -67,14 +61,15 @@ int run(const char* file, std::size_t rounds) {
     if (first.sum != second.sum) return 1;
     without.push_back((is_first ? first : second).seconds);
     with.push_back((is_first ? second : first).seconds);
-    ratios.push_back(with.back() / without.back());
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  const auto ratio = cli::bench::compare(with, without);
+  if (!ratio) return 1;
+  const double plain_seconds = cli::bench::summarize(without).median;
   const auto bytes = static_cast<double>(plain->mapping().size());
   std::printf("%zu rounds over %.1f MiB: without %.3f ms (%.2f GB/s), with the guard %.3f ms\n",
-              rounds, bytes / 1048576, median(without) * 1e3, bytes / median(without) * 1e-9,
-              median(with) * 1e3);
-  std::printf("ratio %.4f (%.4f to %.4f)\n", median(ratios), *least, *most);
+              rounds, bytes / 1048576, plain_seconds * 1e3, bytes / plain_seconds * 1e-9,
+              cli::bench::summarize(with).median * 1e3);
+  std::printf("ratio %.4f [%.4f, %.4f]\n", ratio->value, ratio->low, ratio->high);
   return 0;
 }
 

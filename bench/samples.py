@@ -1,9 +1,9 @@
-"""What the comparisons share: running a contender in a fresh process, medians, Markdown."""
+"""What the comparisons share: samples of contenders, by bench/interleave.cpp, and Markdown."""
 import datetime
 import json
 import os
 import platform
-import statistics
+import shlex
 import subprocess
 import textwrap
 
@@ -13,30 +13,48 @@ WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def run_json(command):
-    """What a contender printed. Its errors go to the terminal."""
+    """What a program printed. Its errors go to the terminal."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def touch_memory(build, mebibytes=512):
-    program = os.path.join(build, "bench", "touch_memory")
-    subprocess.run([program, str(mebibytes)], check=True)
-
-
 class Samples:
-    """Measurements of one contender on one file."""
+    """What was measured of one contender."""
 
-    def __init__(self):
-        self.runs = []
+    def __init__(self, measured):
+        self.runs = measured["runs"]  # of all rounds
+        self._summaries = measured["summaries"]
+        self._ratios = measured["ratios"]
 
     def median(self, field="open_us"):
-        return statistics.median(run[field] for run in self.runs)
+        return self._summaries[field]["median"]
 
     def low(self, field="open_us"):
-        return min(run[field] for run in self.runs)
+        return self._summaries[field]["min"]
 
     def high(self, field="open_us"):
         return max(run[field] for run in self.runs)
+
+    def ratio_to(self, name, field="open_us"):
+        """How many times as much as the contender NAME: value, and low and high of its interval."""
+        return self._ratios[name][field]
+
+
+def interleave(build, contenders, rounds, *options):
+    """Samples by name. The contenders are commands by name: words, or a line for the shell."""
+    pairs = [f"{name}={command if isinstance(command, str) else shlex.join(command)}"
+             for name, command in contenders.items()]
+    program = os.path.join(build, "bench", "interleave")
+    measured = run_json([program, "--rounds", str(rounds), *options, "--", *pairs])
+    return {name: Samples(samples) for name, samples in measured["contenders"].items()}
+
+
+def ratio_text(ratio, digits=2):
+    """The ratio and its interval; nothing for None."""
+    if ratio is None:
+        return ""
+    value, low, high = (f"{ratio[part]:,.{digits}f}" for part in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def duration(microseconds):
@@ -77,7 +95,8 @@ def machine_line(versions, rounds):
     packages, "torch 2.13.0"."""
     return (f"{machine()}, {versions}, Python {platform.python_version()}. Medians of {rounds} "
             "interleaved rounds, each sample a fresh process, page cache warm unless said "
-            "otherwise, 512 MiB of memory touched and freed before each.")
+            "otherwise, 512 MiB of memory touched and freed before each. A ratio is the median of "
+            "the rounds' ratios, in square brackets its interval of confidence.")
 
 
 def has_between(path, begin, end):

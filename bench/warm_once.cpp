@@ -72,7 +72,8 @@ void copy(const char* path, std::uint64_t size) {
 NamedTensor late_tensor(const Checkpoint& checkpoint) {
   const auto tensors = checkpoint.tensors();
   std::size_t index = tensors.size() * 3 / 4;
-  while (tensors[index].view.nbytes() < (std::uint64_t{8} << 20)) ++index;
+  while (index + 1 < tensors.size() && tensors[index].view.nbytes() < (std::uint64_t{8} << 20))
+    ++index;
   return tensors[index];
 }
 

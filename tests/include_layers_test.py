@@ -32,8 +32,16 @@ for service in SERVICES:
 LIBRARY["facade"] = (*LIBRARY["checkpoint"], "checkpoint", *SERVICES)
 FACADE = "runtime/checkpoint/checkpoint.cpp"
 
-# People's side: public headers and their own folder. Benchmarks also measure modules one by one.
-EDGES = ("tools", "python", "examples", "bench")
+# People's side: public headers, their own folder and the folders named beside it. Benchmarks also
+# measure modules one by one. A folder within another comes before it.
+EDGES = {
+    "tools/support": (),
+    "bench/cold": ("tools/support",),
+    "tools": ("tools/support", "bench/cold"),
+    "python": (),
+    "examples": (),
+    "bench": ("bench/cold", "tools/support"),
+}
 # Public headers that are not of the module base.
 PUBLIC = {
     "archive.hpp": "archive",
@@ -75,7 +83,7 @@ def module_of(path):
         return PUBLIC.get(parts[-1], "base")
     if parts[0] == "runtime" and len(parts) > 2:
         return parts[1]
-    return parts[0] if parts[0] in ("mmap", *EDGES) else None
+    return next((edge for edge in ("mmap", *EDGES) if path.startswith(edge + "/")), None)
 
 
 def module_of_include(target):
@@ -88,10 +96,10 @@ def project_fault(path, target):
         return None if target.startswith("weightmap/") else "a public header includes a private one"
     if module == "bench" and module_of_include(target) in LIBRARY:
         return None
-    if module in EDGES:
-        inside = target.startswith(("weightmap/", module + "/"))
-        return None if inside else f"{module} may include public headers only"
     wanted = module_of_include(target)
+    if module in EDGES:
+        known = target.startswith("weightmap/") or wanted in (module, *EDGES[module])
+        return None if known else f"{module} may not know {wanted or target}"
     if wanted is None:
         return "an include is rooted at the project"
     if wanted != module and wanted not in LIBRARY[module]:
@@ -155,6 +163,14 @@ class Rules(unittest.TestCase):
         self.refuses("runtime/zip/a.cpp", "#include <spdlog/spdlog.h>")
         self.accepts("tools/weightmap/main.cpp", "#include <CLI/CLI.hpp>")
 
+    def test_the_tool_stands_on_the_benchmark_that_it_carries(self):
+        self.accepts("tools/bench_command.cpp", '#include "bench/cold/runner.hpp"')
+        self.refuses("tools/bench_command.cpp", '#include "bench/model_shape.hpp"')
+        self.accepts("bench/cold/runner.cpp", '#include "tools/support/text.hpp"')
+        self.refuses("bench/cold/runner.cpp", '#include "tools/command.hpp"')
+        self.refuses("bench/cold/runner.cpp", '#include "runtime/zip/directory.hpp"')
+        self.refuses("tools/support/text.cpp", '#include "tools/command.hpp"')
+
     def test_unknown_libraries_and_folders_are_refused(self):
         self.refuses("runtime/zip/a.cpp", "#include <zlib.h>")
         self.refuses("runtime/zip/a.cpp", '#include "directory.hpp"')
@@ -164,7 +180,7 @@ class Rules(unittest.TestCase):
 def main(root):
     sources = [
         path
-        for folder in ("include", "runtime", "mmap", *EDGES)
+        for folder in ("include", "runtime", "mmap", "tools", "python", "examples", "bench")
         for pattern in ("*.hpp", "*.cpp")
         for path in sorted((root / folder).rglob(pattern))
     ]

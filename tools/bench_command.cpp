@@ -4,19 +4,19 @@
 #include <span>
 #include <vector>
 
-#include "tools/bench/engines.hpp"
-#include "tools/bench/report_csv.hpp"
-#include "tools/bench/report_html.hpp"
-#include "tools/bench/report_json.hpp"
-#include "tools/bench/report_text.hpp"
-#include "tools/bench/runner.hpp"
-#include "tools/columns.hpp"
+#include "bench/cold/engines.hpp"
+#include "bench/cold/report_csv.hpp"
+#include "bench/cold/report_html.hpp"
+#include "bench/cold/report_json.hpp"
+#include "bench/cold/report_text.hpp"
+#include "bench/cold/runner.hpp"
 #include "tools/command.hpp"
-#include "tools/interruptible.hpp"
-#include "tools/json_out.hpp"
 #include "tools/output_file.hpp"
 #include "tools/size_option.hpp"
-#include "tools/text.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

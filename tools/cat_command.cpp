@@ -11,10 +11,10 @@
 #include "tools/cat/pieces.hpp"
 #include "tools/cat/slice.hpp"
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
 #include "tools/output_file.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "tools/tensor_lookup.hpp"
-#include "tools/text.hpp"
 
 namespace weightmap::cli {
 namespace {

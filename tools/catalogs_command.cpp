@@ -1,10 +1,10 @@
 #include <memory>
 #include <vector>
 
-#include "tools/columns.hpp"
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/shared_catalogs.hpp"
 
 namespace weightmap::cli {

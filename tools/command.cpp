@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/option_table.hpp"
 
 namespace weightmap::cli {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/output.hpp"
+#include "tools/support/output.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli {

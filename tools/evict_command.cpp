@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
-#include "tools/staying.hpp"
-#include "tools/text.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/staying.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
 
 namespace weightmap::cli {

@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "tools/columns.hpp"
 #include "tools/command.hpp"
 #include "tools/hold/hold_request.hpp"
 #include "tools/hold/hold_server.hpp"
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/keeper.hpp"
 #include "tools/hold/service_manager.hpp"
-#include "tools/interruptible.hpp"
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/stage.hpp"
 
 namespace weightmap::cli {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 

@@ -7,10 +7,10 @@
 #include <system_error>
 #include <vector>
 
-#include "tools/columns.hpp"
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/processes.hpp"
 
 namespace weightmap::cli {

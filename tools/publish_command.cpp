@@ -3,8 +3,8 @@
 #include <string>
 
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/publish.hpp"
 
 namespace weightmap::cli {

@@ -4,16 +4,16 @@
 #include <optional>
 #include <vector>
 
-#include "tools/columns.hpp"
 #include "tools/command.hpp"
-#include "tools/interruptible.hpp"
-#include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/residency_groups.hpp"
-#include "tools/staying.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/staying.hpp"
+#include "tools/support/text.hpp"
 #include "tools/tensor_selection.hpp"
 #include "tools/terminal.hpp"
-#include "tools/text.hpp"
 #include "weightmap/residency.hpp"
 
 namespace weightmap::cli {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/json_out.hpp"
-#include "tools/text.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

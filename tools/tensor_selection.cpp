@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/name_pattern.hpp"
 
 namespace weightmap::cli {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
-#include "tools/text.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/interruptible.hpp"
-#include "tools/json_out.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/size_option.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "tools/tensor_selection.hpp"
-#include "tools/text.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 

@@ -3,13 +3,13 @@
 #include <cmath>
 #include <limits>
 
-#include "tools/bench/chart_svg.hpp"
-#include "tools/bench/findings.hpp"
-#include "tools/bench/numbers.hpp"
-#include "tools/bench/report_csv.hpp"
-#include "tools/bench/report_html.hpp"
-#include "tools/bench/report_json.hpp"
-#include "tools/bench/report_text.hpp"
+#include "bench/cold/chart_svg.hpp"
+#include "bench/cold/findings.hpp"
+#include "bench/cold/numbers.hpp"
+#include "bench/cold/report_csv.hpp"
+#include "bench/cold/report_html.hpp"
+#include "bench/cold/report_json.hpp"
+#include "bench/cold/report_text.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

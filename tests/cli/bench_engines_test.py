@@ -16,7 +16,7 @@ import unittest
 
 import torch
 
-SOURCE = pathlib.Path(sys.argv[1], "tools/bench/python_engines.py").read_text(encoding="utf-8")
+SOURCE = pathlib.Path(sys.argv[1], "bench/cold/python_engines.py").read_text(encoding="utf-8")
 
 # Names, and what is at their ends: the bytes of these tensors are what the engines must have read.
 BYTES = {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
 
 namespace weightmap::cli::hold {

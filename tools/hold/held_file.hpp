@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tools/hold/held_copy.hpp"
-#include "tools/json_out.hpp"
+#include "tools/support/json_out.hpp"
 
 namespace weightmap::cli::hold {
 

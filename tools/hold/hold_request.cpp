@@ -11,7 +11,7 @@
 #include "tools/hold/hold_server.hpp"
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/system_failure.hpp"
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "tools/hold/keeper.hpp"
-#include "tools/json_out.hpp"
+#include "tools/support/json_out.hpp"
 
 namespace weightmap::cli::hold {
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-#include "tools/interruptible.hpp"
+#include "tools/support/interruptible.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

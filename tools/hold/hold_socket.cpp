@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "tools/hold/system_failure.hpp"
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/runtime_directory.hpp"
 
 namespace weightmap::cli::hold {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tools/text.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
 

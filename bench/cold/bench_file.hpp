@@ -1,0 +1,51 @@
+// One checkpoint that is measured, with what its samples need.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/cold/engines.hpp"
+#include "bench/cold/results.hpp"
+#include "bench/cold/states.hpp"
+#include "bench/cold/temporary_folder.hpp"
+
+namespace weightmap::cli::bench {
+
+class BenchFile {
+ public:
+  // Reads all of the file once, for its checksum. `named` is the tensor that comes first; empty:
+  // the usual one. Fails as Checkpoint::open() does, and with invalid_argument if no tensor can be
+  // measured, or not that one.
+  static Result<BenchFile> open(const std::string& path, const std::string& named);
+
+  // Path, tensors and sizes; no series.
+  const FileResults& description() const noexcept { return description_; }
+  std::uint64_t checksum() const noexcept { return checksum_; }  // of the tensors that are read
+
+  // A file with the JSON list of names in this order.
+  std::string order_file(Order order) const;
+
+  // Writes the tensors as safetensors beside the file, with Python's help; this object's end
+  // removes them, unless `keep`. Why not, as a sentence; empty if it worked.
+  Result<WhyNot> convert(const std::string& python, bool keep);
+
+  // The file that engines read. Precondition: converted, if they read safetensors.
+  WatchedFile& watched(Reads reads) noexcept {
+    return reads == Reads::checkpoint ? checkpoint_ : *safetensors_;
+  }
+  void release() noexcept;
+
+ private:
+  BenchFile(FileResults description, std::uint64_t checksum, TemporaryFolder orders,
+            WatchedFile checkpoint) noexcept;
+
+  FileResults description_;
+  std::uint64_t checksum_;
+  TemporaryFolder orders_;
+  std::optional<TemporaryFolder> converted_;
+  WatchedFile checkpoint_;
+  std::optional<WatchedFile> safetensors_;
+};
+
+}  // namespace weightmap::cli::bench

@@ -1,0 +1,208 @@
+#include "bench/cold/process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "tools/support/interruptible.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::bench {
+namespace {
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+};
+
+class Pipes {
+ public:
+  Pipes() = default;
+  Pipes(const Pipes&) = delete;
+  Pipes& operator=(const Pipes&) = delete;
+  ~Pipes() {
+    for (const Pipe& one : pipes) {
+      if (one.read >= 0) ::close(one.read);
+      if (one.write >= 0) ::close(one.write);
+    }
+  }
+  bool open() noexcept {
+    for (Pipe& one : pipes) {
+      int ends[2];
+      if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+      one = {ends[0], ends[1]};
+    }
+    return true;
+  }
+  Pipe& input() noexcept { return pipes[0]; }
+  Pipe& output() noexcept { return pipes[1]; }
+  Pipe& errors() noexcept { return pipes[2]; }
+  Pipe& failure() noexcept { return pipes[3]; }  // errno, if there was no exec
+
+ private:
+  Pipe pipes[4];
+};
+
+// In the child, after fork: only what is safe there.
+[[noreturn]] void become(char* const* command, Pipes& pipes, bool traced) noexcept {
+  ::dup2(pipes.input().read, STDIN_FILENO);
+  ::dup2(pipes.output().write, STDOUT_FILENO);
+  ::dup2(pipes.errors().write, STDERR_FILENO);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!traced || ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0) ::execvp(command[0], command);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(pipes.failure().write, &error, sizeof error);
+  ::_exit(127);
+}
+
+tl::unexpected<Error> cannot_start(const std::string& program, int error) {
+  return tl::unexpected<Error>(
+      {ErrorCode::io,
+       "cannot run " + printable(program) + ": " + std::generic_category().message(error),
+       Error::no_offset,
+       {},
+       error});
+}
+
+int take(int& descriptor) noexcept { return std::exchange(descriptor, -1); }
+
+int wait_for(pid_t pid) noexcept {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+int exit_code(int wait_status) noexcept {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+}  // namespace
+
+std::string failure_text(const Finished& finished) {
+  std::string text = finished.errors;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  const std::size_t line = text.rfind('\n');
+  if (line != std::string::npos) text.erase(0, line + 1);
+  if (!text.empty()) return printable(text);
+  return finished.exit_code > 128 ? "ended by signal " + std::to_string(finished.exit_code - 128)
+                                  : "exit code " + std::to_string(finished.exit_code);
+}
+
+Result<Process> Process::start(const std::vector<std::string>& command, Traced traced) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  Pipes pipes;
+  if (!pipes.open()) return cannot_start(command[0], errno);
+  const pid_t pid = ::fork();
+  if (pid < 0) return cannot_start(command[0], errno);
+  if (pid == 0) become(words.data(), pipes, traced == Traced::yes);
+
+  ::close(take(pipes.failure().write));
+  Process process(pid, take(pipes.input().write), take(pipes.output().read),
+                  take(pipes.errors().read));
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = ::read(pipes.failure().read, &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof error) return cannot_start(command[0], error);
+  return process;
+}
+
+Process::Process(pid_t pid, int input, int output, int errors) noexcept
+    : pid_(pid), input_(input), streams_{output, errors} {}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      input_(take(other.input_)),
+      streams_{take(other.streams_[0]), take(other.streams_[1])},
+      texts_{std::move(other.texts_[0]), std::move(other.texts_[1])} {}
+
+Process::~Process() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    wait_for(pid_);
+  }
+  close_input();
+  for (const int stream : streams_)
+    if (stream >= 0) ::close(stream);
+}
+
+void Process::close_input() noexcept {
+  if (input_ >= 0) ::close(take(input_));
+}
+
+Result<bool> Process::listen() {
+  pollfd polled[2] = {{streams_[0], POLLIN, 0}, {streams_[1], POLLIN, 0}};
+  if (streams_[0] < 0 && streams_[1] < 0) return false;
+  // The time limit is for a signal that comes just before.
+  if (::poll(polled, 2, 100) < 0 && errno != EINTR)
+    return failure(ErrorCode::io, "cannot wait: " + std::generic_category().message(errno));
+  if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());
+  for (int i = 0; i < 2; ++i) {
+    if (streams_[i] < 0 || polled[i].revents == 0) continue;
+    char bytes[4096];
+    const ssize_t got = ::read(streams_[i], bytes, sizeof bytes);
+    if (got > 0)
+      texts_[i].append(bytes, static_cast<std::size_t>(got));
+    else if (got == 0 || errno != EINTR)
+      ::close(take(streams_[i]));
+  }
+  return true;
+}
+
+Result<bool> Process::wait_for_line(std::string_view line) {
+  const std::string wanted = std::string(line) + "\n";
+  for (;;) {
+    if (texts_[0].starts_with(wanted)) {
+      texts_[0].erase(0, wanted.size());
+      return true;
+    }
+    if (streams_[0] < 0 || texts_[0].find('\n') != std::string::npos) return false;
+    if (Result<bool> heard = listen(); !heard || !*heard) return heard;
+  }
+}
+
+void Process::write(std::string_view text) noexcept {
+  // main() ignores SIGPIPE.
+  [[maybe_unused]] const ssize_t written = ::write(input_, text.data(), text.size());
+}
+
+Result<void> Process::drain() {
+  close_input();
+  for (;;) {
+    const Result<bool> heard = listen();
+    if (!heard) return tl::unexpected<Error>(heard.error());
+    if (!*heard) return {};
+  }
+}
+
+Result<Finished> Process::finish() {
+  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  const int status = wait_for(std::exchange(pid_, -1));
+  return Finished{exit_code(status), std::move(texts_[0]), std::move(texts_[1])};
+}
+
+Result<Finished> Process::finish(int wait_status) {
+  pid_ = -1;
+  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  return Finished{exit_code(wait_status), std::move(texts_[0]), std::move(texts_[1])};
+}
+
+Result<Finished> run_process(const std::vector<std::string>& command) {
+  Result<Process> process = Process::start(command);
+  if (!process) return tl::unexpected<Error>(process.error());
+  return process->finish();
+}
+
+}  // namespace weightmap::cli::bench

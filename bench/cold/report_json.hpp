@@ -1,0 +1,16 @@
+// Everything that was measured, and what follows from it, as one JSON document.
+#pragma once
+
+#include "bench/cold/results.hpp"
+#include "tools/support/json_out.hpp"
+
+namespace weightmap::cli::bench {
+
+// Names and units as in results.hpp; null for what was not measured.
+//   {"version", "machine", "settings", "warnings", "engines", "files": [{..., "aa_checks",
+//    "series": [{"engine", "scenario", "order", ..., "samples", "summaries", "ratios"}]}]}
+// Summaries are {"median", "min", "p95"}, ratios against the reference {"value", "low", "high",
+// "confidence"}. Checksums are text, as JSON readers round numbers of 64 bits.
+Json json_report(const Results& results);
+
+}  // namespace weightmap::cli::bench

@@ -1,0 +1,258 @@
+#include "bench/cold/runner.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "bench/cold/bench_file.hpp"
+#include "bench/cold/count_system_calls.hpp"
+#include "bench/cold/engines.hpp"
+#include "bench/cold/machine.hpp"
+#include "bench/cold/process.hpp"
+#include "bench/cold/progress_line.hpp"
+#include "bench/cold/read_ahead.hpp"
+#include "bench/cold/sampling.hpp"
+#include "bench/cold/turns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::bench {
+namespace {
+
+// What takes part in a round: the engines that can be measured here, and the reference once more.
+std::vector<BenchEngine> contenders(const std::vector<BenchEngine>& engines,
+                                    const Results& results) {
+  std::vector<BenchEngine> found;
+  for (const BenchEngine& engine : engines) {
+    if (!engine.why_not.empty()) continue;
+    found.push_back(engine);
+    if (engine.name == results.reference) found.push_back(engine);
+  }
+  return found;
+}
+
+// The engines that were asked for, in that order, and the reference, in front if it was not.
+Result<std::vector<BenchEngine>> choose_engines(const BenchOptions& options) {
+  const std::vector<BenchEngine> all = list_engines(options.python);
+  std::vector<std::string> names = options.engines.empty() ? engine_names() : options.engines;
+  if (std::find(names.begin(), names.end(), options.reference) == names.end())
+    names.insert(names.begin(), options.reference);
+  std::vector<BenchEngine> chosen;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const BenchEngine& engine) { return engine.name == name; });
+    if (found == all.end())
+      return failure(ErrorCode::invalid_argument, "there is no engine \"" + printable(name) + "\"");
+    if (name == options.reference && !found->why_not.empty())
+      return failure(ErrorCode::invalid_argument,
+                     "the reference " + name + " cannot be measured: " + found->why_not);
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+class Runner {
+ public:
+  Runner(const BenchOptions& options, std::vector<BenchEngine> engines, Results& results)
+      : options_(options),
+        results_(results),
+        contenders_(contenders(engines, results)),
+        progress_(options.files.size() * options.scenarios.size() * options.orders.size() *
+                  contenders_.size() * (options.rounds + 1)) {}
+
+  Result<void> run(BenchFile& file) {
+    Result<void> ok = convert(file);
+    results_.files.push_back(file.description());
+    for (const Scenario scenario : options_.scenarios) {
+      for (const Order order : options_.orders)
+        if (ok) ok = run(file, scenario, order);
+      file.release();
+    }
+    return ok;
+  }
+
+ private:
+  // One series for each contender, side by side with it.
+  struct Lane {
+    const BenchEngine* engine;
+    Series series;
+    SampleTask task;
+  };
+
+  Result<void> convert(BenchFile& file) {
+    no_safetensors_.clear();
+    const bool wanted = std::any_of(contenders_.begin(), contenders_.end(), [](const auto& engine) {
+      return engine.reads == Reads::safetensors;
+    });
+    if (!wanted) return {};
+    Result<WhyNot> why = file.convert(options_.python, options_.keep);
+    if (!why) return tl::unexpected<Error>(why.error());
+    no_safetensors_ = std::move(*why);
+    if (no_safetensors_.empty() && options_.keep)
+      std::fprintf(stderr, "weightmap: kept %s\n",
+                   printable(file.watched(Reads::safetensors).path()).c_str());
+    return {};
+  }
+
+  Result<void> run(BenchFile& file, Scenario scenario, Order order) {
+    std::vector<Lane> lanes = make_lanes(file, scenario, order);
+    Turns turns(lanes.size());
+    for (unsigned round = 0; round < options_.rounds; ++round)
+      for (const std::size_t turn : turns.next_round())
+        if (Result<void> ok = sample(file, lanes[turn]); !ok) return ok;
+    for (Lane& lane : lanes) {
+      if (Result<void> ok = count_calls(file, lane); !ok) return ok;
+      results_.files.back().series.push_back(std::move(lane.series));
+    }
+    return {};
+  }
+
+  std::vector<Lane> make_lanes(BenchFile& file, Scenario scenario, Order order) {
+    std::vector<Lane> lanes;
+    for (const BenchEngine& engine : contenders_) {
+      Lane lane{&engine, {}, {}};
+      const bool again = !lanes.empty() && lanes.back().series.engine == engine.name;
+      lane.series.engine = again ? results_.again : engine.name;
+      lane.series.scenario = scenario;
+      lane.series.order = order;
+      lane.series.why_not = why_not(engine, scenario);
+      if (lane.series.why_not.empty()) {
+        lane.task.command = sample_command(
+            engine, options_.python, file.watched(engine.reads).path(), file.order_file(order));
+        lane.task.scenario = scenario;
+        lane.task.recycle = options_.recycle_memory;
+        lane.task.checksum = file.checksum();
+        lane.task.tensor_bytes = file.description().tensor_bytes;
+      }
+      lanes.push_back(std::move(lane));
+    }
+    return lanes;
+  }
+
+  std::string why_not(const BenchEngine& engine, Scenario scenario) const {
+    if (engine.reads == Reads::safetensors && !no_safetensors_.empty()) return no_safetensors_;
+    if (engine.native != nullptr && engine.native->way == Way::direct && scenario != Scenario::cold)
+      return "reads past the page cache, so that it shows nothing but the disk";
+    return {};
+  }
+
+  Result<void> sample(BenchFile& file, Lane& lane) {
+    show(lane);
+    if (!lane.series.why_not.empty()) return {};
+    return add_sample(lane.series, file.watched(lane.engine->reads), lane.task);
+  }
+
+  Result<void> count_calls(BenchFile& file, Lane& lane) {
+    show(lane);
+    if (!lane.series.why_not.empty() || lane.series.engine == results_.again || cannot_trace_)
+      return {};
+    if (!file.watched(lane.engine->reads).prepare(lane.task.scenario).empty()) return {};
+    const Result<TracedRun> run = count_system_calls(lane.task.command);
+    if (Result<void> ok = go_on(); !ok) return ok;
+    if (run && run->finished.exit_code == 0) {
+      lane.series.system_calls = run->system_calls;
+      return {};
+    }
+    cannot_trace_ = true;
+    results_.warnings.push_back("System calls were not counted: " +
+                                (run ? failure_text(run->finished) : to_string(run.error())) + ".");
+    return {};
+  }
+
+  void show(const Lane& lane) {
+    progress_.begin(std::string(to_string(lane.series.scenario)) + ", " +
+                    std::string(to_string(lane.series.order)) + " order: " + lane.series.engine);
+  }
+
+  const BenchOptions& options_;
+  Results& results_;
+  std::vector<BenchEngine> contenders_;
+  ProgressLine progress_;
+  std::string no_safetensors_;  // why the file at hand has no conversion
+  bool cannot_trace_ = false;
+};
+
+std::string decimal(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", number);
+  return text;
+}
+
+void warn_of_load(Results& results) {
+  const double load = load_average();
+  if (load > results.machine.cores * 0.5)
+    results.warnings.push_back("The machine was busy before: load average " + decimal(load) +
+                               " on " + count(results.machine.cores, "core") + ".");
+}
+
+void warn_of_size(const BenchFile& file, Results& results) {
+  const FileResults& facts = file.description();
+  if (facts.file_bytes > memory_bytes() / 2)
+    results.warnings.push_back(printable(facts.path) +
+                               " is larger than half of the memory, so that the page cache may "
+                               "drop parts of it at any time.");
+}
+
+void warn_of_steal(const ProcessorTime& before, Results& results) {
+  const ProcessorTime after = ProcessorTime::now();
+  if (after.all <= before.all) return;
+  const double part = static_cast<double>(after.stolen - before.stolen) /
+                      static_cast<double>(after.all - before.all);
+  if (part > 0.01)
+    results.warnings.push_back("The host gave " + decimal(part * 100) +
+                               " % of the processors' time to other machines meanwhile.");
+}
+
+// Before any file is opened, since that is when a file takes the setting over.
+Result<std::vector<ReadAhead>> set_read_ahead(const BenchOptions& options) {
+  std::vector<ReadAhead> settings;
+  if (!options.read_ahead_bytes) return settings;
+  for (const std::string& file : options.files) {
+    settings.push_back(ReadAhead::of(file));
+    if (Result<void> ok = settings.back().set(*options.read_ahead_bytes); !ok)
+      return tl::unexpected<Error>(ok.error());
+  }
+  return settings;
+}
+
+Result<std::vector<BenchFile>> open_files(const BenchOptions& options, Results& results) {
+  std::vector<BenchFile> files;
+  for (const std::string& path : options.files) {
+    Result<BenchFile> file = BenchFile::open(path, options.tensor);
+    if (!file) return tl::unexpected<Error>(file.error());
+    warn_of_size(*file, results);
+    files.push_back(std::move(*file));
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<Results> run_bench(const BenchOptions& options) {
+  const Interruptible interruptible;
+  Results results;
+  results.version = WEIGHTMAP_VERSION;
+  results.rounds = options.rounds;
+  results.reference = options.reference;
+  results.again = options.reference + " again";
+  results.recycled_memory = options.recycle_memory;
+  results.machine = describe_machine(options.files.front());
+  warn_of_load(results);
+
+  const Result<std::vector<BenchEngine>> engines = choose_engines(options);
+  if (!engines) return tl::unexpected<Error>(engines.error());
+  for (const BenchEngine& engine : *engines) results.engines.push_back(engine);
+  const Result<std::vector<ReadAhead>> settings = set_read_ahead(options);
+  if (!settings) return tl::unexpected<Error>(settings.error());
+  results.machine.read_ahead_bytes = ReadAhead::of(options.files.front()).bytes();
+  Result<std::vector<BenchFile>> files = open_files(options, results);
+  if (!files) return tl::unexpected<Error>(files.error());
+
+  const ProcessorTime before = ProcessorTime::now();
+  Runner runner(options, *engines, results);
+  for (BenchFile& file : *files)
+    if (Result<void> ok = runner.run(file); !ok) return tl::unexpected<Error>(ok.error());
+  warn_of_steal(before, results);
+  return results;
+}
+
+}  // namespace weightmap::cli::bench

@@ -1,0 +1,153 @@
+#include "bench/cold/states.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "tools/support/interruptible.hpp"
+#include "tools/support/staying.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/residency.hpp"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // Linux 5.14
+#endif
+
+namespace weightmap::cli::bench {
+namespace {
+
+constexpr int tries = 5;
+constexpr std::chrono::milliseconds pause{100};
+
+std::size_t page_bytes() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+void touch_pages(const std::byte* memory, std::size_t bytes) noexcept {
+  for (std::size_t at = 0; at < bytes; at += page_bytes())
+    [[maybe_unused]] const volatile std::byte value = memory[at];
+}
+
+std::string staying(const EvictReport& report) {
+  std::string text =
+      human_bytes(report.cached_after) + " stay in the page cache: " + staying_text(report);
+  if (::geteuid() != 0) text += " (the file's owner and root can evict it)";
+  return text;
+}
+
+}  // namespace
+
+void WatchedFile::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
+
+Result<WatchedFile> WatchedFile::open(const std::string& path, bool is_checkpoint) {
+  Result<RawFile> file = RawFile::open(path);
+  if (!file) return tl::unexpected<Error>(file.error());
+  WatchedFile watched(path, std::move(*file));
+  if (!is_checkpoint) return watched;
+  Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  watched.checkpoint_.emplace(std::move(*checkpoint));
+  return watched;
+}
+
+WhyNot WatchedFile::prepare(Scenario scenario) {
+  switch (scenario) {
+    case Scenario::cold:
+      return make_cold();
+    case Scenario::warm:
+      return make_warm();
+    case Scenario::poisoned:
+      return make_poisoned();
+  }
+  return "no such scenario";
+}
+
+WhyNot WatchedFile::make_cold() {
+  release();
+  Result<EvictReport> report = evict(path_);
+  // What another process has just let go of may stay for a moment.
+  for (int i = 1; i < tries && report && report->cached_after > 0 && !report->lives_in_memory;
+       ++i) {
+    std::this_thread::sleep_for(pause);
+    report = evict(path_);
+  }
+  if (!report) return to_string(report.error());
+  return report->cached_after > 0 ? staying(*report) : WhyNot();
+}
+
+WhyNot WatchedFile::make_warm() {
+  if (held_ && is_cached()) return {};
+  // What is there may be in small pieces. If it cannot be evicted, it is what it is.
+  release();
+  if (Result<EvictReport> report = evict(path_); !report) return to_string(report.error());
+  Result<Mapping> mapping = map();
+  if (!mapping) return to_string(mapping.error());
+  ::madvise(mapping->get(), bytes(), MADV_HUGEPAGE);
+  if (::madvise(mapping->get(), bytes(), MADV_POPULATE_READ) != 0) {
+    if (errno != EINVAL) return to_string(system_error(path_, "cannot be brought into memory"));
+    touch_pages(mapping->get(), bytes());
+  }
+  held_.emplace(std::move(*mapping));
+  return is_cached() ? WhyNot() : "not all of the file stays in the page cache";
+}
+
+// Asked for in pieces that are no piece of 2 MiB, and as a read-ahead, for which the system does
+// not use large pieces at all.
+WhyNot WatchedFile::make_poisoned() {
+  const std::optional<double> before = huge_part();
+  if (is_cached() && before && *before < 0.5) return {};
+  if (WhyNot why = make_cold(); !why.empty()) return why;
+  constexpr std::uint64_t step = 128 << 10;
+  for (std::uint64_t at = 0; at < bytes(); at += step)
+    ::readahead(file_.descriptor(), static_cast<off64_t>(at), step);
+  for (int i = 0; i < 100 && !is_cached() && !interrupted(); ++i)
+    std::this_thread::sleep_for(pause);
+  if (!is_cached()) return "not all of the file could be read ahead into the page cache";
+  if (!checkpoint_) return {};  // filled in the same way as the checkpoint, which was looked at
+  const std::optional<double> after = huge_part();
+  if (!after) return "no range of 2 MiB is cached as a whole, or the system does not say how";
+  char text[96];
+  std::snprintf(text, sizeof text,
+                "this kernel fills the page cache in large pieces whatever is asked (%.0f %%)",
+                *after * 100);
+  return *after < 0.5 ? WhyNot() : WhyNot(text);
+}
+
+bool WatchedFile::is_cached() const {
+  const Result<std::uint64_t> cached = cached_bytes();
+  return cached && *cached == bytes();
+}
+
+Result<WatchedFile::Mapping> WatchedFile::map() const {
+  void* memory = ::mmap(nullptr, bytes(), PROT_READ, MAP_SHARED, file_.descriptor(), 0);
+  if (memory == MAP_FAILED) return tl::unexpected<Error>(system_error(path_, "cannot be mapped"));
+  return Mapping(static_cast<std::byte*>(memory), Unmap{bytes()});
+}
+
+Result<std::uint64_t> WatchedFile::cached_bytes() const {
+  const Result<Mapping> mapping = map();
+  if (!mapping) return tl::unexpected<Error>(mapping.error());
+  const std::uint64_t page = page_bytes();
+  std::vector<unsigned char> cached((bytes() + page - 1) / page);
+  if (::mincore(mapping->get(), bytes(), cached.data()) != 0)
+    return tl::unexpected<Error>(system_error(path_, "the system does not tell what is cached"));
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < cached.size(); ++i)
+    if ((cached[i] & 1) != 0) sum += std::min<std::uint64_t>(page, bytes() - i * page);
+  return sum;
+}
+
+std::optional<double> WatchedFile::huge_part() const {
+  if (!checkpoint_) return std::nullopt;
+  const Result<ResidencyReport> report = residency(*checkpoint_);
+  if (!report || report->file.sampled_bytes == 0) return std::nullopt;
+  return static_cast<double>(report->file.sampled_huge_bytes) /
+         static_cast<double>(report->file.sampled_bytes);
+}
+
+}  // namespace weightmap::cli::bench

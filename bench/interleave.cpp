@@ -1,0 +1,160 @@
+// Runs programs in turns, each time in a fresh process, and prints what their figures say.
+//
+//   interleave [--rounds N] [--recycle MIB] [--in-order] NAME=COMMAND...
+//
+// COMMAND is for the shell and prints one JSON object. Prints one as well: for each contender the
+// objects of all rounds, the median, lowest and 95th percentile of each field that is a number, and
+// its ratio to each other contender with an interval of confidence. Ends with exit status 1 if a
+// contender fails or prints anything else.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cold/process.hpp"
+#include "bench/cold/progress_line.hpp"
+#include "bench/cold/recycle_memory.hpp"
+#include "bench/cold/statistics_json.hpp"
+#include "bench/cold/turns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::bench {
+namespace {
+
+struct Contender {
+  std::string name;
+  std::string command;
+  std::vector<Json> runs;
+};
+
+struct Options {
+  std::vector<Contender> contenders;
+  unsigned rounds = 7;
+  std::uint64_t recycled_mib = process_memory >> 20;
+  bool in_order = false;
+};
+
+// Throws CLI::ValidationError for what is no NAME=COMMAND, or a NAME that another one has.
+void add_contender(std::vector<Contender>& contenders, const std::string& text) {
+  const std::size_t sign = text.find('=');
+  if (sign == 0 || sign == std::string::npos || sign + 1 == text.size())
+    throw CLI::ValidationError("\"" + printable(text) + "\" is not NAME=COMMAND");
+  Contender added{text.substr(0, sign), text.substr(sign + 1), {}};
+  for (const Contender& contender : contenders)
+    if (contender.name == added.name)
+      throw CLI::ValidationError("\"" + printable(added.name) + "\" is the name of two contenders");
+  contenders.push_back(std::move(added));
+}
+
+Result<void> run_once(Contender& contender) {
+  const Result<Finished> finished = run_process({"/bin/sh", "-c", contender.command});
+  if (!finished) return tl::unexpected<Error>(finished.error());
+  if (finished->exit_code != 0)
+    return failure(ErrorCode::io, printable(contender.name) + ": " + failure_text(*finished));
+  Json run = Json::parse(finished->output, nullptr, false);
+  if (!run.is_object())
+    return failure(ErrorCode::io, printable(contender.name) + ": printed no JSON object: " +
+                                      printable(finished->output.substr(0, 80)));
+  contender.runs.push_back(std::move(run));
+  return {};
+}
+
+Result<void> measure(Options& options) {
+  const Interruptible interruptible;
+  std::vector<Contender>& contenders = options.contenders;
+  ProgressLine progress(contenders.size() * options.rounds);
+  Turns turns(contenders.size());
+  for (unsigned round = 0; round < options.rounds; ++round) {
+    const std::vector<std::size_t>& shuffled = turns.next_round();
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      Contender& contender = contenders[options.in_order ? i : shuffled[i]];
+      progress.begin(printable(contender.name));
+      recycle_memory(options.recycled_mib << 20);
+      if (Result<void> ok = run_once(contender); !ok) return ok;
+    }
+  }
+  return {};
+}
+
+// One for each run; nothing if one of them has no such number.
+std::vector<double> values(const Contender& contender, const std::string& field) {
+  std::vector<double> numbers;
+  for (const Json& run : contender.runs) {
+    const auto found = run.find(field);
+    if (found == run.end() || !found->is_number()) return {};
+    numbers.push_back(found->get<double>());
+  }
+  return numbers;
+}
+
+Json describe_summaries(const Contender& contender) {
+  Json json = Json::object();
+  for (const auto& [field, first] : contender.runs.front().items())
+    if (std::vector<double> numbers = values(contender, field); !numbers.empty())
+      json[field] = describe(summarize(std::move(numbers)));
+  return json;
+}
+
+Json describe_ratios(const Contender& contender, const Contender& reference) {
+  Json json = Json::object();
+  for (const auto& [field, first] : contender.runs.front().items())
+    if (const auto ratio = compare(values(contender, field), values(reference, field)))
+      json[field] = describe(ratio);
+  return json;
+}
+
+Json describe(const Options& options) {
+  Json contenders = Json::object();
+  for (const Contender& contender : options.contenders) {
+    Json ratios = Json::object();
+    for (const Contender& reference : options.contenders)
+      if (&reference != &contender) ratios[reference.name] = describe_ratios(contender, reference);
+    contenders[contender.name] = {{"runs", contender.runs},
+                                  {"summaries", describe_summaries(contender)},
+                                  {"ratios", std::move(ratios)}};
+  }
+  return {{"rounds", options.rounds},
+          {"recycled_mib", options.recycled_mib},
+          {"contenders", std::move(contenders)}};
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Runs programs in turns, in fresh processes, and compares their figures.");
+  app.add_option("--rounds", options.rounds, "How often each runs; default: 7")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--recycle", options.recycled_mib,
+                 "MiB of memory to touch and free before each; default: 512")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_flag("--in-order", options.in_order, "Each round in the order that is given");
+  app.add_option_function<std::vector<std::string>>(
+         "NAME=COMMAND",
+         [&options](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) add_contender(options.contenders, text);
+         })
+      ->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (const Result<void> ok = measure(options); !ok) {
+    std::fprintf(stderr, "interleave: %s\n", to_string(ok.error()).c_str());
+    return interrupted() ? exit_interrupted : 1;
+  }
+  std::cout << to_text(describe(options)) << std::endl;
+  return std::cout.good() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace weightmap::cli::bench
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // as Process wants it
+  return weightmap::cli::bench::run(argc, argv);
+}

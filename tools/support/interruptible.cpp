@@ -1,0 +1,43 @@
+#include "tools/support/interruptible.hpp"
+
+#include <ctime>
+
+namespace weightmap::cli {
+namespace {
+
+volatile std::sig_atomic_t noted = 0;
+
+// Without SA_RESTART, so that waiting ends at once.
+struct sigaction note_signal(int signal) noexcept {
+  struct sigaction action {};
+  struct sigaction old {};
+  action.sa_handler = [](int) { noted = 1; };
+  ::sigaction(signal, &action, &old);
+  return old;
+}
+
+}  // namespace
+
+Interruptible::Interruptible() noexcept
+    : old_int_(note_signal(SIGINT)), old_term_(note_signal(SIGTERM)) {}
+
+Interruptible::~Interruptible() {
+  ::sigaction(SIGINT, &old_int_, nullptr);
+  ::sigaction(SIGTERM, &old_term_, nullptr);
+}
+
+void Interruptible::sleep_for(std::chrono::nanoseconds time) const noexcept {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec wanted{static_cast<std::time_t>(seconds.count()),
+                        static_cast<long>((time - seconds).count())};
+  ::nanosleep(&wanted, nullptr);
+}
+
+bool interrupted() noexcept { return noted != 0; }
+
+Result<void> go_on() {
+  if (!interrupted()) return {};
+  return failure(ErrorCode::io, "interrupted");
+}
+
+}  // namespace weightmap::cli

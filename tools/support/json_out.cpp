@@ -1,0 +1,48 @@
+#include "tools/support/json_out.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+Json describe_path(const std::vector<PathPart>& path) {
+  Json json = Json::array();
+  for (const PathPart& part : path) {
+    if (part.is_integer())
+      json.push_back(part.integer());
+    else
+      json.push_back(part.key());
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
+  const TensorView& view = tensor.view;
+  return {{"name", tensor.name},
+          {"path", describe_path(checkpoint.path(tensor.index))},
+          {"dtype", to_string(view.dtype())},
+          {"shape", view.shape()},
+          {"strides", view.strides()},
+          {"storage", tensor.storage},
+          {"storage_offset", tensor.storage_offset},
+          {"file_offset", tensor.file_offset},
+          {"nbytes", view.nbytes()},
+          {"contiguous", view.is_contiguous()},
+          {"requires_grad", tensor.requires_grad},
+          {"location", tensor.location},
+          {"conjugate", view.is_conjugate()},
+          {"negative", view.is_negative()}};
+}
+
+Json describe(const Error& error) {
+  const bool placed = error.file_offset != Error::no_offset;
+  return {{"code", to_string(error.code)},
+          {"message", error.message},
+          {"file_offset", placed ? Json(error.file_offset) : Json(nullptr)}};
+}
+
+}  // namespace weightmap::cli
