@@ -12,22 +12,18 @@
 #include <utility>
 
 #include "mmap/direct_reader.hpp"
+#include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/read_depth.hpp"
 #include "mmap/read_queue.hpp"
+#include "mmap/reservation.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
-
-#ifndef MADV_COLLAPSE
-constexpr int MADV_COLLAPSE = 25;  // Linux 6.1; older headers do not name it
-#endif
-
-constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;
@@ -36,21 +32,14 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
 // A writable mapping of the new file, at an address that large pages can lie at.
 class Target {
  public:
-  Target(int memory, std::uint64_t bytes) : memory_(memory), size_(round_up(bytes, page_bytes())) {
-    reserved_ = ::mmap(nullptr, size_ + large_page, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved_ == MAP_FAILED) return;
-    const auto address = reinterpret_cast<std::uintptr_t>(reserved_);
-    auto* const aligned =
-        static_cast<std::byte*>(reserved_) + (round_up(address, large_page) - address);
-    if (::mmap(aligned, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, 0) !=
-        MAP_FAILED)
-      bytes_ = {aligned, size_};
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  ~Target() {
-    if (reserved_ != MAP_FAILED) ::munmap(reserved_, size_ + large_page);
+  Target(int memory, std::uint64_t bytes)
+      : memory_(memory),
+        reservation_(round_up(bytes, page_bytes()), large_page, Reservation::Access::none) {
+    const std::span<std::byte> place = reservation_.bytes();
+    if (place.empty()) return;
+    if (::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
+               0) != MAP_FAILED)
+      bytes_ = place;
   }
 
   // Whole pages; empty, with errno set, if it could not be mapped.
@@ -82,8 +71,7 @@ class Target {
   }
 
   int memory_;
-  std::uint64_t size_;
-  void* reserved_ = MAP_FAILED;
+  Reservation reservation_;
   std::span<std::byte> bytes_;
   bool collapses_ = true;
 };
