@@ -239,7 +239,7 @@ def main():
     for count in (10, *ACCESS_COUNTS):
         make_safetensors(bench, count)
     samples = {name: MEASURES[name][0](bench) for name in arguments.only}
-    lines = [machine_line(versions(), arguments.rounds) + " In brackets the lowest."]
+    lines = [machine_line(versions(), arguments.rounds) + " In round brackets the lowest."]
     for name in arguments.only:
         lines += ["", *MEASURES[name][1](samples[name])]
     print("\n".join(lines))

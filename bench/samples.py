@@ -14,7 +14,9 @@ WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
 
 def run_json(command):
     """What a program printed. Its errors go to the terminal."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{command[0]} ended with status {done.returncode}")
     return json.loads(done.stdout)
 
 
