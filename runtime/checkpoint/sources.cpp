@@ -64,7 +64,8 @@ Result<void> Sources::read(std::uint64_t position, std::span<std::byte> out) con
 }
 
 Error Sources::about_position(Error error) const {
-  const SourceFile& source = error.file_offset == Error::no_offset ? front() : at(error.file_offset);
+  const SourceFile& source =
+      error.file_offset == Error::no_offset ? front() : at(error.file_offset);
   if (error.file_offset != Error::no_offset) error.file_offset -= source.base();
   return source.about(std::move(error));
 }

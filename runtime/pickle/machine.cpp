@@ -17,7 +17,13 @@ using enum Value::Kind;
 
 constexpr std::size_t max_global_bytes = 4096;
 
-std::string describe(const value::Cell& cell) { return std::string(to_string(kind_of(cell))); }
+// "a tuple", "an object".
+std::string describe(Value::Kind kind) {
+  const std::string name(to_string(kind));
+  return (std::string_view("aeiou").find(name.front()) == std::string_view::npos ? "a " : "an ") +
+         name;
+}
+std::string describe(const value::Cell& cell) { return describe(kind_of(cell)); }
 
 // A global, or what protocol 2 writes for Outer.Inner: a call of a global, getattr, with a global
 // and a text. Nothing is called, so the name of the function is not looked at.
@@ -385,8 +391,8 @@ bool Machine::stack_global() {
   value::Cell* first = nullptr;
   if (!top(2, first)) return false;
   if (kind_of(first[0]) != string || kind_of(first[1]) != string)
-    return fail(ErrorCode::unsafe_pickle, "opcode STACK_GLOBAL names a " + describe(first[0]) +
-                                              " and a " + describe(first[1]) +
+    return fail(ErrorCode::unsafe_pickle, "opcode STACK_GLOBAL names " + describe(first[0]) +
+                                              " and " + describe(first[1]) +
                                               ", expected two strings");
   stack_size_ -= 2;
   return push_global(tree_.text(first[0].payload, first[0].count),
@@ -404,10 +410,10 @@ bool Machine::make_object(bool is_new_object) {
   value::Cell* first = nullptr;
   if (!top(2, first)) return false;
   if (!is_named(first[0]))
-    return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls a " +
+    return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls " +
                                               describe(first[0]) + ", expected a named global");
   if (kind_of(first[1]) != tuple)
-    return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has a " +
+    return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has " +
                                         describe(first[1]) + " for arguments, expected a tuple");
   std::uint32_t depth = 0;
   if (!nest(first, 2, depth)) return false;
@@ -434,7 +440,7 @@ bool Machine::build() {
   if (!top(2, first) || is_packed(first[0]) || !nest(first + 1, 1, depth)) return false;
   if (kind_of(first[0]) != object)
     return fail(ErrorCode::unsafe_pickle,
-                "opcode BUILD sets the state of a " + describe(first[0]) + ", expected an object");
+                "opcode BUILD sets the state of " + describe(first[0]) + ", expected an object");
   value::Object& built = *target_of<value::Object>(first[0]);
   if (built.has_state)
     return fail(ErrorCode::unsupported, "opcode BUILD sets the state of an object twice");
@@ -489,9 +495,8 @@ bool Machine::extend(value::Cell& container, Value::Kind plain,
     changed.changed_at = sequence->changed_at;
     return true;
   }
-  return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes a " +
-                                            describe(container) + ", expected a " +
-                                            std::string(to_string(plain)));
+  return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes " +
+                                            describe(container) + ", expected " + describe(plain));
 }
 
 bool Machine::extend(value::Sequence& sequence, const value::Cell* first, std::uint32_t count) {

@@ -628,7 +628,7 @@ TEST_CASE("refuses to call the result of a call but for an attribute of a global
     for (const char* call : {")R.", ")\x81."}) {
       const Error error = refused(callable + call);
       CHECK(error.code == ErrorCode::unsafe_pickle);
-      CHECK(mentions(error, "calls a object, expected a named global"));
+      CHECK(mentions(error, "calls an object, expected a named global"));
     }
   CHECK(refused("cfoo\nbar\nK\x01R.").code == ErrorCode::corrupt);
   const Parsed parsed(inner + "K\1\x85R.");
