@@ -8,6 +8,21 @@
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {
+namespace {
+
+int protection_of(Reservation::Access access) noexcept {
+  switch (access) {
+    case Reservation::Access::none:
+      break;
+    case Reservation::Access::read:
+      return PROT_READ;
+    case Reservation::Access::write:
+      return PROT_READ | PROT_WRITE;
+  }
+  return PROT_NONE;
+}
+
+}  // namespace
 
 Reservation::Reservation(std::size_t size, std::size_t alignment, Access access) noexcept {
   std::size_t wanted = 0;
@@ -15,7 +30,7 @@ Reservation::Reservation(std::size_t size, std::size_t alignment, Access access)
     errno = ENOMEM;
     return;
   }
-  void* const start = ::mmap(nullptr, wanted, access == Access::read ? PROT_READ : PROT_NONE,
+  void* const start = ::mmap(nullptr, wanted, protection_of(access),
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return;
   start_ = start;

@@ -10,7 +10,7 @@ namespace weightmap::os {
 
 class Reservation {
  public:
-  enum class Access { none, read };  // reading gives zeros
+  enum class Access { none, read, write };  // reading gives zeros, before anything was written
 
   Reservation() noexcept = default;
   // Anonymous memory at an address that is a multiple of `alignment`, which is a power of two and

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/catalog/view_size.hpp"
 
@@ -228,6 +229,15 @@ Result<Published> Published::read(std::span<const std::byte> bytes, std::uint64_
   return made;
 }
 
+os::Reservation Published::bits_for(const Header& header, std::span<const std::byte> block) {
+  const std::size_t words =
+      CheckedBits::words_for(chunks_of(block.size())) + 2 * CheckedBits::words_for(header.tensors);
+  os::Reservation memory(words * sizeof(std::uint64_t), os::page_bytes(),
+                         os::Reservation::Access::write);
+  if (memory.bytes().empty()) throw std::bad_alloc();
+  return memory;
+}
+
 Published::Published(Description description, const Header& header,
                      std::span<const std::byte> block, std::span<const std::byte> sums,
                      std::uint64_t file_bytes)
@@ -238,9 +248,11 @@ Published::Published(Description description, const Header& header,
       sums_(reinterpret_cast<const std::uint64_t*>(sums.data())),
       file_bytes_(file_bytes),
       catalog_(header, block),
-      checked_chunks_(chunks_of(block.size())),
-      checked_views_(header.tensors),
-      checked_entries_(header.tensors) {}
+      bits_(bits_for(header, block)),
+      free_bits_(reinterpret_cast<std::uint64_t*>(bits_.bytes().data()), bits_.bytes().size() / 8),
+      checked_chunks_(free_bits_, chunks_of(block.size())),
+      checked_views_(free_bits_, header.tensors),
+      checked_entries_(free_bits_, header.tensors) {}
 
 bool Published::check_chunk(std::size_t index) noexcept {
   if (checked_chunks_.test(index)) return true;

@@ -13,15 +13,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mmap/reservation.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
@@ -58,14 +56,15 @@ struct Summary {
 Result<Summary> summarize(std::span<const std::byte> bytes);
 
 // A bit for each of many things that was checked. Setting one twice does no harm, so no order is
-// needed between threads. All memory is taken at once, so that a lookup allocates nothing; of much
-// of it the system gives pages only where bits are set.
+// needed between threads.
 class CheckedBits {
  public:
-  // Throws std::bad_alloc.
-  explicit CheckedBits(std::size_t count)
-      : words_(static_cast<std::uint64_t*>(std::calloc(count / 64 + 1, sizeof(std::uint64_t)))) {
-    if (words_ == nullptr) throw std::bad_alloc();
+  static constexpr std::size_t words_for(std::size_t count) noexcept { return count / 64 + 1; }
+
+  // Borrows so many words, which are 0, and leaves the rest of `words`.
+  CheckedBits(std::span<std::uint64_t>& words, std::size_t count) noexcept
+      : words_(words.first(words_for(count))) {
+    words = words.subspan(words_.size());
   }
   bool test(std::size_t index) const noexcept {
     const std::atomic_ref word(words_[index / 64]);
@@ -77,10 +76,7 @@ class CheckedBits {
   }
 
  private:
-  struct Free {
-    void operator()(std::uint64_t* words) const noexcept { std::free(words); }
-  };
-  std::unique_ptr<std::uint64_t[], Free> words_;
+  std::span<std::uint64_t> words_;
 };
 
 // Const members, and those that check, may be called from any thread.
@@ -112,6 +108,7 @@ class Published {
   bool check_all() noexcept;
 
  private:
+  static os::Reservation bits_for(const Header& header, std::span<const std::byte> block);
   Published(Description description, const Header& header, std::span<const std::byte> bytes,
             std::span<const std::byte> sums, std::uint64_t file_bytes);
 
@@ -143,6 +140,9 @@ class Published {
   const std::uint64_t* sums_;
   std::uint64_t file_bytes_;
   Catalog catalog_;
+  // Taken at once, so that a lookup allocates nothing; the system gives pages where bits are set.
+  os::Reservation bits_;
+  std::span<std::uint64_t> free_bits_;
   CheckedBits checked_chunks_;
   CheckedBits checked_views_;
   CheckedBits checked_entries_;
