@@ -49,8 +49,13 @@ def memory():
 
 def locks_of(processes):
     """Lines of /proc/locks: their fields are "1:", kind, mode, access, process, file, ..."""
-    lines = pathlib.Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    return [line for line in lines if int(line.replace("-> ", "").split()[4]) in processes]
+    found = []
+    for line in pathlib.Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        process = int(line.replace("-> ", "").split()[4])
+        # All of ours have ended, so a process that lives has got one of their numbers.
+        if process in processes and not pathlib.Path(f"/proc/{process}").exists():
+            found.append(line)
+    return found
 
 
 class Failed(Exception):
