@@ -9,6 +9,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/torch/equal_key.hpp"
+#include "runtime/torch/key_text.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::torch {

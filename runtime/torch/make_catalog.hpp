@@ -5,7 +5,7 @@
 #include <span>
 
 #include "runtime/catalog/catalog.hpp"
-#include "runtime/torch/read_tensors.hpp"
+#include "runtime/torch/tensor_table.hpp"
 #include "runtime/value/tree.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 #include "weightmap/result.hpp"

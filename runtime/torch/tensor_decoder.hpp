@@ -1,0 +1,121 @@
+// From one call of a rebuild function, or a row of wrappers around one, to the tensor that it
+// describes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/torch/names.hpp"
+#include "runtime/torch/tensor_table.hpp"
+#include "runtime/torch/walk_frame.hpp"
+#include "runtime/torch/work_budget.hpp"
+#include "runtime/value/tree.hpp"
+#include "weightmap/dtype.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::torch {
+
+// What the calls with one PackedHeader have in common, worked out once.
+struct HeaderMeaning {
+  const value::PackedHeader* header;
+  bool is_tensor;
+  DType dtype;
+  DType storage_dtype;
+  std::uint32_t storage_element_size;
+  std::uint16_t location;
+};
+
+// The call at the bottom of wrappers such as _rebuild_parameter, and what the wrappers said.
+struct TensorCall {
+  Rebuild function = Rebuild::none;
+  const value::PackedCall* packed = nullptr;  // then `arguments` is not used
+  Value arguments{nullptr, {}};
+  std::uint32_t position = 0;
+  bool is_parameter = false;
+  std::optional<bool> requires_grad;
+  std::optional<DType> converted_to;  // of device tensors; what a view shows is not converted
+  std::vector<Attachment> attachments;
+};
+
+// Enters storages, locations and sizes into a table; the tensors themselves are its user's to add.
+class TensorDecoder {
+ public:
+  // All of them must outlive the decoder. `pickle_offset` is where the pickle begins in the file,
+  // for error messages.
+  TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, const Limits& limits,
+                TensorTable& table, WorkBudget& budget)
+      : tree_(tree),
+        pickle_offset_(pickle_offset),
+        rank_limit_(limits.rank),
+        table_(table),
+        budget_(budget) {}
+
+  // False if the object is not a tensor that is known by its rebuild function.
+  Result<bool> unwrap(const Value& object, TensorCall& call);
+  Result<TensorSpec> decode(const TensorCall& call);
+
+  Result<const HeaderMeaning*> meaning_of(const value::PackedCall& call);
+  // `meaning` is that of the call, and says that it is a tensor. False after setting error(), which
+  // is cheaper to return 100,000 times than a Result.
+  bool decode_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
+                     TensorSpec& spec) {
+    if (call.size_count != call.stride_count || call.storage_offset < 0) return refuse_dims(call);
+    spec.dims = call.dims;
+    spec.storage_offset = call.storage_offset;
+    spec.position = call.position;
+    spec.location = meaning.location;
+    spec.dtype = meaning.dtype;
+    spec.rank = call.size_count;
+    spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
+    const auto next =
+        table_.storages.intern_next(tree_.text(call.key_position, call.key_length), call.numel,
+                                    meaning.storage_dtype, meaning.storage_element_size);
+    if (!next) return intern_packed(call, meaning, spec);
+    spec.storage = *next;
+    return true;
+  }
+  const Error& error() const noexcept { return error_; }
+
+  // The number of a storage in the table; see StorageTable::intern().
+  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
+                               std::uint32_t position);
+
+ private:
+  using Status = Result<void>;
+
+  Result<bool> unwrap_once(TensorCall& call);
+  Status attach_state(TensorCall& call, std::size_t argument);
+  Status check_state(const Value& state, std::uint32_t position);
+  Result<HeaderMeaning> interpret(const value::PackedCall& call);
+  bool intern_packed(const value::PackedCall& call, const HeaderMeaning& meaning, TensorSpec& spec);
+  [[gnu::cold]] bool refuse_dims(const value::PackedCall& call);
+  Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,
+                      std::optional<StorageType>& type);
+  Status read_dims(const Value& sizes, const Value& strides, std::uint32_t position,
+                   TensorSpec& spec);
+  Status read_flags(const TensorCall& call, TensorSpec& spec);
+  Status read_metadata(const Value& metadata, std::uint32_t position, TensorSpec& spec);
+  Result<std::uint16_t> location_number(std::string_view location);
+
+  [[gnu::cold]] tl::unexpected<Error> corrupt(std::uint32_t position, std::string message) const {
+    return failure(ErrorCode::corrupt, std::move(message), pickle_offset_ + position);
+  }
+  Value value(const value::Cell& cell) const noexcept { return {&tree_, cell}; }
+
+  const value::Tree& tree_;
+  std::uint64_t pickle_offset_;
+  std::uint32_t rank_limit_;
+  TensorTable& table_;
+  WorkBudget& budget_;
+  std::unordered_map<std::string_view, std::uint16_t> location_numbers_;
+  std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
+  Error error_;
+};
+
+}  // namespace weightmap::torch
