@@ -35,7 +35,7 @@ Result<std::vector<std::string>> read_order(const std::string& path) {
   return names;
 }
 
-Json describe(const Consumed& consumed) {
+Json describe_consumed(const Consumed& consumed) {
   const Sample& sample = consumed.sample;
   return {{"open_ms", sample.open_ms},
           {"first_byte_ms", sample.first_byte_ms},
@@ -61,7 +61,7 @@ Result<int> run_sample(Output& out, const SampleOptions& options) {
   std::getline(std::cin, go);
   const Result<Consumed> consumed = consume(*engine, options.file, *names);
   if (!consumed) return tl::unexpected<Error>(consumed.error());
-  out.write(to_text(describe(*consumed)) + "\n");
+  out.write(to_text(describe_consumed(*consumed)) + "\n");
   return exit_good;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Files = std::vector<SharedFile>;
 
-Json describe(const SharedFile& file) {
+Json describe_shared(const SharedFile& file) {
   return {{"name", file.name},
           {"bytes", file.bytes},
           {"state", to_string(file.state)},
@@ -22,7 +22,7 @@ Json describe(const SharedFile& file) {
 
 void print_json(Output& out, const std::string& key, const Files& files) {
   Json list = Json::array();
-  for (const SharedFile& file : files) list.push_back(describe(file));
+  for (const SharedFile& file : files) list.push_back(describe_shared(file));
   out.write(to_text({{key, list}}) + "\n");
 }
 

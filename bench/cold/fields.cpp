@@ -6,9 +6,9 @@
 namespace weightmap::cli::bench {
 namespace {
 
-std::optional<double> number(double value) { return value; }
-std::optional<double> number(std::uint64_t value) { return static_cast<double>(value); }
-std::optional<double> number(std::optional<double> value) { return value; }
+std::optional<double> as_double(double value) { return value; }
+std::optional<double> as_double(std::uint64_t value) { return static_cast<double>(value); }
+std::optional<double> as_double(std::optional<double> value) { return value; }
 
 }  // namespace
 
@@ -16,7 +16,7 @@ std::vector<double> values(const Series& series, const Field& field) {
   std::vector<double> out;
   for (const Sample& sample : series.samples)
     if (const auto value =
-            std::visit([&](auto member) { return number(sample.*member); }, field.member))
+            std::visit([&](auto member) { return as_double(sample.*member); }, field.member))
       out.push_back(*value);
   return out;
 }

@@ -16,7 +16,7 @@ bool has_own_pages(std::size_t bytes, std::size_t alignment) noexcept {
   return bytes >= HugePageResource::threshold && alignment <= page;
 }
 
-std::size_t whole_pages(std::size_t bytes) noexcept { return (bytes + page - 1) / page * page; }
+std::size_t round_to_pages(std::size_t bytes) noexcept { return (bytes + page - 1) / page * page; }
 
 constexpr int map_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
@@ -57,7 +57,7 @@ void HugePageResource::move_spare_pages_into(Block block) {
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   if (!has_own_pages(bytes, alignment)) return ::operator new(bytes, std::align_val_t(alignment));
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
-  const std::size_t size = whole_pages(bytes);
+  const std::size_t size = round_to_pages(bytes);
   spare_.reserve(spare_.size() + live_ + 1);
   std::byte* address = map_aligned(size);
   move_spare_pages_into({address, size});
@@ -70,7 +70,7 @@ void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size
   if (!has_own_pages(bytes, alignment))
     return ::operator delete(address, std::align_val_t(alignment));
   --live_;
-  spare_.push_back({static_cast<std::byte*>(address), whole_pages(bytes)});
+  spare_.push_back({static_cast<std::byte*>(address), round_to_pages(bytes)});
 }
 
 void HugePageResource::trim() noexcept {

@@ -32,10 +32,6 @@ constexpr std::string_view ending = ".tmp";
 constexpr std::size_t digits = 16;
 constexpr std::size_t longest_beginning = 200;  // of a name of at most 255 bytes
 
-tl::unexpected<Error> refused(const std::string& action) {
-  return tl::unexpected<Error>(os::os_error(action, errno));
-}
-
 std::string beginning_of(const std::string& name) {
   return "." + name.substr(0, longest_beginning) + std::string(mark);
 }
@@ -93,7 +89,7 @@ struct NewFile::State {
     struct stat old {};
     if (::fstatat(directory.get(), name.c_str(), &old, 0) != 0) {
       if (errno == ENOENT) return std::nullopt;
-      return refused("look at the file");
+      return os::os_failure("look at the file");
     }
     if (options.kept && options.kept->device == old.st_dev && options.kept->inode == old.st_ino)
       return failure(ErrorCode::invalid_argument,
@@ -116,7 +112,7 @@ struct NewFile::State {
                                O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
       if (file.get() < 0) {
         temporary.clear();
-        return refused("create a file in the directory");
+        return os::os_failure("create a file in the directory");
       }
       // Between the two calls another process may have found it unlocked, and removed it.
       os::lock_open_file(file.get());
@@ -150,11 +146,11 @@ struct NewFile::State {
   Result<void> replace() {
     if (temporary.empty()) {
       const std::string other = temporary_name(name);
-      if (!link_to(other)) return refused("give the file a name");
+      if (!link_to(other)) return os::os_failure("give the file a name");
       temporary = other;
     }
     if (::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0)
-      return refused("rename the new file");
+      return os::os_failure("rename the new file");
     temporary.clear();
     return {};
   }
@@ -176,11 +172,11 @@ struct NewFile::State {
     if (temporary.empty() ? link_to(name) : rename_if_free()) return {};
     if (errno == EEXIST)
       return failure(ErrorCode::invalid_argument, "is there already; remove it first");
-    return refused("give the file its name");
+    return os::os_failure("give the file its name");
   }
 
   Result<void> commit(Existing existing) {
-    if (durable && ::fsync(file.get()) != 0) return refused("write the file to the disk");
+    if (durable && ::fsync(file.get()) != 0) return os::os_failure("write the file to the disk");
     TRY(existing == Existing::replace ? replace() : take_free_name());
     if (!durable) return {};
     Result<void> synced = os::sync_directory(directory.get());

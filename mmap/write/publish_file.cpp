@@ -25,16 +25,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-tl::unexpected<Error> refused(const std::string& action) {
-  return tl::unexpected<Error>(os_error(action, errno));
-}
-
 // What has this name, which may be nothing.
 Result<std::optional<struct stat>> look_at(const fs::path& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return status;
   if (errno == ENOENT) return std::nullopt;
-  return refused("look at the file");
+  return os_failure("look at the file");
 }
 
 bool is_same_file(const File& file, const struct stat& status) noexcept {
@@ -77,16 +73,16 @@ fs::path directory_of(const fs::path& path) {
 
 Result<void> sync_directory_of(const fs::path& path) {
   const UniqueFd opened(::open(directory_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) return refused("open the directory");
+  if (opened.get() < 0) return os_failure("open the directory");
   return sync_directory(opened.get());
 }
 
 // The owner first: a change of owner takes set-id bits away. Not everybody may give files away.
 Result<void> take_permissions(int descriptor, const struct stat& like) {
   if (::fchown(descriptor, like.st_uid, like.st_gid) != 0 && errno != EPERM)
-    return refused("give the file its owner");
+    return os_failure("give the file its owner");
   if (::fchmod(descriptor, like.st_mode & 07777) != 0)
-    return refused("give the file its permissions");
+    return os_failure("give the file its permissions");
   return {};
 }
 
@@ -101,7 +97,7 @@ Result<void> copy_bytes(const File& from, NewFile& to) {
     const auto rest = static_cast<std::size_t>(from.size() - static_cast<std::uint64_t>(offset));
     const ssize_t count = ::sendfile(to.descriptor(), from.descriptor(), &offset, rest);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return refused("copy the file");
+    if (count < 0) return os_failure("copy the file");
     if (count == 0) return from.check_unchanged();
   }
   return {};
@@ -123,7 +119,7 @@ Result<bool> rename_file(const File& file, const fs::path& from, const fs::path&
                          const struct stat& before, const struct stat& permissions) {
   TRY(take_permissions(file.descriptor(), permissions));
   Result<void> written;
-  if (::fsync(file.descriptor()) != 0) written = refused("write the new file to the disk");
+  if (::fsync(file.descriptor()) != 0) written = os_failure("write the new file to the disk");
   // That may have taken long.
   if (written) written = check_source(file, from);
   if (written && ::rename(from.c_str(), target.c_str()) == 0) return true;
@@ -153,7 +149,7 @@ Result<PublishedFile> publish_file(const File& file, const fs::path& from, const
   TRY_ASSIGN(const std::optional<struct stat> old, look_at(target));
   if (old) TRY(check_target(file, *old));
   struct stat own {};
-  if (::fstat(file.descriptor(), &own) != 0) return refused("look at the new file");
+  if (::fstat(file.descriptor(), &own) != 0) return os_failure("look at the new file");
   const struct stat& permissions = old ? *old : own;
   PublishedFile published{{}, old.has_value(), copy};
   if (!copy) {

@@ -10,16 +10,16 @@ namespace {
 using namespace std::string_view_literals;
 
 template <class T>
-using Entry = std::pair<std::string_view, T>;
+using Named = std::pair<std::string_view, T>;
 
 template <class T, std::size_t N>
-std::optional<T> lookup(const std::array<Entry<T>, N>& table, std::string_view name) noexcept {
+std::optional<T> lookup(const std::array<Named<T>, N>& table, std::string_view name) noexcept {
   for (const auto& [known, value] : table)
     if (known == name) return value;
   return std::nullopt;
 }
 
-constexpr std::array<Entry<Rebuild>, 7> rebuild_functions = {{
+constexpr std::array<Named<Rebuild>, 7> rebuild_functions = {{
     {"_rebuild_tensor_v2", Rebuild::tensor_v2},
     {"_rebuild_tensor_v3", Rebuild::tensor_v3},
     {"_rebuild_parameter", Rebuild::parameter},
@@ -29,7 +29,7 @@ constexpr std::array<Entry<Rebuild>, 7> rebuild_functions = {{
     {"_rebuild_device_tensor_from_cpu_tensor", Rebuild::device_tensor_from_cpu},
 }};
 
-constexpr std::array<Entry<DType>, 17> storage_types = {{
+constexpr std::array<Named<DType>, 17> storage_types = {{
     {"FloatStorage", DType::float32},
     {"HalfStorage", DType::float16},
     {"BFloat16Storage", DType::bfloat16},
