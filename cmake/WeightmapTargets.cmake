@@ -24,14 +24,34 @@ function(weightmap_compile_options target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# weightmap_module(<name> SOURCES ... USES <modules and imported targets>)
+# weightmap_module(<name> COMPACT <sources> SOURCES <sources> USES <modules and imported targets>)
+#
+# COMPACT is what an open runs once, however many tensors there are: there a page of code that is
+# touched costs more than instructions do, so it is optimised for size.
 function(weightmap_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "COMPACT;SOURCES;USES" ${ARGN})
   set(target weightmap_${name})
-  add_library(${target} OBJECT ${ARG_SOURCES})
+  add_library(${target} OBJECT ${ARG_COMPACT} ${ARG_SOURCES})
+  if(NOT CMAKE_UNITY_BUILD)  # which leaves out sources that have options of their own
+    set_source_files_properties(${ARG_COMPACT} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
+  endif()
   weightmap_compile_options(${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC ${ARG_USES})
+endfunction()
+
+# For what is measured in, or loaded into, a fresh process: its symbols are bound before it runs, and
+# it has the C++ runtime in itself, which with the shared library would be there twice.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -static-libstdc++ WEIGHTMAP_LINKS_STATIC_RUNTIME)
+function(weightmap_link_closely target)
+  if(WEIGHTMAP_SANITIZE OR BUILD_SHARED_LIBS)
+    return()
+  endif()
+  target_link_options(${target} PRIVATE -Wl,-z,now -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+  if(WEIGHTMAP_LINKS_STATIC_RUNTIME)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
 endfunction()
 
 # For what runs once or waits: optimising it takes longer than it saves. Of the sanitizer's checks it

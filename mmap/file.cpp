@@ -142,14 +142,10 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
-void File::advise_metadata() const noexcept {
-  if (is_shared_) return;
-  ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_RANDOM);
-}
-
-void File::advise_mapping() const noexcept {
-  if (is_shared_) return;
-  ::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_NORMAL);
+void File::advise(Access access) const noexcept {
+  if (is_shared_ || size() <= bytes::first_read) return;
+  ::posix_fadvise(descriptor_.get(), 0, 0,
+                  access == Access::random ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
 }
 
 }  // namespace weightmap::os

@@ -49,13 +49,15 @@ class File final : public bytes::Source {
   // Says what comes: a few small reads here and there, or faults through a mapping. One descriptor
   // serves both, and its readahead state (8 MiB on many systems) would otherwise come with every
   // small read. POSIX_FADV_NORMAL takes POSIX_FADV_RANDOM back. Nothing is said of an open file
-  // that others have, too.
-  void advise_metadata() const noexcept;
-  void advise_mapping() const noexcept;
+  // that others have, too, nor of a file that one read takes.
+  void advise_metadata() const noexcept { advise(Access::random); }
+  void advise_mapping() const noexcept { advise(Access::normal); }
 
   int descriptor() const noexcept { return descriptor_.get(); }
 
  private:
+  enum class Access { normal, random };
+  void advise(Access access) const noexcept;
   static Result<File> of(UniqueFd descriptor);
   File(UniqueFd descriptor, const Generation& generation) noexcept
       : descriptor_(std::move(descriptor)), generation_(generation) {}

@@ -1,20 +1,22 @@
 #include "mmap/pages/process_faults.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
+
+#include "mmap/process/fork_safe.hpp"
 
 namespace weightmap::os {
 
 ProcessFaults process_faults() noexcept {
+  count_forks();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);  // cannot fail with these arguments
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt),
-          ::getpid()};
+          fork_count()};
 }
 
 ProcessFaults faults_since(const ProcessFaults& start) noexcept {
   ProcessFaults faults = process_faults();
-  if (faults.process != start.process) return faults;
+  if (faults.forks != start.forks) return faults;
   faults.minor -= start.minor;
   faults.major -= start.major;
   return faults;

@@ -1,8 +1,6 @@
 // The page faults of this process. The system counts them for a process, not for a mapping.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 
 namespace weightmap::os {
@@ -10,7 +8,7 @@ namespace weightmap::os {
 struct ProcessFaults {
   std::uint64_t minor = 0;  // found their page in memory
   std::uint64_t major = 0;  // waited for the disk
-  pid_t process = 0;        // whose they are
+  std::uint32_t forks = 0;  // fork_count() of the process whose they are
 };
 
 // Those of all threads, from the beginning of the process on.

@@ -2,6 +2,9 @@
 // cannot write to.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -22,13 +25,16 @@ class RuntimeDirectory {
   // For openat() and its like, so that nobody can put another folder in its place meanwhile.
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
+  // The effective user of the process when it was opened.
+  uid_t owner() const noexcept { return owner_; }
 
  private:
-  RuntimeDirectory(UniqueFd descriptor, std::filesystem::path path)
-      : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+  RuntimeDirectory(UniqueFd descriptor, std::filesystem::path path, uid_t owner)
+      : descriptor_(std::move(descriptor)), path_(std::move(path)), owner_(owner) {}
 
   UniqueFd descriptor_;
   std::filesystem::path path_;
+  uid_t owner_;
 };
 
 // Five hexadecimal numbers with "-" between them: what the name of a file in that folder says of
@@ -37,8 +43,8 @@ std::string key_of(const Generation& generation);
 
 // Opens a file in that folder with these flags (O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK are added) and
 // mode 0600. Fails with io if it cannot be opened, or is not a regular file of this user that
-// nobody else may read or write, under this one name.
+// nobody else may read or write, under this one name. `size`, if there is one, gets the file's.
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
-                               int flags);
+                               int flags, std::uint64_t* size = nullptr);
 
 }  // namespace weightmap::os

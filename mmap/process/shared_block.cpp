@@ -40,28 +40,27 @@ Result<void> write_parts(NewFile& file, BlockParts parts) {
 }  // namespace
 
 Result<SharedBlock> SharedBlock::open(const RuntimeDirectory& directory, const std::string& name) {
-  const Result<UniqueFd> file = open_own_file(directory, name, O_RDONLY);
-  if (!file) return tl::unexpected<Error>(file.error());
-  return map(file->get());
+  std::uint64_t size = 0;
+  TRY_ASSIGN(const UniqueFd file, open_own_file(directory, name, O_RDONLY, &size));
+  return map(file.get(), size);
 }
 
 Result<SharedBlock> SharedBlock::of_sealed(int descriptor) {
   if (!is_sealed(descriptor))
     return failure(ErrorCode::invalid_argument,
                    "the descriptor " + std::to_string(descriptor) + " is not sealed memory");
-  return map(descriptor);
-}
-
-// Private, which shares the same pages: before Linux 6.7 what is sealed cannot be mapped otherwise.
-Result<SharedBlock> SharedBlock::map(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
     return tl::unexpected<Error>(os_error("look at the shared block", errno));
-  if (status.st_size == 0) return failure(ErrorCode::corrupt, "the shared block is empty");
+  return map(descriptor, static_cast<std::uint64_t>(status.st_size));
+}
+
+// Private, which shares the same pages: before Linux 6.7 what is sealed cannot be mapped otherwise.
+Result<SharedBlock> SharedBlock::map(int descriptor, std::uint64_t size) {
+  if (size == 0) return failure(ErrorCode::corrupt, "the shared block is empty");
   SharedBlock block;
   try {
-    block.region_ = ipc::mapped_region(Descriptor{descriptor}, ipc::read_private, 0,
-                                       static_cast<std::size_t>(status.st_size));
+    block.region_ = ipc::mapped_region(Descriptor{descriptor}, ipc::read_private, 0, size);
   } catch (const ipc::interprocess_exception& refusal) {
     return tl::unexpected<Error>(os_error("map the shared block", refusal.get_native_error()));
   }

@@ -4,6 +4,7 @@
 
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -29,7 +30,7 @@ class SharedBlock {
   }
 
  private:
-  static Result<SharedBlock> map(int descriptor);
+  static Result<SharedBlock> map(int descriptor, std::uint64_t size);
   boost::interprocess::mapped_region region_;
 };
 

@@ -9,6 +9,10 @@
 
 namespace weightmap::bytes {
 
+// What the first read of a file takes of its end: the directory of about 900 records, and what
+// tells foreign files. A file of no more bytes is read whole by it.
+inline constexpr std::uint64_t first_read = 65536;
+
 class Source {
  public:
   virtual ~Source() = default;

@@ -24,7 +24,7 @@ constexpr std::array table = {
 
 Result<const format::Format*> format_of(format::Input& input) {
   const std::uint64_t size = input.file->size();
-  const std::uint64_t length = std::min<std::uint64_t>(size, format::tail_bytes);
+  const std::uint64_t length = std::min<std::uint64_t>(size, bytes::first_read);
   // The window that a zip archive's directory is looked for in, so it is read once.
   TRY_ASSIGN(const std::span<const std::byte> tail,
              input.windows->extend_back(size - length, length));

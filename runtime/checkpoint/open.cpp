@@ -150,6 +150,7 @@ Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
+  for (const SourceFile& source : state.sources) source.file.advise_mapping();
   TRY(map(state));
   own->memory.trim();
   describe(state, own->parsed);
@@ -162,7 +163,6 @@ Result<void> parse_and_map(State& state) {
 Result<void> map(State& state) {
   const Clock::time_point began = Clock::now();
   const OpenOptions& options = state.options;
-  for (const SourceFile& source : state.sources) source.file.advise_mapping();
   os::MapOptions how{};
   how.sharing = *options.sharing;
   how.writable = *options.writable;

@@ -14,8 +14,7 @@ enum class Kind : std::uint8_t {
   zip,      // a zip archive: what torch.save has written since 1.6
 };
 
-// How many bytes of the tail and of the head identify() and describe_foreign() like to see.
-inline constexpr std::size_t tail_bytes = 65536;
+// How many bytes of the head describe_foreign() likes to see.
 inline constexpr std::size_t head_bytes = 512;
 
 // `tail`: the last bytes of a file of `file_bytes` bytes. `head`: its first ones; they may be left

@@ -24,12 +24,12 @@ constexpr std::uint64_t most_block_bytes = std::uint64_t{1} << 40;
 
 struct Preamble {
   static constexpr std::uint64_t magic_number = 0x474F4C5443454853;
-  static constexpr std::uint32_t current_version = 1;
+  static constexpr std::uint32_t current_version = 2;
   // What no_text says of a text is that there is none, not even an empty one.
   static constexpr std::uint32_t no_text = 0xFFFFFFFF;
 
   std::uint64_t magic;
-  std::uint64_t sum;  // XXH3 of all from here to the block
+  std::uint64_t sum;  // XXH3 of all from here to the sums of chunks
   std::uint32_t version;
   std::uint32_t dtypes;  // how many element types the writer knew
   std::uint64_t preamble_bytes;
@@ -58,20 +58,25 @@ constexpr std::uint64_t chunks_of(std::uint64_t block_bytes) noexcept {
   return (block_bytes + Published::chunk_bytes - 1) / Published::chunk_bytes;
 }
 
+constexpr std::uint64_t groups_of(std::uint64_t block_bytes) noexcept {
+  return (chunks_of(block_bytes) + Published::group_chunks - 1) / Published::group_chunks;
+}
+
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
 }
 
-// Where the sums begin, and where the block does.
+// Where each part begins.
 struct Layout {
   explicit Layout(const Preamble& preamble) noexcept
       : format_version(sizeof(Preamble)),
         source(format_version + (preamble.format_version_bytes == Preamble::no_text
                                      ? 0
                                      : preamble.format_version_bytes)),
-        sums(round_up(source + preamble.source_bytes, sizeof(std::uint64_t))),
+        group_sums(round_up(source + preamble.source_bytes, sizeof(std::uint64_t))),
+        sums(group_sums + groups_of(preamble.block_bytes) * sizeof(std::uint64_t)),
         block(round_up(sums + chunks_of(preamble.block_bytes) * sizeof(std::uint64_t), page)) {}
-  std::uint64_t format_version, source, sums, block;
+  std::uint64_t format_version, source, group_sums, sums, block;
 };
 
 Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
@@ -156,8 +161,9 @@ Result<Preamble> read_preamble(std::span<const std::byte> bytes) {
     return refuse("has " + std::to_string(bytes.size()) + " bytes, " +
                   std::to_string(read.preamble_bytes + read.block_bytes) + " were expected");
   constexpr std::size_t summed = offsetof(Preamble, version);
-  if (sum_of(bytes.subspan(summed, read.preamble_bytes - summed)) != read.sum)
-    return refuse("is damaged in its first " + std::to_string(read.preamble_bytes) + " bytes");
+  const std::uint64_t sums = Layout(read).sums;
+  if (sum_of(bytes.subspan(summed, sums - summed)) != read.sum)
+    return refuse("is damaged in its first " + std::to_string(sums) + " bytes");
   if (read.strategy > static_cast<std::uint8_t>(OffsetStrategy::headers))
     return refuse("names a strategy that is not known");
   return read;
@@ -173,6 +179,19 @@ bool fits(const Header& header, const Preamble& preamble) noexcept {
          header.header_bytes == sizeof(Header) && header.block_bytes == size &&
          header.tensors == preamble.tensors && header.tensors < Catalog::none &&
          std::has_single_bit(header.slots) && Sections(header).end == size;
+}
+
+using Sums = std::span<const std::uint64_t>;
+
+// Precondition: multiples of 8, as all parts but the texts are.
+Sums sums_in(std::span<const std::byte> bytes, std::uint64_t begin, std::uint64_t end) noexcept {
+  return {reinterpret_cast<const std::uint64_t*>(bytes.data() + begin), (end - begin) / 8};
+}
+
+// The sum over group `index` of the sums of chunks; over the last one, of all that is left of them.
+std::uint64_t sum_of_group(Sums sums, std::size_t index, std::size_t groups) noexcept {
+  const Sums rest = sums.subspan(index * Published::group_chunks);
+  return sum_of(std::as_bytes(index + 1 == groups ? rest : rest.first(Published::group_chunks)));
 }
 
 // What std::stoll takes without throwing.
@@ -201,9 +220,14 @@ std::vector<std::byte> make_preamble(const Description& description, const Catal
         sum_of(block.subspan(offset, std::min(Published::chunk_bytes, block.size() - offset)));
     put(at.sums + i * sizeof sum, &sum, sizeof sum);
   }
+  const std::size_t groups = groups_of(block.size());
+  for (std::size_t i = 0; i < groups; ++i) {
+    const std::uint64_t sum = sum_of_group(sums_in(bytes, at.sums, at.block), i, groups);
+    put(at.group_sums + i * sizeof sum, &sum, sizeof sum);
+  }
   put(0, &preamble, sizeof preamble);
   constexpr std::size_t summed = offsetof(Preamble, version);
-  preamble.sum = sum_of(std::span<const std::byte>(bytes).subspan(summed));
+  preamble.sum = sum_of(std::span<const std::byte>(bytes).subspan(summed, at.sums - summed));
   put(0, &preamble, sizeof preamble);
   return bytes;
 }
@@ -222,7 +246,8 @@ Result<Published> Published::read(std::span<const std::byte> bytes, std::uint64_
   Header header;
   std::memcpy(&header, block.data(), sizeof header);
   if (!fits(header, *preamble)) return refuse("has a header that does not fit it");
-  Published made(description_of(*preamble, bytes), header, block, bytes.subspan(at.sums),
+  Published made(description_of(*preamble, bytes), header, block,
+                 sums_in(bytes, at.group_sums, at.sums), sums_in(bytes, at.sums, at.block),
                  file_bytes);
   // The header was copied before; if it is as it was written now, it was then.
   if (!made.check_chunk(0)) return refuse("is damaged in its first chunk");
@@ -230,8 +255,9 @@ Result<Published> Published::read(std::span<const std::byte> bytes, std::uint64_
 }
 
 os::Reservation Published::bits_for(const Header& header, std::span<const std::byte> block) {
-  const std::size_t words =
-      CheckedBits::words_for(chunks_of(block.size())) + 2 * CheckedBits::words_for(header.tensors);
+  const std::size_t words = CheckedBits::words_for(groups_of(block.size())) +
+                            CheckedBits::words_for(chunks_of(block.size())) +
+                            2 * CheckedBits::words_for(header.tensors);
   os::Reservation memory(words * sizeof(std::uint64_t), os::page_bytes(),
                          os::Reservation::Access::write);
   if (memory.bytes().empty()) throw std::bad_alloc();
@@ -239,23 +265,33 @@ os::Reservation Published::bits_for(const Header& header, std::span<const std::b
 }
 
 Published::Published(Description description, const Header& header,
-                     std::span<const std::byte> block, std::span<const std::byte> sums,
+                     std::span<const std::byte> block, Sums group_sums, Sums sums,
                      std::uint64_t file_bytes)
     : description_(std::move(description)),
       header_(header),
       at_(header),
       block_(block),
-      sums_(reinterpret_cast<const std::uint64_t*>(sums.data())),
+      group_sums_(group_sums),
+      sums_(sums),
       file_bytes_(file_bytes),
       catalog_(header, block),
       bits_(bits_for(header, block)),
       free_bits_(reinterpret_cast<std::uint64_t*>(bits_.bytes().data()), bits_.bytes().size() / 8),
+      checked_groups_(free_bits_, groups_of(block.size())),
       checked_chunks_(free_bits_, chunks_of(block.size())),
       checked_views_(free_bits_, header.tensors),
       checked_entries_(free_bits_, header.tensors) {}
 
+bool Published::check_group(std::size_t index) noexcept {
+  if (checked_groups_.test(index)) return true;
+  if (sum_of_group(sums_, index, group_sums_.size()) != group_sums_[index]) return false;
+  checked_groups_.set(index);
+  return true;
+}
+
 bool Published::check_chunk(std::size_t index) noexcept {
   if (checked_chunks_.test(index)) return true;
+  if (!check_group(index / group_chunks)) return false;
   const std::size_t offset = index * chunk_bytes;
   const auto chunk = block_.subspan(offset, std::min(chunk_bytes, block_.size() - offset));
   if (sum_of(chunk) != sums_[index]) return false;

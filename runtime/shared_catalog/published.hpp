@@ -1,11 +1,13 @@
 // A catalog as one process passes it on to others: a block of bytes that says what it is, and that
 // is believed only as far as it was checked.
 //
-//   Preamble | format version | path of the source | u64 sums[chunks] | zeros up to a page | block
+//   Preamble | format version | path of the source | u64 group sums[groups] | u64 sums[chunks]
+//   | zeros up to a page | block
 //
-// The sums are the XXH3 of each 4 KiB of the catalog's block. Whoever takes over a block checks the
-// preamble and the sums, which are two thousandths of it, and each chunk and each entry when it is
-// first used; so taking over costs nothing that grows with the tensors but these sums.
+// The sums are the XXH3 of each 4 KiB of the catalog's block, and the group sums those of 64 sums
+// each, the last of them of the zeros, too. Whoever takes over a block checks the preamble and the
+// group sums, which are a thirty-thousandth of it, and each group, each chunk and each entry when
+// it is first used.
 //
 // Numbers are in the order of the machine: a block never leaves the machine it was made on.
 #pragma once
@@ -84,6 +86,8 @@ class Published {
  public:
   // Bytes that a sum is taken of.
   static constexpr std::size_t chunk_bytes = 4096;
+  // Sums of chunks that a group sum is taken of.
+  static constexpr std::size_t group_chunks = 64;
 
   // Borrows `bytes`, which begin at the start of a page. Checks the preamble and the header of the
   // catalog; `file_bytes` is the size of the checkpoint. Fails with corrupt, saying which of them
@@ -109,9 +113,11 @@ class Published {
 
  private:
   static os::Reservation bits_for(const Header& header, std::span<const std::byte> block);
-  Published(Description description, const Header& header, std::span<const std::byte> bytes,
-            std::span<const std::byte> sums, std::uint64_t file_bytes);
+  Published(Description description, const Header& header, std::span<const std::byte> block,
+            std::span<const std::uint64_t> group_sums, std::span<const std::uint64_t> sums,
+            std::uint64_t file_bytes);
 
+  bool check_group(std::size_t index) noexcept;
   bool check_chunk(std::size_t index) noexcept;
   // Precondition: the range lies within the block.
   bool check_range(std::uint64_t offset, std::uint64_t length) noexcept;
@@ -137,12 +143,14 @@ class Published {
   Header header_;
   Sections at_;
   std::span<const std::byte> block_;
-  const std::uint64_t* sums_;
+  std::span<const std::uint64_t> group_sums_;
+  std::span<const std::uint64_t> sums_;  // and the zeros behind them
   std::uint64_t file_bytes_;
   Catalog catalog_;
   // Taken at once, so that a lookup allocates nothing; the system gives pages where bits are set.
   os::Reservation bits_;
   std::span<std::uint64_t> free_bits_;
+  CheckedBits checked_groups_;
   CheckedBits checked_chunks_;
   CheckedBits checked_views_;
   CheckedBits checked_entries_;

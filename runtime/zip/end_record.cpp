@@ -15,9 +15,6 @@
 namespace weightmap::zip {
 namespace {
 
-// Holds the end records and the directory of about 900 records.
-constexpr std::uint64_t tail_bytes = 65536;
-
 tl::unexpected<Error> corrupt(std::string message, std::uint64_t offset) {
   return failure(ErrorCode::corrupt, std::move(message), offset);
 }
@@ -58,7 +55,7 @@ Result<std::uint64_t> find_end_record(bytes::Windows& windows) {
   const std::uint64_t size = windows.source_size();
   Result<std::span<const std::byte>> tail = std::span<const std::byte>{};
   EndSearch search;
-  for (std::uint64_t wanted : {tail_bytes, end_bytes + max_comment_bytes}) {
+  for (std::uint64_t wanted : {bytes::first_read, end_bytes + max_comment_bytes}) {
     const std::uint64_t length = std::min(size, wanted);
     tail = windows.extend_back(size - length, length);
     if (!tail) return tl::unexpected<Error>(tail.error());

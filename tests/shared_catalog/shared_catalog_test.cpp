@@ -346,6 +346,36 @@ TEST_CASE_FIXTURE(Fixture, "no flipped bit of a block passes its checks" *
   }
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "sums of chunks are checked in groups, once something under them is used") {
+  const fs::path file = many(3000);
+  opened(file);
+  const std::string good = test::read_file(block());
+  const std::uint64_t file_bytes = fs::file_size(file);
+  bytes::Buffer buffer(good.size(), *std::pmr::new_delete_resource());
+  std::memcpy(buffer.data(), good.data(), good.size());
+  const auto read = [&] { return catalog::Published::read(buffer.span(), file_bytes); };
+  const std::size_t block_bytes = read().value().catalog().block().size();
+  const std::size_t chunks = (block_bytes + 4095) / 4096;
+  REQUIRE(chunks > 64);
+  REQUIRE(chunks <= 128);
+  CHECK(read().value().check_all());
+  std::size_t refused = 0;
+  std::size_t found_later = 0;
+  for (std::size_t i = 0; i < good.size() - block_bytes; ++i) {
+    buffer.data()[i] ^= std::byte(1 << i % 8);
+    Result<catalog::Published> damaged = read();
+    refused += damaged ? 0 : 1;
+    // Its sizes and its name lie in the second group.
+    if (damaged && !damaged->check_entry(0)) ++found_later;
+    buffer.data()[i] ^= std::byte(1 << i % 8);
+  }
+  // The second group has the rest of the sums, and the zeros behind them.
+  CHECK(found_later >= (chunks - 64) * 8);
+  CHECK(refused > 64 * 8);
+  CHECK(refused + found_later == good.size() - block_bytes);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a block cut short at any length, or longer, is refused and replaced" *
                                doctest::test_suite("exhaustive")) {
   const fs::path file = copy("odd_storage.pt");
