@@ -44,6 +44,46 @@ def test_importing_imports_neither_torch_nor_numpy(python):
     assert ran.stdout == "[]\n", ran.stderr
 
 
+SLOW = ("dataclasses", "typing", "inspect", "pickle", "re", "contextlib", "importlib.metadata")
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_importing_imports_nothing_that_takes_long(python, name):
+    program = f"""
+import sys
+before = {name!r} in sys.modules
+import weightmap
+print({name!r} in sys.modules and not before)
+"""
+    ran = python(program)
+    assert ran.stdout == "False\n", ran.stderr
+
+
+def test_opening_and_reading_import_nothing_that_takes_long(python, data):
+    program = f"""
+import sys
+before = set(sys.modules)
+import weightmap
+with weightmap.open(sys.argv[1]) as opened:
+    opened["base"][1:].tobytes(), opened.info, opened.stats, opened.paths(), opened.root()
+print(sorted({set(SLOW)!r} & (set(sys.modules) - before)))
+"""
+    ran = python(program, data / "views.pt")
+    assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_what_is_imported_on_demand_is_there_as_ever(python):
+    program = """
+import weightmap
+listed = dir(weightmap)
+from weightmap import Global, Processes, SafeOpen, StageReport, processes, safe_open, stage
+assert weightmap.stage is stage and weightmap.Global is Global
+print(set(weightmap.__all__) <= set(listed), set(listed) <= set(dir(weightmap)))
+"""
+    ran = python(program)
+    assert ran.stdout == "True True\n", ran.stderr
+
+
 def test_listing_and_reading_import_neither(python, data):
     program = """
 import sys, weightmap

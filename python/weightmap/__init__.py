@@ -13,9 +13,6 @@ weightmap.torch.load() answers what torch.load() would, and weightmap.config has
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from weightmap import config
 from weightmap._checkpoint import (
     Checkpoint,
@@ -48,13 +45,16 @@ from weightmap._errors import (
     UnsafePickleError,
     UnsupportedError,
 )
-from weightmap._processes import MappedCheckpoint, Processes, processes
-from weightmap._safe_open import SafeOpen, safe_open
-from weightmap._staging import StagedFile, StageReport, remove_staged, stage
-from weightmap._values import Global, Object
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from weightmap import torch
+    from weightmap._processes import MappedCheckpoint, Processes, processes
+    from weightmap._safe_open import SafeOpen, safe_open
+    from weightmap._staging import StagedFile, StageReport, remove_staged, stage
+    from weightmap._values import Global, Object
 
 __all__ = [
     "Checkpoint",
@@ -100,8 +100,33 @@ __all__ = [
 ]
 
 
+# Imported when they are asked for.
+_MODULE_OF = {
+    "Global": "_values",
+    "MappedCheckpoint": "_processes",
+    "Object": "_values",
+    "Processes": "_processes",
+    "SafeOpen": "_safe_open",
+    "StageReport": "_staging",
+    "StagedFile": "_staging",
+    "processes": "_processes",
+    "remove_staged": "_staging",
+    "safe_open": "_safe_open",
+    "stage": "_staging",
+}
+
+
 def __getattr__(name: str) -> Any:
+    import importlib
+
     # weightmap.torch imports torch, which takes seconds and need not be installed.
     if name == "torch":
         return importlib.import_module("weightmap.torch")
+    if name in _MODULE_OF:
+        module = importlib.import_module(f"weightmap.{_MODULE_OF[name]}")
+        return globals().setdefault(name, getattr(module, name))
     raise AttributeError(f"module 'weightmap' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, Unpack
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core, config
 from weightmap._core import Tensor
 from weightmap._errors import InvalidArgumentError, TensorNotFoundError
-from weightmap._options import OpenOptions, shows_options
-from weightmap._values import PlainMachine
+from weightmap._record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from inspect import Signature
+    from typing import Any, Literal, Protocol, TypeAlias, Unpack
+
+    from weightmap._options import OpenOptions
+
+    State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
+
+    class HasDescriptor(Protocol):
+        """A file, a socket, a StagedFile."""
+
+        def fileno(self) -> int: ...
+
 
 PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 
 
-@dataclass(frozen=True, slots=True)
-class Info:
+class Info(Record):
     """What kind of file a checkpoint is."""
 
     format: str  # "torch_zip"
@@ -41,8 +52,7 @@ class Info:
     catalog_reason: str  # why a shared catalog was not used or not published; "" if it was
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Record):
     """The identity of a file's content: what tells one version of a checkpoint from another."""
 
     device: int
@@ -52,8 +62,7 @@ class Generation:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class PublishReport:
+class PublishReport(Record):
     """What publish() did."""
 
     generation: Generation  # of what the target names now
@@ -62,8 +71,7 @@ class PublishReport:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Record):
     """What an open did, counted."""
 
     strategy: str  # the weakest that a storage needed: calculated, directory, headers; or none
@@ -85,8 +93,7 @@ class Stats:
     mapping_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CrcReport:
+class CrcReport(Record):
     """What verify_crc() read."""
 
     storages_checked: int
@@ -94,8 +101,7 @@ class CrcReport:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WarmReport:
+class WarmReport(Record):
     """What warm() did."""
 
     bytes: int  # brought into memory
@@ -111,8 +117,7 @@ class WarmReport:
     why_alone: str = ""  # why it read for itself; "" if it did not have to
 
 
-@dataclass(frozen=True, slots=True)
-class RangeResidency:
+class RangeResidency(Record):
     """What of a tensor or a storage is in memory. In bytes; None: the system does not tell."""
 
     file_offset: int
@@ -123,8 +128,7 @@ class RangeResidency:
     huge_mapped_bytes: int | None  # of those that are mapped, in huge pages
 
 
-@dataclass(frozen=True, slots=True)
-class Residency:
+class Residency(Record):
     """What of a checkpoint is in memory, at one moment. In bytes."""
 
     file_bytes: int
@@ -141,8 +145,7 @@ class Residency:
     storages: dict[str, RangeResidency]  # by key
 
 
-@dataclass(frozen=True, slots=True)
-class EvictReport:
+class EvictReport(Record):
     """What evict() did, in bytes."""
 
     file_bytes: int
@@ -240,6 +243,8 @@ class Checkpoint(Mapping[str, Tensor]):
         Tensors are weightmap.Tensor, shared as the file shares them. What would need code to be
         made is a weightmap.Object or weightmap.Global that only says what the file says.
         """
+        from weightmap._values import PlainMachine
+
         return self._core.evaluate(PlainMachine())
 
     def warm(
@@ -392,12 +397,6 @@ class _Items(ItemsView[str, Tensor]):
         return ((core.name(index), core.at(index)) for index in range(len(core)))
 
 
-class HasDescriptor(Protocol):
-    """A file, a socket, a StagedFile."""
-
-    def fileno(self) -> int: ...
-
-
 def _descriptor_of(source: Any) -> int | None:
     """None for a path, and for what is neither."""
     if isinstance(source, (str, bytes, bool, os.PathLike)):
@@ -406,7 +405,6 @@ def _descriptor_of(source: Any) -> int | None:
     return descriptor if isinstance(descriptor, int) else None
 
 
-@shows_options
 def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
@@ -441,6 +439,21 @@ def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -
         return Checkpoint(_core.open(file, completed), os.fsdecode(file))
     opened = _core.open_descriptor(descriptor, completed)
     return Checkpoint(opened, f"descriptor {descriptor}", is_path=False)
+
+
+class _Shown:
+    """open() as help() and editors see it, who alone need what it takes to tell."""
+
+    __call__ = staticmethod(open)
+
+    @property
+    def __signature__(self) -> Signature:
+        from weightmap._options import signature_with_options
+
+        return signature_with_options(open)
+
+
+open.__wrapped__ = _Shown()  # type: ignore[attr-defined]
 
 
 def evict(path: PathLike) -> EvictReport:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
-from typing import Any
+from _pickle import UnpicklingError  # pickle's, without the rest of it
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Error(Exception):
@@ -91,7 +94,7 @@ class UnsupportedError(Error, ValueError):
     code = "unsupported"
 
 
-class UnsafePickleError(Error, pickle.UnpicklingError):
+class UnsafePickleError(Error, UnpicklingError):
     """The pickle asks for something that only running code could answer."""
 
     code = "unsafe_pickle"

@@ -25,13 +25,18 @@ class OpenOptions(TypedDict, total=False):
     shared_catalog: bool | None
 
 
-def shows_options(function: Open) -> Open:
-    """Has help() and editors show each option instead of **options."""
-    signature = inspect.signature(function)
+def signature_with_options(function: Callable[..., Any]) -> inspect.Signature:
+    """Each option instead of **options."""
+    signature = inspect.signature(function, follow_wrapped=False)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=type_)
         for name, type_ in get_type_hints(OpenOptions).items()
     ]
     shown = [*signature.parameters.values()][:-1] + options
-    setattr(function, "__signature__", signature.replace(parameters=shown))
+    return signature.replace(parameters=shown)
+
+
+def shows_options(function: Open) -> Open:
+    """Has help() and editors show each option instead of **options."""
+    setattr(function, "__signature__", signature_with_options(function))
     return function

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any
 
 from weightmap import _core
-from weightmap._checkpoint import PathLike
+from weightmap._record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from weightmap._checkpoint import PathLike
 
 
-@dataclass(frozen=True, slots=True)
-class MappedCheckpoint:
+class MappedCheckpoint(Record):
     """What one process has mapped of one file, in bytes."""
 
     process: int
@@ -32,8 +35,7 @@ class MappedCheckpoint:
     locked_bytes: int  # of pss_bytes, what may not leave memory
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Record):
     """Who has checkpoints mapped."""
 
     mapped: list[MappedCheckpoint]  # by file, then process

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weightmap import _checkpoint
-from weightmap._core import Tensor
 from weightmap._errors import InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from weightmap._core import Tensor
 
 _FRAMEWORKS = {
     "pt": "torch",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from weightmap import _core
-from weightmap._checkpoint import PathLike
 from weightmap._errors import InvalidArgumentError
+from weightmap._record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weightmap._checkpoint import PathLike
 
 
-@dataclass(frozen=True, slots=True)
-class StageReport:
+class StageReport(Record):
     """How a copy was read, in bytes."""
 
     file_bytes: int

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass, field
-from typing import Any
+import reprlib
 
-from weightmap._core import Tensor
+from weightmap._record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from weightmap._core import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Global:
+class Global(Record):
     """A name in a pickle, such as torch.float32. It was not looked up."""
 
     module: str
@@ -20,7 +24,6 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
-@dataclass(slots=True, eq=False)
 class Object:
     """A call that a pickle asks for and that was not made: callable(*arguments).
 
@@ -28,12 +31,35 @@ class Object:
     was to be made with callable.__new__ instead.
     """
 
-    callable: Any
-    arguments: tuple[Any, ...]
-    is_new: bool = False
-    elements: list[Any] = field(default_factory=list)
-    items: list[tuple[Any, Any]] = field(default_factory=list)
-    state: Any = None
+    __slots__ = __match_args__ = (
+        "callable",
+        "arguments",
+        "is_new",
+        "elements",
+        "items",
+        "state",
+    )
+
+    def __init__(
+        self,
+        callable: Any,
+        arguments: tuple[Any, ...],
+        is_new: bool = False,
+        elements: list[Any] | None = None,
+        items: list[tuple[Any, Any]] | None = None,
+        state: Any = None,
+    ) -> None:
+        self.callable = callable
+        self.arguments = arguments
+        self.is_new = is_new
+        self.elements: list[Any] = [] if elements is None else elements
+        self.items: list[tuple[Any, Any]] = [] if items is None else items
+        self.state = state
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field}={getattr(self, field)!r}" for field in self.__slots__)
+        return f"Object({fields})"
 
 
 def _bytes(text: Any, encoding: Any = "latin1") -> bytes:

@@ -14,14 +14,17 @@ of the call goes before all of them:
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import mmap
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 from weightmap import _core
 from weightmap._errors import InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from typing import Any
 
 _FLAGS = {"shared": mmap.MAP_SHARED, "private": mmap.MAP_PRIVATE}
 _WORD_OF = {flag: word for word, flag in _FLAGS.items()}
@@ -78,12 +81,19 @@ class _Load:
 load = _Load()
 
 
-@contextlib.contextmanager
-def patch(setting: str | Mapping[str, Any], value: Any = None) -> Iterator[None]:
+def patch(
+    setting: str | Mapping[str, Any], value: Any = None
+) -> AbstractContextManager[None]:
     """Changes settings for a block: patch("load.verify", "crc") or patch({"load.verify": "crc"}).
 
     Seen by this thread (or asyncio task) only. Patches nest.
     """
+    import contextlib
+
+    return contextlib.contextmanager(_patched)(setting, value)
+
+
+def _patched(setting: str | Mapping[str, Any], value: Any) -> Iterator[None]:
     changes = {setting: value} if isinstance(setting, str) else dict(setting)
     patched = dict(_patches.get())
     for name, new in changes.items():
