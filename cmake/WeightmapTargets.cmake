@@ -24,14 +24,15 @@ function(weightmap_compile_options target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# weightmap_module(<name> COMPACT <sources> SOURCES <sources> USES <modules and imported targets>)
+# weightmap_module(<name> SOURCES <sources> COMPACT <some of them> USES <modules and imported targets>)
 #
-# COMPACT is what an open runs once, however many tensors there are: there a page of code that is
-# touched costs more than instructions do, so it is optimised for size.
+# A small open is page faults, half of them for code. So sources stand in the order in which an open
+# comes to them, with what it does not need last; and COMPACT are those that an open runs once,
+# however many tensors there are, which are optimised for size.
 function(weightmap_module name)
-  cmake_parse_arguments(ARG "" "" "COMPACT;SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;COMPACT;USES" ${ARGN})
   set(target weightmap_${name})
-  add_library(${target} OBJECT ${ARG_COMPACT} ${ARG_SOURCES})
+  add_library(${target} OBJECT ${ARG_SOURCES})
   if(NOT CMAKE_UNITY_BUILD)  # which leaves out sources that have options of their own
     set_source_files_properties(${ARG_COMPACT} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
   endif()

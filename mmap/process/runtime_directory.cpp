@@ -85,16 +85,16 @@ Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::str
                                int flags, std::uint64_t* size) {
   UniqueFd file(::openat(directory.descriptor(), name.c_str(),
                          flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  const std::filesystem::path path = directory.path() / name;
+  const auto path = [&] { return directory.path() / name; };  // for errors
   if (file.get() < 0)
-    return tl::unexpected<Error>(os_error("open " + bytes::quote(path.native(), 4096), errno));
+    return tl::unexpected<Error>(os_error("open " + bytes::quote(path().native(), 4096), errno));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path.native(), 4096), errno));
-  if (!S_ISREG(status.st_mode)) return refuse(path, "is not a regular file");
-  if (status.st_uid != directory.owner()) return refuse(path, "belongs to another user");
-  if ((status.st_mode & others) != 0) return refuse(path, "lets other users in");
-  if (status.st_nlink != 1) return refuse(path, "was removed or has more than one name");
+    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path().native(), 4096), errno));
+  if (!S_ISREG(status.st_mode)) return refuse(path(), "is not a regular file");
+  if (status.st_uid != directory.owner()) return refuse(path(), "belongs to another user");
+  if ((status.st_mode & others) != 0) return refuse(path(), "lets other users in");
+  if (status.st_nlink != 1) return refuse(path(), "was removed or has more than one name");
   if (size != nullptr) *size = static_cast<std::uint64_t>(status.st_size);
   return file;
 }

@@ -11,16 +11,25 @@
 
 #include "weightmap/result.hpp"
 
-#define TRY(expression)                                                     \
-  do {                                                                      \
-    if (auto&& tried_ = (expression); !tried_)                              \
-      return tl::unexpected<::weightmap::Error>(std::move(tried_).error()); \
+namespace weightmap {
+
+// Cold like failure(): what fails stands out of the way of what succeeds.
+[[gnu::cold, gnu::noinline]] inline tl::unexpected<Error> passed_on(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
+
+}  // namespace weightmap
+
+#define TRY(expression)                                         \
+  do {                                                          \
+    if (auto&& tried_ = (expression); !tried_)                  \
+      return ::weightmap::passed_on(std::move(tried_).error()); \
   } while (false)
 
 #define WEIGHTMAP_TRY_NAME_(line) tried_##line##_
-#define WEIGHTMAP_TRY_ASSIGN_(declaration, expression, name)                     \
-  auto name = (expression);                                                      \
-  if (!name) return tl::unexpected<::weightmap::Error>(std::move(name).error()); \
+#define WEIGHTMAP_TRY_ASSIGN_(declaration, expression, name)         \
+  auto name = (expression);                                          \
+  if (!name) return ::weightmap::passed_on(std::move(name).error()); \
   declaration = std::move(*name)
 #define WEIGHTMAP_TRY_ASSIGN_LINE_(declaration, expression, line) \
   WEIGHTMAP_TRY_ASSIGN_(declaration, expression, WEIGHTMAP_TRY_NAME_(line))
