@@ -91,9 +91,9 @@ class DirectReader {
 }  // namespace
 
 DirectBuffers::DirectBuffers() {
-  constexpr std::size_t huge_page = std::size_t{2} << 20;
+  constexpr std::size_t alignment = std::size_t{2} << 20;
   for (auto& buffer : buffers_) {
-    buffer.reset(static_cast<std::byte*>(std::aligned_alloc(huge_page, size)));
+    buffer.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, size)));
     if (!buffer) throw std::bad_alloc();
     ::madvise(buffer.get(), size, MADV_HUGEPAGE);
     std::memset(buffer.get(), 1, size);

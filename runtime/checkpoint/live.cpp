@@ -9,8 +9,11 @@
 #include "runtime/checkpoint/open.hpp"
 
 namespace weightmap {
+namespace {
 
 using State = Checkpoint::State;
+
+}  // namespace
 
 bool State::is_lost() const noexcept {
   const os::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
