@@ -5,7 +5,10 @@
 namespace weightmap::os {
 namespace {
 
-constinit std::atomic<std::uint32_t> forks{0};
+// Both begin with something, so that they stand among data that was written to by then: an open
+// would pay for a page of zeros twice, when it is read and when it is written to.
+constinit std::atomic<std::uint32_t> forks{1};
+constinit std::atomic<bool> is_to_register{true};
 
 // How a mutex is held, in the lowest two bits of its word.
 constexpr std::uint32_t how = 3;
@@ -20,8 +23,10 @@ std::uint32_t word(std::uint32_t state) noexcept { return fork_count() << 2 | st
 std::uint32_t fork_count() noexcept { return forks.load(std::memory_order_relaxed); }
 
 void count_forks() noexcept {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  static_cast<void>(registered);
+  if (!is_to_register.load(std::memory_order_acquire)) return;
+  // Two threads that come here at once count each fork twice, which is another number as well.
+  static_cast<void>(::pthread_atfork(nullptr, nullptr, [] { ++forks; }));
+  is_to_register.store(false, std::memory_order_release);
 }
 
 bool ForkSafeMutex::lock() noexcept {
