@@ -24,7 +24,7 @@ function(weightmap_compile_options target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# weightmap_module(<name> SOURCES <sources> COMPACT <some of them> USES <modules and imported targets>)
+# weightmap_module(<name> SOURCES <sources> COMPACT <some of them> USES <modules, imported targets>)
 #
 # A small open is page faults, half of them for code. So sources stand in the order in which an open
 # comes to them, with what it does not need last; and COMPACT are those that an open runs once,

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import typing
 
 import pytest
 
@@ -62,9 +63,17 @@ def test_records_are_equal_if_all_their_fields_are():
 def test_a_record_shows_its_fields():
     shown = "Generation(device=1, inode=2, size=3, mtime_ns=4, ctime_ns=5)"
     assert repr(GENERATION) == shown
-    assert str(inspect.signature(weightmap.CrcReport)) == "(storages_checked, storages_without_crc, bytes)"
+    signature = inspect.signature(weightmap.CrcReport)
+    assert str(signature) == "(storages_checked, storages_without_crc, bytes)"
     warm = inspect.signature(weightmap.WarmReport).parameters
     assert warm["why_alone"].default == "" and warm["bytes"].default is inspect.Parameter.empty
+
+
+def test_the_types_of_fields_can_be_asked_for():
+    hints = typing.get_type_hints(weightmap.Residency)
+    assert hints["is_fragmented"] == bool | None
+    assert hints["tensors"] == tuple[weightmap.RangeResidency, ...]
+    assert list(hints) == list(weightmap.Residency.__match_args__)
 
 
 def test_a_record_can_be_matched():
