@@ -8,6 +8,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "python/src/torch_door.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -38,6 +39,23 @@ nb::tuple byte_strides(const TensorView& view) {
   return nb::tuple(list);
 }
 
+// The tensor of torch, if it is one that reaches from the first byte of its storage to the last
+// one. Invalid otherwise, and where torch's door does not make it.
+nb::object to_torch_directly(const Tensor& tensor) {
+  const TensorView& view = tensor.view();
+  if (view.is_foreign_byte_order() || view.is_conjugate() || view.is_negative() ||
+      tensor.named.storage_offset != 0)
+    return {};
+  const NamedStorage storage = tensor.owner->checkpoint().storage(tensor.named.storage_index);
+  const std::uint64_t reach = reach_of(view.shape(), view.strides());
+  if (reach == 0 || reach > storage.nbytes / element_size(view.dtype()) ||
+      reach * element_size(view.dtype()) != storage.nbytes || !torch_door_is_open())
+    return {};
+  const std::span<std::byte> memory = value_or_raise(tensor.owner->writable_memory());
+  return through_torch_door({tensor.owner, memory.data() + tensor.position(), view.dtype(),
+                             view.shape(), view.strides()});
+}
+
 }  // namespace
 
 nb::tuple shape_of(const Tensor& tensor) { return to_tuple(tensor.view().shape()); }
@@ -57,6 +75,7 @@ nb::object to_numpy(const Tensor& tensor) {
 }
 
 nb::object to_torch(const Tensor& tensor) {
+  if (nb::object direct = to_torch_directly(tensor); direct.is_valid()) return direct;
   const TensorView& view = tensor.view();
   const Checkpoint& checkpoint = tensor.owner->checkpoint();
   const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);

@@ -325,9 +325,10 @@ nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, boo
 }
 
 nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
-  const std::optional<NamedStorage> storage = self.owner->find_storage(to_utf8(key));
-  if (!storage) return nb::none();
-  return nb::make_tuple(storage->payload_offset, storage->nbytes);
+  const std::optional<std::size_t> index = self.owner->find_storage(to_utf8(key));
+  if (!index) return nb::none();
+  const NamedStorage storage = self.checkpoint().storage(*index);
+  return nb::make_tuple(storage.payload_offset, storage.nbytes);
 }
 
 }  // namespace

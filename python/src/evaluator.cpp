@@ -1,16 +1,19 @@
 #include "python/src/evaluator.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "python/src/direct_tensors.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/machine.hpp"
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "python/src/torch_door.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -82,7 +85,11 @@ struct Frame {
 
 class Evaluator {
  public:
-  Evaluator(const Owner& owner, nb::handle machine) : owner_(owner), machine_(machine) {}
+  Evaluator(const Owner& owner, nb::handle machine) : owner_(owner), machine_(machine) {
+    const nb::object direct = machine.attr("direct");
+    if (!direct.is_none() && torch_door_is_open())
+      direct_.emplace(owner, direct, [this](const Value& global) { return enter(global).object; });
+  }
 
   nb::object run() {
     Made done = enter(owner_->checkpoint().root());
@@ -138,12 +145,36 @@ class Evaluator {
     if (machine_.wants_tensors() && value.kind() == Kind::object)
       if (const auto tensor = owner_->checkpoint().tensor(value))
         return made = {machine_.tensor({owner_, *tensor})};
+    if (direct_ && value.kind() == Kind::object)
+      if (nb::object tensor = make_direct(value); tensor.is_valid())
+        return made = {std::move(tensor)};
     if (value.kind() == Kind::list) made.object = nb::list();
     if (value.kind() == Kind::dict) made.object = nb::dict();
     const nb::object container = made.object;
     push(value);
     frames_.back().made.object = container;
     return {};
+  }
+
+  // The tensor that a call would answer, without the call. Invalid if it has to be made.
+  nb::object make_direct(const Value& call) {
+    nb::object tensor = direct_->make(call);
+    if (!tensor.is_valid()) return tensor;
+    const Value hooks = call.arguments()[DirectTensors::hooks_argument];
+    if (!hooks.is_none()) nb::setattr(tensor, backward_hooks_, make_hooks(hooks));
+    return tensor;
+  }
+
+  // What a call without arguments answers, which may be mentioned elsewhere, too.
+  nb::object make_hooks(const Value& call) {
+    if (!call.may_be_shared()) return call_plainly(call);
+    const auto [known, is_new] = made_.try_emplace(call);
+    if (is_new) known->second.object = call_plainly(call);
+    return known->second.object;
+  }
+
+  nb::object call_plainly(const Value& call) {
+    return machine_.call(enter(call.callable()).object, nb::tuple(), true);
   }
 
   Made push(const Value& value) {
@@ -330,6 +361,7 @@ class Evaluator {
         break;
       case Kind::persistent_id: {
         const nb::object id = frame.parts[0];
+        if (direct_) direct_->before_storage(frame.value.persistent_id());
         made = {machine_.persistent(id)};
         break;
       }
@@ -342,6 +374,8 @@ class Evaluator {
 
   Owner owner_;
   Machine machine_;
+  std::optional<DirectTensors> direct_;
+  const nb::str backward_hooks_{"_backward_hooks"};
   std::vector<Frame> frames_;
   // What each node has become; invalid while it is being made.
   std::unordered_map<Value, Made, Hash, Same> made_;

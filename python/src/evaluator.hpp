@@ -12,6 +12,7 @@
 //   build(object, state)          BUILD
 //   persistent(id)                a storage
 //   tensor                        None, or a function of a Tensor that answers what it becomes
+//   direct                        None, or what direct_tensors.hpp wants to know to make tensors
 //
 // Nodes that the pickle shares become shared objects. Nothing recurses, however deep a file nests.
 #pragma once

@@ -24,7 +24,8 @@ class Holder {
   // copy on write. Made at the first call; safe without the GIL.
   Result<std::span<std::byte>> writable_memory() const;
 
-  std::optional<NamedStorage> find_storage(std::string_view key) const;
+  // Position among Checkpoint::storage().
+  std::optional<std::size_t> find_storage(std::string_view key) const;
 
  private:
   Checkpoint checkpoint_;
@@ -42,7 +43,7 @@ inline Result<std::span<std::byte>> Holder::writable_memory() const {
   return std::span<std::byte>(const_cast<std::byte*>(bytes.data()), bytes.size());
 }
 
-inline std::optional<NamedStorage> Holder::find_storage(std::string_view key) const {
+inline std::optional<std::size_t> Holder::find_storage(std::string_view key) const {
   std::call_once(storages_listed_, [this] {
     const std::size_t count = checkpoint_.storage_count();
     storages_.reserve(count);
@@ -50,7 +51,7 @@ inline std::optional<NamedStorage> Holder::find_storage(std::string_view key) co
   });
   const auto known = storages_.find(key);
   if (known == storages_.end()) return std::nullopt;
-  return checkpoint_.storage(known->second);
+  return known->second;
 }
 
 }  // namespace weightmap::python

@@ -6,6 +6,7 @@
 #include "python/src/processes.hpp"
 #include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
+#include "python/src/torch_door.hpp"
 
 // nanobind's own entry point gets another name, so that ours comes before it.
 extern "C" PyObject* weightmap_core_init();
@@ -22,6 +23,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);
   weightmap::python::bind_processes(module);
+  weightmap::python::bind_torch_door(module);
 }
 
 #undef PyInit__core

@@ -86,6 +86,8 @@ class Comparison:
             return f"{where}: storages {left.nbytes()} {left.device}, {right.nbytes()} {right.device}"
         if left.nbytes() == 0 or left.device.type == "meta":
             return None
+        if left.resizable() != right.resizable() or left.filename != right.filename:
+            return f"{where}: only one storage is resizable, or of a named file"
         pair = self._partners.setdefault(("storage", left._cdata), right._cdata)  # type: ignore
         back = self._taken.setdefault(("storage", right._cdata), left._cdata)  # type: ignore
         if pair != right._cdata or back != left._cdata:
@@ -96,10 +98,14 @@ class Comparison:
         self.tensors += 1
         if left.is_nested != right.is_nested:
             return f"{where}: only one is nested"
-        facts = ("dtype", "layout", "device", "requires_grad", "is_quantized", "grad_fn")
+        facts = ("dtype", "layout", "device", "requires_grad", "is_quantized", "grad_fn", "is_leaf",
+                 "_backward_hooks")
         for fact in facts if left.is_nested else (*facts, "shape"):
             if getattr(left, fact) != getattr(right, fact):
                 return f"{where}.{fact}: {getattr(left, fact)} and {getattr(right, fact)}"
+        for fact in ("_is_view", "is_inference"):
+            if getattr(left, fact)() != getattr(right, fact)():
+                return f"{where}.{fact}: {getattr(left, fact)()} and {getattr(right, fact)()}"
         if vars(left).keys() != vars(right).keys():
             return f"{where}: attributes {list(vars(left))} and {list(vars(right))}"
         fault = self.difference(vars(left), vars(right), where + ".__dict__")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from weightmap import _core
 from weightmap._errors import MissingPackageError, UnsupportedError
 
 try:
@@ -14,6 +17,26 @@ except ImportError:
 
 if TYPE_CHECKING:
     from weightmap._core import MappedBytes
+
+
+def _functions_of_torch(names: Iterable[str]) -> tuple[Any, ...]:
+    """Those of them that this torch has: most are private."""
+    found = []
+    for name in names:
+        try:
+            found.append(operator.attrgetter(name)(torch))
+        except AttributeError:
+            pass
+    return tuple(found)
+
+
+# From DLPack capsules to tensors; the second is Python around the first.
+_IMPORTERS = _functions_of_torch(("_C._from_dlpack", "utils.dlpack.from_dlpack"))
+# Something true if a mode, a trace or a transform would see how a tensor is made. All are needed.
+_BUSY_NAMES = ("_C._len_torch_dispatch_stack", "_C._len_torch_function_stack",
+               "_C._get_tracing_state", "_C._functorch.peek_interpreter_stack")
+_BUSY = _functions_of_torch(_BUSY_NAMES)
+_core.use_torch(_IMPORTERS if len(_BUSY) == len(_BUSY_NAMES) else (), torch, _BUSY)
 
 _QUANTIZED = ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")
 _ORDERS = {"little": "big", "big": "little"}

@@ -96,6 +96,8 @@ _DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set)
 class PlainMachine:
     """Makes plain data, and Objects for the rest. See python/src/evaluator.hpp."""
 
+    direct = None
+
     @staticmethod
     def tensor(tensor: Tensor) -> Tensor:
         return tensor

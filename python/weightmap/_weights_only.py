@@ -20,6 +20,7 @@ from weightmap._errors import CorruptError, UnsafePickleError
 
 if TYPE_CHECKING:
     from weightmap import _core
+    from weightmap._direct import DirectTensors
 
 _BLOCKED = frozenset(getattr(unpickler, "_blocklisted_modules", ("sys", "os", "posix", "nt")))
 _MUST_IMPORT = {
@@ -38,8 +39,11 @@ def refused(what: str) -> UnsafePickleError:
 _REBUILD_UNTYPED = "torch._utils._rebuild_tensor_v3"
 
 
-def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], Any]:
-    """A function from persistent ids to storages, each of which is made at its first use.
+def storage_loader(
+    opened: _core.Checkpoint, restore: Any
+) -> tuple[Callable[[Any], Any], Callable[[str, Any, torch.Tensor], None]]:
+    """A function from persistent ids to storages, each of which is made at its first use, and one
+    that tells it of a tensor which was made with its storage: adopt(key, type, tensor).
 
     restore(storage, location) moves one to its device; None for map_location="meta", where storages
     have no bytes at all. A function and not a class, since it runs once for each tensor.
@@ -51,6 +55,14 @@ def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], An
     element_size = torch._utils._element_size
     sizes: dict[Any, tuple[torch.dtype, int]] = {}
 
+    def dtype_of(kind: Any) -> torch.dtype:
+        return torch.uint8 if kind is untyped else kind.dtype
+
+    def adopt(key: str, kind: Any, tensor: torch.Tensor) -> None:
+        made[key] = typed_storage(
+            wrap_storage=tensor.untyped_storage(), dtype=dtype_of(kind), _internal=True
+        )
+
     def persistent(identifier: Any) -> torch.storage.TypedStorage:
         if type(identifier) is not tuple or len(identifier) != 5:
             raise refused(f"a persistent id of type {type(identifier)} is not one of a storage")
@@ -61,7 +73,7 @@ def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], An
         if tag != "storage" and tag != b"storage":
             raise refused(f"Only persistent_load of storage is allowed, but got {tag!r}")
         if kind not in sizes:
-            dtype = torch.uint8 if kind is untyped else kind.dtype
+            dtype = dtype_of(kind)
             sizes[kind] = dtype, element_size(dtype)
         dtype, size = sizes[kind]
         nbytes = numel * size
@@ -72,7 +84,7 @@ def storage_loader(opened: _core.Checkpoint, restore: Any) -> Callable[[Any], An
             made[key] = storage
         return storage
 
-    return persistent
+    return persistent, adopt
 
 
 def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
@@ -188,8 +200,11 @@ class WeightsOnlyMachine:
 
     tensor = None  # tensors are made by torch's rebuild functions, like everything else
 
-    def __init__(self, persistent: Callable[[Any], Any], is_foreign: bool) -> None:
+    def __init__(
+        self, persistent: Callable[[Any], Any], is_foreign: bool, direct: DirectTensors | None
+    ) -> None:
         self.persistent = persistent
+        self.direct = direct  # but for those that can be made without
         self._is_foreign = is_foreign  # in the other byte order
         self._allowed = unpickler._get_allowed_globals()
         self._user_allowed = unpickler._get_user_allowed_globals()

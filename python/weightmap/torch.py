@@ -33,6 +33,7 @@ try:
     from torch import serialization
     from torch.utils.serialization import config as torch_config
 
+    from weightmap import _direct
     from weightmap._weights_only import WeightsOnlyMachine, storage_loader
 
     # Private names that are looked up late: one that is missing is said here, not in mid-load.
@@ -91,7 +92,9 @@ def load(
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
-    machine = WeightsOnlyMachine(storage_loader(opened, restore), is_foreign)
+    persistent, adopt = storage_loader(opened, restore)
+    direct = _direct.settings(map_location, is_foreign, adopt)
+    machine = WeightsOnlyMachine(persistent, is_foreign, direct)
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
