@@ -26,8 +26,7 @@ bool is_plain_call(const Value& call) {
 }
 
 // As torch.save writes them, for the sake of torch before 0.4.
-bool are_no_hooks(const Value& hooks) {
-  if (hooks.is_none()) return true;
+bool are_empty_hooks(const Value& hooks) {
   return hooks.kind() == Kind::object && is_plain_call(hooks) && hooks.arguments().size() == 0 &&
          hooks.callable().module() == "collections" && hooks.callable().name() == "OrderedDict";
 }
@@ -46,6 +45,15 @@ DirectTensors::DirectTensors(const Owner& owner, nb::handle settings, Find find)
       memory_(value_or_raise(owner->writable_memory())),
       users_(owner->checkpoint().storage_count()) {}
 
+bool DirectTensors::is_parameter(const Value& call) {
+  if (!is_plain_call(call) || call.callable().name() != "_rebuild_parameter" ||
+      call.callable().module() != "torch._utils")
+    return false;
+  const Value arguments = call.arguments();
+  return arguments.size() == 3 && arguments[0].kind() == Kind::object &&
+         arguments[1].boolean().has_value() && are_empty_hooks(arguments[2]);
+}
+
 DirectTensors::Names DirectTensors::read_names(nb::handle dict) {
   Names names;
   for (const auto& [object, name] : nb::borrow<nb::dict>(dict))
@@ -59,7 +67,8 @@ nb::object DirectTensors::make(const Value& call) {
   const Value arguments = call.arguments();
   const Value id = arguments.size() > hooks_argument ? arguments[0].persistent_id() : Value{};
   if (!is_storage_id(id) || id[3].string() != "cpu" || arguments[1].integer() != 0 ||
-      !arguments[4].boolean() || !are_no_hooks(arguments[hooks_argument]))
+      !arguments[4].boolean() ||
+      !(arguments[hooks_argument].is_none() || are_empty_hooks(arguments[hooks_argument])))
     return {};
   nb::object type;
   const std::optional<DType> dtype = dtype_of(call, id, type);

@@ -42,6 +42,10 @@ class DirectTensors {
   nanobind::object make(const Value& call);
   static constexpr std::size_t hooks_argument = 5;
 
+  // Whether this is a call of torch's _rebuild_parameter as torch.save writes it: with what may be
+  // such a tensor, a bool, and empty backward hooks.
+  static bool is_parameter(const Value& call);
+
   // The machine is about to be asked for the storage of this persistent id.
   void before_storage(const Value& id);
 

@@ -146,7 +146,7 @@ class Evaluator {
       if (const auto tensor = owner_->checkpoint().tensor(value))
         return made = {machine_.tensor({owner_, *tensor})};
     if (direct_ && value.kind() == Kind::object)
-      if (nb::object tensor = make_direct(value); tensor.is_valid())
+      if (nb::object tensor = make_at_once(value); tensor.is_valid())
         return made = {std::move(tensor)};
     if (value.kind() == Kind::list) made.object = nb::list();
     if (value.kind() == Kind::dict) made.object = nb::dict();
@@ -156,13 +156,34 @@ class Evaluator {
     return {};
   }
 
-  // The tensor that a call would answer, without the call. Invalid if it has to be made.
-  nb::object make_direct(const Value& call) {
+  // The tensor or parameter that a call would answer, made at once. Invalid if it takes frames.
+  nb::object make_at_once(const Value& call) {
+    return DirectTensors::is_parameter(call) ? make_parameter(call) : make_tensor(call);
+  }
+
+  nb::object make_tensor(const Value& call) {
     nb::object tensor = direct_->make(call);
     if (!tensor.is_valid()) return tensor;
     const Value hooks = call.arguments()[DirectTensors::hooks_argument];
     if (!hooks.is_none()) nb::setattr(tensor, backward_hooks_, make_hooks(hooks));
     return tensor;
+  }
+
+  // The function is called, but its arguments are made without frames.
+  nb::object make_parameter(const Value& call) {
+    const Value tensor = call.arguments()[0];
+    const auto [known, is_new] = made_.try_emplace(tensor);
+    if (!is_new) return {};
+    nb::object& made = known->second.object;  // stays where it is, other than `known`
+    const nb::object function = enter(call.callable()).object;
+    made = make_tensor(tensor);
+    if (!made.is_valid()) {
+      made_.erase(tensor);
+      return {};
+    }
+    const nb::object arguments =
+        nb::make_tuple(made, to_python(call.arguments()[1]), make_hooks(call.arguments()[2]));
+    return machine_.call(function, arguments, true);
   }
 
   // What a call without arguments answers, which may be mentioned elsewhere, too.

@@ -210,7 +210,7 @@ def test_a_gradient_flows_into_what_was_made_directly(mixed):
 
 def test_random_objects_are_the_same_by_both_ways(tmp_path):
     seed = int(os.environ.get("INTEROP_SEED", random.randrange(2**32)))
-    count = int(os.environ.get("INTEROP_FILES", 200))
+    count = int(os.environ.get("INTEROP_FILES", 60))
     print(f"seed {seed}")
     source = random.Random(seed)
     for number in range(count):
@@ -286,6 +286,47 @@ def test_hooks_that_are_mentioned_elsewhere_are_the_same_object(tmp_path):
     for load in (by_torch, weightmap.torch.load):
         a, last = load(path)
         assert a._backward_hooks is last
+
+
+def parameter_of(tensor, *arguments):
+    return Rebuilt(tensor, *arguments, function=torch._utils._rebuild_parameter)
+
+
+def test_a_parameters_tensor_that_is_mentioned_elsewhere_is_the_same_object(tmp_path):
+    def inner():
+        return Rebuilt(typed(torch.ones(2)), 0, (2,), (1,), False, collections.OrderedDict())
+
+    before, behind = inner(), inner()
+    hooks = collections.OrderedDict()
+    path = save(
+        [before, parameter_of(before, True, collections.OrderedDict()),
+         parameter_of(behind, False, hooks), behind, hooks, parameter_of(behind, True, hooks)],
+        tmp_path,
+    )
+    theirs, ours = by_torch(path), weightmap.torch.load(path)
+    assert_same(theirs, ours)
+    for one, parameter, frozen, other, empty, again in (theirs, ours):
+        assert type(one) is type(other) is torch.Tensor
+        assert one.data_ptr() == parameter.data_ptr()
+        assert other.data_ptr() == frozen.data_ptr() == again.data_ptr()
+        assert frozen._backward_hooks is empty is again._backward_hooks
+    assert [is_direct(tensor) for tensor in (ours[1], ours[2])] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        parameter_of(torch.ones(4)[1:], True, collections.OrderedDict()),
+        parameter_of(torch.ones(2), True, None),
+        parameter_of(torch.ones(2), False, {}),
+        parameter_of(torch.nn.Parameter(torch.ones(2)), True, collections.OrderedDict()),
+    ],
+)
+def test_parameters_that_torch_save_would_not_write_are_what_torch_makes(tmp_path, value):
+    path = save([value, torch.ones(1)], tmp_path)
+    theirs, ours = by_torch(path), weightmap.torch.load(path)
+    assert_same(theirs, ours)
+    assert type(ours[0]._backward_hooks) is type(theirs[0]._backward_hooks)
 
 
 @pytest.mark.parametrize(
