@@ -23,7 +23,7 @@ FIGURE_COUNT = 10000
 ACCESS_COUNTS = (10000, 100000)
 COLLECTORS = ("on", "off")
 OFFSETS = ("read", "calculate")
-STAGES = ("walk", "storages")
+STAGES = ("direct", "functions")
 FRAMEWORKS = ("pt", "np")
 ACCESSORS = ("weightmap.open", "weightmap.safe_open", "safetensors")
 READERS = {"weightmap.numpy": "`weightmap.open`, `.numpy()`",
@@ -127,17 +127,16 @@ def load_table(samples, collector):
 
 
 def stage_table(samples):
-    head = ["tensors", "open", "walk", "storages", "rebuild functions", "whole",
-            "rebuild functions, a tensor"]
+    head = ["tensors", "open", "objects", "whole", "objects, a tensor",
+            "by torch's functions, a tensor", "ratio"]
     rows = []
     for count in COUNTS:
-        walk, storages = (samples["off", count][stage] for stage in STAGES)
-        whole = samples["off", count]["weightmap"].median()
-        rebuild = whole - storages.median("whole_us")
-        stages = [walk.median("open_us"), walk.median("whole_us") - walk.median("open_us"),
-                  storages.median("whole_us") - walk.median("whole_us"), rebuild, whole]
-        rows.append([f"{count:,}", *(duration(max(stage, 0)) for stage in stages),
-                     f"{max(rebuild, 0) / count:.1f} us"])
+        direct, functions = (samples["off", count][stage] for stage in STAGES)
+        opened, whole = direct.median("open_us"), direct.median("whole_us")
+        theirs = functions.median("whole_us") - functions.median("open_us")
+        rows.append([f"{count:,}", duration(opened), duration(whole - opened), duration(whole),
+                     f"{(whole - opened) / count:.1f} us", f"{theirs / count:.1f} us",
+                     ratio_text(functions.ratio_to("direct", "whole_us"), 1)])
     return table(head, rows)
 
 

@@ -1,7 +1,7 @@
 """Measures one contender of bench/compare_python.py once, in this fresh process.
 
     python_once.py load weightmap|torch FILE --warm-up SMALL [--gc off] [--offsets calculate]
-    python_once.py stages walk|storages FILE --warm-up SMALL
+    python_once.py stages direct|functions FILE --warm-up SMALL
     python_once.py tensor weightmap FILE --warm-up SMALL
     python_once.py access weightmap.open|weightmap.safe_open|safetensors FILE --warm-up SMALL
                           --framework pt|np
@@ -16,7 +16,6 @@ import gc
 import importlib
 import json
 import time
-import types
 
 import weightmap
 
@@ -56,10 +55,10 @@ def measure_load(arguments):
             "elements": tensor.numel()}
 
 
-# ---- stages: weightmap.torch.load, with its last steps left out
+# ---- stages: weightmap.torch.load as it is, and with every tensor made by torch's own functions
 
 def measure_stages(arguments):
-    from weightmap import _core
+    from weightmap import _core, _direct
     opened_us = []
     open_like_torch = _core.open_like_torch
 
@@ -69,33 +68,17 @@ def measure_stages(arguments):
         opened_us.append(watch.read())
         return opened
 
+    def make_nothing_directly(*ignored):
+        return None
+
     _core.open_like_torch = timed_open
-    weightmap.torch.load(arguments.warm_up)
-    weightmap.torch.WeightsOnlyMachine = machine_without(
-        weightmap.torch.WeightsOnlyMachine, leave_out_storages=arguments.contender == "walk")
+    if arguments.contender == "functions":
+        _direct.settings = make_nothing_directly
     weightmap.torch.load(arguments.warm_up)
     gc.disable()
     watch = Stopwatch()
     state = weightmap.torch.load(arguments.file)
     return {"whole_us": watch.read(), "open_us": opened_us[-1], "tensors": len(state)}
-
-
-def machine_without(machine, leave_out_storages):
-    """The same machine, but what would make tensors makes None; so does what makes storages."""
-    def make_nothing(*ignored):
-        return None
-
-    class Without(machine):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            if leave_out_storages:
-                self.persistent = make_nothing
-
-        def find_global(self, module, name):
-            found = super().find_global(module, name)
-            return make_nothing if isinstance(found, types.FunctionType) else found
-
-    return Without
 
 
 # ---- tensor: one of many

@@ -271,3 +271,8 @@ def remove_staged(name: bytes, /) -> None: ...
 
 def processes(paths: list[bytes], /) -> tuple[list[dict[str, Any]], int]:
     """What each process has mapped, and how many could not be looked at."""
+
+def use_torch(importers: tuple[Any, ...], torch: Any, busy: tuple[Any, ...], /) -> None:
+    """
+    By which functions torch makes tensors of DLPack capsules, the best first, and which ones answer something true while it would do more than that.
+    """
