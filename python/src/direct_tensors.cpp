@@ -31,6 +31,16 @@ bool are_empty_hooks(const Value& hooks) {
          hooks.callable().module() == "collections" && hooks.callable().name() == "OrderedDict";
 }
 
+// Of a call that rebuilds a tensor of the CPU which begins where its storage begins: storage,
+// offset, sizes, strides, requires_grad, hooks.
+bool are_usual(const Value& arguments) {
+  if (arguments.size() <= DirectTensors::hooks_argument) return false;
+  const Value id = arguments[0].persistent_id();
+  const Value hooks = arguments[DirectTensors::hooks_argument];
+  return is_storage_id(id) && id[3].string() == "cpu" && arguments[1].integer() == 0 &&
+         arguments[4].boolean() && (hooks.is_none() || are_empty_hooks(hooks));
+}
+
 }  // namespace
 
 DirectTensors::DirectTensors(const Owner& owner, nb::handle settings, Find find)
@@ -63,13 +73,9 @@ DirectTensors::Names DirectTensors::read_names(nb::handle dict) {
 }
 
 nb::object DirectTensors::make(const Value& call) {
-  if (!is_plain_call(call)) return {};
+  if (!is_plain_call(call) || !are_usual(call.arguments())) return {};
   const Value arguments = call.arguments();
-  const Value id = arguments.size() > hooks_argument ? arguments[0].persistent_id() : Value{};
-  if (!is_storage_id(id) || id[3].string() != "cpu" || arguments[1].integer() != 0 ||
-      !arguments[4].boolean() ||
-      !(arguments[hooks_argument].is_none() || are_empty_hooks(arguments[hooks_argument])))
-    return {};
+  const Value id = arguments[0].persistent_id();
   nb::object type;
   const std::optional<DType> dtype = dtype_of(call, id, type);
   Dims dims;

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import functools
 import gc
+import importlib.util
 import os
 import pathlib
 import random
@@ -22,6 +23,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
 
 import weightmap  # noqa: E402
+
+if importlib.util.find_spec("torch.utils.serialization") is None:
+    pytest.skip("weightmap.torch needs torch 2.13", allow_module_level=True)
+
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison  # noqa: E402
 from weightmap import _direct, _tensors  # noqa: E402

@@ -71,8 +71,7 @@ def are_allowed(map_location: Any, is_foreign: bool) -> bool:
         and not getattr(serialization._serialization_tls, "skip_data", False)
         and _is_torchs_own(torch._utils, _REBUILDING)
         and _is_torchs_own(serialization, _RESTORING)
-        # Asked first about every storage.
-        and serialization._package_registry[0][2] is serialization._cpu_deserialize
+        and _is_asked_first(serialization._cpu_deserialize)
     )
 
 
@@ -80,6 +79,12 @@ def _means_cpu(map_location: Any) -> bool:
     if type(map_location) is torch.device:
         return map_location == torch.device("cpu")
     return map_location is None or (type(map_location) is str and map_location == "cpu")
+
+
+def _is_asked_first(restore: Any) -> bool:
+    """Whether it is what decides about every storage where it is to go."""
+    packages = getattr(serialization, "_package_registry", ())
+    return len(packages) > 0 and packages[0][2] is restore
 
 
 def _is_torchs_own(module: Any, names: tuple[str, ...]) -> bool:
