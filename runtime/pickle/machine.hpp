@@ -91,13 +91,13 @@ class Machine {
   bool get(std::uint64_t id);
 
   // Packed calls. `name_length` is that of a string operand at `at_`, or no_name.
-  static constexpr std::uint32_t no_name = 0xFFFFFFFF;
+  static constexpr std::uint32_t no_name = value::PackedCall::no_name;
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
-  // A copy of `dims` in the arena, the same one for equal dims that came recently: the layers of a
-  // model repeat their shapes.
-  const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count);
-  const std::int64_t* keep_other_dims(const std::int64_t* dims, std::size_t count);
+  // A copy of `shape` and of its dims in the arena, the same one for an equal shape that came
+  // recently: the layers of a model repeat theirs.
+  const value::PackedShape* keep_shape(value::PackedShape shape);
+  const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count, std::uint64_t hash);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
@@ -123,12 +123,12 @@ class Machine {
   Memo memo_;
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
+  std::array<const value::PackedShape*, 64> kept_shapes_{};
   struct KeptDims {
     const std::int64_t* dims = nullptr;
     std::size_t count = 0;
   };
   std::array<KeptDims, 64> kept_dims_;
-  KeptDims last_dims_;
   bool stopped_ = false;
   bool must_repack_ = false;
   Error error_;

@@ -132,6 +132,11 @@ struct Scanner {
   }
 };
 
+// The six highest bits choose among 64 places.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
+  return (hash ^ word) * 0x9E3779B97F4A7C15;
+}
+
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
 std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
@@ -161,18 +166,15 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
 
-  value::PackedCall* call = memo_.add_packed();
-  if (call == nullptr) return false;  // the general handlers run out of budget, too, and say so
+  value::PackedCall call{};
+  value::PackedShape shape{};
   std::int64_t dims[2 * max_dims];
-  call->memo_base = memo_.next_id();
-  call->position = position(opcode_at_);
-  call->has_name = name_length != no_name;
-  call->has_shared_pieces = false;
-  Scanner scan{start, call->memo_base};
-  if (call->has_name) {
+  call.memo_base = memo_.next_id();
+  call.position = position(opcode_at_);
+  call.name_length = name_length;
+  Scanner scan{start, call.memo_base};
+  if (call.has_name()) {
     scan.at = at_ + 4 + name_length;
-    call->name_position = position(at_) + 4;
-    call->name_length = name_length;
     scan.put();
   }
   value::PackedHeader::Ids ids;
@@ -187,12 +189,12 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     ids.tag = scan.get();
     ids.type = scan.get();
   }
-  call->has_key_put = *scan.at == op_BINUNICODE;
-  if (call->has_key_put) {
+  call.has_key_put = *scan.at == op_BINUNICODE;
+  if (call.has_key_put) {
     const auto length = Scanner::load<std::uint32_t>(scan.at + 1);
     if (length > max_key_bytes) return false;
-    call->key_position = position(scan.at) + 5;
-    call->key_length = static_cast<std::uint16_t>(length);
+    call.key_position = position(scan.at) + 5;
+    call.key_length = static_cast<std::uint16_t>(length);
     scan.at += 5 + length;
     scan.put();
   } else {
@@ -200,20 +202,20 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     value::Cell scratch;
     const value::Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
     if (key == nullptr || kind_of(*key) != string || key->count > max_key_bytes) return false;
-    call->key_position = static_cast<std::uint32_t>(key->payload);
-    call->key_length = static_cast<std::uint16_t>(key->count);
+    call.key_position = static_cast<std::uint32_t>(key->payload);
+    call.key_length = static_cast<std::uint16_t>(key->count);
   }
   ids.location = scan.get();
-  call->numel = scan.integer();
+  shape.numel = scan.integer();
   scan.expect(op_TUPLE);
   scan.put();
   scan.expect(op_BINPERSID);
-  call->storage_offset = scan.integer();
+  shape.storage_offset = scan.integer();
   if (!scan.ok) return false;
-  call->size_count = scan.tuple_of_integers(dims);
+  shape.size_count = scan.tuple_of_integers(dims);
   if (!scan.ok) return false;
-  call->stride_count = scan.tuple_of_integers(dims + call->size_count);
-  call->requires_grad = *scan.at == op_NEWTRUE;
+  shape.stride_count = scan.tuple_of_integers(dims + shape.size_count);
+  call.requires_grad = *scan.at == op_NEWTRUE;
   scan.ok &= *scan.at == op_NEWTRUE || *scan.at == op_NEWFALSE;
   ++scan.at;
   ids.hooks_callable = scan.get();
@@ -228,34 +230,45 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   scan.put();
   if (!scan.ok) return false;
 
-  call->header = last_header_ && last_header_->ids == ids ? last_header_ : header_for(ids);
-  const std::size_t dim_count = std::size_t{call->size_count} + call->stride_count;
-  call->dims = keep_dims(dims, dim_count);
-  if (call->header == nullptr || call->dims == nullptr) return false;
-  last_header_ = call->header;
-
+  shape.header = last_header_ && last_header_->ids == ids ? last_header_ : header_for(ids);
+  if (shape.header == nullptr) return false;
+  last_header_ = shape.header;
+  shape.dims = dims;
+  call.shape = keep_shape(shape);
+  value::PackedCall* const kept = memo_.add_packed();
+  // If the budget is spent, the general handlers run out of it, too, and say so.
+  if (call.shape == nullptr || kept == nullptr) return false;
   if (stack_.size() - stack_size_ < 2 && !grow_stack()) return false;
-  if (call->has_name)
+  if (call.has_name())
     stack_[stack_size_++] =
-        value::make_cell(string, std::uint64_t{call->name_position}, name_length);
-  stack_[stack_size_++] = value::make_cell(object, call, 0, value::packed_object);
-  memo_.commit_packed(scan.next_id - call->memo_base);
+        value::make_cell(string, std::uint64_t{call.name_position()}, name_length);
+  stack_[stack_size_++] = value::make_cell(object, kept, 0, value::packed_object);
+  *kept = call;
+  memo_.commit_packed(scan.next_id - call.memo_base);
   at_ = scan.at;
   return true;
 }
 
-const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t count) {
-  if (last_dims_.count == count && last_dims_.dims != nullptr &&
-      std::equal(dims, dims + count, last_dims_.dims))
-    return last_dims_.dims;
-  last_dims_ = {keep_other_dims(dims, count), count};
-  return last_dims_.dims;
-}
-
-const std::int64_t* Machine::keep_other_dims(const std::int64_t* dims, std::size_t count) {
+const value::PackedShape* Machine::keep_shape(value::PackedShape shape) {
+  const std::size_t count = std::size_t{shape.size_count} + shape.stride_count;
   std::uint64_t hash = count;
   for (std::size_t i = 0; i < count; ++i)
-    hash = (hash ^ static_cast<std::uint64_t>(dims[i])) * 0x9E3779B97F4A7C15;
+    hash = mix(hash, static_cast<std::uint64_t>(shape.dims[i]));
+  shape.dims = keep_dims(shape.dims, count, hash);
+  if (shape.dims == nullptr) return nullptr;
+  hash = mix(hash, static_cast<std::uint64_t>(shape.numel));
+  hash = mix(hash, static_cast<std::uint64_t>(shape.storage_offset));
+  hash = mix(hash, shape.header->ids.type);
+  const value::PackedShape*& kept = kept_shapes_[hash >> 58];
+  if (kept != nullptr && *kept == shape) return kept;
+  auto* copy = arena_.allocate<value::PackedShape>();
+  if (copy == nullptr) return nullptr;
+  *copy = shape;
+  return kept = copy;
+}
+
+const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t count,
+                                       std::uint64_t hash) {
   KeptDims& kept = kept_dims_[hash >> 58];
   if (kept.dims != nullptr && kept.count == count && std::equal(dims, dims + count, kept.dims))
     return kept.dims;
