@@ -20,8 +20,7 @@ std::uint8_t fill(MaskedBytes<words>& piece, const Byte* first, const Byte* last
 }  // namespace
 
 void CallTemplates::add(const ScannedRun& run, const value::PackedShape& shape) {
-  if (count_ == max_templates) return;
-  if (run.end - run.tail > std::ptrdiff_t{decltype(CallTemplate::tail)::size}) return;
+  if (is_full() || run.end - run.tail > std::ptrdiff_t{decltype(CallTemplate::tail)::size}) return;
   const std::uint64_t hash = hash_of(run.head);
   std::uint16_t& number = numbers_[slot_of(hash)];
   if (hash == 0 || number != 0) return;  // of two shapes that look the same, the first one has it

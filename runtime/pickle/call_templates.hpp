@@ -90,6 +90,8 @@ class CallTemplates {
 
   explicit CallTemplates(bytes::Arena& arena) noexcept : arena_(&arena) { templates_[0] = nullptr; }
 
+  // Shapes of which there are so many do not repeat: templates are of no use any more.
+  bool is_full() const noexcept { return count_ == max_templates; }
   // What the next run may be, or nullptr.
   const CallTemplate* expected() const noexcept {
     return confidence_ < 0 ? nullptr : next_[place()];

@@ -25,6 +25,7 @@ using enum Value::Kind;
 using Byte = unsigned char;
 
 constexpr std::uint32_t max_dims = 16;
+constexpr std::ptrdiff_t max_ids = 8;         // of a run: the name's and those of its call
 constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from there on
 // More than the longest run of this form can have behind its name: the scanner below checks no
 // bounds, so it is only let loose where so much is left.
@@ -173,16 +174,16 @@ bool Machine::match_named_call() {
 
 bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   if (end_ - start < run_bytes_max) return false;
-  if (repeat_call(start, name_length)) return true;
+  if (memo_.next_id() + max_ids > end_ - begin_) return false;  // put() may refuse one of them
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
-  return scan_call(start, name_length);
+  return repeat_call(start, name_length) || scan_call(start, name_length);
 }
 
 bool Machine::repeat_call(const Byte* start, std::uint32_t name_length) {
   std::uint32_t id = memo_.next_id();
-  if (templates_ == nullptr || (name_length != no_name && !Scanner::is_long_put(start - 5, id++)))
-    return false;
+  if (templates_ == nullptr || templates_->is_full()) return false;
+  if (name_length != no_name && !Scanner::is_long_put(start - 5, id++)) return false;
   const Byte* key = nullptr;
   std::uint32_t key_length = 0;
   const auto fits = [&](const CallTemplate* made) {
