@@ -542,7 +542,7 @@ Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::span<const std::byte> pickle,
                                            std::uint64_t file_offset, const ParseLimits& limits,
                                            std::pmr::memory_resource& memory) {
-  // A call packs into about as many bytes as it has in the pickle.
+  // A call and the cells that refer to it take about half as many bytes as it has in the pickle.
   const std::size_t chunk_bytes = pickle.size() + pickle.size() / 8 + 4096;
   auto tree = std::make_unique<value::Tree>(std::move(pickle_memory), pickle, memory, chunk_bytes,
                                             limits.budget_bytes);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/pickle/call_templates.hpp"
 #include "runtime/pickle/memo.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/value/tree.hpp"
@@ -91,13 +92,17 @@ class Machine {
   bool get(std::uint64_t id);
 
   // Packed calls. `name_length` is that of a string operand at `at_`, or no_name.
-  static constexpr std::uint32_t no_name = 0xFFFFFFFF;
+  static constexpr std::uint32_t no_name = value::PackedCall::no_name;
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
-  // A copy of `dims` in the arena, the same one for equal dims that came recently: the layers of a
-  // model repeat their shapes.
-  const std::int64_t* keep_dims(const std::int64_t* dims, std::size_t count);
-  const std::int64_t* keep_other_dims(const std::int64_t* dims, std::size_t count);
+  bool repeat_call(const Byte* start, std::uint32_t name_length);  // by a template
+  bool scan_call(const Byte* start, std::uint32_t name_length);
+  void add_template(const ScannedRun& run, const value::PackedShape& shape);
+  bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
+  // A copy of `shape` and of its dims in the arena, the same one for an equal shape that came
+  // recently: the layers of a model repeat theirs. nullptr if the budget is spent.
+  const value::PackedShape* keep_shape(value::PackedShape shape);
+  const std::int64_t* keep_dims(std::span<const std::int64_t> dims);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
@@ -121,14 +126,11 @@ class Machine {
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;
   Memo memo_;
+  CallTemplates* templates_ = nullptr;  // made when a run is long enough for them
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
-  struct KeptDims {
-    const std::int64_t* dims = nullptr;
-    std::size_t count = 0;
-  };
-  std::array<KeptDims, 64> kept_dims_;
-  KeptDims last_dims_;
+  std::array<const value::PackedShape*, 64> kept_shapes_{};
+  std::array<std::span<const std::int64_t>, 64> kept_dims_;
   bool stopped_ = false;
   bool must_repack_ = false;
   Error error_;

@@ -13,6 +13,7 @@
 // whole run has matched.
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "runtime/pickle/machine.hpp"
 #include "runtime/pickle/opcode.hpp"
@@ -23,8 +24,9 @@ namespace {
 using enum Value::Kind;
 using Byte = unsigned char;
 
-constexpr std::uint32_t max_key_bytes = 64;
 constexpr std::uint32_t max_dims = 16;
+constexpr std::ptrdiff_t max_ids = 8;         // of a run: the name's and those of its call
+constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from there on
 // More than the longest run of this form can have behind its name: the scanner below checks no
 // bounds, so it is only let loose where so much is left.
 constexpr std::ptrdiff_t run_bytes_max = 1024;
@@ -32,6 +34,8 @@ constexpr std::ptrdiff_t run_bytes_max = 1024;
 // Reads operands of one run. `ok` is sticky; nothing is read behind the first mismatch that
 // matters.
 struct Scanner {
+  Scanner(const Byte* start, std::uint32_t id) noexcept : at(start), next_id(id) {}
+
   const Byte* at;
   std::uint32_t next_id;  // the id the next PUT must have
   bool ok = true;
@@ -61,17 +65,18 @@ struct Scanner {
     return load<std::uint32_t>(at - 4);
   }
 
-  // Picklers write the short form below 256 and the long one from there on.
   void put() noexcept {
-    const std::uint64_t id = next_id++;
-    if (id < 256) {
+    const std::uint32_t id = next_id++;
+    if (id >= least_long_id) {
+      ok &= is_long_put(at, id);
+      at += 5;
+    } else {
       ok &= at[0] == op_BINPUT && at[1] == id;
       at += 2;
-    } else {
-      constexpr std::uint64_t five_bytes = 0xFFFFFFFFFF;
-      ok &= (load<std::uint64_t>(at) & five_bytes) == (id << 8 | op_LONG_BINPUT);
-      at += 5;
     }
+  }
+  static bool is_long_put(const Byte* at, std::uint64_t id) noexcept {
+    return ((load<std::uint64_t>(at) ^ (id << 8 | op_LONG_BINPUT)) << 24) == 0;
   }
 
   std::int64_t integer() noexcept {
@@ -132,6 +137,17 @@ struct Scanner {
   }
 };
 
+// The six highest bits choose among 64 places.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
+  return (hash ^ word) * 0x9E3779B97F4A7C15;
+}
+
+std::uint64_t hash_of(std::span<const std::int64_t> dims) noexcept {
+  std::uint64_t hash = dims.size();
+  for (std::int64_t dim : dims) hash = mix(hash, static_cast<std::uint64_t>(dim));
+  return hash;
+}
+
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
 std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
@@ -158,23 +174,64 @@ bool Machine::match_named_call() {
 
 bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   if (end_ - start < run_bytes_max) return false;
+  if (memo_.next_id() + max_ids > end_ - begin_) return false;  // put() may refuse one of them
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
+  return repeat_call(start, name_length) || scan_call(start, name_length);
+}
 
-  value::PackedCall* call = memo_.add_packed();
-  if (call == nullptr) return false;  // the general handlers run out of budget, too, and say so
-  std::int64_t dims[2 * max_dims];
-  call->memo_base = memo_.next_id();
-  call->position = position(opcode_at_);
-  call->has_name = name_length != no_name;
-  call->has_shared_pieces = false;
-  Scanner scan{start, call->memo_base};
-  if (call->has_name) {
+bool Machine::repeat_call(const Byte* start, std::uint32_t name_length) {
+  std::uint32_t id = memo_.next_id();
+  if (templates_ == nullptr || templates_->is_full()) return false;
+  if (name_length != no_name && !Scanner::is_long_put(start - 5, id++)) return false;
+  const Byte* key = nullptr;
+  std::uint32_t key_length = 0;
+  const auto fits = [&](const CallTemplate* made) {
+    if (made == nullptr) return false;
+    key_length = Scanner::load<std::uint32_t>(start + made->head_size);
+    key = start + made->head_size + sizeof key_length;
+    return key_length <= max_packed_key_bytes && made->matches(start, key + key_length, id);
+  };
+  const CallTemplate* made = templates_->expected();
+  if (!fits(made)) {
+    made = templates_->find(start);
+    if (!fits(made)) return false;
+  }
+  templates_->note(*made);
+  const Byte* const tail = key + key_length;
+  const bool requires_grad = tail[made->flag_at] == op_NEWTRUE;
+  return keep_call({made->shape, memo_.next_id(), position(opcode_at_), name_length, position(key),
+                    static_cast<std::uint16_t>(key_length), true, requires_grad, false},
+                   tail + made->tail_size, id + made->put_count);
+}
+
+bool Machine::keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id) {
+  value::PackedCall* const kept = memo_.add_packed();
+  // If the budget is spent, the general handlers run out of it, too, and say so.
+  if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
+  *kept = call;
+  if (call.has_name())
+    stack_[stack_size_++] =
+        value::make_cell(string, std::uint64_t{call.name_position()}, call.name_length);
+  stack_[stack_size_++] = value::make_cell(object, kept, 0, value::packed_object);
+  memo_.commit_packed(next_id - call.memo_base);
+  at_ = end;
+  return true;
+}
+
+bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
+  value::PackedCall call{};
+  call.memo_base = memo_.next_id();
+  call.position = position(opcode_at_);
+  call.name_length = name_length;
+  Scanner scan{start, call.memo_base};
+  if (call.has_name()) {
     scan.at = at_ + 4 + name_length;
-    call->name_position = position(at_) + 4;
-    call->name_length = name_length;
     scan.put();
   }
+  const std::uint32_t first_id = scan.next_id;
+  value::PackedShape shape{};
+  std::int64_t dims[2 * max_dims];
   value::PackedHeader::Ids ids;
   const bool begins_like_last =
       last_header_ != nullptr && Scanner::load<std::uint64_t>(scan.at) == last_header_->prefix;
@@ -187,33 +244,37 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
     ids.tag = scan.get();
     ids.type = scan.get();
   }
-  call->has_key_put = *scan.at == op_BINUNICODE;
-  if (call->has_key_put) {
+  call.has_key_put = *scan.at == op_BINUNICODE;
+  if (call.has_key_put) {
     const auto length = Scanner::load<std::uint32_t>(scan.at + 1);
-    if (length > max_key_bytes) return false;
-    call->key_position = position(scan.at) + 5;
-    call->key_length = static_cast<std::uint16_t>(length);
+    if (length > max_packed_key_bytes) return false;
+    call.key_position = position(scan.at) + 5;
+    call.key_length = static_cast<std::uint16_t>(length);
     scan.at += 5 + length;
     scan.put();
   } else {
     const std::uint32_t key_id = scan.get();
     value::Cell scratch;
     const value::Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
-    if (key == nullptr || kind_of(*key) != string || key->count > max_key_bytes) return false;
-    call->key_position = static_cast<std::uint32_t>(key->payload);
-    call->key_length = static_cast<std::uint16_t>(key->count);
+    if (key == nullptr || kind_of(*key) != string || key->count > max_packed_key_bytes)
+      return false;
+    call.key_position = static_cast<std::uint32_t>(key->payload);
+    call.key_length = static_cast<std::uint16_t>(key->count);
   }
   ids.location = scan.get();
-  call->numel = scan.integer();
+  shape.numel = scan.integer();
   scan.expect(op_TUPLE);
+  const Byte* const id_put = scan.at;
   scan.put();
   scan.expect(op_BINPERSID);
-  call->storage_offset = scan.integer();
+  shape.storage_offset = scan.integer();
   if (!scan.ok) return false;
-  call->size_count = scan.tuple_of_integers(dims);
+  shape.size_count = scan.tuple_of_integers(dims);
   if (!scan.ok) return false;
-  call->stride_count = scan.tuple_of_integers(dims + call->size_count);
-  call->requires_grad = *scan.at == op_NEWTRUE;
+  const Byte* const strides = scan.at;
+  shape.stride_count = scan.tuple_of_integers(dims + shape.size_count);
+  const Byte* const flag = scan.at;
+  call.requires_grad = *scan.at == op_NEWTRUE;
   scan.ok &= *scan.at == op_NEWTRUE || *scan.at == op_NEWFALSE;
   ++scan.at;
   ids.hooks_callable = scan.get();
@@ -228,42 +289,51 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   scan.put();
   if (!scan.ok) return false;
 
-  call->header = last_header_ && last_header_->ids == ids ? last_header_ : header_for(ids);
-  const std::size_t dim_count = std::size_t{call->size_count} + call->stride_count;
-  call->dims = keep_dims(dims, dim_count);
-  if (call->header == nullptr || call->dims == nullptr) return false;
-  last_header_ = call->header;
-
-  if (stack_.size() - stack_size_ < 2 && !grow_stack()) return false;
-  if (call->has_name)
-    stack_[stack_size_++] =
-        value::make_cell(string, std::uint64_t{call->name_position}, name_length);
-  stack_[stack_size_++] = value::make_cell(object, call, 0, value::packed_object);
-  memo_.commit_packed(scan.next_id - call->memo_base);
-  at_ = scan.at;
-  return true;
+  shape.header = last_header_ && last_header_->ids == ids ? last_header_ : header_for(ids);
+  if (shape.header == nullptr) return false;
+  last_header_ = shape.header;
+  shape.dims = dims;
+  call.shape = keep_shape(shape);
+  if (call.shape == nullptr) return false;
+  if (call.has_key_put && first_id >= least_long_id) {
+    const Byte* const key = begin_ + call.key_position;
+    add_template({start, key, key + call.key_length, id_put, strides, flag, scan.at}, *call.shape);
+  }
+  return keep_call(call, scan.at, scan.next_id);
 }
 
-const std::int64_t* Machine::keep_dims(const std::int64_t* dims, std::size_t count) {
-  if (last_dims_.count == count && last_dims_.dims != nullptr &&
-      std::equal(dims, dims + count, last_dims_.dims))
-    return last_dims_.dims;
-  last_dims_ = {keep_other_dims(dims, count), count};
-  return last_dims_.dims;
+void Machine::add_template(const ScannedRun& run, const value::PackedShape& shape) {
+  if (templates_ == nullptr) {
+    templates_ = arena_.allocate<CallTemplates>();
+    if (templates_ == nullptr) return;
+    new (templates_) CallTemplates(arena_);
+  }
+  templates_->add(run, shape);
 }
 
-const std::int64_t* Machine::keep_other_dims(const std::int64_t* dims, std::size_t count) {
-  std::uint64_t hash = count;
-  for (std::size_t i = 0; i < count; ++i)
-    hash = (hash ^ static_cast<std::uint64_t>(dims[i])) * 0x9E3779B97F4A7C15;
-  KeptDims& kept = kept_dims_[hash >> 58];
-  if (kept.dims != nullptr && kept.count == count && std::equal(dims, dims + count, kept.dims))
-    return kept.dims;
-  // At least one, so that no two shapes have the same address.
-  auto* copy = arena_.allocate<std::int64_t>(std::max<std::size_t>(count, 1));
+const value::PackedShape* Machine::keep_shape(value::PackedShape shape) {
+  const std::span dims(shape.dims, std::size_t{shape.size_count} + shape.stride_count);
+  shape.dims = keep_dims(dims);
+  if (shape.dims == nullptr) return nullptr;
+  std::uint64_t hash = mix(hash_of(dims), static_cast<std::uint64_t>(shape.numel));
+  hash = mix(hash, static_cast<std::uint64_t>(shape.storage_offset));
+  hash = mix(hash, shape.header->ids.type);
+  const value::PackedShape*& kept = kept_shapes_[hash >> 58];
+  if (kept != nullptr && *kept == shape) return kept;
+  auto* copy = arena_.allocate<value::PackedShape>();
   if (copy == nullptr) return nullptr;
-  std::copy_n(dims, count, copy);
-  kept = {copy, count};
+  *copy = shape;
+  return kept = copy;
+}
+
+const std::int64_t* Machine::keep_dims(std::span<const std::int64_t> dims) {
+  std::span<const std::int64_t>& kept = kept_dims_[hash_of(dims) >> 58];
+  if (kept.data() != nullptr && std::ranges::equal(kept, dims)) return kept.data();
+  // At least one, so that no two shapes have the same address.
+  auto* copy = arena_.allocate<std::int64_t>(std::max<std::size_t>(dims.size(), 1));
+  if (copy == nullptr) return nullptr;
+  std::ranges::copy(dims, copy);
+  kept = {copy, dims.size()};
   return copy;
 }
 

@@ -204,7 +204,7 @@ bool Reader::visit_decoded(std::uint32_t number, const Child& child, std::uint32
 }
 
 bool Reader::visit_packed(const PackedCall& call, const Child& child, std::uint32_t path) {
-  if (last_meaning_ == nullptr || last_meaning_->header != call.header) {
+  if (last_meaning_ == nullptr || last_meaning_->header != call.shape->header) {
     const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(call);
     if (!meaning) return fail(meaning.error());
     last_meaning_ = *meaning;

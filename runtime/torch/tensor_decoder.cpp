@@ -188,9 +188,9 @@ Result<TensorSpec> TensorDecoder::decode(const TensorCall& call) {
 
 bool TensorDecoder::refuse_dims(const PackedCall& call) {
   error_ = {ErrorCode::corrupt,
-            "a tensor has " + bytes::counted(call.size_count, "size") + ", " +
-                bytes::counted(call.stride_count, "stride") + " and storage offset " +
-                std::to_string(call.storage_offset),
+            "a tensor has " + bytes::counted(call.shape->size_count, "size") + ", " +
+                bytes::counted(call.shape->stride_count, "stride") + " and storage offset " +
+                std::to_string(call.shape->storage_offset),
             pickle_offset_ + call.position,
             {}};
   return false;
@@ -199,7 +199,8 @@ bool TensorDecoder::refuse_dims(const PackedCall& call) {
 bool TensorDecoder::intern_packed(const PackedCall& call, const HeaderMeaning& meaning,
                                   TensorSpec& spec) {
   const std::string_view key = tree_.text(call.key_position, call.key_length);
-  Result<std::uint32_t> storage = intern(key, call.numel, meaning.storage_dtype, call.position);
+  Result<std::uint32_t> storage =
+      intern(key, call.shape->numel, meaning.storage_dtype, call.position);
   if (!storage) {
     error_ = std::move(storage.error());
     return false;
@@ -210,14 +211,14 @@ bool TensorDecoder::intern_packed(const PackedCall& call, const HeaderMeaning& m
 
 Result<const HeaderMeaning*> TensorDecoder::meaning_of(const PackedCall& call) {
   for (const HeaderMeaning& known : meanings_)
-    if (known.header == call.header) return &known;
+    if (known.header == call.shape->header) return &known;
   TRY_ASSIGN(const HeaderMeaning meaning, interpret(call));
   meanings_.push_back(meaning);
   return &meanings_.back();
 }
 
 Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
-  const PackedHeader& header = *call.header;
+  const PackedHeader& header = *call.shape->header;
   const Value callable = value(header.callable);
   const Rebuild function = rebuild_function(callable.module(), callable.name());
   HeaderMeaning meaning{&header, false, DType::uint8, DType::uint8, 1, 0};

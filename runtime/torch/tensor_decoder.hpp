@@ -65,16 +65,18 @@ class TensorDecoder {
   // is cheaper to return 100,000 times than a Result.
   bool decode_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                      TensorSpec& spec) {
-    if (call.size_count != call.stride_count || call.storage_offset < 0) return refuse_dims(call);
-    spec.dims = call.dims;
-    spec.storage_offset = call.storage_offset;
+    const value::PackedShape& shape = *call.shape;
+    if (shape.size_count != shape.stride_count || shape.storage_offset < 0)
+      return refuse_dims(call);
+    spec.dims = shape.dims;
+    spec.storage_offset = shape.storage_offset;
     spec.position = call.position;
     spec.location = meaning.location;
     spec.dtype = meaning.dtype;
-    spec.rank = call.size_count;
+    spec.rank = shape.size_count;
     spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
     const auto next =
-        table_.storages.intern_next(tree_.text(call.key_position, call.key_length), call.numel,
+        table_.storages.intern_next(tree_.text(call.key_position, call.key_length), shape.numel,
                                     meaning.storage_dtype, meaning.storage_element_size);
     if (!next) return intern_packed(call, meaning, spec);
     spec.storage = *next;

@@ -125,6 +125,22 @@ struct PackedHeader {
   Cell extra;            // v3's dtype; only if ids.extra != no_id
 };
 
+// What the calls for tensors of one type and shape have in common as well.
+struct PackedShape {
+  const PackedHeader* header;
+  const std::int64_t* dims;  // sizes, then strides
+  std::int64_t numel;
+  std::int64_t storage_offset;
+  std::uint8_t size_count;
+  std::uint8_t stride_count;
+
+  std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
+  std::span<const std::int64_t> strides() const noexcept {
+    return {dims + size_count, stride_count};
+  }
+  bool operator==(const PackedShape&) const noexcept = default;
+};
+
 // One call in the form that nearly every tensor of a checkpoint has,
 //
 //   callable((tag, type, key, location, numel)-as-persistent-id, offset, sizes, strides,
@@ -134,29 +150,24 @@ struct PackedHeader {
 // out on demand, and memo ids of pieces resolve to them. Recognised by shape alone; what the names
 // mean is the torch layer's business.
 struct PackedCall {
-  const PackedHeader* header;
-  const std::int64_t* dims;  // sizes, then strides
-  std::int64_t numel;
-  std::int64_t storage_offset;
-  std::uint32_t memo_base;      // first memo id of the run
-  std::uint32_t position;       // of the run in the pickle
-  std::uint32_t name_position;  // the string before the call, if has_name
-  std::uint32_t name_length;
+  static constexpr std::uint32_t no_name = 0xFFFFFFFF;
+  const PackedShape* shape;
+  std::uint32_t memo_base;  // first memo id of the run
+  std::uint32_t position;   // of the run in the pickle
+  std::uint32_t
+      name_length;  // of the memoized string (a dict key) that the run began with, or no_name
   std::uint32_t key_position;
   std::uint16_t key_length;
-  std::uint8_t size_count;
-  std::uint8_t stride_count;
-  bool has_name;     // the run began with a memoized string (a dict key)
   bool has_key_put;  // the key was written here, not fetched from the memo
   bool requires_grad;
   // A memo id of its pieces was fetched, so that they may be reached by another way as well.
   mutable bool has_shared_pieces;
 
-  std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
-  std::span<const std::int64_t> strides() const noexcept {
-    return {dims + size_count, stride_count};
-  }
+  bool has_name() const noexcept { return name_length != no_name; }
+  // Of that string's text, behind an opcode and four bytes of length.
+  std::uint32_t name_position() const noexcept { return position + 5; }
 };
+static_assert(sizeof(PackedCall) == 32);  // there is one for each tensor
 
 enum Part : std::uint8_t {
   whole_value = 0,   // an ordinary cell

@@ -138,9 +138,9 @@ std::string_view Value::name() const noexcept {
 Value Value::callable() const noexcept {
   if (const Object* ordinary = ordinary_object(cell())) return {tree_, ordinary->callable};
   if (kind() != object) return {};
-  const PackedCall& call = *target_of<const PackedCall>(cell());
+  const value::PackedHeader& header = *target_of<const PackedCall>(cell())->shape->header;
   const bool hooks = cell().part == value::packed_hooks;
-  return {tree_, hooks ? call.header->hooks_callable : call.header->callable};
+  return {tree_, hooks ? header.hooks_callable : header.callable};
 }
 
 Value Value::arguments() const noexcept {

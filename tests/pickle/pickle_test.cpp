@@ -2,21 +2,21 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/pickle/machine.hpp"
 #include "runtime/pickle/parse.hpp"
+#include "tests/pickle/packing.hpp"
+#include "tests/pickle/tensor_pickle.hpp"
 
 using namespace weightmap;
+using namespace weightmap::test;
 using namespace std::string_literals;
 using Kind = Value::Kind;
 
 namespace {
 
 constexpr std::uint64_t file_offset = 1000;
-constexpr pickle::ParseLimits roomy{std::uint64_t{64} << 20, 1000};
 
 Result<std::unique_ptr<value::Tree>> parse(const std::string& text,
                                            pickle::ParseLimits limits = roomy) {
@@ -48,99 +48,6 @@ bool mentions(const Error& error, std::string_view text) {
   return error.message.find(text) != std::string::npos;
 }
 
-std::string u32(std::uint32_t value) {
-  std::string text(4, '\0');
-  std::memcpy(text.data(), &value, 4);
-  return text;
-}
-std::string unicode(const std::string& text) {
-  return "X" + u32(static_cast<std::uint32_t>(text.size())) + text;
-}
-
-// Writes the opcodes that Python's pickler writes for torch tensors, with its memo numbering.
-class TensorPickle {
- public:
-  TensorPickle() { text_ = "\x80\x02}q"s + '\0' + "("; }
-
-  struct Tensor {
-    std::vector<std::int64_t> sizes{4, 4};
-    std::vector<std::int64_t> strides{4, 1};
-    std::int64_t numel = 16;
-    bool requires_grad = false;
-    std::string key_get = "";      // instead of writing the key
-    std::string extra = "";        // before the last TUPLE
-    bool spell_out_empty = false;  // an empty tuple as MARK TUPLE PUT
-  };
-
-  TensorPickle& add(const std::string& name, const std::string& key, const Tensor& tensor) {
-    text_ += unicode(name) + put();
-    names.push_back(next_ - 1);
-    text_ += first_ ? "ctorch._utils\n_rebuild_tensor_v2\n" + put(rebuild_) : get(rebuild_);
-    text_ += "((";
-    text_ += first_ ? unicode("storage") + put(tag_) : get(tag_);
-    text_ += first_ ? "ctorch\nFloatStorage\n" + put(type_) : get(type_);
-    text_ += tensor.key_get.empty() ? unicode(key) + put() : tensor.key_get;
-    if (tensor.key_get.empty()) keys.push_back(next_ - 1);
-    text_ += first_ ? unicode("cpu") + put(location_) : get(location_);
-    text_ += integer(tensor.numel) + "t" + put() + "Q" + integer(0);
-    // One statement for each PUT: the order of the ids is the order of evaluation.
-    text_ += tuple(tensor.sizes, tensor.spell_out_empty);
-    text_ += tuple(tensor.strides, tensor.spell_out_empty);
-    text_ += tensor.requires_grad ? "\x88" : "\x89";
-    text_ += first_ ? "ccollections\nOrderedDict\n" + put(ordered_dict_) : get(ordered_dict_);
-    text_ += ")R" + put();
-    text_ += tensor.extra + "t" + put();
-    text_ += "R" + put();
-    tensors.push_back(next_ - 1);
-    first_ = false;
-    return *this;
-  }
-  TensorPickle& add(const std::string& name, const std::string& key) {
-    return add(name, key, Tensor{});
-  }
-  TensorPickle& raw(const std::string& opcodes) {
-    text_ += opcodes;
-    return *this;
-  }
-  // The packed form needs a kilobyte behind each run; real files have it.
-  std::string finish() const { return text_ + "u." + std::string(1100, '\0'); }
-
-  std::string put() { return put_id(next_++); }
-  std::string get(std::uint32_t id) const {
-    return id < 256 ? "h"s + static_cast<char>(id) : "j" + u32(id);
-  }
-  std::vector<std::uint32_t> names, keys, tensors;
-
- private:
-  std::string put(std::uint32_t& id) {
-    id = next_++;
-    return put_id(id);
-  }
-  static std::string put_id(std::uint32_t id) {
-    return id < 256 ? "q"s + static_cast<char>(id) : "r" + u32(id);
-  }
-  static std::string integer(std::int64_t value) {
-    if (value >= 0 && value < 256) return "K"s + static_cast<char>(value);
-    if (value >= 0 && value < 65536)
-      return "M"s + static_cast<char>(value & 0xFF) + static_cast<char>(value >> 8);
-    std::string digits(8, '\0');
-    std::memcpy(digits.data(), &value, 8);
-    return "\x8a\x08" + digits;
-  }
-  std::string tuple(const std::vector<std::int64_t>& values, bool spell_out_empty) {
-    if (values.empty()) return spell_out_empty ? "(t" + put() : ")";
-    std::string text = values.size() > 3 ? "(" : "";
-    for (std::int64_t value : values) text += integer(value);
-    text += values.size() > 3 ? 't' : static_cast<char>(0x84 + values.size());
-    return text + put();
-  }
-
-  std::string text_;
-  std::uint32_t next_ = 1;
-  bool first_ = true;
-  std::uint32_t rebuild_ = 0, tag_ = 0, type_ = 0, location_ = 0, ordered_dict_ = 0;
-};
-
 // What a tensor's call says, read through the public cursor only.
 std::string describe(const Value& value) {
   switch (value.kind()) {
@@ -164,73 +71,6 @@ std::string describe(const Value& value) {
     default:
       return std::string(to_string(value.kind()));
   }
-}
-
-// A whole tree as text, in which a node that was there before is its number: two trees with the
-// same text have the same values and share them in the same way.
-class TreeText {
- public:
-  explicit TreeText(const value::Tree& tree) { add({&tree, tree.root()}); }
-  const std::string& text() const { return text_; }
-
- private:
-  void add(const Value& value) {
-    const bool can_be_shared =
-        value.kind() >= Kind::tuple && (value.kind() != Kind::tuple || value.size() > 0);
-    if (can_be_shared) {
-      for (std::size_t i = 0; i < seen_.size(); ++i)
-        if (seen_[i].is_same_as(value)) {
-          text_ += '#' + std::to_string(i) + ' ';
-          return;
-        }
-      seen_.push_back(value);
-    }
-    text_ += to_string(value.kind());
-    text_ += ' ';
-    if (value.integer()) text_ += std::to_string(*value.integer());
-    if (value.real()) text_ += std::to_string(*value.real());
-    if (value.boolean()) text_ += std::to_string(*value.boolean());
-    if (value.string()) text_ += *value.string();
-    for (std::byte byte : value.bytes().value_or(std::span<const std::byte>{}))
-      text_ += static_cast<char>(byte);
-    text_ += value.module();
-    text_ += value.name();
-    text_ += '{';
-    if (value.kind() == Kind::object) {
-      text_ += value.is_new_object() ? "new " : "call ";
-      add(value.callable());
-      add(value.arguments());
-    }
-    if (value.kind() == Kind::persistent_id) add(value.persistent_id());
-    for (const Value& element : value.elements()) add(element);
-    for (const auto& [key, item] : value.items()) {
-      add(key);
-      add(item);
-    }
-    if (value.state()) add(*value.state());
-    text_ += '}';
-  }
-
-  std::vector<Value> seen_;
-  std::string text_;
-};
-
-// Runs the machine with and without packing, which must agree. Answers how many calls were packed.
-std::uint64_t same_with_and_without_packing(const std::string& text) {
-  std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  const auto run = [&](pickle::Machine::Packing packing, value::Tree& tree) {
-    pickle::Machine machine(tree, file_offset, roomy, packing);
-    if (machine.run()) return std::optional<std::string>(TreeText(tree).text());
-    CHECK((packing == pickle::Machine::Packing::on || !machine.must_repack()));
-    return std::optional<std::string>();
-  };
-  value::Tree packed({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
-  const std::optional<std::string> with = run(pickle::Machine::Packing::on, packed);
-  value::Tree general({}, bytes, memory, text.size() + 16384, roomy.budget_bytes);
-  const std::optional<std::string> without = run(pickle::Machine::Packing::off, general);
-  if (with) CHECK(with == without);  // else parse() runs it again without, if that may help
-  return packed.packed_count();
 }
 
 }  // namespace
