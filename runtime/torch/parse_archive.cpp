@@ -116,7 +116,6 @@ Result<void> ArchiveParser::place_tensors() {
   if (!tensors) return in_pickle(std::move(tensors.error()));
   const TensorTable table = std::move(*tensors);
   zip::LocateOptions locate;
-  locate.folder = storage_folder;
   locate.alignment = records_.storage_alignment;
   locate.verify_headers = *options_.verify >= Verify::headers;
   TRY_ASSIGN(const std::pmr::vector<zip::StorageExtent> extents,

@@ -40,13 +40,13 @@ class StorageTable {
   // The same for the usual case, that `key` is the number of storages so far: what torch calls the
   // next storage it meets. nullopt in any other case; then intern() answers.
   std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel, DType dtype,
-                                           std::uint32_t element_size) {
+                                           std::uint8_t element_size) {
     if (!next_key_.is(key) || numel < 0 || numel > max_numel ||
         by_number_.size() != storages_.size())
       return std::nullopt;
     const auto number = static_cast<std::uint32_t>(storages_.size());
     storages_.push_back(
-        {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype});
+        {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype, number});
     by_number_.push_back(number);
     key_bytes_ += key.size();
     next_key_.increment();
@@ -89,7 +89,7 @@ class StorageTable {
   static constexpr std::uint32_t none = 0xFFFFFFFF;
   static constexpr std::int64_t max_numel = std::int64_t{1} << 58;  // x 16 bytes fits 63 bits
   // Keys are "0", "1", ... in what torch writes today: those index a vector. The rest is hashed.
-  std::uint32_t* slot_of(std::string_view key);
+  std::uint32_t* slot_of(std::string_view key, std::uint32_t number);
 
   std::pmr::vector<zip::StorageRequest> storages_;
   std::pmr::vector<std::uint32_t> by_number_;

@@ -27,7 +27,7 @@ struct HeaderMeaning {
   bool is_tensor;
   DType dtype;
   DType storage_dtype;
-  std::uint32_t storage_element_size;
+  std::uint8_t storage_element_size;
   std::uint16_t location;
 };
 

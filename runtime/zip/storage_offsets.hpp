@@ -23,10 +23,11 @@ namespace weightmap::zip {
 // What the pickle says about one storage. Its record must be `nbytes` long, or longer by fewer than
 // `element_size` bytes (a typed storage over a buffer that is not a multiple of its element).
 struct StorageRequest {
-  std::string_view key;  // borrowed; the record is <archive>/<folder><key>
+  std::string_view key;  // borrowed; the record is <archive>/data/<key>
   std::uint64_t nbytes;
-  std::uint32_t element_size;
-  DType dtype = DType::uint8;  // as first referred to; of no matter here
+  std::uint8_t element_size;
+  DType dtype = DType::uint8;                   // as first referred to; of no matter here
+  std::uint32_t number = StorageNumbers::none;  // that the key is, if it is one
 };
 
 struct StorageExtent {
@@ -37,7 +38,6 @@ struct StorageExtent {
 };
 
 struct LocateOptions {
-  std::string_view folder = "data/";
   std::uint64_t alignment = 64;  // content of .storage_alignment, or 64
   bool verify_headers = false;   // compare every offset with the record's local header
 };
