@@ -1,6 +1,7 @@
 #include "runtime/torch/storage_table.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "runtime/bytes/checked.hpp"
@@ -9,6 +10,12 @@
 #include "runtime/bytes/escape.hpp"
 
 namespace weightmap::torch {
+void StorageTable::stop_counting() {
+  is_counted_ = false;
+  by_number_.resize(storages_.size());
+  std::iota(by_number_.begin(), by_number_.end(), 0u);
+}
+
 std::uint32_t* StorageTable::slot_of(std::string_view key, std::uint32_t number) {
   // A number far beyond the storages seen so far would buy memory with a few bytes of file.
   if (number != bytes::no_number && number <= 2 * storages_.size() + 64) {
@@ -33,16 +40,18 @@ Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t nu
       !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), size, &nbytes))
     return refuse(" has " + std::to_string(numel) + " elements of " + bytes::counted(size, "byte"));
   const std::uint32_t number = bytes::decimal(key);
-  std::uint32_t* slot = slot_of(key, number);
-  if (*slot == none) {
-    *slot = static_cast<std::uint32_t>(storages_.size());
+  const auto next = static_cast<std::uint32_t>(storages_.size());
+  if (is_counted_ && number > next) stop_counting();
+  std::uint32_t counted = number < next ? number : none;
+  std::uint32_t& slot = is_counted_ ? counted : *slot_of(key, number);
+  if (slot == none) {
+    slot = next;
     storages_.push_back({key, nbytes, size, dtype, number});
     key_bytes_ += key.size();
-    next_key_.increment();
-    return *slot;
+    return next;
   }
   ++cache_hits_;
-  const zip::StorageRequest& known = storages_[*slot];
+  const zip::StorageRequest& known = storages_[slot];
   if (known.nbytes != nbytes)
     return refuse(" has " + bytes::counted(nbytes, "byte") + " here and " +
                   bytes::counted(known.nbytes, "byte") + " where it was first referred to");
@@ -50,7 +59,7 @@ Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t nu
   if (known.dtype != dtype && nbytes != 0)
     return refuse(" is of " + std::string(to_string(dtype)) + " here and of " +
                   std::string(to_string(known.dtype)) + " where it was first referred to");
-  return *slot;
+  return slot;
 }
 
 }  // namespace weightmap::torch

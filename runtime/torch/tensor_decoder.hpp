@@ -73,6 +73,7 @@ class TensorDecoder {
     spec.dtype = meaning.dtype;
     spec.rank = call.size_count;
     spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
+    if (call.key_position < bytes::most_digits) return intern_packed(call, meaning, spec);
     const auto next =
         table_.storages.intern_next(tree_.text(call.key_position, call.key_length), call.numel,
                                     meaning.storage_dtype, meaning.storage_element_size);

@@ -48,6 +48,8 @@ class Directory {
   std::uint64_t offset() const noexcept { return offset_; }
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
   std::uint64_t archive_start() const noexcept { return archive_start_; }
+  // Whether each record lies behind the one before it in the directory.
+  bool is_in_file_order() const noexcept { return sorted_headers_.empty(); }
   // End of the space a record may occupy: the next header in file order, or offset().
   std::uint64_t limit_of(const Record& record) const noexcept {
     if (!sorted_headers_.empty()) return next_sorted_header(record);

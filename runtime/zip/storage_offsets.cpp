@@ -169,8 +169,10 @@ Result<void> StorageLocator::run(std::pmr::vector<StorageExtent>& extents) {
   return {};
 }
 
-Result<void> verify(const Directory& directory, std::span<const StorageExtent> extents,
-                    const bytes::Source& source, OpenStats& stats) {
+}  // namespace
+
+Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
+                            const bytes::Source& source, OpenStats& stats) {
   for (const StorageExtent& extent : extents) {
     const Record& record = directory.records()[extent.record];
     ++stats.local_headers_verified;
@@ -189,8 +191,6 @@ Result<void> verify(const Directory& directory, std::span<const StorageExtent> e
   return {};
 }
 
-}  // namespace
-
 Result<std::pmr::vector<StorageExtent>> locate_storages(
     const Directory& directory, std::span<const StorageRequest> requests,
     const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
@@ -198,7 +198,7 @@ Result<std::pmr::vector<StorageExtent>> locate_storages(
   std::pmr::vector<StorageExtent> extents(&memory);
   StorageLocator locator(directory, requests, options, windows, stats);
   TRY(locator.run(extents));
-  if (options.verify_headers) TRY(verify(directory, extents, verify_source, stats));
+  if (options.verify_headers) TRY(verify_extents(directory, extents, verify_source, stats));
   return extents;
 }
 

@@ -42,6 +42,10 @@ struct LocateOptions {
   bool verify_headers = false;   // compare every offset with the record's local header
 };
 
+// Compares extents with the local headers of their records, and counts that.
+Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
+                            const bytes::Source& source, OpenStats& stats);
+
 // The extents of `requests`, in their order, which is any order; keys are unique. Adds what it did
 // to `stats` (strategy, storages_*, local_headers_*; reads made only to verify through
 // verify_reads/verify_bytes_read, which it makes on `verify_source` and not through `windows`).
