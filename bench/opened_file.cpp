@@ -53,7 +53,6 @@ Result<void> OpenedFile::read_archive() {
   const Result<torch::ArchiveRecords> records =
       torch::read_archive_records(directory, windows, ByteOrder::little);
   if (!records) return error_of(records);
-  locate.folder = torch::storage_folder;
   locate.alignment = records->storage_alignment;
   return {};
 }

@@ -184,11 +184,19 @@ bool CatalogBuilder::has_ambiguous_names() noexcept {
 
 Catalog CatalogBuilder::finish() && noexcept {
   index_all();
-  header_.dims = dims_used_;
-  header_.block_bytes = Sections(header_).end;
   // The block may be written to a file: not with what this memory held before.
-  const std::uint64_t strings_end = at_.strings + header_.string_bytes;
-  std::memset(block_.data() + strings_end, 0, at_.dims - strings_end);
+  const auto clear = [this](std::uint64_t from, std::uint64_t to) {
+    std::memset(block_.data() + from, 0, to - from);
+  };
+  clear(at_.locations + locations_used_ * sizeof(Text), at_.path_parts);
+  clear(at_.path_parts + path_parts_used_ * sizeof(std::uint32_t), at_.strings);
+  clear(at_.strings + strings_used_, at_.dims);
+  header_.storages = storages_used_;
+  header_.dims = dims_used_;
+  const Sections used(header_);
+  if (used.slots != at_.slots)  // fewer storages than were counted: the rest moves up
+    std::memmove(block_.data() + used.slots, block_.data() + at_.slots, used.end - used.slots);
+  header_.block_bytes = used.end;
   std::memcpy(block_.data(), &header_, sizeof header_);
   return Catalog(std::move(block_));
 }

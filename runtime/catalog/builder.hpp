@@ -16,8 +16,9 @@
 
 namespace weightmap::catalog {
 
-// How much of everything there will be; of dims it may be less, which leaves the end of the block
-// unused. string_bytes: names, storage keys and locations together.
+// How much of everything there will be. Of all but tensors it may be less: what was counted for
+// dims stays unused at the end of the block, for locations, path parts and text it stays in it, as
+// zeros. string_bytes: names, storage keys and locations together.
 struct Counts {
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
@@ -66,6 +67,8 @@ class CatalogBuilder {
   // Adds one part to the path that is being written; path_position() is where the next one begins.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
+  // How many dims there is room for yet.
+  std::uint64_t dims_left() const noexcept { return header_.dims - dims_used_; }
   // Proves that sizes, strides and offset are not negative and that
   // offset + sum((size - 1) * stride) stays inside the storage, in checked arithmetic; an empty
   // view may begin anywhere. False if not: explain() then says why. Also puts the name into the

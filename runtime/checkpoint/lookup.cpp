@@ -157,11 +157,9 @@ std::optional<NamedTensor> tensor_of_value(State& state, const Value& value) noe
   const std::optional<std::uint32_t> position = value::position_of(value.cell());
   const format::Parsed* const own = state.catalogs.own_if_any();
   if (!position || own == nullptr) return std::nullopt;
-  const auto node = std::lower_bound(
-      own->nodes.begin(), own->nodes.end(), *position,
-      [](const format::Parsed::Node& at, std::uint32_t wanted) { return at.position < wanted; });
-  if (node == own->nodes.end() || node->position != *position) return std::nullopt;
-  return tensor_at(state, node->tensor);
+  const std::optional<std::uint32_t> tensor = own->nodes.find(*position);
+  if (!tensor) return std::nullopt;
+  return tensor_at(state, *tensor);
 }
 
 NamedStorage storage_at(State& state, std::size_t index) noexcept {

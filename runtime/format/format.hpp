@@ -15,6 +15,7 @@
 
 #include "runtime/bytes/windows.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/format/tensor_nodes.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
@@ -41,16 +42,11 @@ struct Input {
 
 // What the metadata of a checkpoint says: its value tree and its catalog.
 struct Parsed {
-  explicit Parsed(std::pmr::memory_resource& memory) : nodes(&memory) {}
+  explicit Parsed(std::pmr::memory_resource& memory) : nodes(memory) {}
 
   std::unique_ptr<value::Tree> tree;
   catalog::Catalog catalog;
-  // The node of the tree that each tensor is, in the order of `position`.
-  struct Node {
-    std::uint32_t position;
-    std::uint32_t tensor;
-  };
-  std::pmr::vector<Node> nodes;
+  TensorNodes nodes;  // of `tree`
   // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
   // pickle_bytes.
   CheckpointInfo facts;

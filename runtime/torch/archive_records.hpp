@@ -14,7 +14,7 @@
 namespace weightmap::torch {
 
 inline constexpr std::string_view pickle_record = "data.pkl";
-inline constexpr std::string_view storage_folder = "data/";
+inline constexpr std::string_view storage_folder = zip::StorageNumbers::folder;
 
 struct ArchiveRecords {
   std::uint64_t version;                      // `.data/version` or `version`

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,11 +12,13 @@
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/archive_records.hpp"
+#include "runtime/torch/catalog_pass.hpp"
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/torch/read_tensors.hpp"
 #include "runtime/zip/local_header.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "runtime/zip/storage_offsets.hpp"
+#include "runtime/zip/storage_run.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -58,6 +61,10 @@ class ArchiveParser {
   Result<void> read_archive();
   Result<void> read_pickle();
   Result<void> place_tensors();
+  Result<bool> place_in_one_pass(std::uint32_t& next_mark);
+  Result<void> read_directory_again();
+  Result<void> place_step_by_step(std::uint32_t first_mark);
+  bool is_foreign() const noexcept;
   void keep_nodes(const TensorTable& table);
   void describe();
 
@@ -109,14 +116,56 @@ Result<void> ArchiveParser::read_pickle() {
 }
 
 Result<void> ArchiveParser::place_tensors() {
+  std::uint32_t first_mark = 0;
+  TRY_ASSIGN(const bool is_done, place_in_one_pass(first_mark));
+  return is_done ? Result<void>() : place_step_by_step(first_mark);
+}
+
+// False: nothing has changed but marks in the tree, all of which are below `next_mark`.
+Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
+  const std::uint64_t packed = parsed_.tree->packed_count();
+  if (packed < CatalogPass::least_packed) return false;
+  const auto storages =
+      zip::StorageRun::find(directory_, records_.storage_alignment, *input_.windows);
+  if (!storages) return false;
+  // One block for the tables that live only until the catalog is made: 40 bytes a tensor.
+  std::pmr::monotonic_buffer_resource tables(4096 + packed * 40, &memory_);
+  CatalogPass pass(*parsed_.tree, {pickle_offset_, options_.limits}, *storages, tables);
+  const bool is_surveyed = pass.survey();
+  next_mark = pass.next_mark();
+  if (!is_surveyed) return false;
+  // The catalog is made from the pages that the directory lay in. Its names are asked for by
+  // verification only, and by the long way, which reads it again.
+  const bool verify = *options_.verify >= Verify::headers;
+  if (!verify) input_.release(stats_);
+  std::optional<catalog::Catalog> made = pass.make(is_foreign(), memory_, parsed_.nodes);
+  if (!made) {
+    if (!verify) TRY(read_directory_again());
+    return false;
+  }
+  if (verify) TRY(zip::verify_extents(directory_, storages->extents(), *input_.file, stats_));
+  storages->count_into(stats_);
+  stats_.cache_hits = pass.cache_hits();
+  parsed_.catalog = std::move(*made);
+  if (verify) input_.release(stats_);
+  directory_ = zip::Directory();
+  return true;
+}
+
+Result<void> ArchiveParser::read_directory_again() {
+  input_.windows.emplace(*input_.file, memory_);
+  TRY_ASSIGN(directory_, format::read_directory(*input_.file, *input_.windows, options_.limits));
+  return {};
+}
+
+Result<void> ArchiveParser::place_step_by_step(std::uint32_t first_mark) {
   // One block for all tables that live only until the catalog is made: 130 bytes a tensor.
   std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130, &memory_);
   Result<TensorTable> tensors =
-      read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables);
+      read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables, first_mark);
   if (!tensors) return in_pickle(std::move(tensors.error()));
   const TensorTable table = std::move(*tensors);
   zip::LocateOptions locate;
-  locate.folder = storage_folder;
   locate.alignment = records_.storage_alignment;
   locate.verify_headers = *options_.verify >= Verify::headers;
   TRY_ASSIGN(const std::pmr::vector<zip::StorageExtent> extents,
@@ -126,25 +175,23 @@ Result<void> ArchiveParser::place_tensors() {
   input_.release(stats_);
   directory_ = zip::Directory();
   stats_.cache_hits = table.storages.cache_hits();
-  constexpr bool native_is_big = std::endian::native == std::endian::big;
-  TRY_ASSIGN(parsed_.catalog, make_catalog({*parsed_.tree, table, extents,
-                                            records_.big_endian != native_is_big, pickle_offset_},
-                                           memory_));
+  TRY_ASSIGN(parsed_.catalog,
+             make_catalog({*parsed_.tree, table, extents, is_foreign(), pickle_offset_}, memory_));
   keep_nodes(table);
   return {};
 }
 
+bool ArchiveParser::is_foreign() const noexcept {
+  constexpr bool native_is_big = std::endian::native == std::endian::big;
+  return records_.big_endian != native_is_big;
+}
+
 void ArchiveParser::keep_nodes(const TensorTable& table) {
-  std::pmr::vector<Parsed::Node>& nodes = parsed_.nodes;
+  std::pmr::vector<format::TensorNodes::Node>& nodes = parsed_.nodes.nodes;
   nodes.reserve(table.tensors.size());
   for (const TensorSpec& spec : table.tensors)
     nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});
-  const auto earlier = [](const Parsed::Node& a, const Parsed::Node& b) {
-    return a.position < b.position;
-  };
-  // They come in this order but where a container is reached again, or is filled late.
-  if (!std::is_sorted(nodes.begin(), nodes.end(), earlier))
-    std::stable_sort(nodes.begin(), nodes.end(), earlier);
+  parsed_.nodes.sort();
 }
 
 void ArchiveParser::describe() {

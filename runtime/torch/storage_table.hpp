@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/seed.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/zip/storage_offsets.hpp"
@@ -27,7 +28,6 @@ class StorageTable {
   StorageTable(std::pmr::memory_resource& memory, std::size_t expected)
       : storages_(&memory), by_number_(&memory) {
     storages_.reserve(expected);
-    by_number_.reserve(expected);
   }
 
   // The number of the storage `key` of `numel` elements; those of an untyped storage are uint8.
@@ -38,19 +38,19 @@ class StorageTable {
                                std::uint64_t file_offset);
 
   // The same for the usual case, that `key` is the number of storages so far: what torch calls the
-  // next storage it meets. nullopt in any other case; then intern() answers.
+  // next storage it meets. nullopt in any other case; then intern() answers. Precondition: eight
+  // bytes before the end of `key` may be read.
   std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel, DType dtype,
-                                           std::uint32_t element_size) {
-    if (!next_key_.is(key) || numel < 0 || numel > max_numel ||
-        by_number_.size() != storages_.size())
+                                           std::uint8_t element_size) {
+    const auto next = static_cast<std::uint32_t>(storages_.size());
+    const auto* const end = reinterpret_cast<const std::byte*>(key.data() + key.size());
+    if (!is_counted_ || bytes::decimal_before(end, key.size()) != next || numel < 0 ||
+        numel > max_numel)
       return std::nullopt;
-    const auto number = static_cast<std::uint32_t>(storages_.size());
     storages_.push_back(
-        {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype});
-    by_number_.push_back(number);
+        {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype, next});
     key_bytes_ += key.size();
-    next_key_.increment();
-    return number;
+    return next;
   }
 
   // By number.
@@ -61,35 +61,12 @@ class StorageTable {
   std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
  private:
-  // storages_.size() in decimal, kept as text so that comparing a key costs no conversion.
-  class Counter {
-   public:
-    // A loop, since the few bytes do not repay a call of memcmp.
-    bool is(std::string_view key) const noexcept {
-      if (key.size() != capacity - first_) return false;
-      for (std::size_t i = key.size(); i-- > 0;)
-        if (key[i] != digits_[first_ + i]) return false;
-      return true;
-    }
-    void increment() noexcept {
-      std::size_t at = capacity;
-      while (at > first_ && digits_[at - 1] == '9') digits_[--at] = '0';
-      if (at == first_)
-        digits_[--first_] = '1';
-      else
-        ++digits_[at - 1];
-    }
-
-   private:
-    static constexpr std::size_t capacity = 12;
-    char digits_[capacity] = {'0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0'};
-    std::size_t first_ = capacity - 1;
-  };
-
   static constexpr std::uint32_t none = 0xFFFFFFFF;
   static constexpr std::int64_t max_numel = std::int64_t{1} << 58;  // x 16 bytes fits 63 bits
   // Keys are "0", "1", ... in what torch writes today: those index a vector. The rest is hashed.
-  std::uint32_t* slot_of(std::string_view key);
+  std::uint32_t* slot_of(std::string_view key, std::uint32_t number);
+  // Fills by_number_ for the first key that is not the number of storages before it.
+  void stop_counting();
 
   std::pmr::vector<zip::StorageRequest> storages_;
   std::pmr::vector<std::uint32_t> by_number_;
@@ -102,7 +79,8 @@ class StorageTable {
     }
   };
   std::unordered_map<std::string_view, std::uint32_t, KeyHash> by_text_;
-  Counter next_key_;
+  // Each key so far was the number of storages before it; by_number_ is not needed, and empty.
+  bool is_counted_ = true;
   std::uint64_t cache_hits_ = 0;
   std::uint64_t key_bytes_ = 0;
 };

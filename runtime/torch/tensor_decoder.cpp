@@ -245,7 +245,7 @@ Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
   TRY_ASSIGN(meaning.location, location_number(*value(header.location).string()));
   meaning.dtype = *dtype;
   meaning.storage_dtype = storage->dtype;
-  meaning.storage_element_size = static_cast<std::uint32_t>(element_size(storage->dtype));
+  meaning.storage_element_size = static_cast<std::uint8_t>(element_size(storage->dtype));
   return meaning;
 }
 

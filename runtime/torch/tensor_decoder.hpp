@@ -27,7 +27,7 @@ struct HeaderMeaning {
   bool is_tensor;
   DType dtype;
   DType storage_dtype;
-  std::uint32_t storage_element_size;
+  std::uint8_t storage_element_size;
   std::uint16_t location;
 };
 
@@ -75,6 +75,7 @@ class TensorDecoder {
     spec.dtype = meaning.dtype;
     spec.rank = shape.size_count;
     spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
+    if (call.key_position < bytes::most_digits) return intern_packed(call, meaning, spec);
     const auto next =
         table_.storages.intern_next(tree_.text(call.key_position, call.key_length), shape.numel,
                                     meaning.storage_dtype, meaning.storage_element_size);

@@ -41,10 +41,30 @@ struct PathNode {
 };
 
 struct TensorTable {
-  // Room for `expected` tensors; more may come. `memory` must outlive the table.
-  TensorTable(std::pmr::memory_resource& memory, std::size_t expected)
-      : tensors(&memory), storages(memory, expected) {
-    tensors.reserve(expected);
+  // Room for so many tensors and storages; more may come. `memory` must outlive the table.
+  TensorTable(std::pmr::memory_resource& memory, std::size_t expected_tensors,
+              std::size_t expected_storages)
+      : tensors(&memory), storages(memory, expected_storages) {
+    tensors.reserve(expected_tensors);
+  }
+
+  // Counts the names of so many tensors under one path, with keys of `key_bytes` in all.
+  void count_names(std::uint32_t path, std::uint64_t count, std::uint64_t key_bytes,
+                   bool keys_are_integers) noexcept {
+    const PathNode& parent = paths[path];
+    name_bytes += count * parent.prefix_bytes + key_bytes;
+    if (parent.depth > 0 || keys_are_integers) path_parts += count * (parent.depth + 1u);
+  }
+  void count_dims(const std::int64_t* dims, std::size_t rank) noexcept {
+    dim_count += 2 * rank;
+    if (dims == last_dims) shared_dims += 2 * rank;
+    last_dims = dims;
+  }
+  // What the tensors so far take here and will take in the catalog, with its index.
+  std::uint64_t bytes() const noexcept {
+    constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
+    return tensor_count * each + name_bytes + paths.size() * sizeof(PathNode) + decoded_bytes +
+           (dim_count - shared_dims) * sizeof(std::int64_t) + path_parts * sizeof(std::uint32_t);
   }
 
   std::pmr::vector<TensorSpec> tensors;  // in file order
@@ -53,9 +73,13 @@ struct TensorTable {
   std::vector<std::string_view> locations;
   std::deque<std::vector<std::int64_t>> owned_dims;  // of tensors that were not packed
   // Sums that a catalog needs before it begins.
+  std::uint64_t tensor_count = 0;
   std::uint64_t name_bytes = 0;
   std::uint64_t dim_count = 0;
   std::uint64_t path_parts = 0;
+  std::uint64_t shared_dims = 0;  // of dim_count, those that neighbours of one shape share
+  const std::int64_t* last_dims = nullptr;
+  std::uint64_t decoded_bytes = 0;  // of what is kept of tensors that were not packed
 };
 
 }  // namespace weightmap::torch

@@ -82,6 +82,20 @@ class CellCursor {
     }
     return cell;
   }
+  // The cells ahead that lie in one piece: those of the next batch; none at the end.
+  std::span<const Cell> piece() const noexcept {
+    if (chunk_ == nullptr) return {};
+    return {chunk_->cells() + at_, static_cast<std::size_t>(chunk_->count - at_)};
+  }
+  // Goes past so many of them.
+  void skip(std::size_t count) noexcept {
+    if (count == 0) return;
+    at_ += count;
+    if (at_ == chunk_->count) {
+      chunk_ = chunk_->next;
+      at_ = 0;
+    }
+  }
 
  private:
   const Chunk* chunk_ = nullptr;

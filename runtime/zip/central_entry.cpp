@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/byte_cursor.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -13,18 +14,6 @@ namespace weightmap::zip {
 namespace {
 
 using bytes::load_le;
-
-// Places of fields in the fixed part of an entry.
-constexpr std::size_t flags_at = 8;
-constexpr std::size_t method_at = 10;
-constexpr std::size_t crc_at = 16;
-constexpr std::size_t stored_size_at = 20;
-constexpr std::size_t size_at = 24;
-constexpr std::size_t name_length_at = 28;
-constexpr std::size_t extra_length_at = 30;
-constexpr std::size_t comment_length_at = 32;
-constexpr std::size_t disk_at = 34;
-constexpr std::size_t header_offset_at = 42;
 
 std::string_view method_name(std::uint16_t method) {
   switch (method) {
@@ -57,18 +46,18 @@ std::string_view method_name(std::uint16_t method) {
 }
 
 Result<void> check_kind(const std::byte* entry, const Record& record, const EntryPlace& place) {
-  const auto flags = load_le<std::uint16_t>(entry + flags_at);
+  const auto flags = load_le<std::uint16_t>(entry + entry_fields::flags);
   if ((flags & (flag_encrypted | flag_strong_encryption | flag_masked)) != 0)
     return refuse(ErrorCode::unsupported, record, "is encrypted", place);
   if ((flags & flag_patch) != 0)
     return refuse(ErrorCode::unsupported, record, "is patch data", place);
-  const auto method = load_le<std::uint16_t>(entry + method_at);
+  const auto method = load_le<std::uint16_t>(entry + entry_fields::method);
   if (method != 0 && method != 8)
     return refuse(ErrorCode::unsupported, record,
                   "has compression method " + std::to_string(method) + " (" +
                       std::string(method_name(method)) + "), only stored and deflated are read",
                   place);
-  const auto disk = load_le<std::uint16_t>(entry + disk_at);
+  const auto disk = load_le<std::uint16_t>(entry + entry_fields::disk);
   if (disk != 0)
     return refuse(ErrorCode::unsupported, record, "is on disk " + std::to_string(disk), place);
   return {};
@@ -132,21 +121,11 @@ Result<void> check_sizes(const Record& record, const EntryPlace& place) {
   return {};
 }
 
-// What nearly every entry is. One question for all, since an archive has 100,000 of them.
-bool is_ordinary(const std::byte* entry, const Record& record, std::size_t extra_length) noexcept {
-  const auto flags = load_le<std::uint16_t>(entry + flags_at);
-  const auto method = load_le<std::uint16_t>(entry + method_at);
-  return method == 0 && record.stored_size == record.size && record.size != in_zip64_32 &&
-         record.header_offset != in_zip64_32 && extra_length == 0 && (flags & refused_flags) == 0 &&
-         load_le<std::uint16_t>(entry + disk_at) == 0 && record.name_length != 0 &&
-         std::memchr(record.name, 0, record.name_length) == nullptr;
-}
-
 Result<void> check(const std::byte* entry, Record& record, std::span<const std::byte> extra,
                    const EntryPlace& place) {
-  if (Result<void> ok = check_name(record, place); !ok) return ok;
-  if (Result<void> ok = check_kind(entry, record, place); !ok) return ok;
-  if (Result<void> ok = widen(extra, record, place); !ok) return ok;
+  TRY(check_name(record, place));
+  TRY(check_kind(entry, record, place));
+  TRY(widen(extra, record, place));
   return check_sizes(record, place);
 }
 
@@ -158,26 +137,24 @@ Result<std::size_t> parse_entry(std::span<const std::byte> rest, const EntryPlac
     return failure(ErrorCode::corrupt, "the directory holds no entry where one is expected",
                    place.offset);
   const std::byte* const entry = rest.data();
-  const std::size_t name_length = load_le<std::uint16_t>(entry + name_length_at);
-  const std::size_t extra_length = load_le<std::uint16_t>(entry + extra_length_at);
+  const std::size_t name_length = load_le<std::uint16_t>(entry + entry_fields::name_length);
+  const std::size_t extra_length = load_le<std::uint16_t>(entry + entry_fields::extra_length);
   const std::size_t length = central_entry_bytes + name_length + extra_length +
-                             load_le<std::uint16_t>(entry + comment_length_at);
+                             load_le<std::uint16_t>(entry + entry_fields::comment_length);
   if (length > rest.size())
     return failure(ErrorCode::corrupt,
                    "an entry of " + std::to_string(length) + " bytes runs out of the directory",
                    place.offset);
-  record = {load_le<std::uint32_t>(entry + header_offset_at),
-            load_le<std::uint32_t>(entry + stored_size_at),
-            load_le<std::uint32_t>(entry + size_at),
+  record = {load_le<std::uint32_t>(entry + entry_fields::header_offset),
+            load_le<std::uint32_t>(entry + entry_fields::stored_size),
+            load_le<std::uint32_t>(entry + entry_fields::size),
             reinterpret_cast<const char*>(entry + central_entry_bytes),
-            load_le<std::uint32_t>(entry + crc_at),
+            load_le<std::uint32_t>(entry + entry_fields::crc),
             static_cast<std::uint16_t>(name_length),
-            static_cast<Method>(load_le<std::uint16_t>(entry + method_at)),
-            (load_le<std::uint16_t>(entry + flags_at) & flag_descriptor) != 0};
+            static_cast<Method>(load_le<std::uint16_t>(entry + entry_fields::method)),
+            (load_le<std::uint16_t>(entry + entry_fields::flags) & flag_descriptor) != 0};
   const auto extra = rest.subspan(central_entry_bytes + name_length, extra_length);
-  if (!is_ordinary(entry, record, extra_length))
-    if (Result<void> ok = check(entry, record, extra, place); !ok)
-      return tl::unexpected<Error>(ok.error());
+  TRY(check(entry, record, extra, place));
   if (!bytes::checked_add(record.header_offset, place.archive_start, &record.header_offset))
     return refuse(ErrorCode::corrupt, record, "has a header offset beyond the file", place);
   return length;

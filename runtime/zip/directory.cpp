@@ -21,14 +21,12 @@ static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 40);
 
 namespace {
 
-// The least that a record occupies: its local header, name and payload, without extra fields.
-// nullopt if it does not lie before `limit`.
-std::optional<std::uint64_t> least_end(const Record& record, std::uint64_t limit) noexcept {
-  const std::uint64_t head = local_header_bytes + record.name_length;
-  if (!bytes::contains(limit, record.header_offset, head)) return std::nullopt;
-  const std::uint64_t payload = record.header_offset + head;
-  if (!bytes::contains(limit, payload, record.stored_size)) return std::nullopt;
-  return payload + record.stored_size;
+// Whether the least that a record occupies, its local header, name and payload without extra
+// fields, lies before `limit`.
+bool ends_before(const Record& record, std::uint64_t limit) noexcept {
+  std::uint64_t length = local_header_bytes + record.name_length;
+  return bytes::checked_add(length, record.stored_size, &length) &&
+         bytes::contains(limit, record.header_offset, length);
 }
 
 std::string lower(std::string_view name) {
@@ -71,13 +69,16 @@ class DirectoryParser {
     const auto window = windows_.extend_back(end_.directory_offset, length);
     if (!window) return tl::unexpected<Error>(window.error());
     TRY(parse(window->first(end_.directory_size)));
-    TRY(check_overlap());
+    if (!is_in_order_) TRY(check_overlap_sorted());
     return index_names();
   }
 
  private:
+  void begin();
+  void begin_numbers();
   Result<void> parse(std::span<const std::byte> directory);
-  Result<void> check_overlap();
+  std::size_t parse_storages(std::span<const std::byte> directory, std::uint32_t& count);
+  void note(std::uint32_t index);
   Result<void> check_overlap_sorted();
   Result<void> index_names();
   Result<void> check_case();
@@ -87,33 +88,93 @@ class DirectoryParser {
   Directory& out_;
   const EndOfArchive& end_;
   bytes::Windows& windows_;
+  Record* records_ = nullptr;  // of out_, while they are parsed
+  StorageNames names_;
+  std::vector<std::uint32_t> others_;  // records that are no storages with a number
+  bool is_in_order_ = true;            // records follow one another and do not overlap
+  bool has_number_twice_ = false;
 };
 
-Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
+void DirectoryParser::begin() {
   out_.offset_ = end_.directory_offset;
   out_.archive_start_ = end_.archive_start;
-  out_.memory_ = bytes::Buffer(end_.record_count * sizeof(Record), windows_.memory());
-  auto* const records = reinterpret_cast<Record*>(out_.memory_.data());
-  std::uint64_t count = 0;
-  for (std::size_t at = 0; at < directory.size(); ++count) {
+  out_.memory_ = bytes::Buffer(end_.record_count * (sizeof(Record) + sizeof(std::uint32_t)),
+                               windows_.memory());
+  records_ = reinterpret_cast<Record*>(out_.memory_.data());
+}
+
+// The first record is the one that names the top folder.
+void DirectoryParser::begin_numbers() {
+  const std::string_view first = records_->full_name();
+  out_.top_folder_ = first.substr(0, first.find('/') + 1);
+  auto* const table = reinterpret_cast<std::uint32_t*>(records_ + end_.record_count);
+  out_.storages_ = StorageNumbers({table, end_.record_count});
+  names_ = StorageNames(out_.top_folder_);
+}
+
+Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
+  begin();
+  std::uint32_t count = 0;
+  for (std::size_t at = 0; at < directory.size();) {
     const EntryPlace place{end_.directory_offset + at, end_.archive_start};
     if (count == end_.record_count)
       return failure(ErrorCode::corrupt,
                      "the directory goes on behind the " + bytes::counted(count, "record") +
                          " that the end record counts",
                      place.offset);
-    const Result<std::size_t> length =
-        parse_entry(directory.subspan(at), place, *new (records + count) Record);
-    if (!length) return tl::unexpected<Error>(length.error());
-    at += *length;
+    TRY_ASSIGN(const std::size_t length,
+               parse_entry(directory.subspan(at), place, *new (records_ + count) Record));
+    if (count == 0) begin_numbers();
+    note(count++);
+    at += length;
+    at += parse_storages(directory.subspan(at), count);
   }
   if (count != end_.record_count)
     return failure(ErrorCode::corrupt,
                    "the directory holds " + bytes::counted(count, "record") +
                        ", but the end record counts " + std::to_string(end_.record_count),
                    end_.directory_offset);
-  out_.records_ = {records, count};
+  out_.records_ = {records_, count};
+  is_in_order_ = is_in_order_ && ends_before(records_[count - 1], out_.offset_);
   return {};
+}
+
+// Takes in a record that parse_entry() has parsed.
+void DirectoryParser::note(std::uint32_t index) {
+  const Record& record = records_[index];
+  is_in_order_ =
+      is_in_order_ && (index == 0 || ends_before(records_[index - 1], record.header_offset));
+  const std::uint32_t number = names_.number_of(record.full_name());
+  if (!out_.storages_.may_have(number))
+    others_.push_back(index);
+  else if (!out_.storages_.add(number, index))
+    has_number_twice_ = true;
+}
+
+// Parses the storages in plain entries at the front of `directory`, as many as there are, and
+// answers their length: what parse_entry() and note() would do with them, in a few steps each.
+std::size_t DirectoryParser::parse_storages(std::span<const std::byte> directory,
+                                            std::uint32_t& count) {
+  StorageNumbers numbers = out_.storages_;  // a copy, whose members need not be written each time
+  bool is_in_order = is_in_order_;
+  Record* record = records_ + count;
+  Record* const end = records_ + end_.record_count;
+  std::size_t at = 0;
+  for (; record != end; ++record) {
+    const std::size_t length =
+        parse_plain_entry(directory.subspan(at), end_.archive_start, *new (record) Record);
+    if (length == 0) break;
+    const std::uint32_t number = names_.number_of(record->full_name());
+    if (!numbers.may_have(number)) break;
+    is_in_order = is_in_order && ends_before(record[-1], record->header_offset);
+    if (!numbers.add(number, static_cast<std::uint32_t>(record - records_)))
+      has_number_twice_ = true;
+    at += length;
+  }
+  out_.storages_ = numbers;
+  is_in_order_ = is_in_order;
+  count = static_cast<std::uint32_t>(record - records_);
+  return at;
 }
 
 tl::unexpected<Error> DirectoryParser::overlaps(const Record& record, std::uint64_t limit) const {
@@ -124,16 +185,6 @@ tl::unexpected<Error> DirectoryParser::overlaps(const Record& record, std::uint6
                      bytes::counted(record.stored_size, "byte") + " runs into " + what +
                      " at byte " + std::to_string(limit),
                  record.header_offset);
-}
-
-Result<void> DirectoryParser::check_overlap() {
-  const auto records = out_.records_;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    const std::uint64_t limit =
-        i + 1 < records.size() ? records[i + 1].header_offset : out_.offset_;
-    if (!least_end(records[i], limit)) return check_overlap_sorted();
-  }
-  return {};
 }
 
 // The records are in another order than their entries, or do overlap.
@@ -149,17 +200,23 @@ Result<void> DirectoryParser::check_overlap_sorted() {
     const Record& record = records[order[i]];
     const std::uint64_t limit =
         i + 1 < order.size() ? records[order[i + 1]].header_offset : out_.offset_;
-    if (!least_end(record, limit)) return overlaps(record, limit);
+    if (!ends_before(record, limit)) return overlaps(record, limit);
     out_.sorted_headers_.push_back(record.header_offset);
   }
   return {};
 }
 
+// An archive with few storages, and one that has a number twice, is indexed by names alone.
 Result<void> DirectoryParser::index_names() {
   const auto records = out_.records_;
-  const std::string_view first = records.front().full_name();
-  out_.top_folder_ = first.substr(0, first.find('/') + 1);
-  out_.names_ = NameIndex(records);
+  if (has_number_twice_ || out_.storages_.count() < records.size() / 2) {
+    out_.storages_ = {};
+    others_.resize(records.size());
+    std::iota(others_.begin(), others_.end(), 0u);
+    out_.names_ = NameIndex(records);
+  } else {
+    out_.names_ = NameIndex(records, others_);
+  }
   if (const auto& same = out_.names_.duplicate())
     return twins(records[same->first], records[same->second]);
   return check_case();
@@ -169,10 +226,10 @@ Result<void> DirectoryParser::index_names() {
 // so only the others can be equal to one of them, or to one another.
 Result<void> DirectoryParser::check_case() {
   const auto records = out_.records_;
-  for (std::size_t i = 0; i < records.size(); ++i) {
+  for (const std::uint32_t i : others_) {
     const std::string_view name = records[i].full_name();
     if (!name.starts_with(out_.top_folder_) || has_capital(name, out_.top_folder_.size()))
-      out_.odd_names_.push_back(static_cast<std::uint32_t>(i));
+      out_.odd_names_.push_back(i);
   }
   std::vector<std::pair<std::string, std::uint32_t>> folded;
   const std::string top_folder = lower(out_.top_folder_);
@@ -223,6 +280,11 @@ std::string_view Directory::short_name(const Record& record) const noexcept {
 }
 
 const Record* Directory::find(std::string_view name) const noexcept {
+  if (name.starts_with(StorageNumbers::folder))
+    if (const auto index =
+            storages_.find(bytes::decimal(name.substr(StorageNumbers::folder.size())));
+        index != StorageNumbers::none)
+      return &records_[index];
   return names_.find(records_, top_folder_, name);
 }
 
@@ -235,6 +297,7 @@ const Record* Directory::find_in_other_case(std::string_view name) const {
 }
 
 const Record* Directory::find_full(std::string_view full_name) const noexcept {
+  if (full_name.starts_with(top_folder_)) return find(full_name.substr(top_folder_.size()));
   return names_.find(records_, full_name, {});
 }
 

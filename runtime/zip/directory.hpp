@@ -16,6 +16,7 @@
 #include "runtime/bytes/windows.hpp"
 #include "runtime/zip/name_index.hpp"
 #include "runtime/zip/record.hpp"
+#include "runtime/zip/storage_numbers.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::zip {
@@ -38,12 +39,17 @@ class Directory {
   // A record whose name differs from this one in the case of ASCII letters only; nullptr if there
   // is none. A reader that ignores case finds it where find() finds nothing.
   const Record* find_in_other_case(std::string_view short_name) const;
+  // The storages "data/0", "data/1", ... by their number, without a look at names. All of them, but
+  // for numbers that are not below the count of records; none if there are few.
+  const StorageNumbers& storages() const noexcept { return storages_; }
   // By the whole name.
   const Record* find_full(std::string_view full_name) const noexcept;
   // Absolute offset of the first central directory entry: where records end.
   std::uint64_t offset() const noexcept { return offset_; }
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
   std::uint64_t archive_start() const noexcept { return archive_start_; }
+  // Whether each record lies behind the one before it in the directory.
+  bool is_in_file_order() const noexcept { return sorted_headers_.empty(); }
   // End of the space a record may occupy: the next header in file order, or offset().
   std::uint64_t limit_of(const Record& record) const noexcept {
     if (!sorted_headers_.empty()) return next_sorted_header(record);
@@ -55,9 +61,10 @@ class Directory {
   friend class DirectoryParser;
   std::uint64_t next_sorted_header(const Record& record) const noexcept;
 
-  bytes::Buffer memory_;  // of records_
+  bytes::Buffer memory_;  // of records_, and of the table of storages_
   std::span<const Record> records_;
-  NameIndex names_;
+  StorageNumbers storages_;
+  NameIndex names_;  // of all other records
   // Records with a capital in their name behind the top folder, and those outside it: few, if any.
   std::vector<std::uint32_t> odd_names_;
   std::vector<std::uint64_t> sorted_headers_;  // empty if the records are in file order

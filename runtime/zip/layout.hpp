@@ -56,6 +56,25 @@ struct Layout {
     return start;
   }
 
+  // Payload and end of a stored record that needs no zip64 fields, with an alignment that is a
+  // power of two: what payload_offset() and record_end() say, without their questions.
+  // Precondition: is_plain(size, header_offset).
+  struct Place {
+    std::uint64_t payload;
+    std::uint64_t end;
+  };
+  constexpr bool is_plain(std::uint64_t size, std::uint64_t header_offset) const noexcept {
+    return (size | header_offset) < zip64_threshold && alignment - 1 < 65536 &&
+           (alignment & (alignment - 1)) == 0;
+  }
+  constexpr Place plain_place(std::uint64_t header_offset, std::uint64_t name_length,
+                              std::uint64_t size) const noexcept {
+    const std::uint64_t start =
+        header_offset + local_header_bytes + padding_field_bytes + name_length;
+    const std::uint64_t payload = (start + alignment - 1) & ~(alignment - 1);
+    return {payload, payload + size + (size == 0 ? 0 : 16)};
+  }
+
   // Where the next record's header begins. `stored_size` is what the payload occupies, `size` what
   // it inflates to; the latter decides about zip64.
   static constexpr std::optional<std::uint64_t> record_end(std::uint64_t header_offset,

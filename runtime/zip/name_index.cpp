@@ -60,6 +60,15 @@ NameIndex::NameIndex(std::span<const Record> records) {
   others_.reserve(records.size() - run.size());
   for (std::size_t i = 0; i < records.size(); ++i)
     if (i < run_begin_ || i >= run_end_) others_.push_back(static_cast<std::uint32_t>(i));
+  sort_others(records);
+}
+
+NameIndex::NameIndex(std::span<const Record> records, std::vector<std::uint32_t> some)
+    : others_(std::move(some)) {
+  sort_others(records);
+}
+
+void NameIndex::sort_others(std::span<const Record> records) {
   std::sort(others_.begin(), others_.end(), [&](std::uint32_t a, std::uint32_t b) {
     return comes_before(records[a], records[b], Order::by_length);
   });

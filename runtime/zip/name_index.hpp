@@ -24,6 +24,8 @@ class NameIndex {
 
   NameIndex() = default;
   explicit NameIndex(std::span<const Record> records);
+  // Of few of the records, by their indexes.
+  NameIndex(std::span<const Record> records, std::vector<std::uint32_t> some);
 
   // Two records of one name, if there are such.
   const std::optional<Pair>& duplicate() const noexcept { return duplicate_; }
@@ -34,6 +36,7 @@ class NameIndex {
                      std::string_view rest) const noexcept;
 
  private:
+  void sort_others(std::span<const Record> records);
   void find_duplicate(std::span<const Record> records);
 
   std::size_t run_begin_ = 0;  // the longest run of ascending names

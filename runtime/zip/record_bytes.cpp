@@ -66,18 +66,6 @@ tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_he
                  record.header_offset);
 }
 
-std::optional<std::uint64_t> payload_by_rule(const Directory& directory, const Record& record,
-                                             const Layout& layout) noexcept {
-  if (record.has_descriptor != (record.size > 0)) return std::nullopt;
-  const std::uint64_t start = directory.archive_start();
-  const std::uint64_t header = record.header_offset - start;
-  const auto payload = layout.payload_offset(header, record.name_length, record.size);
-  if (!payload) return std::nullopt;
-  const auto end = Layout::record_end(header, *payload, record.stored_size, record.size);
-  if (!end || *end != directory.limit_of(record) - start) return std::nullopt;
-  return *payload + start;
-}
-
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
                                 bytes::Windows& windows, std::uint64_t max_bytes) {
   if (record.size > max_bytes)

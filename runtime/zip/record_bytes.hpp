@@ -26,9 +26,29 @@ struct RecordBytes {
 };
 
 // Absolute offset of the record's payload by torch's padding rule, without reading: only if the
-// record then ends exactly where its neighbour begins. nullopt where the rule does not explain it.
-std::optional<std::uint64_t> payload_by_rule(const Directory& directory, const Record& record,
-                                             const Layout& layout) noexcept;
+// record then ends exactly at `limit`, where its neighbour begins. nullopt where the rule does not
+// explain it.
+inline std::optional<std::uint64_t> payload_by_rule(const Record& record, std::uint64_t limit,
+                                                    std::uint64_t archive_start,
+                                                    const Layout& layout) noexcept {
+  if (record.has_descriptor != (record.size > 0)) return std::nullopt;
+  const std::uint64_t header = record.header_offset - archive_start;
+  if (record.method == Method::stored && layout.is_plain(record.size, header)) [[likely]] {
+    const Layout::Place place = layout.plain_place(header, record.name_length, record.size);
+    if (place.end != limit - archive_start) return std::nullopt;
+    return place.payload + archive_start;
+  }
+  const auto payload = layout.payload_offset(header, record.name_length, record.size);
+  if (!payload) return std::nullopt;
+  const auto end = Layout::record_end(header, *payload, record.stored_size, record.size);
+  if (!end || *end != limit - archive_start) return std::nullopt;
+  return *payload + archive_start;
+}
+inline std::optional<std::uint64_t> payload_by_rule(const Directory& directory,
+                                                    const Record& record,
+                                                    const Layout& layout) noexcept {
+  return payload_by_rule(record, directory.limit_of(record), directory.archive_start(), layout);
+}
 
 // For a local header that places the payload elsewhere than the rule does. The rule explains the
 // record to the byte, so one of the two lies, and readers differ in which of them they believe.

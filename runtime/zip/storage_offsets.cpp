@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/zip/layout.hpp"
@@ -22,7 +23,7 @@ class StorageLocator {
       : directory_(directory),
         records_(directory.records()),
         requests_(requests),
-        prefix_(std::string(directory.top_folder()) + std::string(options.folder)),
+        prefix_(std::string(directory.top_folder()) + std::string(StorageNumbers::folder)),
         layout_{options.alignment},
         windows_(windows),
         stats_(stats) {}
@@ -66,8 +67,10 @@ Result<std::uint32_t> StorageLocator::find(std::string_view key) const {
 
 bool fits(const StorageRequest& request, const Record& record) noexcept {
   return record.method == Method::stored && record.size >= request.nbytes &&
-         record.size - request.nbytes < request.element_size && record.full_name().back() != '/';
+         record.size - request.nbytes < request.element_size;
 }
+
+bool is_folder(const Record& record) noexcept { return record.full_name().back() == '/'; }
 
 // Why the record does not fit.
 tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record) {
@@ -79,8 +82,7 @@ tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record
     return refuse(ErrorCode::unsupported,
                   "is compressed, and a compressed storage cannot be mapped; save it again with "
                   "torch.save");
-  if (record.full_name().back() == '/')
-    return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
+  if (is_folder(record)) return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
   return refuse(ErrorCode::corrupt, "has " + bytes::counted(record.size, "byte") +
                                         ", the pickle says " + std::to_string(request.nbytes));
 }
@@ -92,13 +94,15 @@ Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) con
   bool ascending = true;
   for (const StorageRequest& request : requests_) {
     const std::size_t expected = index;
-    if (index >= records_.size() || !is_named(records_[index], request.key)) {
-      const Result<std::uint32_t> found = find(request.key);
-      if (!found) return tl::unexpected<Error>(found.error());
-      index = *found;
+    const std::uint32_t numbered = directory_.storages().find(request.number);
+    if (numbered != StorageNumbers::none) {
+      index = numbered;
+    } else if (index >= records_.size() || !is_named(records_[index], request.key)) {
+      TRY_ASSIGN(index, find(request.key));
     }
     const Record& record = records_[index];
-    if (!fits(request, record)) return misfit(request, record);
+    if (!fits(request, record) || (numbered == StorageNumbers::none && is_folder(record)))
+      return misfit(request, record);
     ascending = ascending && index >= expected;
     extents.push_back({0, record.size, record.crc32, static_cast<std::uint32_t>(index)});
     ++index;
@@ -116,16 +120,14 @@ void StorageLocator::count(OffsetStrategy strategy) noexcept {
 Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
   const Record& record = records_[extent.record];
   ++stats_.local_headers_read;
-  const Result<std::uint64_t> payload =
-      read_local_header(windows_, record, directory_.limit_of(record));
-  if (!payload) return tl::unexpected<Error>(payload.error());
-  extent.payload_offset = *payload;
+  TRY_ASSIGN(extent.payload_offset,
+             read_local_header(windows_, record, directory_.limit_of(record)));
   return {};
 }
 
 // The first is read, never calculated; it holds if the neighbour confirms it.
 Result<void> StorageLocator::place_first(StorageExtent& extent) {
-  if (Result<void> ok = place_by_header(extent); !ok) return ok;
+  TRY(place_by_header(extent));
   const Record& record = records_[extent.record];
   const auto by_rule = payload_by_rule(directory_, record, layout_);
   const bool proven = by_rule == extent.payload_offset;
@@ -151,10 +153,9 @@ Result<void> StorageLocator::place(StorageExtent& extent) {
 
 Result<void> StorageLocator::run(std::pmr::vector<StorageExtent>& extents) {
   extents.reserve(requests_.size());
-  const Result<bool> ascending = match(extents);
-  if (!ascending) return tl::unexpected<Error>(ascending.error());
+  TRY_ASSIGN(const bool ascending, match(extents));
   std::vector<std::uint32_t> order;
-  if (!*ascending) {
+  if (!ascending) {
     order.resize(extents.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -163,13 +164,15 @@ Result<void> StorageLocator::run(std::pmr::vector<StorageExtent>& extents) {
   }
   for (std::size_t i = 0; i < extents.size(); ++i) {
     StorageExtent& extent = extents[order.empty() ? i : order[i]];
-    if (Result<void> ok = i == 0 ? place_first(extent) : place(extent); !ok) return ok;
+    TRY(i == 0 ? place_first(extent) : place(extent));
   }
   return {};
 }
 
-Result<void> verify(const Directory& directory, std::span<const StorageExtent> extents,
-                    const bytes::Source& source, OpenStats& stats) {
+}  // namespace
+
+Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
+                            const bytes::Source& source, OpenStats& stats) {
   for (const StorageExtent& extent : extents) {
     const Record& record = directory.records()[extent.record];
     ++stats.local_headers_verified;
@@ -188,18 +191,14 @@ Result<void> verify(const Directory& directory, std::span<const StorageExtent> e
   return {};
 }
 
-}  // namespace
-
 Result<std::pmr::vector<StorageExtent>> locate_storages(
     const Directory& directory, std::span<const StorageRequest> requests,
     const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
     OpenStats& stats, std::pmr::memory_resource& memory) {
   std::pmr::vector<StorageExtent> extents(&memory);
   StorageLocator locator(directory, requests, options, windows, stats);
-  if (Result<void> ok = locator.run(extents); !ok) return tl::unexpected<Error>(ok.error());
-  if (options.verify_headers)
-    if (Result<void> ok = verify(directory, extents, verify_source, stats); !ok)
-      return tl::unexpected<Error>(ok.error());
+  TRY(locator.run(extents));
+  if (options.verify_headers) TRY(verify_extents(directory, extents, verify_source, stats));
   return extents;
 }
 

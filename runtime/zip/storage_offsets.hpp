@@ -23,10 +23,11 @@ namespace weightmap::zip {
 // What the pickle says about one storage. Its record must be `nbytes` long, or longer by fewer than
 // `element_size` bytes (a typed storage over a buffer that is not a multiple of its element).
 struct StorageRequest {
-  std::string_view key;  // borrowed; the record is <archive>/<folder><key>
+  std::string_view key;  // borrowed; the record is <archive>/data/<key>
   std::uint64_t nbytes;
-  std::uint32_t element_size;
-  DType dtype = DType::uint8;  // as first referred to; of no matter here
+  std::uint8_t element_size;
+  DType dtype = DType::uint8;                   // as first referred to; of no matter here
+  std::uint32_t number = StorageNumbers::none;  // that the key is, if it is one
 };
 
 struct StorageExtent {
@@ -37,10 +38,13 @@ struct StorageExtent {
 };
 
 struct LocateOptions {
-  std::string_view folder = "data/";
   std::uint64_t alignment = 64;  // content of .storage_alignment, or 64
   bool verify_headers = false;   // compare every offset with the record's local header
 };
+
+// Compares extents with the local headers of their records, and counts that.
+Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
+                            const bytes::Source& source, OpenStats& stats);
 
 // The extents of `requests`, in their order, which is any order; keys are unique. Adds what it did
 // to `stats` (strategy, storages_*, local_headers_*; reads made only to verify through

@@ -8,6 +8,7 @@
 #include "runtime/bytes/byte_cursor.hpp"
 #include "runtime/bytes/byte_sink.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/source.hpp"
 #include "runtime/bytes/windows.hpp"
@@ -192,6 +193,49 @@ TEST_CASE_FIXTURE(WindowsFixture, "windows have nothing to hand over for foreign
   REQUIRE(windows.bytes(0, 10).has_value());
   CHECK(windows.take(as_span("elsewhere")).size() == 0);
   CHECK(windows.take({}).size() == 0);
+}
+
+TEST_CASE("reads numbers as std::to_string writes them, of up to eight digits") {
+  for (std::uint32_t power = 1; power <= 10'000'000; power *= 10)
+    for (const std::uint32_t number :
+         {power - 1, power, power + 1, 2 * power, 9 * power, 7 * power + 5})
+      CHECK(decimal(std::to_string(number)) == number);
+  for (std::uint32_t number = 0; number < 20'000; ++number)
+    REQUIRE(decimal(std::to_string(number)) == number);
+  CHECK(decimal("99999999") == 99'999'999);
+}
+
+TEST_CASE("takes no other spelling for a number") {
+  for (const char* text :
+       {"",  "00", "01", "007", "00000001", "100000000", "+1",    "-1",  " 1",  "1 ",  "1a",
+        "a", "/",  ":",  "1/",  ":1",       "\xB1",      "1\x80", "0x1", "1.0", "1e3", "9999999:"})
+    CHECK_MESSAGE(decimal(text) == no_number, text);
+  CHECK(decimal(std::string_view("\0", 1)) == no_number);
+  CHECK(decimal(std::string_view("1\0", 2)) == no_number);
+}
+
+TEST_CASE("each byte of a number must be a digit") {
+  for (std::size_t length = 1; length <= most_digits; ++length) {
+    for (std::size_t at = 0; at < length; ++at) {
+      for (int byte = 0; byte < 256; ++byte) {
+        std::string text(length, '5');
+        text[at] = static_cast<char>(byte);
+        const bool is_number = byte >= (at == 0 && length > 1 ? '1' : '0') && byte <= '9';
+        REQUIRE((decimal(text) != no_number) == is_number);
+      }
+    }
+  }
+}
+
+TEST_CASE("what stands before a number does not matter") {
+  const std::string text = "12345678901234567";
+  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+  CHECK(decimal_before(begin + 17, 1) == 7);
+  CHECK(decimal_before(begin + 17, 3) == 567);
+  CHECK(decimal_before(begin + 17, 8) ==
+        no_number);  // 01234567 does not begin with a digit above 0
+  CHECK(decimal_before(begin + 16, 6) == 123456);
+  CHECK(decimal_before(begin + 9, 8) == 23456789);
 }
 
 }  // namespace

@@ -421,6 +421,48 @@ def old_layouts(fixtures):
         entry["location"] = "cuda:1"
 
 
+def many_tensors(fixtures):
+    """So many that most of them are read by the short ways of the pickle machine and the catalog."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(5, 2)
+            self.layers = torch.nn.ModuleList(
+                torch.nn.Sequential(torch.nn.Linear(2, width), torch.nn.LayerNorm(width))
+                for width in [2, 3, 4] * 7
+            )
+            self.head = torch.nn.Linear(2, 5)
+            self.head.weight = self.embedding.weight
+
+    torch.manual_seed(0)
+    model = Tied()
+    how = "a module's state_dict: _metadata of each layer, two tensors in one storage"
+    fixtures.save("many_state_dict.pt", model.state_dict(), how)
+
+    optimizer = torch.optim.Adam(model.layers[-4:].parameters())
+    sum(parameter.square().sum() for parameter in model.parameters()).backward()
+    optimizer.step()
+    shared = {f"s{i}": numbers(2, start=i) for i in range(10)}
+    value = {
+        "epoch": 3,
+        "model": model.state_dict(),
+        "ema": {"decay": 0.5, "shadow": {"shared": shared, "again": dict(shared), 7: numbers(1)}},
+        "optimizer": optimizer.state_dict(),
+        "views": {f"v{i}": numbers(10)[i:] for i in range(10)},
+        "wrapped": {f"p{i}": torch.nn.Parameter(numbers(2)) for i in range(10)},
+    }
+    value["twice"] = value["ema"]["shadow"]
+    how = "a training checkpoint: nested dicts, integer keys, tensors and dicts in several places"
+    fixtures.save("many_training.pt", value, how)
+
+    path = fixtures.folder / "many_old_order.pt"
+    value = OrderedDict((f"layer{i}.weight", numbers(i % 3 + 1, start=i)) for i in range(110))
+    key_of = write_by_hand(path, value, order=sorted, byteorder=b"little")
+    how = "laid out as torch 2.6 and older do, by torch's PyTorchFileWriter: 0, 1, 10, 100, 101"
+    fixtures.record(path.name, how, walk(value), key_of)
+
+
 def byte_orders(fixtures):
     value = {
         "float32": numbers(3),
@@ -564,6 +606,7 @@ def main():
     save_options(fixtures)
     odd_storage(fixtures)
     old_layouts(fixtures)
+    many_tensors(fixtures)
     byte_orders(fixtures)
     rezipped(fixtures)
     torchscript(fixtures)

@@ -34,6 +34,30 @@ TEST_CASE("the descriptor is absent, short or long") {
   CHECK(Layout::footer_bytes(limit32, 0) == 24);
 }
 
+TEST_CASE("the short form of the rule says what the long one says") {
+  for (const std::uint64_t alignment : {0, 1, 2, 3, 16, 48, 64, 4096, 65536, 65537, 131072}) {
+    const Layout layout{alignment};
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{17},
+                                     std::uint64_t{4096}, limit32 - 1, limit32, most}) {
+      for (const std::uint64_t header : {std::uint64_t{0}, std::uint64_t{63}, std::uint64_t{64},
+                                         std::uint64_t{12345}, limit32 - 1, limit32, most}) {
+        if (!layout.is_plain(size, header)) continue;
+        REQUIRE(Layout::zip64_field_bytes(size, header) == 0);
+        for (std::uint64_t name = 1; name < 140; ++name) {
+          const Layout::Place place = layout.plain_place(header, name, size);
+          REQUIRE(layout.payload_offset(header, name, size) == place.payload);
+          REQUIRE(Layout::record_end(header, place.payload, size, size) == place.end);
+        }
+      }
+    }
+  }
+  CHECK(Layout{64}.is_plain(16, 1 << 20));
+  CHECK_FALSE(Layout{0}.is_plain(16, 0));
+  CHECK_FALSE(Layout{48}.is_plain(16, 0));
+  CHECK_FALSE(Layout{64}.is_plain(limit32, 0));
+  CHECK_FALSE(Layout{64}.is_plain(0, limit32));
+}
+
 // Sizes and offsets of a real file, given in docs/offsets.md.
 TEST_CASE("the layout reproduces a real file") {
   const Layout layout;

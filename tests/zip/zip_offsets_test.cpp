@@ -42,7 +42,8 @@ struct Located {
     keys = wanted;
     for (const std::string& key : keys) {
       const Record* record = directory.find("data/" + key);
-      requests.push_back({key, record == nullptr ? 0 : record->size, 1});
+      requests.push_back(
+          {key, record == nullptr ? 0 : record->size, 1, DType::uint8, bytes::decimal(key)});
     }
     return *this;
   }
@@ -205,18 +206,6 @@ TEST_CASE("locates nothing for no requests") {
   CHECK(extents->empty());
   CHECK(located.stats.strategy == OffsetStrategy::none);
   CHECK(located.stats.local_headers_read == 0);
-}
-
-TEST_CASE("locates in another folder") {
-  ArchiveBuilder builder;
-  builder.add("a/constants/0", "one").add("a/constants/1", "two");
-  Located located(builder.finish());
-  located.options.folder = "constants/";
-  const std::vector<StorageRequest> requests{{"0", 3, 1}, {"1", 3, 1}};
-  located.requests = requests;
-  const auto extents = located.locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[1]) == "two");
 }
 
 // A file beyond 4 GiB whose weights are zeros that take no memory.

@@ -1,0 +1,62 @@
+// From a tensor as the pickle describes it to an entry of a catalog, with its name and path.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/catalog/builder.hpp"
+#include "runtime/torch/key_text.hpp"
+#include "runtime/torch/tensor_table.hpp"
+#include "runtime/value/tree.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::torch {
+
+class EntryMaker {
+ public:
+  // All of them must outlive this object.
+  EntryMaker(const value::Tree& tree, const TensorTable& table, bool foreign_byte_order,
+             catalog::CatalogBuilder& builder)
+      : tree_(tree), table_(table), foreign_byte_order_(foreign_byte_order), builder_(builder) {}
+
+  // What the builder is told of a tensor, after the text of its name, which this adds.
+  catalog::TensorInput input_of(const TensorSpec& spec) {
+    catalog::TensorInput tensor{
+        {},         {0, 0},    spec.dims,     spec.storage_offset, spec.storage, spec.location,
+        spec.dtype, spec.rank, flags_of(spec)};
+    if (spec.path == 0 && value::kind_of(spec.key) == Value::Kind::string) {  // nearly always
+      tensor.name = builder_.add_text(tree_.text(spec.key.payload, spec.key.count));
+      tensor.path = {catalog::Path::is_name, 1};
+    } else if (spec.path != TensorSpec::is_root) {
+      add_name(spec, tensor);
+    }
+    return tensor;
+  }
+  // For messages.
+  std::string name_of(const TensorSpec& spec);
+
+ private:
+  std::uint8_t flags_of(const TensorSpec& spec) const noexcept {
+    unsigned flags = 0;
+    if (foreign_byte_order_ && swap_unit(spec.dtype) > 1) flags |= TensorView::foreign_order;
+    if (spec.flags & TensorSpec::conjugate) flags |= TensorView::conjugate;
+    if (spec.flags & TensorSpec::negative) flags |= TensorView::negative;
+    if (spec.flags & TensorSpec::requires_grad) flags |= catalog::Entry::requires_grad;
+    if (spec.flags & TensorSpec::parameter) flags |= catalog::Entry::parameter;
+    return static_cast<std::uint8_t>(flags);
+  }
+  void add_name(const TensorSpec& spec, catalog::TensorInput& tensor);
+  void enter(std::uint32_t path);
+
+  const value::Tree& tree_;
+  const TensorTable& table_;
+  bool foreign_byte_order_;
+  catalog::CatalogBuilder& builder_;
+  std::uint32_t prefix_path_ = 0;
+  std::string prefix_;
+  std::vector<std::uint32_t> prefix_parts_;  // as catalog::Path describes them
+  std::vector<std::uint32_t> chain_;
+};
+
+}  // namespace weightmap::torch
