@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "bench/cold/trace_marks.hpp"
 #include "bench/proc_value.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -34,11 +35,13 @@ int main(int argc, char** argv) {
   weightmap::OpenOptions options;
   options.shared_catalog = how == "attach";
   const Counters before;
+  weightmap::cli::bench::begin_counted_calls();
   const Clock::time_point start = Clock::now();
   const auto checkpoint = weightmap::Checkpoint::open(argv[1], options);
   const Clock::time_point opened = Clock::now();
   const bool found = checkpoint && checkpoint->find(argv[2]).has_value();
   const Clock::time_point end = Clock::now();
+  weightmap::cli::bench::end_counted_calls();
   const Counters after;
   if (!found) {
     std::fprintf(stderr, "attach_once: %s\n",

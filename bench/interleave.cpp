@@ -1,20 +1,23 @@
 // Runs programs in turns, each time in a fresh process, and prints what their figures say.
 //
-//   interleave [--rounds N] [--recycle MIB] [--in-order] NAME=COMMAND...
+//   interleave [--rounds N] [--recycle MIB] [--in-order] [--system-calls] NAME=COMMAND...
 //
 // COMMAND is for the shell and prints one JSON object. Prints one as well: for each contender the
 // objects of all rounds, the median, lowest and 95th percentile of each field that is a number, and
-// its ratio to each other contender with an interval of confidence. Ends with exit status 1 if a
-// contender fails or prints anything else.
+// its ratio to each other contender with an interval of confidence. With --system-calls each runs
+// once more, and its system calls between the marks of bench/cold/trace_marks.hpp are counted. Ends
+// with exit status 1 if a contender fails or prints anything else.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/cold/count_system_calls.hpp"
 #include "bench/cold/process.hpp"
 #include "bench/cold/progress_line.hpp"
 #include "bench/cold/recycle_memory.hpp"
@@ -30,6 +33,7 @@ struct Contender {
   std::string name;
   std::string command;
   std::vector<Json> runs;
+  std::optional<std::uint64_t> system_calls;  // where they were asked for
 };
 
 struct Options {
@@ -37,6 +41,7 @@ struct Options {
   unsigned rounds = 7;
   std::uint64_t recycled_mib = process_memory >> 20;
   bool in_order = false;
+  bool system_calls = false;
 };
 
 // Throws CLI::ValidationError for what is no NAME=COMMAND, or a NAME that another one has.
@@ -44,15 +49,26 @@ void add_contender(std::vector<Contender>& contenders, const std::string& text) 
   const std::size_t sign = text.find('=');
   if (sign == 0 || sign == std::string::npos || sign + 1 == text.size())
     throw CLI::ValidationError("\"" + printable(text) + "\" is not NAME=COMMAND");
-  Contender added{text.substr(0, sign), text.substr(sign + 1), {}};
+  Contender added{text.substr(0, sign), text.substr(sign + 1), {}, {}};
   for (const Contender& contender : contenders)
     if (contender.name == added.name)
       throw CLI::ValidationError("\"" + printable(added.name) + "\" is the name of two contenders");
   contenders.push_back(std::move(added));
 }
 
+std::vector<std::string> words(const Contender& contender) {
+  return {"/bin/sh", "-c", contender.command};
+}
+
+Result<void> trace(Contender& contender) {
+  const Result<TracedRun> run = count_system_calls(words(contender));
+  if (!run) return tl::unexpected<Error>(run.error());
+  contender.system_calls = run->system_calls;
+  return {};
+}
+
 Result<void> run_once(Contender& contender) {
-  const Result<Finished> finished = run_process({"/bin/sh", "-c", contender.command});
+  const Result<Finished> finished = run_process(words(contender));
   if (!finished) return tl::unexpected<Error>(finished.error());
   if (finished->exit_code != 0)
     return failure(ErrorCode::io, printable(contender.name) + ": " + failure_text(*finished));
@@ -78,6 +94,9 @@ Result<void> measure(Options& options) {
       if (Result<void> ok = run_once(contender); !ok) return ok;
     }
   }
+  if (!options.system_calls) return {};
+  for (Contender& contender : contenders)
+    if (Result<void> ok = trace(contender); !ok) return ok;
   return {};
 }
 
@@ -114,9 +133,11 @@ Json describe(const Options& options) {
     Json ratios = Json::object();
     for (const Contender& reference : options.contenders)
       if (&reference != &contender) ratios[reference.name] = describe_ratios(contender, reference);
-    contenders[contender.name] = {{"runs", contender.runs},
-                                  {"summaries", describe_summaries(contender)},
-                                  {"ratios", std::move(ratios)}};
+    Json& described = contenders[contender.name];
+    described = {{"runs", contender.runs},
+                 {"summaries", describe_summaries(contender)},
+                 {"ratios", std::move(ratios)}};
+    if (contender.system_calls) described["system_calls"] = *contender.system_calls;
   }
   return {{"rounds", options.rounds},
           {"recycled_mib", options.recycled_mib},
@@ -132,6 +153,7 @@ int run(int argc, char** argv) {
                  "MiB of memory to touch and free before each; default: 512")
       ->check(CLI::Range(0, 1 << 20));
   app.add_flag("--in-order", options.in_order, "Each round in the order that is given");
+  app.add_flag("--system-calls", options.system_calls, "Count those between the program's marks");
   app.add_option_function<std::vector<std::string>>(
          "NAME=COMMAND",
          [&options](const std::vector<std::string>& texts) {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cold/trace_marks.hpp"
 #include "bench/proc_value.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -74,9 +75,11 @@ int main(int argc, char** argv) {
   const bool cold = argc > 2 && std::strcmp(argv[2], "--evict") == 0;
   const std::size_t left = cold ? evict(argv[1]) : 0;
   const Counters before;
+  weightmap::cli::bench::begin_counted_calls();
   const Clock::time_point start = Clock::now();
   const auto checkpoint = weightmap::Checkpoint::open(argv[1]);
   const auto total = Clock::now() - start;
+  weightmap::cli::bench::end_counted_calls();
   const Counters after;
   if (!checkpoint) {
     std::fprintf(stderr, "open_once: %s\n", to_string(checkpoint.error()).c_str());

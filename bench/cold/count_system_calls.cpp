@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "bench/cold/stopwatch.hpp"
+#include "bench/cold/trace_marks.hpp"
 #include "tools/support/interruptible.hpp"
 
 namespace weightmap::cli::bench {

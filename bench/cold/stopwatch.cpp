@@ -1,10 +1,11 @@
 #include "bench/cold/stopwatch.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
+
+#include "bench/cold/trace_marks.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -39,12 +40,12 @@ Usage Usage::now() {
 }
 
 Stopwatch::Stopwatch() : before_(Usage::now()) {
-  lseek(-1, begin_mark, SEEK_SET);
+  begin_counted_calls();
   start_ = Clock::now();
 }
 
 Sample Stopwatch::stop() {
-  lseek(-1, end_mark, SEEK_SET);
+  end_counted_calls();
   const Usage after = Usage::now();
   sample_.disk_bytes = growth(before_.disk_bytes, after.disk_bytes);
   sample_.minor_faults = growth(before_.minor_faults, after.minor_faults);

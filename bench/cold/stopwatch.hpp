@@ -14,10 +14,6 @@ namespace weightmap::cli::bench {
 inline constexpr std::string_view ready_line = "ready";
 inline constexpr std::string_view go_line = "go";
 
-// Offsets of lseek(-1, ...), which fails and does nothing: marks for whoever traces system calls.
-inline constexpr long begin_mark = 0x77650001;
-inline constexpr long end_mark = 0x77650002;
-
 // What this process has cost so far.
 struct Usage {
   std::uint64_t disk_bytes = 0;
