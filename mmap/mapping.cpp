@@ -86,9 +86,9 @@ Result<void> lock(std::span<const std::byte> bytes, const MapOptions& options) {
       "lock " + std::to_string(bytes.size()) + " bytes in memory (RLIMIT_MEMLOCK)", errno));
 }
 
-// Advice is for what is still to be read, which of a file that one read takes is nothing. Populating
-// comes after it, since pages that are there already stay small; and not by MAP_POPULATE, which
-// would copy every page of a private writable mapping.
+// Advice is for what is still to be read, which of a file that one read takes is nothing.
+// Populating comes after it, since pages that are there already stay small; and not by
+// MAP_POPULATE, which would copy every page of a private writable mapping.
 Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& options) {
   void* const address = const_cast<std::byte*>(bytes.data());
   const std::size_t size = bytes.size();

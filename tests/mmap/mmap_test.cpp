@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +18,7 @@
 #include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
+#include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
@@ -241,6 +243,32 @@ TEST_CASE_FIXTURE(FileFixture, "a mapping outlives its file object and moves") {
   CHECK(moved.bytes().data() == address);
   CHECK(text_of(moved.bytes()) == "0123456789");
   CHECK(mappings(path) == 1);
+}
+
+TEST_CASE_FIXTURE(FileFixture, "gives advice on a file only if one read does not take it") {
+  // Runs `use` in a child; whether that gave the advice.
+  const auto advises = [](const test::Refusal& advice, const auto& use) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      test::refuse(advice);
+      use();
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return !WIFEXITED(status);
+  };
+  const test::Refusal read_ahead{SYS_fadvise64, test::fatal};
+  constexpr unsigned of_huge_pages = 2;  // a bit of MADV_HUGEPAGE that malloc's advice has not
+  const test::Refusal huge_pages{SYS_madvise, test::fatal, of_huge_pages};
+  for (const auto& [size, expected] : {std::pair(65536, false), std::pair(65537, true)}) {
+    CAPTURE(size);
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(size));
+    const File file = open();
+    CHECK(advises(read_ahead, [&] { file.advise_metadata(); }) == expected);
+    CHECK(advises(read_ahead, [&] { file.advise_mapping(); }) == expected);
+    CHECK(advises(huge_pages, [&] { Mapping::map(file, {}).value(); }) == expected);
+  }
 }
 
 TEST_CASE_FIXTURE(FileFixture, "maps with every extra option") {

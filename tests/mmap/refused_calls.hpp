@@ -15,6 +15,9 @@
 
 namespace weightmap::test {
 
+// Instead of an errno: whoever makes the call is killed, so that it cannot be overlooked.
+inline constexpr unsigned fatal = 0xFFFFFFFF;
+
 // A system call that fails with an errno, if a bit of `flags` is set in one of its arguments (the
 // third, unless said otherwise) or `flags` is 0.
 struct Refusal {
@@ -32,7 +35,9 @@ inline void refuse(const Refusal& refusal) {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
                static_cast<__u32>(offsetof(seccomp_data, args) + refusal.argument * sizeof(__u64))),
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refusal.flags, 0, has_flags),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | refusal.error_number),
+      BPF_STMT(BPF_RET | BPF_K, refusal.error_number == fatal
+                                    ? SECCOMP_RET_KILL_PROCESS
+                                    : SECCOMP_RET_ERRNO | refusal.error_number),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog program{6, code};
