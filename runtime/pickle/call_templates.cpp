@@ -22,15 +22,16 @@ std::uint8_t fill(MaskedBytes<words>& piece, const Byte* first, const Byte* last
 void CallTemplates::add(const ScannedRun& run, const value::PackedShape& shape) {
   if (is_full() || run.end - run.tail > std::ptrdiff_t{decltype(CallTemplate::tail)::size}) return;
   const std::uint64_t hash = hash_of(run.head);
-  std::uint16_t& number = numbers_[slot_of(hash)];
-  if (hash == 0 || number != 0) return;  // of two shapes that look the same, the first one has it
+  const std::size_t slot = slot_of(hash);
+  // Of two shapes that look the same, the first one has it.
+  if (hash == 0 || slot == no_slot || numbers_[slot] != 0) return;
   auto* const made = arena_->allocate<CallTemplate>();
   if (made == nullptr) return;
-  number = ++count_;
-  templates_[number] = made;
+  numbers_[slot] = ++count_;
+  templates_[count_] = made;
   made->shape = &shape;
   made->hash = hash;
-  made->number = number;
+  made->number = count_;
   made->head_size = fill(made->head, run.head, run.key - sizeof(std::uint32_t));
   made->tail_size = fill(made->tail, run.tail, run.end);
   const auto place = [&](const Byte* at) { return static_cast<std::uint8_t>(at - run.tail); };

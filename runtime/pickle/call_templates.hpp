@@ -112,22 +112,26 @@ class CallTemplates {
 
  private:
   static constexpr std::size_t max_templates = 1024;
+  static constexpr std::size_t no_slot = 2 * max_templates;
   // 0 if no template can equal the run.
   static std::uint64_t hash_of(const Byte* head) noexcept;
   static std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
     return (hash ^ word) * 0x9E3779B97F4A7C15;
   }
-  // The slot of the hash, or the free one for it: half of them are always free.
+  // The slot of the hash, or a free one for it, or the last one, which stays empty: a few steps are
+  // enough unless somebody chose the shapes to collide.
   std::size_t slot_of(std::uint64_t hash) const noexcept {
-    std::size_t slot = hash >> 53;
-    while (numbers_[slot] != 0 && templates_[numbers_[slot]]->hash != hash)
-      slot = (slot + 1) % numbers_.size();
-    return slot;
+    const std::size_t first = hash >> 53;
+    for (std::size_t step = 0; step < 16; ++step) {
+      const std::size_t slot = (first + step) % no_slot;
+      if (numbers_[slot] == 0 || templates_[numbers_[slot]]->hash == hash) return slot;
+    }
+    return no_slot;
   }
   std::size_t place() const noexcept { return mix(history_, 0) >> 56; }
 
   bytes::Arena* arena_;
-  std::array<std::uint16_t, 2 * max_templates> numbers_{};  // 0: free
+  std::array<std::uint16_t, no_slot + 1> numbers_{};        // 0: free
   std::array<CallTemplate*, max_templates + 1> templates_;  // by number
   std::uint16_t count_ = 0;
   std::array<const CallTemplate*, 256> next_{};  // by a hash of the last twelve

@@ -98,7 +98,8 @@ inline std::uint64_t same_with_and_without_packing(std::span<const std::byte> by
   const Run general(bytes, pickle::Machine::Packing::off, limits);
   REQUIRE(packed.has_tree == general.has_tree);
   if (packed.has_tree) {
-    CHECK(TreeText(*packed.tree).text() == TreeText(*general.tree).text());
+    const bool is_same_tree = TreeText(*packed.tree).text() == TreeText(*general.tree).text();
+    CHECK(is_same_tree);
     return packed.tree->packed_count();
   }
   CHECK(packed.error.code == general.error.code);

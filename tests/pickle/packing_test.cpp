@@ -93,8 +93,10 @@ std::uint64_t same_tree_and_tensors(std::span<const std::byte> pickle) {
   const std::uint64_t packed_count = same_with_and_without_packing(pickle);
   const Run packed(pickle, Packing::on);
   const Run general(pickle, Packing::off);
-  if (general.has_tree && !packed.must_repack)
-    CHECK(tensors_of(*packed.tree) == tensors_of(*general.tree));
+  if (general.has_tree && !packed.must_repack) {
+    const bool has_same_tensors = tensors_of(*packed.tree) == tensors_of(*general.tree);
+    CHECK(has_same_tensors);
+  }
   return packed_count;
 }
 
@@ -222,7 +224,7 @@ TEST_CASE("packs nothing in the last kilobyte") {
     CHECK(packed <= last);
     last = packed;
   }
-  CHECK(last < 39);
+  CHECK(last == 29);
 }
 
 TEST_CASE("refuses packed tensors whose memo ids are larger than the pickle") {
