@@ -3,15 +3,18 @@
 //   make_checkpoint model.pt                                  about 1 GiB of float16
 //   make_checkpoint small.pt --layers 2 --hidden 256 --vocab 1000 --dtype bfloat16
 //   make_checkpoint many.pt --count 8192 --shape 512x256
+//   make_checkpoint mixed.pt --count 100000 --shape 4x4,16,2x2x2 --old-order
 //
 // Equal arguments give equal bytes, but for the archive's top folder, which is the file's name.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -26,8 +29,9 @@ namespace {
 struct Arguments {
   std::string output;
   ModelSize model;
-  std::size_t count = 0;  // 0: a language model
-  std::string shape = "4x4";
+  std::size_t count = 0;      // 0: a language model
+  std::string shape = "4x4";  // or several, which the tensors have in turn
+  bool old_order = false;
   std::string dtype = "float16";
 };
 
@@ -109,16 +113,37 @@ std::string pickle_of(const std::vector<TensorShape>& tensors, DType dtype) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// "4x4,16": see parse_shape().
+std::vector<TensorShape> in_turn(std::size_t count, const std::string& shapes) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const std::string& shape : CLI::detail::split(shapes, ','))
+    all.push_back(parse_shape(shape));
+  std::vector<TensorShape> tensors = uniform(count, {});
+  for (std::size_t i = 0; i < count; ++i) tensors[i].shape = all[i % all.size()];
+  return tensors;
+}
+
+// Numbers of storages in the order of their records: as torch writes them, or wrote them before
+// 2.7, where they are sorted as texts.
+std::vector<std::size_t> record_order(std::size_t count, bool old_order) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (old_order)
+    std::sort(order.begin(), order.end(),
+              [](std::size_t a, std::size_t b) { return std::to_string(a) < std::to_string(b); });
+  return order;
+}
+
 // The records in torch's order.
 Result<void> write(std::FILE* file, const std::string& path,
-                   const std::vector<TensorShape>& tensors, DType dtype) {
+                   const std::vector<TensorShape>& tensors, DType dtype, bool old_order) {
   const std::string stem = std::filesystem::path(path).stem().string();
   ArchiveWriter archive(file, stem.empty() ? "archive" : stem);
   archive.record("data.pkl", pickle_of(tensors, dtype));
   archive.record(".format_version", "1");
   archive.record(".storage_alignment", "64");
   archive.record("byteorder", std::endian::native == std::endian::little ? "little" : "big");
-  for (std::size_t i = 0; i < tensors.size(); ++i)
+  for (const std::size_t i : record_order(tensors.size(), old_order))
     archive.record("data/" + std::to_string(i),
                    static_cast<std::uint64_t>(numel(tensors[i])) * element_size(dtype),
                    Noise(pattern_of(dtype), i));
@@ -129,15 +154,17 @@ Result<void> write(std::FILE* file, const std::string& path,
 
 int run(const Arguments& arguments) {
   const DType dtype = parse_dtype(arguments.dtype);
-  const std::vector<TensorShape> tensors =
-      arguments.count > 0 ? uniform(arguments.count, parse_shape(arguments.shape))
-                          : language_model(arguments.model);
+  const std::vector<TensorShape> tensors = arguments.count > 0
+                                               ? in_turn(arguments.count, arguments.shape)
+                                               : language_model(arguments.model);
   std::FILE* file = std::fopen(arguments.output.c_str(), "wbe");
   if (file == nullptr) {
     std::cerr << "make_checkpoint: " << arguments.output << ": " << std::strerror(errno) << '\n';
     return 1;
   }
-  if (const Result<void> written = write(file, arguments.output, tensors, dtype); !written) {
+  if (const Result<void> written =
+          write(file, arguments.output, tensors, dtype, arguments.old_order);
+      !written) {
     std::cerr << "make_checkpoint: " << arguments.output << ": " << to_string(written.error())
               << '\n';
     return 1;
@@ -157,7 +184,8 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", arguments.model.hidden, "Hidden size")->check(at_least(1));
   app.add_option("--vocab", arguments.model.vocabulary, "Vocabulary")->check(at_least(1));
   app.add_option("--count", arguments.count, "This many equal tensors instead of a model");
-  app.add_option("--shape", arguments.shape, "Their shape, e.g. 512x256");
+  app.add_option("--shape", arguments.shape, "Their shape, e.g. 512x256, or several, in turn");
+  app.add_flag("--old-order", arguments.old_order, "Records sorted as texts, as before torch 2.7");
   app.add_option("--dtype", arguments.dtype, "Element type, e.g. bfloat16");
   try {
     app.parse(argc, argv);

@@ -1,8 +1,8 @@
-// Proves that all names of a directory differ, and finds a record by name.
+// Proves that names of a directory differ, and finds a record by name.
 //
-// Costs one comparison per record for files whose names are mostly sorted, which those of torch
-// are: data/0, data/1, ..., data/10 are ascending by (length, bytes), before torch 2.7 by bytes.
-// The few records outside that run are looked up in it by binary search. Any other order is sorted.
+// Serves the records that StorageNumbers does not: few as a rule, which are sorted. Of an archive
+// without numbers it serves all, and costs one comparison per record where names ascend by (length,
+// bytes) or by bytes: the few records outside that run are looked up in it by binary search.
 #pragma once
 
 #include <cstddef>
