@@ -293,6 +293,27 @@ def test_hooks_that_are_mentioned_elsewhere_are_the_same_object(tmp_path):
         assert a._backward_hooks is last
 
 
+def outcome(load, path):
+    """What came of it: the objects, or the error."""
+    try:
+        return load(path)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("state", [(typed(torch.zeros(3)), 0, (3,), (1,)), {"tag": 1}, None])
+def test_a_state_that_a_tensor_is_given_is_not_lost(tmp_path, state):
+    class WithState(Rebuilt):
+        def __reduce__(self):
+            return *super().__reduce__(), state
+
+    call = WithState(typed(torch.ones(2)), 0, (2,), (1,), False, collections.OrderedDict())
+    path = save([call, torch.ones(1)], tmp_path)
+    left, right = outcome(without_door, path), outcome(weightmap.torch.load, path)
+    assert_same(left, right)
+    assert (state is None) == (type(right) is list and is_direct(right[0]))
+
+
 def parameter_of(tensor, *arguments):
     return Rebuilt(tensor, *arguments, function=torch._utils._rebuild_parameter)
 
@@ -712,8 +733,8 @@ def test_nothing_is_left_of_tensors_that_are_dropped(tmp_path, mappings_of):
 
     def alive():
         gc.collect()
-        return sum(isinstance(thing, (torch.Tensor, collections.OrderedDict, torch.UntypedStorage))
-                   for thing in gc.get_objects())
+        kinds = (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage, collections.OrderedDict)
+        return sum(type(thing) in kinds for thing in gc.get_objects())
 
     rounds = max(count // 2000, 4)
     for _ in range(rounds // 2):
