@@ -121,9 +121,7 @@ bool is_same(const Action& a, const Action& b) noexcept {
   return a.sa_flags == b.sa_flags && a.sa_handler == b.sa_handler;
 }
 
-tl::unexpected<Error> install_failure() {
-  return tl::unexpected<Error>(os_error("install a handler for SIGBUS", errno));
-}
+tl::unexpected<Error> install_failure() { return os_failure("install a handler for SIGBUS"); }
 
 Result<void> remember(const Action& action) {
   const unsigned count = chain.count;

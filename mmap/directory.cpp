@@ -23,7 +23,7 @@ struct CloseDirectory {
 // O_PATH.
 Result<UniqueFd> open_again(int directory) {
   UniqueFd opened(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) return tl::unexpected<Error>(os_error("open the directory", errno));
+  if (opened.get() < 0) return os_failure("open the directory");
   return opened;
 }
 
@@ -32,7 +32,7 @@ Result<UniqueFd> open_again(int directory) {
 Result<std::vector<std::string>> names_in(int directory, std::string_view beginning) {
   TRY_ASSIGN(UniqueFd opened, open_again(directory));
   const std::unique_ptr<DIR, CloseDirectory> listing(::fdopendir(opened.get()));
-  if (!listing) return tl::unexpected<Error>(os_error("list the directory", errno));
+  if (!listing) return os_failure("list the directory");
   opened.release();
   std::vector<std::string> names;
   while (const dirent* entry = ::readdir(listing.get()))
@@ -66,7 +66,7 @@ bool remove_unlocked(int directory, const std::string& name) noexcept {
 Result<void> sync_directory(int directory) {
   TRY_ASSIGN(const UniqueFd opened, open_again(directory));
   if (::fsync(opened.get()) == 0) return {};
-  return tl::unexpected<Error>(os_error("write the directory to the disk", errno));
+  return os_failure("write the directory to the disk");
 }
 
 }  // namespace weightmap::os

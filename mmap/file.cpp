@@ -71,15 +71,14 @@ Result<File> File::open(const std::filesystem::path& path, bool writable) {
 Result<File> File::open_foreign(const std::filesystem::path& path) {
   const UniqueFd seen(open_retrying(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
-  if (seen.get() < 0 || ::fstat(seen.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at the file", errno));
+  if (seen.get() < 0 || ::fstat(seen.get(), &status) != 0) return os_failure("look at the file");
   if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
   return open("/proc/self/fd/" + std::to_string(seen.get()), false);
 }
 
 Result<File> File::from_descriptor(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
-  if (flags < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
+  if (flags < 0) return os_failure("use the descriptor");
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
     return tl::unexpected<Error>(os_error("read from the descriptor", EBADF));
   const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
@@ -89,7 +88,7 @@ Result<File> File::from_descriptor(int descriptor) {
     if (again.get() >= 0) return of(std::move(again));
   }
   UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (own.get() < 0) return tl::unexpected<Error>(os_error("use the descriptor", errno));
+  if (own.get() < 0) return os_failure("use the descriptor");
   Result<File> file = of(std::move(own));
   if (file) file->is_shared_ = true;
   return file;
@@ -97,16 +96,14 @@ Result<File> File::from_descriptor(int descriptor) {
 
 Result<File> File::of(UniqueFd descriptor) {
   struct stat status {};
-  if (::fstat(descriptor.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at the file", errno));
+  if (::fstat(descriptor.get(), &status) != 0) return os_failure("look at the file");
   if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
   return File(std::move(descriptor), generation_of(status));
 }
 
 Result<Generation> File::current_generation() const {
   struct stat status {};
-  if (::fstat(descriptor_.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at the file", errno));
+  if (::fstat(descriptor_.get(), &status) != 0) return os_failure("look at the file");
   return generation_of(status);
 }
 

@@ -1,11 +1,9 @@
 // The one place where an errno becomes an Error.
 #pragma once
 
-#include <cerrno>
 #include <string>
-#include <tl/expected.hpp>
 
-#include "weightmap/error.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::os {
 
@@ -14,8 +12,6 @@ Error os_error(const std::string& action, int error_number,
                std::uint64_t file_offset = Error::no_offset);
 
 // The same of errno, as what a function returns.
-inline tl::unexpected<Error> os_failure(const std::string& action) {
-  return tl::unexpected<Error>(os_error(action, errno));
-}
+[[gnu::cold]] tl::unexpected<Error> os_failure(const std::string& action);
 
 }  // namespace weightmap::os

@@ -134,8 +134,7 @@ Result<CopyReport> copy_to_memory(
     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   const std::uint64_t all = source.size();
   Target target(memory, all);
-  if (target.bytes().empty())
-    return tl::unexpected<Error>(os_error("map " + std::to_string(all) + " bytes", errno));
+  if (target.bytes().empty()) return os_failure("map " + std::to_string(all) + " bytes");
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
   Copier copier(source, target);

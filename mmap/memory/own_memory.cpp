@@ -27,7 +27,7 @@ ssize_t read_by_call(std::span<const std::byte> from, std::span<std::byte> to) n
 
 Result<void> copy_by_file(std::span<const std::byte> from, std::span<std::byte> to) {
   const UniqueFd memory(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
-  if (memory.get() < 0) return tl::unexpected<Error>(os_error("open /proc/self/mem", errno));
+  if (memory.get() < 0) return os_failure("open /proc/self/mem");
   for (std::size_t done = 0; done < from.size();) {
     const auto address = reinterpret_cast<std::uintptr_t>(from.data() + done);
     const ssize_t count =

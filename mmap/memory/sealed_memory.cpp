@@ -28,17 +28,16 @@ UniqueFd create(const std::string& label) noexcept {
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
   TRY(check_size_limit(bytes));
   UniqueFd memory = create(label.substr(0, longest_label));
-  if (memory.get() < 0) return tl::unexpected<Error>(os_error("make shared memory (memfd)", errno));
+  if (memory.get() < 0) return os_failure("make shared memory (memfd)");
   if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
-    return tl::unexpected<Error>(
-        os_error("make " + std::to_string(bytes) + " bytes of shared memory", errno));
+    return os_failure("make " + std::to_string(bytes) + " bytes of shared memory");
   return memory;
 }
 
 Result<void> seal(int descriptor) {
   constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
   if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};
-  return tl::unexpected<Error>(os_error("seal shared memory", errno));
+  return os_failure("seal shared memory");
 }
 
 bool is_sealed(int descriptor) noexcept {
@@ -52,8 +51,7 @@ Result<UniqueFd> reopen_for_reading(int descriptor) {
   UniqueFd reading(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
   if (reading.get() < 0 && errno == ENOENT)  // no /proc
     reading = UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (reading.get() < 0)
-    return tl::unexpected<Error>(os_error("open shared memory for reading", errno));
+  if (reading.get() < 0) return os_failure("open shared memory for reading");
   return reading;
 }
 

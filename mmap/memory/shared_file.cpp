@@ -39,8 +39,7 @@ Result<void> check_free(const std::filesystem::path& path) {
 
 Result<std::uint64_t> shared_bytes_left() {
   struct statvfs status {};
-  if (::statvfs(folder, &status) != 0)
-    return tl::unexpected<Error>(os_error("look at /dev/shm", errno));
+  if (::statvfs(folder, &status) != 0) return os_failure("look at /dev/shm");
   std::uint64_t left = 0;
   if (!bytes::checked_mul<std::uint64_t>(status.f_bavail, status.f_frsize, &left)) left = ~left;
   return left;
@@ -55,11 +54,11 @@ Result<UniqueFd> open_shared_file(const std::filesystem::path& path) {
 Result<void> remove_shared_file(const std::filesystem::path& path) {
   struct stat status {};
   const std::string action = "remove " + bytes::quote(path.native(), 4096);
-  if (::lstat(path.c_str(), &status) != 0) return tl::unexpected<Error>(os_error(action, errno));
+  if (::lstat(path.c_str(), &status) != 0) return os_failure(action);
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
     return failure(ErrorCode::invalid_argument,
                    bytes::quote(path.native(), 4096) + " is no regular file of this user");
-  if (::unlink(path.c_str()) != 0) return tl::unexpected<Error>(os_error(action, errno));
+  if (::unlink(path.c_str()) != 0) return os_failure(action);
   return {};
 }
 

@@ -69,7 +69,7 @@ Result<void> ask(const void* address, std::size_t size, std::vector<unsigned cha
   do {
     result = ::mincore(const_cast<void*>(address), size, pages.data());
   } while (result != 0 && errno == EAGAIN);
-  if (result != 0) return tl::unexpected<Error>(os_error("ask which pages are cached", errno));
+  if (result != 0) return os_failure("ask which pages are cached");
   return {};
 }
 

@@ -24,7 +24,7 @@ constexpr std::size_t entries_a_read = 8192;
 
 Result<UniqueFd> open_pagemap() {
   UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return tl::unexpected<Error>(os_error("open /proc/self/pagemap", errno));
+  if (file.get() < 0) return os_failure("open /proc/self/pagemap");
   return file;
 }
 
@@ -41,7 +41,7 @@ Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std
   scan.category_mask = page_is_present;
   scan.return_mask = page_is_file | page_is_huge;
   const int count = ::ioctl(pagemap.get(), pagemap_scan, &scan);
-  if (count < 0) return tl::unexpected<Error>(os_error("scan /proc/self/pagemap", errno));
+  if (count < 0) return os_failure("scan /proc/self/pagemap");
   if (scan.walk_end <= begin)
     return failure(ErrorCode::io, "the scan of /proc/self/pagemap does not go on");
   begin = scan.walk_end;
@@ -62,7 +62,7 @@ Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& v
     const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
     const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
                                 static_cast<off_t>((first + at) * sizeof entries[0]));
-    if (got < 0) return tl::unexpected<Error>(os_error("read /proc/self/pagemap", errno));
+    if (got < 0) return os_failure("read /proc/self/pagemap");
     const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
     if (read == 0) return failure(ErrorCode::io, "/proc/self/pagemap ends early");
     for (std::uint64_t i = 0; i < read; ++i)

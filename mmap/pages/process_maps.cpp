@@ -70,7 +70,7 @@ std::vector<std::int64_t> process_numbers(const fs::path& root) {
 
 Result<MappedArea> area_of(const File& file) {
   void* const page = ::mmap(nullptr, page_bytes(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (page == MAP_FAILED) return tl::unexpected<Error>(os_error("map the file", errno));
+  if (page == MAP_FAILED) return os_failure("map the file");
   const auto address = reinterpret_cast<std::uintptr_t>(page);
   std::ifstream text("/proc/self/maps");
   std::optional<MappedArea> found;

@@ -50,8 +50,7 @@ Result<SharedBlock> SharedBlock::of_sealed(int descriptor) {
     return failure(ErrorCode::invalid_argument,
                    "the descriptor " + std::to_string(descriptor) + " is not sealed memory");
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0)
-    return tl::unexpected<Error>(os_error("look at the shared block", errno));
+  if (::fstat(descriptor, &status) != 0) return os_failure("look at the shared block");
   return map(descriptor, static_cast<std::uint64_t>(status.st_size));
 }
 
@@ -92,7 +91,7 @@ Result<UniqueFd> seal_block(BlockParts parts) {
     while (!part.empty()) {
       const ssize_t count = ::pwrite(memory.get(), part.data(), part.size(), offset);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return tl::unexpected<Error>(os_error("fill shared memory", errno));
+      if (count < 0) return os_failure("fill shared memory");
       part = part.subspan(static_cast<std::size_t>(count));
       offset += count;
     }

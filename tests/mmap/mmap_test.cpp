@@ -261,9 +261,10 @@ TEST_CASE_FIXTURE(FileFixture, "gives advice on a file only if one read does not
   const test::Refusal read_ahead{SYS_fadvise64, test::fatal};
   constexpr unsigned of_huge_pages = 2;  // a bit of MADV_HUGEPAGE that malloc's advice has not
   const test::Refusal huge_pages{SYS_madvise, test::fatal, of_huge_pages};
-  for (const auto& [size, expected] : {std::pair(65536, false), std::pair(65537, true)}) {
+  for (const std::uintmax_t size : {65536u, 65537u}) {
     CAPTURE(size);
-    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(size));
+    const bool expected = size > 65536;
+    std::filesystem::resize_file(path, size);
     const File file = open();
     CHECK(advises(read_ahead, [&] { file.advise_metadata(); }) == expected);
     CHECK(advises(read_ahead, [&] { file.advise_mapping(); }) == expected);

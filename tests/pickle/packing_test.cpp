@@ -180,9 +180,9 @@ TEST_CASE("gives the same tree where memo ids and keys grow longer") {
     CHECK(same_with_and_without_packing(pickle.finish()) == 30);
   }
   TensorPickle pickle = with_wide_ids();
-  for (const std::size_t at : {8, 98, 998, 9998, 99998})
+  for (const std::size_t at : {8u, 98u, 998u, 9998u, 99998u})
     for (std::size_t i = at; i < at + 4; ++i) pickle.add(layer(i), std::to_string(i));
-  for (const std::size_t length : {0, 63, 64, 65, 3}) pickle.add("", std::string(length, '7'));
+  for (const std::size_t length : {0u, 63u, 64u, 65u, 3u}) pickle.add("", std::string(length, '7'));
   CHECK(same_with_and_without_packing(pickle.finish()) == 25);
 }
 

@@ -183,7 +183,7 @@ TEST_CASE("numbers under top folders of every length, and under none") {
 TEST_CASE("refuses a number that is there twice, wherever the second one stands") {
   const std::string message =
       "two records are named \"a/data/7\", at bytes ";  // of both headers, see below
-  for (const std::size_t at : {0, 7, 8, 50, 100}) {
+  for (const std::size_t at : {0u, 7u, 8u, 50u, 100u}) {
     Names names = numbered(100);
     names.insert(names.begin() + static_cast<std::ptrdiff_t>(at), "a/data/7");
     CHECK_FAILS(Opened(names).directory, ErrorCode::corrupt, message);

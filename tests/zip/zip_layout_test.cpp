@@ -35,7 +35,8 @@ TEST_CASE("the descriptor is absent, short or long") {
 }
 
 TEST_CASE("the short form of the rule says what the long one says") {
-  for (const std::uint64_t alignment : {0, 1, 2, 3, 16, 48, 64, 4096, 65536, 65537, 131072}) {
+  for (const std::uint64_t alignment :
+       {0u, 1u, 2u, 3u, 16u, 48u, 64u, 4096u, 65536u, 65537u, 131072u}) {
     const Layout layout{alignment};
     for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{17},
                                      std::uint64_t{4096}, limit32 - 1, limit32, most}) {
