@@ -230,7 +230,7 @@ def test_random_objects_are_the_same_by_both_ways(tmp_path):
                                         not in ("module.pt", "torchscript.pt",
                                                 "rezipped_deflated.pt", "from_cuda.pt")))
 def test_fixtures_are_the_same_by_both_ways(name):
-    assert_same(without_door(DATA / name), weightmap.torch.load(DATA / name))
+    assert_same(outcome(without_door, DATA / name), outcome(weightmap.torch.load, DATA / name))
 
 
 def test_in_inference_mode_tensors_are_inference_tensors(tmp_path):

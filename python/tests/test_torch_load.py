@@ -56,7 +56,13 @@ def save(value, folder, name="model.pt", **options):
 
 @pytest.mark.parametrize("name", FIXTURES)
 def test_returns_what_torch_returns_for_every_fixture(name):
-    assert_same(by_torch(DATA / name), weightmap.torch.load(DATA / name))
+    try:
+        expected = by_torch(DATA / name)
+    except pickle.UnpicklingError:
+        assert name == "nested_tensor.pt"  # which torch 2.15 refuses
+        assert "_rebuild_nested_tensor" in refusal(weightmap.torch.load, DATA / name)
+        return
+    assert_same(expected, weightmap.torch.load(DATA / name))
 
 
 def test_fixtures_cover_what_the_comparison_can_tell_apart():
@@ -543,7 +549,7 @@ def test_patches_that_overlap_without_nesting_give_torch_back_at_the_last():
 def test_a_torch_without_a_name_that_is_needed_is_an_import_error(python):
     program = """
 import torch
-del torch._utils._sparse_tensors_to_validate
+del torch._utils._rebuild_tensor_v3
 try:
     import weightmap.torch
 except ImportError as error:
@@ -552,7 +558,7 @@ except ImportError as error:
     run = python(program)
     assert run.returncode == 0, run.stderr
     assert f"needs torch 2.13, or a later one that has what it uses; torch {torch.__version__} has not" in run.stdout
-    assert "_sparse_tensors_to_validate" in run.stdout
+    assert "_rebuild_tensor_v3" in run.stdout
 
 
 # --- together with a model

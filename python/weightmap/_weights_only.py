@@ -35,6 +35,22 @@ def refused(what: str) -> UnsafePickleError:
     return UnsafePickleError(f"Weights only load failed: {what}. Nothing was run.")
 
 
+def sparse_tensors_to_validate() -> list[Any]:
+    """torch's list of those that were made unchecked: from torch 2.15 on, each thread's own."""
+    if hasattr(torch._utils, "_get_sparse_tensors_to_validate"):
+        return torch._utils._get_sparse_tensors_to_validate()
+    return torch._utils._sparse_tensors_to_validate
+
+
+def validate_sparse_tensors() -> None:
+    """Checks them as torch.load does: from torch 2.15 on, whatever torch is set to."""
+    validate = torch._utils._validate_loaded_sparse_tensors
+    if "weights_only" in validate.__code__.co_varnames:
+        validate(weights_only=True)
+    else:
+        validate()
+
+
 # What rebuilds tensors of the dtypes that torch has no typed storage for.
 _REBUILD_UNTYPED = "torch._utils._rebuild_tensor_v3"
 
@@ -266,7 +282,7 @@ class WeightsOnlyMachine:
     @staticmethod
     def _note_sparse(type_: Any, made: Any) -> None:
         if isinstance(type_, type) and type_ in torch._tensor_classes and "sparse" in type_.__module__:
-            torch._utils._sparse_tensors_to_validate.append(made)
+            sparse_tensors_to_validate().append(made)
 
     @staticmethod
     def extend(target: Any, elements: list[Any]) -> None:

@@ -34,18 +34,24 @@ try:
     from torch.utils.serialization import config as torch_config
 
     from weightmap import _direct
-    from weightmap._weights_only import WeightsOnlyMachine, storage_loader
+    from weightmap._weights_only import (
+        WeightsOnlyMachine,
+        sparse_tensors_to_validate,
+        storage_loader,
+        validate_sparse_tensors,
+    )
 
     # Private names that are looked up late: one that is missing is said here, not in mid-load.
     for _owner, _names in (
         (torch, ("_tensor_classes", "_guards.detect_fake_mode")),
-        (torch._utils, ("_element_size", "_rebuild_tensor_v3", "_sparse_tensors_to_validate",
-                        "_validate_loaded_sparse_tensors", "set_tensor_metadata")),
+        (torch._utils, ("_element_size", "_rebuild_tensor_v3", "_validate_loaded_sparse_tensors",
+                        "set_tensor_metadata")),
         (serialization, ("_get_restore_location", "_is_meta_location", "_serialization_tls",
                          "get_default_load_endianness")),
     ):
         for _name in _names:
             operator.attrgetter(_name)(_owner)
+    sparse_tensors_to_validate()
 except (ImportError, AttributeError) as missing:
     raise ImportError(
         f"weightmap.torch needs torch 2.13, or a later one that has what it uses; torch "
@@ -102,7 +108,7 @@ def load(
             loaded = opened.evaluate(machine)
     finally:
         thread_state.map_location = None
-    torch._utils._validate_loaded_sparse_tensors()
+    validate_sparse_tensors()
     return loaded
 
 
