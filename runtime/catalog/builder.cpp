@@ -62,23 +62,26 @@ void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexce
   section<std::uint32_t>(at_.path_parts)[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
 }
 
-const CatalogBuilder::Shape* CatalogBuilder::add_shape(const TensorInput& tensor,
-                                                       Shape& place) noexcept {
-  Shape shape{true, tensor.dims, tensor.dtype, tensor.rank, 0, {}};
+const CatalogBuilder::Shape* CatalogBuilder::find_or_add_shape(const TensorInput& tensor) noexcept {
   const std::span<const std::int64_t> dims(tensor.dims, std::size_t{2} * tensor.rank);
+  std::uint64_t hash = static_cast<std::uint64_t>(tensor.dtype);
   for (const std::int64_t dim : dims)
-    if (dim < 0) return nullptr;
-  if (!measure(tensor.dtype, tensor.dims, tensor.rank, shape.size)) return nullptr;
-  shape.dims = add_dims(dims);
-  place = shape;
-  return &place;
+    hash = (hash ^ static_cast<std::uint64_t>(dim)) * 0x9E3779B97F4A7C15;
+  Shape& place = shapes_[hash >> 58];
+  if (!place.is_of(tensor)) {
+    Shape shape{true, tensor.dims, tensor.dtype, tensor.rank, 0, {}};
+    for (const std::int64_t dim : dims)
+      if (dim < 0) return nullptr;
+    if (!measure(tensor.dtype, tensor.dims, tensor.rank, shape.size)) return nullptr;
+    shape.dims = add_dims(dims);
+    place = shape;
+  }
+  last_shape_ = &place;
+  return last_shape_;
 }
 
 bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
-  Shape& known = shapes_[reinterpret_cast<std::uintptr_t>(tensor.dims) / 16 % shapes_.size()];
-  const bool is_known = known.is_known && known.from == tensor.dims &&
-                        known.dtype == tensor.dtype && known.rank == tensor.rank;
-  const Shape* const shape = is_known ? &known : add_shape(tensor, known);
+  const Shape* const shape = shape_of(tensor);
   if (shape == nullptr || tensor.storage_offset < 0) return false;
   const StorageEntry& storage = section<StorageEntry>(at_.storages)[tensor.storage];
   std::uint64_t start;

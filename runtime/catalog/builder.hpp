@@ -46,6 +46,7 @@ class CatalogBuilder {
  public:
   // Throws std::bad_alloc. `memory` must outlive the catalog.
   CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory);
+  CatalogBuilder(const CatalogBuilder&) = delete;
 
   // Room for one name; the caller writes the text.
   Text add_text(std::uint32_t length, char*& text) noexcept {
@@ -95,10 +96,19 @@ class CatalogBuilder {
     std::uint8_t rank = 0;
     std::uint32_t dims = 0;  // in the catalog
     ViewSize size;
+
+    bool is_of(const TensorInput& tensor) const noexcept {
+      return is_known && dtype == tensor.dtype && rank == tensor.rank &&
+             (from == tensor.dims || std::equal(from, from + 2 * rank, tensor.dims));
+    }
   };
-  // Tensors of one shape often share their dims; then they share those of the catalog. nullptr if a
-  // number is negative or does not fit 63 bits.
-  const Shape* add_shape(const TensorInput& tensor, Shape& place) noexcept;
+  // Tensors of one shape share its dims, if it is one of the last. Which ones these are depends on
+  // the shapes alone, not on where in memory they lie: equal files have equal catalogs. nullptr if
+  // a number is negative or does not fit 63 bits.
+  const Shape* shape_of(const TensorInput& tensor) noexcept {
+    return last_shape_->is_of(tensor) ? last_shape_ : find_or_add_shape(tensor);
+  }
+  const Shape* find_or_add_shape(const TensorInput& tensor) noexcept;
   std::uint32_t add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept;
   // Inserts the pending entries, or the one that has waited longest.
   void index_all() noexcept;
@@ -124,6 +134,7 @@ class CatalogBuilder {
   char* strings_;
   Pending pending_[pending_max];
   std::array<Shape, 64> shapes_;
+  const Shape* last_shape_ = shapes_.data();
   std::uint32_t indexed_ = 0;        // entries that are in the index
   std::uint32_t times_indexed_ = 1;  // with another seed each time
   bool has_ambiguous_names_ = false;

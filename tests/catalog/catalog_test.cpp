@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
@@ -78,6 +79,39 @@ TEST_CASE("works at another address") {
   CHECK(moved.storages()[0].position == 6592);
   CHECK(moved.storages()[0].crc32 == 7);
   CHECK(moved.location(moved[0]) == "cpu");
+}
+
+TEST_CASE("equal shapes share their dims, wherever in memory they lie") {
+  using Dims = std::vector<std::int64_t>;
+  const std::vector<Dims> shapes = {{2, 3, 3, 1}, {6, 1}, {1, 6, 6, 1}};
+  const auto made_of = [](const std::vector<const Dims*>& tensors) {
+    CatalogBuilder builder({tensors.size(), 1, 4 * tensors.size(), 0, 1, 1 + 3}, memory());
+    builder.add_storage("0", 4096, 24, 0);
+    builder.add_location("cpu");
+    for (const Dims* dims : tensors)
+      REQUIRE(builder.add_tensor({{},
+                                  {0, 0},
+                                  dims->data(),
+                                  0,
+                                  0,
+                                  0,
+                                  DType::float32,
+                                  static_cast<std::uint8_t>(dims->size() / 2),
+                                  0}));
+    const Catalog made = std::move(builder).finish();
+    return std::string(reinterpret_cast<const char*>(made.block().data()), made.block().size());
+  };
+  std::vector<const Dims*> shared, own;
+  std::deque<Dims> copies;
+  for (std::size_t i = 0; i < 300; ++i) {
+    shared.push_back(&shapes[i % 3]);
+    own.push_back(&copies.emplace_back(shapes[i % 3]));
+  }
+  const std::string block = made_of(shared);
+  CHECK(made_of(own) == block);
+  catalog::Header header;
+  std::memcpy(&header, block.data(), sizeof header);
+  CHECK(header.dims == 10);
 }
 
 TEST_CASE("takes a joined name apart into its path") {
