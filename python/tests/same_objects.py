@@ -1,4 +1,7 @@
-"""Whether two objects that torch loaded are the same: types, values, bytes, and what is shared."""
+"""Whether two objects that torch loaded are the same: types, values, bytes, and what is shared.
+
+And how torch saves and loads what tests compare.
+"""
 
 from __future__ import annotations
 
@@ -157,3 +160,19 @@ class Comparison:
             if not same:
                 return f"{where}.{fact}: {a} and {b}"
         return None
+
+
+def by_torch(path, **options):
+    return torch.load(path, mmap=True, weights_only=True, **options)
+
+
+def assert_same(left, right):
+    comparison = Comparison()
+    assert comparison.difference(left, right) is None
+    return comparison
+
+
+def save(value, folder, name="model.pt", **options):
+    path = folder / name
+    torch.save(value, path, **options)
+    return path

@@ -28,7 +28,7 @@ if importlib.util.find_spec("torch.utils.serialization") is None:
     pytest.skip("weightmap.torch needs torch 2.13", allow_module_level=True)
 
 import weightmap.torch  # noqa: E402
-from same_objects import Comparison  # noqa: E402
+from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap import _direct, _tensors  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,27 +39,11 @@ import random_test  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-def by_torch(path, **options):
-    return torch.load(path, mmap=True, weights_only=True, **options)
-
-
 def without_door(path, *arguments, **options):
     """weightmap.torch.load() as if nothing could be made directly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_direct, "are_allowed", lambda *ignored: False)
         return weightmap.torch.load(path, *arguments, **options)
-
-
-def assert_same(left, right):
-    comparison = Comparison()
-    assert comparison.difference(left, right) is None
-    return comparison
-
-
-def save(value, folder, name="model.pt", **options):
-    path = folder / name
-    torch.save(value, path, **options)
-    return path
 
 
 def is_direct(tensor):

@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
-from same_objects import Comparison  # noqa: E402
+from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap import _core  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -36,22 +36,6 @@ EXCEPTIONS = (*PROTOCOLS, "module.pt", "torchscript.pt", "rezipped_deflated.pt",
 FIXTURES = sorted(path.name for path in DATA.glob("*.pt") if path.name not in EXCEPTIONS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-def by_torch(path, **options):
-    return torch.load(path, mmap=True, weights_only=True, **options)
-
-
-def assert_same(left, right):
-    comparison = Comparison()
-    assert comparison.difference(left, right) is None
-    return comparison
-
-
-def save(value, folder, name="model.pt", **options):
-    path = folder / name
-    torch.save(value, path, **options)
-    return path
 
 
 @pytest.mark.parametrize("name", FIXTURES)

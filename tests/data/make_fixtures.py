@@ -16,6 +16,7 @@ import io
 import json
 import pathlib
 import pickle
+import re
 import struct
 import sys
 import tarfile
@@ -582,6 +583,11 @@ def strangers(fixtures):
     fixtures.refused("strangers/documents.zip", "a zip without data.pkl", "not_a_checkpoint")
 
 
+def in_one_line(json_text):
+    """Texts in it hold no newline of their own."""
+    return re.sub(r"\n *", "", re.sub(r",\n *", ", ", json_text))
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here
@@ -613,6 +619,7 @@ def main():
     strangers(fixtures)
     manifest = {"torch": torch.__version__, "files": fixtures.files}
     text = json.dumps(manifest, indent=1, ensure_ascii=True)
+    text = re.sub(r"\{[^{}]*\}", lambda item: in_one_line(item[0]), text)  # storages, tensors
     (folder / "manifest.json").write_text(text + "\n")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"torch {torch.__version__}: {len(fixtures.files)} files, {size} bytes in {folder}")
