@@ -9,9 +9,9 @@
 #include <cstring>
 #include <system_error>
 
-#include "mmap/cut_short.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
+#include "mmap/truncation.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -163,7 +163,7 @@ Result<bool> DirectReader::read_past_cache(const QueuedRead& read) const {
     // Goes on where the last whole page ended.
     const std::uint64_t whole = got / page_bytes() * page_bytes();
     if (whole == 0) {
-      TRY(check_not_cut_short(file_, offset,
+      TRY(check_not_truncated(file_, offset,
                               std::min<std::uint64_t>(left.size(), file_.size() - offset)));
       return cannot_read(offset, left.size(), EIO);
     }

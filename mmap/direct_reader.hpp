@@ -34,7 +34,7 @@ class DirectReader final : public ReadQueue {
   // the file. What lies beyond the end of the file becomes zero, as in a mapping.
   void begin(const QueuedRead& read) override;
 
-  // Fails with io, at the first byte that is missing, if the file was cut short or the disk failed.
+  // Fails with io, at the first byte that is missing, if the file was truncated or the disk failed.
   Result<EndedRead> next() override;
 
   // Empty as long as the file system has not refused.

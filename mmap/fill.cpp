@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/cut_short.hpp"
 #include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "mmap/truncation.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -77,7 +77,7 @@ Result<void> Filler::fill_now(std::uint64_t offset, std::uint64_t length) {
 
 Result<void> Filler::read_exactly(std::uint64_t offset, std::uint64_t length) {
   // What is left of the last page of a truncated file is still cached.
-  if (is_surely_cached(file(), offset, length)) return check_not_cut_short(file(), offset, length);
+  if (is_surely_cached(file(), offset, length)) return check_not_truncated(file(), offset, length);
   if (exact_.get() < 0) {
     // The same file whatever its name is now, with a readahead state of its own.
     const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
@@ -91,7 +91,7 @@ Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
   while (::madvise(mapped_.address_of(offset), length, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     const int error_number = errno;
-    TRY(check_not_cut_short(file(), offset, length));
+    TRY(check_not_truncated(file(), offset, length));
     // EFAULT says that a page could not be read, which the disk calls EIO.
     return tl::unexpected<Error>(os_error("read " + range_text(offset, length),
                                           error_number == EFAULT ? EIO : error_number, offset));
@@ -108,7 +108,7 @@ Result<void> Filler::read_all(int descriptor, std::uint64_t offset, std::uint64_
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       return tl::unexpected<Error>(os_error("read " + range_text(offset, part), errno, offset));
-    if (got == 0) return check_not_cut_short(file(), offset, part);
+    if (got == 0) return check_not_truncated(file(), offset, part);
     offset += static_cast<std::uint64_t>(got);
   }
   return {};

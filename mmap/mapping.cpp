@@ -169,7 +169,7 @@ Result<void> Mapping::check_not_lost(std::uint64_t base) const {
   const std::optional<std::uint64_t> offset = lost_at(base);
   if (!offset) return {};
   return failure(ErrorCode::io,
-                 "the file was lost under its mapping: it was cut short, or could not be read; "
+                 "the file was lost under its mapping: it was truncated, or could not be read; "
                  "zeros have taken its place",
                  *offset);
 }

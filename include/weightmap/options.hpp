@@ -31,7 +31,7 @@ enum class Verify : std::uint8_t {
 // Byte order assumed for a file that has no `byteorder` record (torch before 2.1).
 enum class ByteOrder : std::uint8_t { little, big, native };
 
-// What becomes of the mapping when the file is cut short, or cannot be read any more, under it. See
+// What becomes of the mapping when the file is truncated, or cannot be read any more, under it. See
 // checkpoint.hpp for what each of them can and cannot do.
 enum class Protection : std::uint8_t {
   map,       // the file itself: reading what is gone ends the process with SIGBUS

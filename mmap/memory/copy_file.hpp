@@ -23,7 +23,7 @@ struct CopyReport {
 // through the cache and dropped from there. Asks for huge pages, and takes what it gets. No
 // mapping of either file is left. `progress` gets the bytes done and the bytes in all.
 //
-// Fails with io if the disk fails, memory runs out, or the source is cut short; one that is written
+// Fails with io if the disk fails, memory runs out, or the source is truncated; one that is written
 // to meanwhile the caller has to notice.
 Result<CopyReport> copy_to_memory(
     const File& source, int memory,

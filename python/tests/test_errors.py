@@ -100,7 +100,7 @@ STRANGERS = [
         "truncated.pt",
         weightmap.CorruptError,
         3959,
-        "is cut short: it begins as a zip archive, but its 3959 bytes end before the central "
+        "is truncated: it begins as a zip archive, but its 3959 bytes end before the central "
         "directory does; the download or copy is incomplete",
     ),
 ]

@@ -335,7 +335,7 @@ class Checkpoint(Mapping[str, Tensor]):
     def copy_to(self, tensor: Tensor, buffer: Any) -> None:
         """Copies a tensor of this checkpoint, as its bytes lie, into a writable buffer of its size.
 
-        FileError, and never a signal, if the file was cut short or written to since it was opened.
+        FileError, and never a signal, if the file was truncated or written to since it was opened.
         """
         self._core.copy_to(tensor, buffer)
 
@@ -420,7 +420,7 @@ def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -
     no_reserve: no swap accounting for a private writable mapping (MAP_NORESERVE).
     locked: mlock the mapping; needs RLIMIT_MEMLOCK.
     huge_pages: ask for huge pages where the file system has them; default True.
-    protection: what becomes of the mapping when the file is cut short under it. "map" (default):
+    protection: what becomes of the mapping when the file is truncated under it. "map" (default):
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
         "snapshot": a reflink is opened, which nobody else can change; an error where the file
         system has none.

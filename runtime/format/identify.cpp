@@ -111,7 +111,7 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
       return foreign(known.code, std::string(known.sentence));
   if (text.starts_with("PK\x03\x04"))
     return Error{ErrorCode::corrupt,
-                 "is cut short: it begins as a zip archive, but its " + size +
+                 "is truncated: it begins as a zip archive, but its " + size +
                      " bytes end before the central directory does; the download or copy is "
                      "incomplete",
                  file_bytes,

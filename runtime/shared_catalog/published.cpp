@@ -146,7 +146,7 @@ tl::unexpected<Error> refuse(const std::string& why) {
 // A private copy of the preamble, so that what was checked stays what is used.
 Result<Preamble> read_preamble(std::span<const std::byte> bytes) {
   Preamble read;
-  if (bytes.size() < sizeof read) return refuse("is cut short");
+  if (bytes.size() < sizeof read) return refuse("is truncated");
   std::memcpy(&read, bytes.data(), sizeof read);
   if (read.magic != Preamble::magic_number) return refuse("is something else");
   if (read.version != Preamble::current_version || read.dtypes != dtype_count)

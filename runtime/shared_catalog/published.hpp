@@ -30,7 +30,7 @@
 
 namespace weightmap::catalog {
 
-// What an open finds out beside the catalog, and under which options it did.
+// What an open finds out in addition to the catalog, and under which options it did.
 struct Description {
   Generation generation;  // of the checkpoint
   Limits limits;

@@ -98,7 +98,7 @@ TEST_CASE("escape shows control characters, quotes and backslashes as hex") {
 
 TEST_CASE("escape shows bytes that are not UTF-8 as hex") {
   CHECK(escape("\xFF") == "\\xFF");
-  CHECK(escape("\xC3") == "\\xC3");                             // cut short
+  CHECK(escape("\xC3") == "\\xC3");                             // truncated
   CHECK(escape("\xC0\xAF") == "\\xC0\\xAF");                    // longer than need be
   CHECK(escape("\xED\xA0\x80") == "\\xED\\xA0\\x80");           // a surrogate
   CHECK(escape("\xF4\x90\x80\x80") == "\\xF4\\x90\\x80\\x80");  // beyond Unicode

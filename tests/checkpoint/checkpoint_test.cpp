@@ -466,7 +466,7 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
         {"model.gguf", ErrorCode::unsupported, "GGUF"},
         {"pickle.pkl", ErrorCode::not_a_checkpoint, "bare pickle"},
         {"documents.zip", ErrorCode::not_a_checkpoint, "without the record data.pkl"},
-        {"truncated.pt", ErrorCode::corrupt, "cut short"},
+        {"truncated.pt", ErrorCode::corrupt, "is truncated"},
         {"empty.pt", ErrorCode::not_a_checkpoint, "empty"}}) {
     const fs::path path = data / "strangers" / name;
     CAPTURE(path);

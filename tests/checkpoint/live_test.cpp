@@ -1,4 +1,4 @@
-// What a checkpoint says of its file while that is replaced, written to, cut short and published.
+// What a checkpoint says of its file while that is replaced, written to, truncated and published.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1324,7 +1324,7 @@ class Failure(Case):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
             ("legacy.pt", "legacy"), ("model.safetensors", "safetensors"), ("model.gguf", "GGUF"),
-            ("truncated.pt", "cut short"), ("compressed.pt.gz", "gzip"),
+            ("truncated.pt", "is truncated"), ("compressed.pt.gz", "gzip"),
         ):
             done = run("ls", f"strangers/{name}")
             text = done.stderr.decode()

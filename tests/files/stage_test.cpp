@@ -218,7 +218,7 @@ TEST_CASE_FIXTURE(CopyFixture, "copies what is cached from there, with no read o
   CHECK(os::cached_bytes_of(source).value() == 3 * mib);
 }
 
-TEST_CASE_FIXTURE(CopyFixture, "says so if the source is cut short on the way, or the disk fails") {
+TEST_CASE_FIXTURE(CopyFixture, "says so if the source is truncated on the way, or the disk fails") {
   const os::File source = make(20 * mib);
   const UniqueFd memory = os::make_memfd(source.size()).value();
   const auto cut = [&](std::uint64_t, std::uint64_t) {

@@ -132,14 +132,14 @@ TEST_CASE_FIXTURE(Fixture, "reads a range that begins with a page") {
   for (std::uint64_t i = 0; i < 3 * page; ++i) REQUIRE(pages.bytes()[i] == byte_at(5 * page + i));
 }
 
-TEST_CASE_FIXTURE(Fixture, "says that the file was cut short, with reads under way") {
+TEST_CASE_FIXTURE(Fixture, "says that the file was truncated, with reads under way") {
   for (std::uint64_t size : {5 * mib + 100, 3 * mib, std::uint64_t{100}}) {
     const File file = make(8 * mib);
     if (!reads_directly(file)) return;
     const Pages pages(file.size());
     std::filesystem::resize_file(path, size);
     const Result<bool> read = read_from(file, 0, pages);
-    CHECK_FAILS(read, ErrorCode::io, "the file was cut short while it was mapped: it had");
+    CHECK_FAILS(read, ErrorCode::io, "the file was truncated while it was mapped: it had");
     CHECK_FAILS(read, ErrorCode::io, "and has now " + std::to_string(size));
     CHECK(read.error().file_offset <= size);
   }

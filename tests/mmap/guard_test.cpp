@@ -1,4 +1,4 @@
-// Mappings whose file is cut short, and the handler of SIGBUS among those of others.
+// Mappings whose file is truncated, and the handler of SIGBUS among those of others.
 #include "mmap/guard.hpp"
 
 #include <doctest/doctest.h>

@@ -376,7 +376,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(refused + found_later == good.size() - block_bytes);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a block cut short at any length, or longer, is refused and replaced" *
+TEST_CASE_FIXTURE(Fixture, "a block truncated at any length, or longer, is refused and replaced" *
                                doctest::test_suite("exhaustive")) {
   const fs::path file = copy("odd_storage.pt");
   opened(file);
@@ -875,7 +875,7 @@ int memory_of(const std::string& bytes, int seals) {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture,
-                  "refuses a descriptor that could change, is cut short or of another file") {
+                  "refuses a descriptor that could change, is truncated or of another file") {
   const fs::path file = copy("state_dict.pt");
   const fs::path other = copy("training.pt");
   opened(file);

@@ -36,7 +36,7 @@ enum class Deed : unsigned char { cut_all, cut_some, cut_and_extend, overwrite, 
 constexpr std::array deeds = {Deed::cut_all,   Deed::cut_some, Deed::cut_and_extend,
                               Deed::overwrite, Deed::replace,  Deed::remove};
 constexpr std::array<const char*, deeds.size()> names = {
-    "cut to nothing", "cut short", "cut and extended", "overwritten", "replaced", "removed"};
+    "cut to nothing", "truncated", "cut and extended", "overwritten", "replaced", "removed"};
 
 struct Paths {
   fs::path original;

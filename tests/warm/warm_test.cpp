@@ -608,13 +608,13 @@ TEST_CASE_FIXTURE(LargeFile, "demands while nothing is read ahead do not split t
   }
 }
 
-TEST_CASE("says that the file was cut short instead of dying of it") {
+TEST_CASE("says that the file was truncated instead of dying of it") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "model.pt";
   fs::copy_file(data / "training.pt", path);
   const Checkpoint checkpoint = opened(path);
   fs::resize_file(path, 100);
   Result<Warmer> warmer = Warmer::start(checkpoint);
-  CHECK_FAILS(warmer->wait(), ErrorCode::io, "cut short");
+  CHECK_FAILS(warmer->wait(), ErrorCode::io, "truncated");
   CHECK_FAILS(checkpoint.demand(checkpoint.tensors()[0].view), ErrorCode::io, "");
 }

@@ -10,6 +10,6 @@ namespace weightmap::os {
 
 // Fails with io, at the first byte that is missing, if the file does not reach to the end of this
 // range any more.
-Result<void> check_not_cut_short(const File& file, std::uint64_t offset, std::uint64_t length);
+Result<void> check_not_truncated(const File& file, std::uint64_t offset, std::uint64_t length);
 
 }  // namespace weightmap::os
