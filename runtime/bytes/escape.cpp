@@ -62,9 +62,9 @@ std::string escape(std::string_view text, std::size_t max_bytes) {
   std::string out;
   std::size_t at = 0;
   while (at < text.size()) {
-    const Character next = first_character(text.substr(at));
+    const Character next = first_character({text.data() + at, text.size() - at});
     if (next.length > max_bytes - at) return out + "...";
-    const std::string_view piece = text.substr(at, next.length);
+    const std::string_view piece(text.data() + at, next.length);
     if (next.printable)
       out += piece;
     else
