@@ -25,48 +25,84 @@ std::string_view text_in(const char* variable) noexcept {
   return text == nullptr ? std::string_view() : text;
 }
 
+// Where the folder is to be, and whose.
+struct Wanted {
+  std::string path;
+  uid_t owner;
+};
+
 // A relative path would mean another directory in each process. One in our own variable is a
 // mistake that the user is told of; the specification of XDG_RUNTIME_DIR says to ignore it there.
-Result<std::filesystem::path> wanted_path() {
-  const std::string_view own = text_in("WEIGHTMAP_RUNTIME_DIR");
-  if (own.starts_with('/')) return own;
-  if (!own.empty())
-    return failure(ErrorCode::invalid_argument,
-                   "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
-  const std::string_view of_session = text_in("XDG_RUNTIME_DIR");
-  if (of_session.starts_with('/')) return std::filesystem::path(of_session) / "weightmap";
-  return std::filesystem::path("/dev/shm/weightmap-" + std::to_string(::geteuid()));
+Result<Wanted> wanted_folder() {
+  Wanted wanted{{}, ::geteuid()};
+  if (const std::string_view own = text_in("WEIGHTMAP_RUNTIME_DIR"); !own.empty()) {
+    if (!own.starts_with('/'))
+      return failure(ErrorCode::invalid_argument,
+                     "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
+    wanted.path += own;
+  } else if (const std::string_view of_session = text_in("XDG_RUNTIME_DIR");
+             of_session.starts_with('/')) {
+    wanted.path = std::filesystem::path(of_session) / "weightmap";
+  } else {
+    wanted.path = "/dev/shm/weightmap-" + std::to_string(wanted.owner);
+  }
+  return wanted;
 }
 
-UniqueFd open_folder(const std::filesystem::path& path) noexcept {
+UniqueFd open_folder(const std::string& path) noexcept {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view why) {
+tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
   return failure(ErrorCode::io,
-                 "cannot use " + bytes::quote(path.native(), 4096) + ", which " + std::string(why));
+                 "cannot use " + bytes::quote(path, 4096) + ", which " + std::string(why));
+}
+
+// "open the folder": what could not be done, as errno says it.
+tl::unexpected<Error> refused(const std::string& what, const std::string& path) {
+  const int error_number = errno;
+  return tl::unexpected<Error>(os_error(what + " " + bytes::quote(path, 4096), error_number));
+}
+
+Result<void> check_folder(const struct stat& status, const Wanted& wanted) {
+  if (!S_ISDIR(status.st_mode)) return refuse(wanted.path, "is no directory");
+  if (status.st_uid != wanted.owner) return refuse(wanted.path, "belongs to another user");
+  if ((status.st_mode & others) != 0)
+    return refuse(wanted.path, "lets other users in: chmod 700 it");
+  return {};
+}
+
+constexpr int own_file_flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+
+// What was opened with these flags; `path()` is asked for errors only.
+template <class Path>
+Result<UniqueFd> check_file(UniqueFd file, const Path& path, uid_t owner, std::uint64_t* size) {
+  if (file.get() < 0) return refused("open", path());
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return refused("look at", path());
+  if (!S_ISREG(status.st_mode)) return refuse(path(), "is not a regular file");
+  if (status.st_uid != owner) return refuse(path(), "belongs to another user");
+  if ((status.st_mode & others) != 0) return refuse(path(), "lets other users in");
+  if (status.st_nlink != 1) return refuse(path(), "was removed or has more than one name");
+  if (size != nullptr) *size = static_cast<std::uint64_t>(status.st_size);
+  return file;
 }
 
 }  // namespace
 
 Result<RuntimeDirectory> RuntimeDirectory::open() {
-  TRY_ASSIGN(std::filesystem::path path, wanted_path());
-  UniqueFd descriptor = open_folder(path);
+  TRY_ASSIGN(Wanted wanted, wanted_folder());
+  UniqueFd descriptor = open_folder(wanted.path);
   if (descriptor.get() < 0 && errno == ENOENT) {
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-      return tl::unexpected<Error>(
-          os_error("make the folder " + bytes::quote(path.native(), 4096), errno));
-    descriptor = open_folder(path);
+    if (::mkdir(wanted.path.c_str(), 0700) != 0 && errno != EEXIST)
+      return refused("make the folder", wanted.path);
+    descriptor = open_folder(wanted.path);
   }
-  if (descriptor.get() < 0)
-    return tl::unexpected<Error>(
-        os_error("open the folder " + bytes::quote(path.native(), 4096), errno));
+  if (descriptor.get() < 0) return refused("open the folder", wanted.path);
   struct stat status {};
-  if (::fstat(descriptor.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path.native(), 4096), errno));
-  if (status.st_uid != ::geteuid()) return refuse(path, "belongs to another user");
-  if ((status.st_mode & others) != 0) return refuse(path, "lets other users in: chmod 700 it");
-  return RuntimeDirectory(std::move(descriptor), std::move(path), status.st_uid);
+  if (::fstat(descriptor.get(), &status) != 0) return refused("look at", wanted.path);
+  TRY(check_folder(status, wanted));
+  return RuntimeDirectory(std::move(descriptor), std::move(wanted.path), wanted.owner);
 }
 
 std::string key_of(const Generation& generation) {
@@ -83,20 +119,20 @@ std::string key_of(const Generation& generation) {
 
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags, std::uint64_t* size) {
-  UniqueFd file(::openat(directory.descriptor(), name.c_str(),
-                         flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  const auto path = [&] { return directory.path() / name; };  // for errors
-  if (file.get() < 0)
-    return tl::unexpected<Error>(os_error("open " + bytes::quote(path().native(), 4096), errno));
+  UniqueFd file(::openat(directory.descriptor(), name.c_str(), flags | own_file_flags, 0600));
+  return check_file(
+      std::move(file), [&] { return (directory.path() / name).native(); }, directory.owner(), size);
+}
+
+Result<UniqueFd> find_own_file(const std::string& name, std::uint64_t* size) {
+  TRY_ASSIGN(const Wanted wanted, wanted_folder());
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0)
-    return tl::unexpected<Error>(os_error("look at " + bytes::quote(path().native(), 4096), errno));
-  if (!S_ISREG(status.st_mode)) return refuse(path(), "is not a regular file");
-  if (status.st_uid != directory.owner()) return refuse(path(), "belongs to another user");
-  if ((status.st_mode & others) != 0) return refuse(path(), "lets other users in");
-  if (status.st_nlink != 1) return refuse(path(), "was removed or has more than one name");
-  if (size != nullptr) *size = static_cast<std::uint64_t>(status.st_size);
-  return file;
+  if (::lstat(wanted.path.c_str(), &status) != 0) return refused("look at", wanted.path);
+  TRY(check_folder(status, wanted));
+  const std::string path = wanted.path + '/' + name;
+  UniqueFd file(::open(path.c_str(), O_RDONLY | own_file_flags));
+  return check_file(
+      std::move(file), [&] { return path; }, wanted.owner, size);
 }
 
 }  // namespace weightmap::os

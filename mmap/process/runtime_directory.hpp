@@ -47,4 +47,10 @@ std::string key_of(const Generation& generation);
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags, std::uint64_t* size = nullptr);
 
+// Opens a file in that folder for reading, and fails in the same way, without opening the folder or
+// making it: it is looked at by its path. Whoever could put another folder there in between could
+// rename what lies above it, which docs/security.md rules out; and the file itself has to be this
+// user's all the same.
+Result<UniqueFd> find_own_file(const std::string& name, std::uint64_t* size);
+
 }  // namespace weightmap::os

@@ -45,6 +45,12 @@ Result<SharedBlock> SharedBlock::open(const RuntimeDirectory& directory, const s
   return map(file.get(), size);
 }
 
+Result<SharedBlock> SharedBlock::find(const std::string& name) {
+  std::uint64_t size = 0;
+  TRY_ASSIGN(const UniqueFd file, find_own_file(name, &size));
+  return map(file.get(), size);
+}
+
 Result<SharedBlock> SharedBlock::of_sealed(int descriptor) {
   if (!is_sealed(descriptor))
     return failure(ErrorCode::invalid_argument,

@@ -21,6 +21,8 @@ class SharedBlock {
   // corrupt if the file is empty. A file that its owner cuts short afterwards raises SIGBUS:
   // publish_block() never does that, it replaces.
   static Result<SharedBlock> open(const RuntimeDirectory& directory, const std::string& name);
+  // The same for the runtime directory, as find_own_file() finds it.
+  static Result<SharedBlock> find(const std::string& name);
   // Of a descriptor that seal_block() made, which may be closed afterwards. Fails with
   // invalid_argument if its content or size may still change, so nothing that was checked can.
   static Result<SharedBlock> of_sealed(int descriptor);

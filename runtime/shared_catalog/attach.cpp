@@ -132,11 +132,8 @@ Result<void> parse_and_publish(State& state, const os::RuntimeDirectory& directo
 
 Result<void> open_with_shared_catalog(State& state) {
   const Clock::time_point began = Clock::now();
-  const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
-  if (!directory) return parse_alone(state, directory.error().message);
   Result<void> attached = take_over(
-      os::SharedBlock::open(*directory, catalog_name(state.sources.front().info.generation)), true,
-      state);
+      os::SharedBlock::find(catalog_name(state.sources.front().info.generation)), true, state);
   std::optional<Error> refused;
   if (attached) {
     TRY(map_attached(state, began));
@@ -149,6 +146,8 @@ Result<void> open_with_shared_catalog(State& state) {
   } else if (attached.error().os_error != ENOENT) {
     refused = std::move(attached.error());
   }
+  const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
+  if (!directory) return parse_alone(state, directory.error().message);
   return parse_and_publish(state, *directory, refused);
 }
 
