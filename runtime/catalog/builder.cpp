@@ -38,6 +38,7 @@ CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& 
       slots_(section<std::uint64_t>(at_.slots)),
       strings_(section<char>(at_.strings)) {
   std::fill_n(slots_, header_.slots, 0);
+  std::fill_n(section<std::int64_t>(at_.near), near_dims, 0);
 }
 
 void CatalogBuilder::add_location(std::string_view location) noexcept {
@@ -51,11 +52,13 @@ void CatalogBuilder::add_storage(std::string_view key, std::uint64_t position, s
 }
 
 std::uint32_t CatalogBuilder::add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept {
-  const std::uint32_t first = dims_used_;
-  std::copy(sizes_and_strides.begin(), sizes_and_strides.end(),
-            section<std::int64_t>(at_.dims) + first);
-  dims_used_ += static_cast<std::uint32_t>(sizes_and_strides.size());
-  return first;
+  const auto count = static_cast<std::uint32_t>(sizes_and_strides.size());
+  const bool is_near = count <= near_dims - near_used_;
+  std::uint32_t& used = is_near ? near_used_ : dims_used_;
+  auto* const dims = section<std::int64_t>(is_near ? at_.near : at_.dims);
+  std::copy(sizes_and_strides.begin(), sizes_and_strides.end(), dims + used);
+  used += count;
+  return used - count + (is_near ? 0 : near_dims);
 }
 
 void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexcept {

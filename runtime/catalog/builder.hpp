@@ -41,7 +41,8 @@ struct TensorInput {
   std::uint8_t flags;  // of TensorView and Entry
 };
 
-// Precondition of every add_*: no more of anything than was counted; 32 bits hold each count.
+// Precondition of every add_*: no more of anything than was counted; 32 bits hold each count, that
+// of dims with `near_dims` added to it.
 class CatalogBuilder {
  public:
   // Throws std::bad_alloc. `memory` must outlive the catalog.
@@ -140,7 +141,8 @@ class CatalogBuilder {
   bool has_ambiguous_names_ = false;
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;
-  std::uint32_t dims_used_ = 0;
+  std::uint32_t near_used_ = 0;
+  std::uint32_t dims_used_ = 0;  // that are not near
   std::uint32_t path_parts_used_ = 0;
   std::uint32_t locations_used_ = 0;
   std::uint32_t strings_used_ = 0;

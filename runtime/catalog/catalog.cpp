@@ -7,18 +7,6 @@
 
 namespace weightmap::catalog {
 
-Sections::Sections(const Header& header) noexcept {
-  entries = sizeof(Header);
-  storages = entries + header.tensors * sizeof(Entry);
-  slots = storages + header.storages * sizeof(StorageEntry);
-  locations = slots + header.slots * sizeof(std::uint64_t);
-  path_parts = locations + header.locations * sizeof(Text);
-  strings = path_parts + header.path_parts * sizeof(std::uint32_t);
-  constexpr std::uint64_t alignment = alignof(std::int64_t);
-  dims = (strings + header.string_bytes + alignment - 1) / alignment * alignment;
-  end = dims + header.dims * sizeof(std::int64_t);
-}
-
 std::uint64_t hash_name(std::string_view name, std::uint64_t seed) noexcept {
   if (seed == 0) return XXH3_64bits(name.data(), name.size());
   return XXH3_64bits_withSeed(name.data(), name.size(), seed);
@@ -38,6 +26,7 @@ Catalog::Catalog(const Header& header, std::span<const std::byte> block) noexcep
   const Sections at(header);
   entries_ = {reinterpret_cast<const Entry*>(base + at.entries), header.tensors};
   storages_ = {reinterpret_cast<const StorageEntry*>(base + at.storages), header.storages};
+  near_ = reinterpret_cast<const std::int64_t*>(base + at.near);
   dims_ = reinterpret_cast<const std::int64_t*>(base + at.dims);
   slots_ = reinterpret_cast<const std::uint64_t*>(base + at.slots);
   locations_ = reinterpret_cast<const Text*>(base + at.locations);

@@ -3,8 +3,11 @@
 // One contiguous block without a single pointer in it, so that the same bytes work on the heap, in
 // shared memory and in a file:
 //
-//   Header | Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations]
-//   | path parts u32[] | strings | dims i64[]
+//   Header | near dims i64[] | Entry[tensors] | StorageEntry[storages] | slots u64[]
+//   | Text[locations] | path parts u32[] | strings | dims i64[]
+//
+// The sizes and strides of the first shapes lie near the header, those of more behind everything
+// else. Most checkpoints have few shapes, so a lookup comes to a page that it has seen.
 //
 // Positions are those of the one space in which the files of a checkpoint lie; of a single file
 // they are the offsets in it.
@@ -51,7 +54,7 @@ struct Entry {
   std::int64_t storage_offset;  // elements
   Text name;
   Path path;
-  std::uint32_t dims;  // index of the sizes; the strides follow them
+  std::uint32_t dims;  // index of the sizes, near ones first; the strides follow them
   std::uint32_t storage;
   std::uint16_t location;
   DType dtype;
@@ -74,14 +77,14 @@ static_assert(sizeof(StorageEntry) == 32);
 
 struct Header {
   static constexpr std::uint64_t magic_number = 0x474F4C4154434D57;  // "WMCTALOG"
-  static constexpr std::uint32_t current_version = 1;
+  static constexpr std::uint32_t current_version = 2;
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t header_bytes;
   std::uint64_t block_bytes;
   std::uint64_t tensors;
   std::uint64_t storages;
-  std::uint64_t dims;
+  std::uint64_t dims;  // that are not near
   std::uint64_t path_parts;
   std::uint64_t locations;
   std::uint64_t slots;  // a power of two
@@ -92,10 +95,25 @@ struct Header {
 };
 static_assert(sizeof(Header) == 128);
 
+// How many dims there is room for between the header and the entries, which begin with a KiB.
+inline constexpr std::uint32_t near_dims = 112;
+static_assert(sizeof(Header) + near_dims * sizeof(std::int64_t) == 1024);
+
 // Where each section begins, from the counts in a header.
 struct Sections {
-  std::uint64_t entries, storages, slots, locations, path_parts, strings, dims, end;
-  explicit Sections(const Header& header) noexcept;
+  static constexpr std::uint64_t near = sizeof(Header);
+  static constexpr std::uint64_t entries = near + near_dims * sizeof(std::int64_t);
+  std::uint64_t storages, slots, locations, path_parts, strings, dims, end;
+
+  explicit Sections(const Header& header) noexcept
+      : storages(entries + header.tensors * sizeof(Entry)),
+        slots(storages + header.storages * sizeof(StorageEntry)),
+        locations(slots + header.slots * sizeof(std::uint64_t)),
+        path_parts(locations + header.locations * sizeof(Text)),
+        strings(path_parts + header.path_parts * sizeof(std::uint32_t)),
+        dims((strings + header.string_bytes + alignof(std::int64_t) - 1) / alignof(std::int64_t) *
+             alignof(std::int64_t)),
+        end(dims + header.dims * sizeof(std::int64_t)) {}
 };
 
 // The hash that the index is built with.
@@ -129,7 +147,9 @@ class Catalog {
     return text(locations_[entry.location]);
   }
   // Sizes, then strides: 2 * rank values.
-  const std::int64_t* dims(const Entry& entry) const noexcept { return dims_ + entry.dims; }
+  const std::int64_t* dims(const Entry& entry) const noexcept {
+    return entry.dims < near_dims ? near_ + entry.dims : dims_ + (entry.dims - near_dims);
+  }
 
   std::size_t path_length(const Entry& entry) const noexcept {
     return entry.path.first == Path::is_name ? 1 : entry.path.length;
@@ -157,6 +177,7 @@ class Catalog {
   std::span<const std::byte> block_;
   std::span<const Entry> entries_;
   std::span<const StorageEntry> storages_;
+  const std::int64_t* near_ = nullptr;
   const std::int64_t* dims_ = nullptr;
   const std::uint32_t* path_parts_ = nullptr;
   const Text* locations_ = nullptr;

@@ -10,7 +10,7 @@ namespace weightmap {
 
 // What the names of published catalogs begin with. Another layout gets another name, so that
 // versions do not replace one another's.
-inline constexpr std::string_view catalog_prefix = "catalog-2-";
+inline constexpr std::string_view catalog_prefix = "catalog-3-";
 // How the name of one begins that was not finished; it ends with ".tmp".
 inline constexpr std::string_view unfinished_prefix = ".catalog-";
 

@@ -1,13 +1,12 @@
 #include "runtime/shared_catalog/published.hpp"
 
-#include <bit>
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <new>
 #include <type_traits>
 #include <utility>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/catalog/view_size.hpp"
 
@@ -24,7 +23,7 @@ constexpr std::uint64_t most_block_bytes = std::uint64_t{1} << 40;
 
 struct Preamble {
   static constexpr std::uint64_t magic_number = 0x474F4C5443454853;
-  static constexpr std::uint32_t current_version = 2;
+  static constexpr std::uint32_t current_version = 3;
   // What no_text says of a text is that there is none, not even an empty one.
   static constexpr std::uint32_t no_text = 0xFFFFFFFF;
 
@@ -169,6 +168,12 @@ Result<Preamble> read_preamble(std::span<const std::byte> bytes) {
   return read;
 }
 
+// std::has_single_bit() counts the bits, by a function of the compiler's library, which lies in a
+// page that an open would touch for this alone.
+constexpr bool is_power_of_two(std::uint64_t value) noexcept {
+  return value != 0 && (value & (value - 1)) == 0;
+}
+
 // Whether the sections that the counts make up are exactly this block.
 bool fits(const Header& header, const Preamble& preamble) noexcept {
   const std::uint64_t size = preamble.block_bytes;
@@ -178,7 +183,7 @@ bool fits(const Header& header, const Preamble& preamble) noexcept {
   return header.magic == Header::magic_number && header.version == Header::current_version &&
          header.header_bytes == sizeof(Header) && header.block_bytes == size &&
          header.tensors == preamble.tensors && header.tensors < Catalog::none &&
-         std::has_single_bit(header.slots) && Sections(header).end == size;
+         is_power_of_two(header.slots) && Sections(header).end == size;
 }
 
 using Sums = std::span<const std::uint64_t>;
@@ -254,16 +259,12 @@ Result<Published> Published::read(std::span<const std::byte> bytes, std::uint64_
   return made;
 }
 
-os::Reservation Published::bits_for(const Header& header, std::span<const std::byte> block) {
-  const std::size_t words = CheckedBits::words_for(groups_of(block.size())) +
-                            CheckedBits::words_for(chunks_of(block.size())) +
-                            2 * CheckedBits::words_for(header.tensors);
-  os::Reservation memory(words * sizeof(std::uint64_t), os::page_bytes(),
-                         os::Reservation::Access::write);
-  if (memory.bytes().empty()) throw std::bad_alloc();
-  // To be asked for a page by a read first, and by a write then, takes the system twice as long.
-  *reinterpret_cast<volatile std::uint64_t*>(memory.bytes().data()) = 0;
-  return memory;
+std::vector<std::uint64_t> Published::bits_for(const Header& header,
+                                               std::span<const std::byte> block) {
+  const std::size_t notes = header.tensors / noted_entries + 1;
+  return std::vector<std::uint64_t>(CheckedBits::words_for(groups_of(block.size())) +
+                                    CheckedBits::words_for(chunks_of(block.size())) +
+                                    2 * CheckedBits::words_for(notes));
 }
 
 Published::Published(Description description, const Header& header,
@@ -278,11 +279,11 @@ Published::Published(Description description, const Header& header,
       file_bytes_(file_bytes),
       catalog_(header, block),
       bits_(bits_for(header, block)),
-      free_bits_(reinterpret_cast<std::uint64_t*>(bits_.bytes().data()), bits_.bytes().size() / 8),
+      free_bits_(bits_),
       checked_groups_(free_bits_, groups_of(block.size())),
       checked_chunks_(free_bits_, chunks_of(block.size())),
-      checked_views_(free_bits_, header.tensors),
-      checked_entries_(free_bits_, header.tensors) {}
+      checked_views_(free_bits_, header.tensors / noted_entries + 1),
+      checked_entries_(free_bits_, header.tensors / noted_entries + 1) {}
 
 bool Published::check_group(std::size_t index) noexcept {
   if (checked_groups_.test(index)) return true;
@@ -327,32 +328,52 @@ bool Published::check_storage(std::size_t index) noexcept {
          check_text(storage.key);
 }
 
-bool Published::check_new_view(std::size_t index) noexcept {
+bool Published::is_view_sound(std::size_t index) noexcept {
   if (!check_items<Entry>(at_.entries, header_.tensors, index, 1)) return false;
   const Entry& entry = catalog_[index];
-  if (static_cast<std::size_t>(entry.dtype) >= dtype_count || !check_dims(entry) ||
-      !bytes::contains(file_bytes_, entry.position, entry.extent) || !check_text(entry.name))
-    return false;
-  checked_views_.set(index);
+  return static_cast<std::size_t>(entry.dtype) < dtype_count && check_dims(entry) &&
+         bytes::contains(file_bytes_, entry.position, entry.extent) && check_text(entry.name);
+}
+
+bool Published::is_entry_sound(std::size_t index) noexcept {
+  if (!check_view(index)) return false;
+  const Entry& entry = catalog_[index];
+  return check_place(entry) && check_path(entry) &&
+         check_items<Text>(at_.locations, header_.locations, entry.location, 1) &&
+         check_text(items<Text>(at_.locations)[entry.location]);
+}
+
+// What it calls for entry `index` answers for that one alone.
+template <class IsSound>
+bool Published::check_new(std::size_t index, CheckedBits& checked,
+                          const IsSound& is_sound) noexcept {
+  if (!is_sound(index)) return false;
+  const std::size_t note = index / noted_entries;
+  const std::size_t end = std::min(catalog_.size(), (note + 1) * noted_entries);
+  for (std::size_t i = note * noted_entries; i < end; ++i)
+    if (i != index && !is_sound(i)) return true;
+  checked.set(note);
   return true;
 }
 
+bool Published::check_new_view(std::size_t index) noexcept {
+  return check_new(index, checked_views_, [this](std::size_t i) { return is_view_sound(i); });
+}
+
 bool Published::check_new_entry(std::size_t index) noexcept {
-  if (!check_view(index)) return false;
-  const Entry& entry = catalog_[index];
-  if (!check_place(entry) || !check_path(entry)) return false;
-  if (!check_items<Text>(at_.locations, header_.locations, entry.location, 1)) return false;
-  if (!check_text(items<Text>(at_.locations)[entry.location])) return false;
-  checked_entries_.set(index);
-  return true;
+  return check_new(index, checked_entries_, [this](std::size_t i) { return is_entry_sound(i); });
 }
 
 // The view reaches what the entry says.
 bool Published::check_dims(const Entry& entry) noexcept {
-  if (!check_items<std::int64_t>(at_.dims, header_.dims, entry.dims, std::uint64_t{2} * entry.rank))
+  const std::uint64_t length = std::uint64_t{2} * entry.rank;
+  // Near ones lie in the first chunk, which was checked when this was made.
+  if (!bytes::contains(near_dims, entry.dims, length) &&
+      (entry.dims < near_dims ||
+       !check_items<std::int64_t>(at_.dims, header_.dims, entry.dims - near_dims, length)))
     return false;
   const std::int64_t* dims = catalog_.dims(entry);
-  for (unsigned i = 0; i < 2u * entry.rank; ++i)
+  for (unsigned i = 0; i < length; ++i)
     if (dims[i] < 0) return false;
   ViewSize size;
   return measure(entry.dtype, dims, entry.rank, size) && size.extent == entry.extent &&

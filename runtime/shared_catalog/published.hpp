@@ -21,7 +21,6 @@
 #include <string_view>
 #include <vector>
 
-#include "mmap/reservation.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
@@ -88,6 +87,9 @@ class Published {
   static constexpr std::size_t chunk_bytes = 4096;
   // Sums of chunks that a group sum is taken of.
   static constexpr std::size_t group_chunks = 64;
+  // Entries of which one bit says that they were checked: those of one KiB, so that the bits of
+  // many tensors are few. Where one of them is not sound, none of them has it.
+  static constexpr std::size_t noted_entries = 16;
 
   // Borrows `bytes`, which begin at the start of a page. Checks the preamble and the header of the
   // catalog; `file_bytes` is the size of the checkpoint. Fails with corrupt, saying which of them
@@ -101,7 +103,8 @@ class Published {
   // Whether all that an entry or a storage says is as it was written, and lies within the block and
   // the checkpoint. Afterwards catalog() may be asked for it. False also beyond the last one.
   bool check_entry(std::size_t index) noexcept {
-    return index < catalog_.size() && (checked_entries_.test(index) || check_new_entry(index));
+    return index < catalog_.size() &&
+           (checked_entries_.test(index / noted_entries) || check_new_entry(index));
   }
   bool check_storage(std::size_t index) noexcept;
   // Catalog::find(), of checked slots. Of the entry that it finds only the name, the view and the
@@ -112,7 +115,8 @@ class Published {
   bool check_all() noexcept;
 
  private:
-  static os::Reservation bits_for(const Header& header, std::span<const std::byte> block);
+  static std::vector<std::uint64_t> bits_for(const Header& header,
+                                             std::span<const std::byte> block);
   Published(Description description, const Header& header, std::span<const std::byte> block,
             std::span<const std::uint64_t> group_sums, std::span<const std::uint64_t> sums,
             std::uint64_t file_bytes);
@@ -131,10 +135,15 @@ class Published {
   }
   bool check_text(const Text& text) noexcept;
   bool check_view(std::size_t index) noexcept {
-    return index < catalog_.size() && (checked_views_.test(index) || check_new_view(index));
+    return index < catalog_.size() &&
+           (checked_views_.test(index / noted_entries) || check_new_view(index));
   }
+  template <class IsSound>
+  bool check_new(std::size_t index, CheckedBits& checked, const IsSound& is_sound) noexcept;
   bool check_new_view(std::size_t index) noexcept;
   bool check_new_entry(std::size_t index) noexcept;
+  bool is_view_sound(std::size_t index) noexcept;
+  bool is_entry_sound(std::size_t index) noexcept;
   bool check_dims(const Entry& entry) noexcept;
   bool check_place(const Entry& entry) noexcept;
   bool check_path(const Entry& entry) noexcept;
@@ -147,8 +156,8 @@ class Published {
   std::span<const std::uint64_t> sums_;  // and the zeros behind them
   std::uint64_t file_bytes_;
   Catalog catalog_;
-  // Taken at once, so that a lookup allocates nothing; the system gives pages where bits are set.
-  os::Reservation bits_;
+  // Taken at once, so that a lookup allocates nothing.
+  std::vector<std::uint64_t> bits_;
   std::span<std::uint64_t> free_bits_;
   CheckedBits checked_groups_;
   CheckedBits checked_chunks_;

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <memory_resource>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -111,7 +114,49 @@ TEST_CASE("equal shapes share their dims, wherever in memory they lie") {
   CHECK(made_of(own) == block);
   catalog::Header header;
   std::memcpy(&header, block.data(), sizeof header);
-  CHECK(header.dims == 10);
+  std::set<std::uint32_t> places;
+  const Catalog catalog(header, std::as_bytes(std::span(block)));
+  for (const Entry& entry : catalog.entries()) places.insert(entry.dims);
+  CHECK(places == std::set<std::uint32_t>{0, 4, 6});
+  CHECK(header.dims == 0);
+}
+
+TEST_CASE("the sizes of the first shapes lie near the header, those of more behind everything") {
+  using Dims = std::vector<std::int64_t>;
+  std::vector<Dims> shapes = {Dims(114, 1)};  // more than there is room for
+  for (std::int64_t i = 0; i < 30; ++i) shapes.push_back({1, i + 1, i + 1, 1});
+  CatalogBuilder builder({31, 1, 4 * 30 + 114, 0, 0, 1}, memory());
+  builder.add_storage("0", 4096, 30, 0);
+  for (const Dims& dims : shapes)
+    REQUIRE(builder.add_tensor({{},
+                                {0, 0},
+                                dims.data(),
+                                0,
+                                0,
+                                0,
+                                DType::uint8,
+                                static_cast<std::uint8_t>(dims.size() / 2),
+                                0}));
+  const Catalog made = std::move(builder).finish();
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    CHECK(std::equal(shapes[i].begin(), shapes[i].end(), made.dims(made[i])));
+  CHECK(made[0].dims == 112);
+  CHECK(made[1].dims == 0);
+  CHECK(made[28].dims == 108);
+  CHECK(made[29].dims == 112 + 114);
+  CHECK(made[30].dims == 112 + 118);
+  catalog::Header header;
+  std::memcpy(&header, made.block().data(), sizeof header);
+  CHECK(header.dims == 122);
+}
+
+TEST_CASE("room for near sizes that is left has nothing of what the memory held before") {
+  std::vector<std::byte> dirty(1 << 16, std::byte{0xA5});
+  std::pmr::monotonic_buffer_resource memory(dirty.data(), dirty.size(),
+                                             std::pmr::null_memory_resource());
+  const Catalog made = CatalogBuilder({0, 0, 0, 0, 0, 0}, memory).finish();
+  const std::span<const std::byte> room = made.block().subspan(128, 896);
+  CHECK(std::count(room.begin(), room.end(), std::byte{0}) == 896);
 }
 
 TEST_CASE("takes a joined name apart into its path") {

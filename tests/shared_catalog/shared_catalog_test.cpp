@@ -459,6 +459,32 @@ TEST_CASE_FIXTURE(Fixture, "a block that others could have written is replaced, 
   is_replaced("belongs to another user");
 }
 
+TEST_CASE_FIXTURE(Fixture, "no catalog is taken from a folder that others could write to") {
+  const fs::path file = copy("state_dict.pt");
+  opened(file);
+  const auto is_parsed = [&](const std::string& why) {
+    const Checkpoint checkpoint = opened(file);
+    CHECK(checkpoint.info().catalog == CatalogSource::parsed);
+    CHECK_MESSAGE(checkpoint.info().catalog_reason.find(why) != std::string::npos,
+                  checkpoint.info().catalog_reason);
+  };
+  REQUIRE(chmod(shared.c_str(), 0770) == 0);
+  is_parsed("lets other users in: chmod 700 it");
+  REQUIRE(chmod(shared.c_str(), 0700) == 0);
+  CHECK(source_of(file) == CatalogSource::attached);
+  fs::rename(shared, memory / "elsewhere");
+  fs::create_directory_symlink(memory / "elsewhere", shared);
+  is_parsed("cannot open the folder");
+  fs::remove(shared);
+  fs::rename(memory / "elsewhere", shared);
+  if (geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can give a folder away");
+    return;
+  }
+  REQUIRE(chown(shared.c_str(), 65534, 65534) == 0);
+  is_parsed("belongs to another user");
+}
+
 TEST_CASE_FIXTURE(Fixture, "opens where nothing can be published, and says why") {
   const fs::path file = copy("state_dict.pt");
   const test::Refusal no_unnamed{SYS_openat, ENOSPC, O_TMPFILE & ~O_DIRECTORY};
@@ -551,10 +577,12 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
       {"path part that is no integer",
        [](Forgery& f) { f.at<std::uint32_t>(f.sections().path_parts) |= 1; }},
       {"dims", [](Forgery& f) { f.entry(0).dims = 0xFFFFFFFF; }},
+      {"dims that begin near and end behind", [](Forgery& f) { f.entry(0).dims = 111; }},
+      {"dims behind everything", [](Forgery& f) { f.entry(0).dims = 112; }},
       {"rank", [](Forgery& f) { f.entry(0).rank = 255; }},
-      {"size", [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = std::int64_t{1} << 62; }},
-      {"size below zero", [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = -4; }},
-      {"stride", [](Forgery& f) { f.at<std::int64_t>(f.sections().dims, 2) = 1 << 30; }},
+      {"size", [](Forgery& f) { f.at<std::int64_t>(f.sections().near) = std::int64_t{1} << 62; }},
+      {"size below zero", [](Forgery& f) { f.at<std::int64_t>(f.sections().near) = -4; }},
+      {"stride", [](Forgery& f) { f.at<std::int64_t>(f.sections().near, 2) = 1 << 30; }},
       {"dtype", [](Forgery& f) { f.entry(0).dtype = static_cast<DType>(255); }},
       {"storage", [](Forgery& f) { f.entry(0).storage = 0xFFFFFFFF; }},
       {"location", [](Forgery& f) { f.entry(0).location = 0xFFFF; }},
@@ -606,6 +634,57 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
     CHECK((was_refused || checkpoint.catalog_was_damaged()));
     CHECK(test::read_file(place) == good);
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "shapes that do not lie near the header are checked, too") {
+  const fs::path file = folder.path() / "shapes.pt";
+  std::string command =
+      std::string(WEIGHTMAP_MAKE_CHECKPOINT) + " " + file.string() + " --count 32 --shape 2x1";
+  for (int i = 2; i <= 32; ++i) command += ",2x" + std::to_string(i);
+  REQUIRE(std::system(command.c_str()) == 0);
+  settle();
+  opened(file);
+  const fs::path place = block();
+  const std::string good = test::read_file(place);
+  const std::string expected = describe_tensors(parsed(file));
+  CHECK(describe_tensors(opened(file)) == expected);
+  using Change = std::function<void(Forgery&)>;
+  for (const Change& change : std::vector<Change>{
+           [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = std::int64_t{1} << 62; },
+           [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = -2; },
+           [](Forgery& f) { f.entry(31).dims += 1; }, [](Forgery& f) { f.entry(28).dims -= 1; }}) {
+    Forgery forgery(place, fs::file_size(file));
+    REQUIRE(forgery.header.dims == 16);
+    REQUIRE(forgery.entry(28).dims == 112);
+    REQUIRE(forgery.entry(31).dims == 124);
+    change(forgery);
+    plant(place, forgery.forged());
+    const Checkpoint checkpoint = opened(file, sharing_unverified());
+    CHECK(describe_tensors(checkpoint) == expected);
+    CHECK(checkpoint.catalog_was_damaged());
+    CHECK(test::read_file(place) == good);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "an entry that is not sound takes no other one with it") {
+  const fs::path file = many(40);
+  opened(file);
+  Forgery forgery(block(), fs::file_size(file));
+  forgery.entry(17).nbytes += 1;
+  forgery.storage(5).position = ~std::uint64_t{0};
+  const std::string forged = forgery.forged();
+  bytes::Buffer buffer(forged.size(), *std::pmr::new_delete_resource());
+  std::memcpy(buffer.data(), forged.data(), forged.size());
+  Result<catalog::Published> read = catalog::Published::read(buffer.span(), fs::file_size(file));
+  REQUIRE_OK(read);
+  for (int round = 0; round < 2; ++round)
+    for (std::size_t i = 0; i < 40; ++i) {
+      CAPTURE(i);
+      CHECK(read->check_entry(i) == (i != 17 && i != 5));
+      const std::string name = "tensor." + std::to_string(i);
+      CHECK(read->find(name) == (i == 17 ? std::nullopt : std::optional<std::uint32_t>(i)));
+    }
+  CHECK(!read->check_entry(40));
 }
 
 // An allocation would leave its mark: nothing is given back meanwhile.
