@@ -81,11 +81,11 @@ class Counts(unittest.TestCase):
         self.assertLessEqual(self.counted["100000"]["system_calls"], 50)
 
     def test_attaching_is_few_system_calls(self):
-        self.assertLessEqual(self.counted["attach"]["system_calls"], 15)
+        self.assertLessEqual(self.counted["attach"]["system_calls"], 12)
 
     def test_few_pages_are_touched(self):
         self.assertLessEqual(self.least("10", "minor_faults"), 24)
-        self.assertLessEqual(self.least("attach", "minor_faults"), 24)
+        self.assertLessEqual(self.least("attach", "minor_faults"), 18)
 
     @unittest.skipUnless(has_huge_pages(), "needs transparent huge pages")
     def test_tables_of_many_tensors_take_huge_pages(self):
