@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from weightmap import torch
     from weightmap._processes import MappedCheckpoint, Processes, processes
+    from weightmap._replacing import Replacing, replacing
     from weightmap._safe_open import SafeOpen, safe_open
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._values import Global, Object
@@ -77,6 +78,7 @@ __all__ = [
     "PublishReport",
     "Processes",
     "RangeResidency",
+    "Replacing",
     "Residency",
     "SafeOpen",
     "StageReport",
@@ -95,6 +97,7 @@ __all__ = [
     "publish",
     "processes",
     "remove_staged",
+    "replacing",
     "safe_open",
     "stage",
 ]
@@ -106,11 +109,13 @@ _MODULE_OF = {
     "MappedCheckpoint": "_processes",
     "Object": "_values",
     "Processes": "_processes",
+    "Replacing": "_replacing",
     "SafeOpen": "_safe_open",
     "StageReport": "_staging",
     "StagedFile": "_staging",
     "processes": "_processes",
     "remove_staged": "_staging",
+    "replacing": "_replacing",
     "safe_open": "_safe_open",
     "stage": "_staging",
 }
