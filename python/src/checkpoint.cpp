@@ -50,21 +50,14 @@ OpenCheckpoint hold(const Open& open) {
   return {std::make_shared<const Holder>(std::move(*opened))};
 }
 
-OpenCheckpoint open_file(const nb::bytes& path, const OpenOptions& options) {
+OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_torch) {
   const std::filesystem::path file = to_path(path);
-  return hold([&] { return Checkpoint::open(file, options); });
+  const OpenOptions read = read_options(options, like_torch);
+  return hold([&] { return Checkpoint::open(file, read); });
 }
 
-OpenCheckpoint open(const nb::bytes& path, const nb::dict& options) {
-  return open_file(path, read_options(options));
-}
-
-OpenCheckpoint open_like_torch(const nb::bytes& path, const nb::dict& options) {
-  return open_file(path, read_options_like_torch(options));
-}
-
-OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options) {
-  const OpenOptions read = read_options(options);
+OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool like_torch) {
+  const OpenOptions read = read_options(options, like_torch);
   return hold([&] { return Checkpoint::open_descriptor(descriptor, read); });
 }
 
@@ -410,12 +403,11 @@ void bind_checkpoint(nb::module_& module) {
       .def("verify_headers", verify_headers)
       .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
-  module.def("open", open, nb::arg("path"), nb::arg("options"),
-             nb::sig("def open(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"));
-  module.def(
-      "open_like_torch", open_like_torch, nb::arg("path"), nb::arg("options"),
-      nb::sig("def open_like_torch(path: bytes, options: dict[str, typing.Any], /) -> Checkpoint"),
-      "Private and writable, without reserving swap, where nothing says otherwise.");
+  module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
+             nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "
+                     "False, /) -> Checkpoint"),
+             "like_torch: private and writable, without reserving swap, where nothing says "
+             "otherwise.");
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
              nb::arg("crc"),
              nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> "
@@ -423,8 +415,9 @@ void bind_checkpoint(nb::module_& module) {
   module.def("guard_is_active", guard_is_active,
              "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
   module.def("open_descriptor", open_descriptor, nb::arg("descriptor"), nb::arg("options"),
-             nb::sig("def open_descriptor(descriptor: int, options: dict[str, typing.Any], /) -> "
-                     "Checkpoint"));
+             nb::arg("like_torch") = false,
+             nb::sig("def open_descriptor(descriptor: int, options: dict[str, typing.Any], "
+                     "like_torch: bool = False, /) -> Checkpoint"));
   module.def("evict", evict, nb::arg("path"),
              nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
 }

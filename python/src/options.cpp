@@ -59,14 +59,11 @@ nb::dict option_values() {
 
 }  // namespace
 
-OpenOptions read_options(const nb::dict& options) {
+OpenOptions read_options(const nb::dict& options, bool like_torch) {
   OpenOptions read;
   for (const auto& [name, value] : options) read_option(read, nb::cast<const char*>(name), value);
-  return read;
-}
-
-OpenOptions read_options_like_torch(const nb::dict& options) {
-  OpenOptions read = value_or_raise(with_environment(read_options(options)));
+  if (!like_torch) return read;
+  read = value_or_raise(with_environment(read));
   read.sharing = read.sharing.value_or(Sharing::private_);
   if (read.sharing == Sharing::private_) {
     // Copy on write; most of it is only read, so nothing is set aside for it.

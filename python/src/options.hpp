@@ -8,11 +8,9 @@
 namespace weightmap::python {
 
 // `options` holds None or a word ("shared", "crc", "big") or a bool for each option that is named.
-// Raises TypeError for an unknown name and invalid_argument for an unknown word.
-OpenOptions read_options(const nanobind::dict& options);
-
-// The same with the defaults of torch.load(mmap=True): private, and writable then.
-OpenOptions read_options_like_torch(const nanobind::dict& options);
+// Raises TypeError for an unknown name and invalid_argument for an unknown word. `like_torch`: with
+// the defaults of torch.load(mmap=True), which are private, and writable then.
+OpenOptions read_options(const nanobind::dict& options, bool like_torch);
 
 void bind_options(nanobind::module_& module);
 

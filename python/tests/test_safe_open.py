@@ -147,6 +147,62 @@ def test_does_not_write_to_the_file(copy_of, torch):
     assert path.read_bytes() == before
 
 
+KEYS = [
+    *("[0, 1]", "[-1]", "[]", "[1, 0]", "None", "(None, 0)", "(None, None)", "(slice(None), [0, 2])"),
+    *("([0, 1], [0, 2])", "(0, [1, 2], slice(0, 2))", "(slice(0, 1), None)", "(0, None, [0])"),
+    *("True", "(..., 0)", "(0, 0, 0)", "slice(None, None, 2)", "-1", "()", "slice(5, 9)"),
+    *("slice(-1, None)", "slice(0, 100)"),
+]
+
+
+@pytest.mark.parametrize("framework", ["pt", "np"])
+@pytest.mark.parametrize("key", KEYS)
+def test_slices_are_those_of_safetensors(tmp_path, torch, key, framework):
+    safetensors = pytest.importorskip("safetensors.torch", reason="compares with safetensors")
+    tensors = {"a": torch.arange(24.0).reshape(2, 3, 4), "b": torch.ones(2)}
+    torch.save(tensors, tmp_path / "model.pt")
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    with safetensors.safe_open(tmp_path / "model.safetensors", framework) as theirs:
+        try:
+            expected = theirs.get_slice("a")[eval(key)]
+        except Exception:
+            assert framework == "np"  # of which it knows less
+            expected = tensors["a"].numpy()[eval(key)]
+    with weightmap.safe_open(tmp_path / "model.pt", framework) as ours:
+        part = ours.get_slice("a")[eval(key)]
+    if key == "True" and framework == "np":
+        assert part.shape == (1, 2, 3, 4)  # as in numpy; safetensors takes it for 1
+        return
+    assert (part.shape, part.dtype) == (expected.shape, expected.dtype)
+    assert part.tolist() == expected.tolist()
+
+
+def test_get_tensors_is_that_of_safetensors(tmp_path, torch):
+    safetensors = pytest.importorskip("safetensors.torch", reason="compares with safetensors")
+    tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(2)}
+    torch.save(tensors, tmp_path / "model.pt")
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as theirs:
+        expected = theirs.get_tensors()
+    with weightmap.safe_open(tmp_path / "model.pt", "pt") as ours:
+        assert ours.offset_keys() == ["b", "a"]
+        loaded = ours.get_tensors()
+    assert list(loaded) == ["b", "a"]
+    assert {name: tensor.tolist() for name, tensor in loaded.items()} == {
+        name: tensor.tolist() for name, tensor in expected.items()
+    }
+
+
+def test_has_every_method_that_safetensors_has(data):
+    safetensors = pytest.importorskip("safetensors", reason="compares with safetensors")
+    public = {name for name in dir(safetensors.safe_open) if not name.startswith("_")}
+    assert public == {
+        *("get_slice", "get_tensor", "get_tensors", "keys", "metadata", "offset_keys")
+    }
+    with weightmap.safe_open(data / "state_dict.pt") as opened:
+        assert public <= set(dir(opened))
+
+
 # --- what can go wrong ------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import argparse
 import collections
 import gc
 import inspect
+import io
 import mmap
 import os
 import pathlib
@@ -346,6 +347,68 @@ def test_refuses_a_global_that_is_not_allowed_as_torch_does(tmp_path):
         weightmap.torch.load(path)
 
 
+def test_a_refusal_names_the_file_every_name_and_what_works(tmp_path):
+    value = [Unknown(), collections.defaultdict(list), argparse.Namespace(), Unknown(), Plain()]
+    path = save(value, tmp_path)
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        with pytest.raises(weightmap.UnsafePickleError) as caught:
+            weightmap.torch.load(path)
+    first, plain = f"{__name__}.Unknown", f"{__name__}.Plain"
+    usable = f"{first}, list, {plain}"
+    assert caught.value.file == str(path)
+    assert str(caught.value) == (
+        f"{path}: Weights only load failed: Unsupported global: GLOBAL {first} was not an allowed "
+        f"global by default, nor collections.defaultdict, list, {plain}. Please use "
+        f"torch.serialization.add_safe_globals([{usable}]) or the "
+        f"torch.serialization.safe_globals([{usable}]) context manager to allowlist these globals "
+        "if you trust these classes/functions. Not even registered is collections.defaultdict "
+        "loaded. Nothing was run. weightmap.open() reads the tensors, and its root() all that "
+        "needs no code"
+    )
+
+
+def test_a_refusal_lists_at_most_fifty_names(archive):
+    names = b"".join(b"cmodule\nname%d\n" % number for number in range(60))
+    with pytest.raises(weightmap.UnsafePickleError) as caught:
+        weightmap.torch.load(archive(b"\x80\x02](" + names + b"e."))
+    assert ", module.name50 and 9 more. Please" in str(caught.value)
+    assert "module.name51" not in str(caught.value)
+
+
+def test_a_refusal_does_not_print_what_cannot_be_printed(archive):
+    path = archive(b"\x80\x02](cmodule\nna\x1bme" + b"x" * 300 + b"\ne.")
+    with pytest.raises(weightmap.UnsafePickleError) as caught:
+        weightmap.torch.load(path)
+    assert "\x1b" not in str(caught.value)
+    assert "x" * 200 not in str(caught.value)
+
+
+class Watched:
+    restored = 0
+
+    def __setstate__(self, state):
+        Watched.restored += 1
+
+
+def test_nothing_was_run_is_said_only_where_it_is_so(tmp_path):
+    watched = Watched()
+    watched.value = 1
+    path = save({"first": watched, "second": argparse.Namespace()}, tmp_path)
+    with torch.serialization.safe_globals([Watched]):
+        message = refusal(weightmap.torch.load, path)
+    assert Watched.restored == 1
+    assert "Nothing was run" not in message
+    assert f"Of what is registered as safe, this may have run: {__name__}.Watched." in message
+    assert "Nothing was run." in refusal(weightmap.torch.load, path)
+
+
+def test_other_errors_of_a_load_name_the_file_too(archive):
+    path = archive(b"\x80\x02X\x01\x00\x00\x00xQ.")
+    with pytest.raises(weightmap.UnsafePickleError, match="a persistent id of type") as caught:
+        weightmap.torch.load(path)
+    assert caught.value.file == str(path)
+
+
 def test_runs_nothing_from_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = save({"w": torch.ones(1), "x": CallsSystem()}, tmp_path)
@@ -427,10 +490,103 @@ def test_refuses_to_run_code():
         weightmap.torch.load(DATA / "state_dict.pt", weights_only=False)
 
 
-def test_refuses_a_file_object():
+@pytest.mark.parametrize("thing", [io.BytesIO(b"bytes"), 1.5, True, None])
+def test_refuses_what_is_neither_a_path_nor_has_a_descriptor(thing):
+    with pytest.raises(weightmap.InvalidArgumentError) as caught:
+        weightmap.torch.load(thing)
+    assert str(caught.value) == (
+        "a file is mapped by its path or descriptor, and a "
+        f"{type(thing).__name__} has neither"
+    )
+
+
+def test_refuses_a_file_object_that_is_not_at_its_beginning():
     with open(DATA / "state_dict.pt", "rb") as stream:
-        with pytest.raises(weightmap.InvalidArgumentError, match="by its path"):
+        stream.seek(7)
+        with pytest.raises(weightmap.InvalidArgumentError, match="is at byte 7") as caught:
             weightmap.torch.load(stream)
+        assert caught.value.file == f"descriptor {stream.fileno()}"
+
+
+def test_loads_from_descriptors_and_staged_files():
+    expected = by_torch(DATA / "state_dict.pt")
+    with open(DATA / "state_dict.pt", "rb") as stream:
+        assert_same(expected, weightmap.torch.load(stream))
+        assert_same(expected, weightmap.torch.load(stream.fileno()))
+    with weightmap.stage(DATA / "state_dict.pt") as staged:
+        loaded = weightmap.torch.load(staged)
+    assert_same(expected, loaded)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sharing": "private", "writable": True}, {"protection": "guard"}]
+)
+def test_loads_from_a_checkpoint_that_is_open(tmp_path, options):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    checkpoint = weightmap.open(path, **options)
+    loaded = weightmap.torch.load(checkpoint)
+    assert_same(by_torch(path), loaded)
+    loaded["w"].mul_(3)
+    assert torch.load(path)["w"].tolist() == [1.0] * 4
+    checkpoint.close()
+    assert loaded["w"].tolist() == [3.0] * 4
+    with pytest.raises(weightmap.InvalidArgumentError, match="is closed"):
+        weightmap.torch.load(checkpoint)
+
+
+def test_refuses_options_for_a_checkpoint_that_is_open():
+    with weightmap.open(DATA / "state_dict.pt") as checkpoint:
+        weightmap.torch.load(checkpoint, sharing=None)
+        with pytest.raises(weightmap.InvalidArgumentError) as caught:
+            weightmap.torch.load(checkpoint, sharing="private", writable=True)
+    assert caught.value.message == (
+        "is open already, so sharing, writable cannot be chosen any more"
+    )
+    assert caught.value.file == str(DATA / "state_dict.pt")
+
+
+def test_refuses_a_guard_that_nobody_could_ask():
+    path = DATA / "state_dict.pt"
+    with pytest.raises(weightmap.UnsupportedError, match="look at checkpoint.state()") as caught:
+        weightmap.torch.load(path, protection="guard")
+    assert caught.value.file == str(path)
+    with weightmap.config.patch("load.protection", "guard"):
+        with pytest.raises(weightmap.UnsupportedError, match="only a Checkpoint can tell"):
+            weightmap.torch.load(path)
+
+
+def test_a_guarded_checkpoint_tells_that_what_was_loaded_is_lost(tmp_path, python):
+    path = save({"w": torch.ones(1 << 20)}, tmp_path)
+    run = python("""
+import os, sys, weightmap
+checkpoint = weightmap.open(sys.argv[1], protection="guard")
+loaded = weightmap.torch.load(checkpoint)["w"]
+os.truncate(sys.argv[1], 4096)
+print(float(loaded[1 << 19:].sum()), checkpoint.state())
+""", path)
+    assert (run.returncode, run.stdout) == (0, "0.0 lost\n"), run.stderr
+
+
+def test_takes_torchs_signature():
+    path = DATA / "state_dict.pt"
+    expected = by_torch(path)
+    assert_same(expected, weightmap.torch.load(path, None, None, weights_only=None, mmap=None))
+    assert_same(expected, weightmap.torch.load(path, "cpu", None, weights_only=True, mmap=True))
+    ours = list(inspect.signature(weightmap.torch.load).parameters.values())
+    theirs = list(inspect.signature(torch.load).parameters.values())[:-1]
+    assert [(p.name, p.kind, p.default) for p in ours[: len(theirs)]] == [
+        (p.name, p.kind, p.default) for p in theirs
+    ]
+
+
+def test_refuses_another_pickle_module():
+    with pytest.raises(weightmap.UnsupportedError, match="^pickle_module=pickle would run code"):
+        weightmap.torch.load(DATA / "state_dict.pt", None, pickle)
+
+
+def test_refuses_to_read_without_mapping():
+    with pytest.raises(weightmap.UnsupportedError, match="^mmap=False would read the file"):
+        weightmap.torch.load(DATA / "state_dict.pt", mmap=False)
 
 
 def test_leaves_no_map_location_behind_when_it_fails(tmp_path):
@@ -491,10 +647,31 @@ def test_patch_leaves_the_rest_to_torch(monkeypatch):
             assert "steps" in torch.load(stream)
         torch.load(DATA / "strangers" / "legacy.pt")
         assert calls.count == 0
-        with pytest.raises(RuntimeError, match="mmap can only be used"):
-            torch.load(DATA / "strangers" / "legacy.pt", mmap=True)
         with pytest.raises(FileNotFoundError):
             torch.load(DATA / "missing.pt", mmap=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("legacy.pt", weightmap.UnsupportedError, "legacy torch stream"),
+        ("page.pt", weightmap.NotACheckpointError, "is a web page"),
+        ("lfs_pointer.pt", weightmap.NotACheckpointError, "Git LFS pointer"),
+        ("truncated.pt", weightmap.CorruptError, "is truncated"),
+    ],
+)
+def test_patch_says_what_the_file_is(name, kind, message):
+    with weightmap.torch.patch():
+        with pytest.raises(kind, match=message):
+            torch.load(DATA / "strangers" / name, mmap=True)
+
+
+def test_patch_leaves_safetensors_to_torch(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch", reason="writes a safetensors file")
+    path = tmp_path / "model.safetensors"
+    safetensors.save_file({"w": torch.arange(3)}, path)
+    with weightmap.torch.patch():
+        assert torch.load(path, mmap=True)["w"].tolist() == [0, 1, 2]
 
 
 def test_patch_follows_torchs_own_settings(monkeypatch, tmp_path):
@@ -631,7 +808,8 @@ def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
 
 def test_help_shows_each_option_of_load():
     parameters = inspect.signature(weightmap.torch.load).parameters
-    assert list(parameters) == ["f", "map_location", "weights_only", *_core.option_values()]
+    own = ["f", "map_location", "pickle_module", "weights_only", "mmap"]
+    assert list(parameters) == [*own, *_core.option_values()]
 
 
 def test_the_environment_is_read_by_the_library_and_named_where_it_is_wrong(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core, config
 from weightmap._core import Tensor
-from weightmap._errors import InvalidArgumentError, TensorNotFoundError
+from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError, about_file
 from weightmap._record import Record
 
 TYPE_CHECKING = False
@@ -245,7 +245,10 @@ class Checkpoint(Mapping[str, Tensor]):
         """
         from weightmap._values import PlainMachine
 
-        return self._core.evaluate(PlainMachine())
+        try:
+            return self._core.evaluate(PlainMachine())
+        except Error as error:
+            raise about_file(error, self.path)
 
     def warm(
         self,
@@ -401,7 +404,10 @@ def _descriptor_of(source: Any) -> int | None:
     """None for a path, and for what is neither."""
     if isinstance(source, (str, bytes, bool, os.PathLike)):
         return None
-    descriptor = source if isinstance(source, int) else getattr(source, "fileno", lambda: None)()
+    try:
+        descriptor = source if isinstance(source, int) else source.fileno()
+    except (AttributeError, OSError):  # io.BytesIO has the method, and no descriptor
+        return None
     return descriptor if isinstance(descriptor, int) else None
 
 

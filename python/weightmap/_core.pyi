@@ -240,11 +240,9 @@ class Checkpoint:
     def verify_crc(self) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
-def open(path: bytes, options: dict[str, Any], /) -> Checkpoint: ...
-
-def open_like_torch(path: bytes, options: dict[str, Any], /) -> Checkpoint:
+def open(path: bytes, options: dict[str, Any], like_torch: bool = False, /) -> Checkpoint:
     """
-    Private and writable, without reserving swap, where nothing says otherwise.
+    like_torch: private and writable, without reserving swap, where nothing says otherwise.
     """
 
 def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
@@ -254,7 +252,7 @@ def guard_is_active() -> bool:
     Whether a SIGBUS comes to the guard first; False before the first guarded open.
     """
 
-def open_descriptor(descriptor: int, options: dict[str, Any], /) -> Checkpoint: ...
+def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, /) -> Checkpoint: ...
 
 def evict(path: bytes, /) -> tuple[int, int, int]: ...
 

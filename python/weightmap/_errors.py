@@ -143,6 +143,13 @@ _BY_ERRNO: dict[int, type[Error]] = {
 }
 
 
+def about_file(error: Error, file: str) -> Error:
+    """The error, which names `file` unless it names one already."""
+    if error.file is None:
+        error.file = file
+    return error
+
+
 def from_library(
     code: str, message: str, file_offset: int | None, file: str | None, os_error: int
 ) -> Error:

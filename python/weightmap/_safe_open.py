@@ -40,14 +40,24 @@ _DTYPES = {
 }
 
 
+def _is_view(key: Any) -> bool:
+    """Whether Tensor[key] is a part that shares the bytes; arrays and torch know further keys."""
+    parts = key if type(key) is tuple else (key,)
+    return all(type(part) in (int, slice, type(...)) for part in parts)
+
+
 class Slice:
-    """A tensor of which only a part is wanted: slice[:1024] gives an array or a torch tensor."""
+    """A tensor of which only a part is wanted: slice[:1024] gives an array or a torch tensor.
 
-    __slots__ = ("_tensor", "_convert")
+    Integers, slices and an ellipsis give views of the file. Lists, None and whatever else torch or
+    numpy know as an index mean what they mean there.
+    """
 
-    def __init__(self, tensor: Tensor, convert: Any) -> None:
+    __slots__ = ("_tensor", "_file")
+
+    def __init__(self, tensor: Tensor, file: SafeOpen) -> None:
         self._tensor = tensor
-        self._convert = convert
+        self._file = file
 
     def get_shape(self) -> list[int]:
         return list(self._tensor.shape)
@@ -57,7 +67,9 @@ class Slice:
         return _DTYPES.get(self._tensor.dtype, self._tensor.dtype)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._convert(self._tensor[key])
+        if _is_view(key):
+            return self._file._placed(self._file._mapped(self._tensor[key]))
+        return self._file._placed(self._file._mapped(self._tensor)[key])
 
 
 class SafeOpen:
@@ -68,11 +80,11 @@ class SafeOpen:
         self._framework = framework
         self._device = device
 
-    def _convert(self, tensor: Tensor) -> Any:
-        if self._framework == "numpy":
-            return tensor.numpy()
-        made = tensor.torch()
-        return made if self._device in ("cpu", None) else made.to(self._device)
+    def _mapped(self, tensor: Tensor) -> Any:
+        return tensor.numpy() if self._framework == "numpy" else tensor.torch()
+
+    def _placed(self, made: Any) -> Any:
+        return made if self._device == "cpu" else made.to(self._device)
 
     def keys(self) -> list[str]:
         """The names of the tensors, in the order of the file."""
@@ -85,11 +97,15 @@ class SafeOpen:
 
     def get_tensor(self, name: str) -> Any:
         """The tensor in the framework's words. Nothing is copied on the CPU."""
-        return self._convert(self._checkpoint[name])
+        return self._placed(self._mapped(self._checkpoint[name]))
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All tensors, by where they lie in the file."""
+        return {name: self.get_tensor(name) for name in self.offset_keys()}
 
     def get_slice(self, name: str) -> Slice:
         """The tensor, to take a part of: get_slice(name)[:, :1024]."""
-        return Slice(self._checkpoint[name], self._convert)
+        return Slice(self._checkpoint[name], self)
 
     def metadata(self) -> dict[str, str]:
         """{"format": "pt"}: what loaders ask for; a torch checkpoint has no other such metadata."""

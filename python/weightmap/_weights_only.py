@@ -16,7 +16,7 @@ from torch import _weights_only_unpickler as unpickler
 from torch._utils import IMPORT_MAPPING, NAME_MAPPING
 
 from weightmap import _tensors
-from weightmap._errors import CorruptError, UnsafePickleError
+from weightmap._errors import CorruptError, Error, UnsafePickleError
 
 if TYPE_CHECKING:
     from weightmap import _core
@@ -31,8 +31,14 @@ _MUST_IMPORT = {
 _MUST_IMPORT_DTENSOR = ("torch.distributed.tensor.", "torch.distributed.device_mesh.")
 
 
+# Classes that torch's rules never fill, so that registering them does not help.
+_NEVER_FILLED = ("collections.defaultdict", "collections.deque")
+_MOST_NAMES = 50  # that an error lists
+_LONGEST_NAME = 200
+
+
 def refused(what: str) -> UnsafePickleError:
-    return UnsafePickleError(f"Weights only load failed: {what}. Nothing was run.")
+    return UnsafePickleError(f"Weights only load failed: {what}")
 
 
 def sparse_tensors_to_validate() -> list[Any]:
@@ -224,13 +230,39 @@ class WeightsOnlyMachine:
         self._is_foreign = is_foreign  # in the other byte order
         self._allowed = unpickler._get_allowed_globals()
         self._user_allowed = unpickler._get_user_allowed_globals()
+        self._registered: list[str] = []  # what the file has used of them
+        self._has_unknown = False
+
+    def explained(self, error: UnsafePickleError, opened: _core.Checkpoint) -> UnsafePickleError:
+        """The error of a load that ended with it, with all that there is to say."""
+        what = error.message
+        ran = "Nothing was run."
+        if self._registered:
+            ran = f"Of what is registered as safe, this may have run: {_listed(self._registered)}."
+        if self._has_unknown:
+            what = refused(_unknown_globals(self._unknown_in(opened))).message
+        rest = "weightmap.open() reads the tensors, and its root() all that needs no code"
+        return UnsafePickleError(f"{what}. {ran} {rest}", file=error.file)
+
+    def _unknown_in(self, opened: _core.Checkpoint) -> list[str]:
+        """All names in the file that are refused for not being registered, in its order."""
+        names = _Names()
+        try:
+            opened.evaluate(names)
+        except Error:
+            pass  # the names up to there
+        unknown = []
+        for module, name in names.found:
+            try:
+                self.find_global(module, name)
+            except UnsafePickleError:
+                module, name = _renamed(module, name)
+                if module not in _BLOCKED:
+                    unknown.append(_shown(f"{module}.{name}"))
+        return unknown
 
     def find_global(self, module: str, name: str) -> Any:
-        # What Python 2 wrote has other names; torch renames them as it reads.
-        if (module, name) in NAME_MAPPING:
-            module, name = NAME_MAPPING[(module, name)]
-        elif module in IMPORT_MAPPING:
-            module = IMPORT_MAPPING[module]
+        module, name = _renamed(module, name)
         path = f"{module}.{name}"
         if module in _BLOCKED:
             raise refused(
@@ -241,18 +273,14 @@ class WeightsOnlyMachine:
         if path in self._allowed:
             return self._allowed[path]
         if path in self._user_allowed:
+            self._registered.append(_shown(path))
             return self._user_allowed[path]
         if path in _MUST_IMPORT:
             raise refused(f"{_MUST_IMPORT[path]} must be imported to load {path}")
         if path.startswith(_MUST_IMPORT_DTENSOR):
             raise refused("torch.distributed.tensor must be imported to load DTensors")
-        path = path.removeprefix("builtins.")
-        raise refused(
-            f"Unsupported global: GLOBAL {path} was not an allowed global by default. Please use "
-            f"torch.serialization.add_safe_globals([{path}]) or the "
-            f"torch.serialization.safe_globals([{path}]) context manager to allowlist this global "
-            "if you trust this class/function"
-        )
+        self._has_unknown = True
+        raise refused(_unknown_globals([_shown(path)]))
 
     def _is_allowed(self, thing: Any) -> bool:
         # Compared one by one, as torch does: what a file made of calls need not be hashable.
@@ -316,6 +344,64 @@ class WeightsOnlyMachine:
             target.__setstate__(state)
         else:
             _set_attributes(target, state)
+
+
+class _Names:
+    """A machine that makes nothing, and notes the names that a pickle uses."""
+
+    tensor = direct = None
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def find_global(self, module: str, name: str) -> None:
+        self.found.append((module, name))
+
+    def call(self, function: Any, arguments: Any) -> None:
+        pass
+
+    create = extend = update = build = call
+
+    def persistent(self, identifier: Any) -> None:
+        pass
+
+
+def _renamed(module: str, name: str) -> tuple[str, str]:
+    """What Python 2 wrote has other names; torch renames them as it reads."""
+    if (module, name) in NAME_MAPPING:
+        return NAME_MAPPING[(module, name)]
+    return IMPORT_MAPPING.get(module, module), name
+
+
+def _shown(path: str) -> str:
+    path = path.removeprefix("builtins.")
+    path = path if path.isprintable() else repr(path)
+    return path if len(path) <= _LONGEST_NAME else path[:_LONGEST_NAME] + "..."
+
+
+def _listed(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _unknown_globals(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    others = f", nor {_listed(names[1:])}" if len(names) > 1 else ""
+    text = f"Unsupported global: GLOBAL {names[0]} was not an allowed global by default{others}. "
+    hopeless = [name for name in names if name in _NEVER_FILLED]
+    usable = [name for name in names if name not in _NEVER_FILLED]
+    if usable:
+        listed = _listed(usable)
+        text += (
+            f"Please use torch.serialization.add_safe_globals([{listed}]) or the "
+            f"torch.serialization.safe_globals([{listed}]) context manager to allowlist "
+            f"{'this global' if len(usable) == 1 else 'these globals'} if you trust "
+            f"{'this class/function' if len(usable) == 1 else 'these classes/functions'}"
+        )
+    if hopeless:
+        text += (". " if usable else "") + f"Not even registered is {_listed(hopeless)} loaded"
+    return text
 
 
 def _set_attributes(target: Any, state: Any) -> None:

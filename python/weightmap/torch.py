@@ -14,16 +14,17 @@ import mmap as _mmap
 import operator
 import os
 import threading
-import zipfile
 from collections.abc import Iterator
 from typing import Any, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
 from weightmap import _checkpoint, _core, _tensors, config  # noqa: F401
 from weightmap._errors import (
+    Error,
     InvalidArgumentError,
-    NotACheckpointError,
+    UnsafePickleError,
     UnsupportedError,
+    about_file,
 )
 from weightmap._options import OpenOptions, shows_options
 
@@ -63,13 +64,23 @@ __all__ = ["load", "patch"]
 
 @shows_options
 def load(
-    f: _checkpoint.PathLike,
+    f: _checkpoint.PathLike | _checkpoint.HasDescriptor | _checkpoint.Checkpoint | int,
     map_location: Any = None,
+    pickle_module: None = None,
     *,
-    weights_only: bool = True,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
     **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
+
+    NEVER torch.save() to the path that you loaded: that cuts the file first, and the process and
+    the checkpoint are lost. To resume and save:
+
+        state = weightmap.torch.load("model.pt")
+        ...
+        with weightmap.replacing("model.pt") as new:
+            torch.save(state, new)
 
     The same types in the same order: OrderedDict with its _metadata, Parameter, torch.Size;
     tensors that share a storage still do; strides, requires_grad, quantized, sparse and nested
@@ -78,23 +89,22 @@ def load(
     (sharing="private", the default here). With sharing="shared", writable=True writes reach the
     file, as with torch's MAP_SHARED.
 
+    f: a path; a descriptor that is open for reading, or what has one (fileno()): a file, a
+        StagedFile; or a Checkpoint, which tells afterwards what has become of the file (state()).
     map_location: as torch.load takes it: None, a device or its name, "meta", a dict, a function.
-    weights_only: must be True; the pickle is never given to a machine that could run code.
-    Other options: as in weightmap.open().
+    pickle_module, weights_only, mmap: None, True and True are what there is; anything else is
+        refused. The pickle is never given to a machine that could run code.
+    Other options: as in weightmap.open(). protection="guard" is refused, unless f is a Checkpoint.
 
     Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
     afterwards if it was enabled before.
 
     Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
-    pickle.UnpicklingError. TorchScript archives raise UnsupportedError.
+    pickle.UnpicklingError and names everything that is refused. TorchScript archives raise
+    UnsupportedError.
     """
-    if not weights_only:
-        raise UnsupportedError(
-            "weights_only=False would run code from the file, which weightmap never does"
-        )
-    if not isinstance(f, (str, bytes, os.PathLike)):
-        raise InvalidArgumentError(f"a file is mapped by its path, not by a {type(f).__name__}")
-    opened = _core.open_like_torch(os.fsencode(f), config._with_defaults(options))
+    _refuse_other_ways(pickle_module, weights_only, mmap)
+    opened, file = _opened(f, options)
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
@@ -106,10 +116,69 @@ def load(
     try:
         with _collector_paused():
             loaded = opened.evaluate(machine)
+    except UnsafePickleError as error:
+        raise about_file(machine.explained(error, opened), file) from None
+    except Error as error:
+        raise about_file(error, file)
     finally:
         thread_state.map_location = None
     validate_sparse_tensors()
     return loaded
+
+
+def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:
+    """torch's ways of loading that are not those of weightmap."""
+    if weights_only is not None and not weights_only:
+        raise UnsupportedError(
+            "weights_only=False would run code from the file, which weightmap never does"
+        )
+    if pickle_module is not None:
+        name = getattr(pickle_module, "__name__", type(pickle_module).__name__)
+        raise UnsupportedError(
+            f"pickle_module={name} would run code from the file, which weightmap never does"
+        )
+    if mmap is not None and not mmap:
+        raise UnsupportedError(
+            "mmap=False would read the file into memory, which torch.load does; weightmap maps it"
+        )
+
+
+def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
+    """The checkpoint, and what errors call it."""
+    if isinstance(f, _checkpoint.Checkpoint):
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise InvalidArgumentError(
+                f"is open already, so {', '.join(given)} cannot be chosen any more", file=f.path
+            )
+        return f._core, f.path
+    completed = config._with_defaults(options)
+    descriptor = _checkpoint._descriptor_of(f)
+    if descriptor is not None:
+        file = f"descriptor {descriptor}"
+        at = f.tell() if hasattr(f, "tell") else 0
+        if at != 0:
+            raise InvalidArgumentError(
+                f"is at byte {at}, where torch.load would begin to read; files are mapped from "
+                "their beginning",
+                file=file,
+            )
+        opened = _core.open_descriptor(descriptor, completed, True)
+    elif isinstance(f, (str, bytes, os.PathLike)):
+        opened = _core.open(os.fsencode(f), completed, True)
+        file = os.fsdecode(f)
+    else:
+        raise InvalidArgumentError(
+            f"a file is mapped by its path or descriptor, and a {type(f).__name__} has neither"
+        )
+    if opened.info()["protection"] == "guard":
+        raise UnsupportedError(
+            'protection="guard" puts zeros in the place of a lost file, which only a Checkpoint '
+            "can tell you: load(checkpoint) what weightmap.open() made with this option, and look "
+            "at checkpoint.state()",
+            file=file,
+        )
+    return opened, file
 
 
 @contextlib.contextmanager
@@ -137,8 +206,8 @@ _torch_load: Any = None  # torch's own, while there are any
 def patch() -> Iterator[None]:
     """Makes torch.load(path, mmap=True) use weightmap, in the whole process, for a block.
 
-    What weightmap does not do (weights_only=False, a file object, the format of before torch 1.6)
-    still goes to torch. torch.serialization.set_default_mmap_options() and
+    What weightmap does not do (weights_only=False, a file object, a path that ends with
+    .safetensors, mmap=False) still goes to torch. torch.serialization.set_default_mmap_options() and
     torch.utils.serialization.config are followed. Blocks may nest and overlap, in several threads:
     torch has its own function back when the last of them ends.
     """
@@ -175,15 +244,11 @@ def _load_for_torch(
         and pickle_module is None
         and not pickle_load_args
         and isinstance(f, (str, os.PathLike))
+        and not os.fspath(f).endswith(".safetensors")
         and not _forces_unsafe(weights_only)
     )
     if is_ours:
-        try:
-            return load(f, map_location, **_torch_options())
-        except (NotACheckpointError, UnsupportedError):
-            if zipfile.is_zipfile(f):
-                raise
-            # torch has a way, or a word, of its own for older formats.
+        return load(f, map_location, **_torch_options())
     return original(
         f,
         map_location,
