@@ -60,18 +60,18 @@ def measure_load(arguments):
 def measure_stages(arguments):
     from weightmap import _core, _direct
     opened_us = []
-    open_like_torch = _core.open_like_torch
+    open_file = _core.open
 
     def timed_open(*options):
         watch = Stopwatch()
-        opened = open_like_torch(*options)
+        opened = open_file(*options)
         opened_us.append(watch.read())
         return opened
 
     def make_nothing_directly(*ignored):
         return None
 
-    _core.open_like_torch = timed_open
+    _core.open = timed_open
     if arguments.contender == "functions":
         _direct.settings = make_nothing_directly
     weightmap.torch.load(arguments.warm_up)

@@ -19,6 +19,7 @@
 #include "python/src/options.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "python/src/value_path.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/tensor_order.hpp"
@@ -85,32 +86,54 @@ Tensor at(const OpenCheckpoint& self, std::size_t index) {
   return tensor_of(self, self.checkpoint().tensors()[index]);
 }
 
-Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
-  std::vector<PathPart> parts;
-  std::deque<std::string> texts;  // which the parts borrow
-  for (nb::handle part : path) {
-    if (nb::isinstance<nb::int_>(part)) {
-      int overflow = 0;
-      parts.emplace_back(std::int64_t{PyLong_AsLongLongAndOverflow(part.ptr(), &overflow)});
-      if (overflow != 0)
-        raise(ErrorCode::invalid_argument, "no tensor's path has an integer of over 64 bits");
-    } else {
-      parts.emplace_back(texts.emplace_back(to_utf8(part)));
+struct Path {
+  explicit Path(const nb::tuple& path) {
+    for (nb::handle part : path) {
+      if (nb::isinstance<nb::int_>(part)) {
+        int overflow = 0;
+        parts.emplace_back(std::int64_t{PyLong_AsLongLongAndOverflow(part.ptr(), &overflow)});
+        if (overflow != 0)
+          raise(ErrorCode::invalid_argument, "no tensor's path has an integer of over 64 bits");
+      } else {
+        parts.emplace_back(texts.emplace_back(to_utf8(part)));
+      }
     }
   }
-  return tensor_of(self, value_or_raise(self.checkpoint().get_path(parts)));
+  std::vector<PathPart> parts;
+  std::deque<std::string> texts;  // which the parts borrow
+};
+
+Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
+  return tensor_of(self, value_or_raise(self.checkpoint().get_path(Path(path).parts)));
 }
 
 nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
   if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
-  nb::list path;
-  for (const PathPart& part : self.checkpoint().path(index)) {
-    if (part.is_integer())
-      path.append(part.integer());
-    else
-      path.append(to_str(part.key()));
-  }
-  return nb::tuple(path);
+  return to_python(self.checkpoint().path(index));
+}
+
+// The value tree, which is parsed now where another process's catalog made that unnecessary.
+Value root_of(const OpenCheckpoint& self) {
+  const Result<void> loaded = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().load_root();
+  }();
+  value_or_raise(loaded);
+  return self.checkpoint().root();
+}
+
+nb::object evaluate_from(const OpenCheckpoint& self, nb::handle machine, const nb::tuple& path) {
+  const Path keys(path);
+  const std::optional<Value> from = find_value(root_of(self), keys.parts);
+  if (!from) raise(ErrorCode::invalid_argument, "has nothing at this path");
+  return evaluate(self.owner, machine, *from);
+}
+
+nb::object look(const OpenCheckpoint& self, const nb::str& name) {
+  const std::string text = to_utf8(name);
+  const std::optional<FoundValue> found = find_value(root_of(self), text);
+  if (!found) return nb::none();
+  return nb::make_tuple(to_python(found->path), to_str(type_name_of(found->value)));
 }
 
 nb::dict info(const OpenCheckpoint& self) {
@@ -353,18 +376,13 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
       .def("info", info, nb::sig("def info(self) -> dict[str, typing.Any]"))
       .def("stats", stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
-      .def(
-          "evaluate",
-          [](const OpenCheckpoint& self, nb::handle machine) {
-            const Result<void> loaded = [&] {
-              const nb::gil_scoped_release release;
-              return self.checkpoint().load_root();
-            }();
-            value_or_raise(loaded);
-            return evaluate(self.owner, machine);
-          },
-          nb::arg("machine"), nb::sig("def evaluate(self, machine: typing.Any, /) -> typing.Any"),
-          "The root of the pickle, as `machine` understands it; see python/src/evaluator.hpp.")
+      .def("evaluate", evaluate_from, nb::arg("machine"), nb::arg("path") = nb::tuple(),
+           nb::sig("def evaluate(self, machine: typing.Any, path: tuple[str | int, ...] = (), /) "
+                   "-> typing.Any"),
+           "What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.")
+      .def("look", look, nb::arg("name"),
+           nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
+           "Where these keys, joined by dots, lead to, and the type of what is there.")
       .def("find_storage", find_storage, nb::arg("key"),
            nb::sig("def find_storage(self, key: str, /) -> tuple[int, int] | None"),
            "Offset in the file and bytes of the record of this storage.")

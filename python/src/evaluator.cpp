@@ -91,8 +91,8 @@ class Evaluator {
       direct_.emplace(owner, direct, [this](const Value& global) { return enter(global).object; });
   }
 
-  nb::object run() {
-    Made done = enter(owner_->checkpoint().root());
+  nb::object run(const Value& from) {
+    Made done = enter(from);
     while (!frames_.empty()) {
       if (done.object.is_valid()) {
         accept(frames_.back(), std::exchange(done, {}));
@@ -386,6 +386,9 @@ class Evaluator {
         made = {machine_.persistent(id)};
         break;
       }
+      case Kind::object:
+        if (machine_.wants_finish()) made.object = machine_.finish(made.object);
+        break;
       default:
         break;
     }
@@ -406,8 +409,8 @@ class Evaluator {
 
 }  // namespace
 
-nb::object evaluate(const Owner& owner, nb::handle machine) {
-  return Evaluator(owner, machine).run();
+nb::object evaluate(const Owner& owner, nb::handle machine, const Value& from) {
+  return Evaluator(owner, machine).run(from);
 }
 
 }  // namespace weightmap::python

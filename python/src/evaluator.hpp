@@ -11,6 +11,9 @@
 //   update(object, pairs)         SETITEMS on something that is not a dict
 //   build(object, state)          BUILD
 //   persistent(id)                a storage
+//   finish                        None, or a function of the object that a REDUCE or NEWOBJ made,
+//                                 now that it has its elements, items and state, that answers what
+//                                 it becomes
 //   tensor                        None, or a function of a Tensor that answers what it becomes
 //   direct                        None, or what direct_tensors.hpp wants to know to make tensors
 //
@@ -23,9 +26,9 @@
 
 namespace weightmap::python {
 
-// The object that the root of the checkpoint's value tree stands for. Passes on what the machine
+// The object that a value of the checkpoint's tree stands for. Passes on what the machine
 // raises; raises `unsupported` for a tuple or an object that contains itself and for an argument
 // that is changed after its call, `limit_exceeded` for keys that would take too long to hash.
-nanobind::object evaluate(const Owner& owner, nanobind::handle machine);
+nanobind::object evaluate(const Owner& owner, nanobind::handle machine, const Value& from);
 
 }  // namespace weightmap::python

@@ -29,6 +29,7 @@ class Machine {
         build_(machine.attr("build")),
         persistent_(machine.attr("persistent")),
         tensor_(machine.attr("tensor")),
+        finish_(machine.attr("finish")),
         ordered_dict_(nanobind::module_::import_("collections").attr("OrderedDict")),
         function_type_(nanobind::module_::import_("types").attr("FunctionType")) {}
 
@@ -63,6 +64,8 @@ class Machine {
   nanobind::object tensor(Tensor tensor) const {
     return tensor_(nanobind::cast(std::move(tensor)));
   }
+  bool wants_finish() const { return !finish_.is_none(); }
+  nanobind::object finish(const nanobind::object& object) const { return finish_(object); }
   bool is_function(const nanobind::object& callable) const {
     return nanobind::handle(callable.type()).is(function_type_);
   }
@@ -71,7 +74,8 @@ class Machine {
   }
 
  private:
-  nanobind::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_;
+  nanobind::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_,
+      finish_;
   nanobind::object ordered_dict_, function_type_;
 };
 

@@ -964,3 +964,77 @@ def test_evicts_a_file(copy_of):
     assert evicted.cached_after in (0, 6599)  # tmpfs keeps what it has, and so does an unsynced disk
     with pytest.raises(FileNotFoundError):
         weightmap.evict(path.with_name("missing.pt"))
+
+
+# --- what a name leads to that is no tensor's
+
+
+@pytest.fixture
+def training(archive, float_archive, tmp_path):
+    """{"epoch": 3, "best": None, "model": {"a.b": tensor, "c": tensor}}, without torch."""
+    from conftest import _tensor, _text
+
+    model = _text("model") + b"}(" + _text("a.b") + _tensor("0", 2)
+    model += _text("c") + _tensor("1", 1) + b"u"
+    pickled = b"\x80\x02}(" + _text("epoch") + b"K\x03" + _text("best") + b"N" + model + b"u."
+    return archive(pickled, {"0": bytes(8), "1": bytes(4)})
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("epoch", "has no tensor \"epoch\": it is an int, root()['epoch']"),
+        ("best", "has no tensor \"best\": it is None, root()['best']"),
+        (
+            "model",
+            "has no tensor \"model\": it is a dict with 2 tensors, subtree('model'), "
+            "root()['model']",
+        ),
+        ("other", 'has no tensor "other"'),
+    ],
+)
+def test_a_name_of_something_else_says_what_it_is(training, name, message):
+    with weightmap.open(training) as checkpoint:
+        with pytest.raises(KeyError) as caught:
+            checkpoint[name]
+        assert type(caught.value) is weightmap.TensorNotFoundError
+        assert caught.value.message == message
+        assert name not in checkpoint
+        assert checkpoint.get(name) is None
+        assert checkpoint.get(name, 7) == 7
+
+
+def test_a_subtree_has_the_tensors_below_it(training):
+    with weightmap.open(training) as checkpoint:
+        model = checkpoint.subtree("model")
+        assert list(model) == ["a.b", "c"]
+        assert len(model) == 2
+        assert model["a.b"].name == "model.a.b"
+        assert "d" not in model
+        with pytest.raises(weightmap.TensorNotFoundError, match="has no tensor 'd' below model"):
+            model["d"]
+        assert model.path == ("model",)
+        assert list(model.root()) == ["a.b", "c"]
+        assert list(checkpoint.subtree(("model", "a.b"))) == [""]
+        assert repr(model) == f"<weightmap.Subtree 'model' of '{training}', 2 tensors>"
+    assert model["c"].numel == 1  # it keeps the mapping
+
+
+@pytest.mark.parametrize("path", ["epoch", "nothing", ("model", "x")])
+def test_a_subtree_without_tensors_is_refused(training, path):
+    with weightmap.open(training) as checkpoint:
+        with pytest.raises(weightmap.TensorNotFoundError) as caught:
+            checkpoint.subtree(path)
+        assert caught.value.file == str(training)
+
+
+def test_a_name_that_two_tensors_of_a_subtree_have_is_refused(archive):
+    from conftest import _tensor, _text
+
+    inner = _text("a.b") + _tensor("0", 1) + _text("a") + b"}" + _text("b") + _tensor("1", 1) + b"s"
+    path = archive(b"\x80\x02}" + _text("m") + b"}(" + inner + b"us.", {"0": bytes(4), "1": bytes(4)})
+    with weightmap.open(path) as checkpoint:
+        model = checkpoint.subtree("m")
+        assert list(model) == ["a.b"]
+        with pytest.raises(weightmap.TensorNotFoundError, match="more than one tensor 'a.b'"):
+            model["a.b"]

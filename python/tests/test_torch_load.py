@@ -362,8 +362,8 @@ def test_a_refusal_names_the_file_every_name_and_what_works(tmp_path):
         f"torch.serialization.add_safe_globals([{usable}]) or the "
         f"torch.serialization.safe_globals([{usable}]) context manager to allowlist these globals "
         "if you trust these classes/functions. Not even registered is collections.defaultdict "
-        "loaded. Nothing was run. weightmap.open() reads the tensors, and its root() all that "
-        "needs no code"
+        'loaded. Nothing was run. on_unknown="object" loads the rest, only="KEY" what does not '
+        "need these names, and weightmap.open() the tensors"
     )
 
 
@@ -607,6 +607,112 @@ class Tagged(torch.Tensor):
     pass
 
 
+# --- a part of a file
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A checkpoint of a training run, with what torch refuses."""
+    weight = torch.arange(6.0)
+    value = {
+        "epoch": 3,
+        "model": collections.OrderedDict({"a.b": weight, "tied": weight, "row": weight[2:4]}),
+        "optimizer": {"state": {0: {"step": torch.tensor(7.0)}}, "param_groups": [{"lr": 0.5}]},
+        "args": argparse.Namespace(lr=0.5),
+        "best": collections.defaultdict(list, {"loss": [1.0]}),
+        "extra": Unknown(),
+    }
+    return save(value, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "only, keys",
+    [
+        ("model", ["model"]),
+        (("model",), ["model"]),
+        ("epoch", ["epoch"]),
+        ("model.a.b", ["model", "a.b"]),
+        ("optimizer.state.0", ["optimizer", "state", 0]),
+        (("optimizer", "state", 0, "step"), ["optimizer", "state", 0, "step"]),
+        ("optimizer.param_groups.0.lr", ["optimizer", "param_groups", 0, "lr"]),
+    ],
+)
+def test_only_loads_one_part(training, only, keys):
+    expected = torch.load(training, mmap=True, weights_only=False)
+    for key in keys:
+        expected = expected[key]
+    assert_same(expected, weightmap.torch.load(training, only=only))
+
+
+@pytest.mark.parametrize("only", ["none", "model.a", "model.", "", ".model", "epoch.real", "model..a.b"])
+def test_only_names_what_is_not_there(training, only):
+    with pytest.raises(weightmap.TensorNotFoundError) as caught:
+        weightmap.torch.load(training, only=only)
+    assert caught.value.message == f"has nothing called {only!r}"
+    assert caught.value.file == str(training)
+
+
+def test_only_takes_no_path_that_leads_nowhere(training):
+    with pytest.raises(weightmap.InvalidArgumentError, match="has nothing at this path") as caught:
+        weightmap.torch.load(training, only=("model", 7))
+    assert caught.value.file == str(training)
+    with pytest.raises(TypeError, match="a str or a tuple of keys"):
+        weightmap.torch.load(training, only=7)
+
+
+def test_only_refuses_what_the_part_itself_needs(training):
+    with pytest.raises(weightmap.UnsafePickleError) as caught:
+        weightmap.torch.load(training, only="extra")
+    assert f"GLOBAL {__name__}.Unknown was not" in str(caught.value)
+    assert "Namespace" not in str(caught.value)
+
+
+def test_a_name_that_leads_along_very_many_ways_is_given_up(archive):
+    # {"a": itself, "a.a": itself}
+    path = archive(
+        b"\x80\x02}q\x00(X\x01\x00\x00\x00ah\x00X\x03\x00\x00\x00a.ah\x00u."
+    )
+    with pytest.raises(weightmap.TensorNotFoundError, match="has nothing called"):
+        weightmap.torch.load(path, only=".".join("a" * 1000) + ".b")
+
+
+def test_what_is_unknown_may_become_an_object(training):
+    loaded = weightmap.torch.load(training, on_unknown="object")
+    known = ("epoch", "model", "optimizer")
+    theirs = torch.load(training, mmap=True, weights_only=False)
+    assert_same({key: theirs[key] for key in known}, {key: loaded[key] for key in known})
+    assert list(loaded) == [*known, "args", "best", "extra"]
+    assert loaded["args"] == argparse.Namespace(lr=0.5)
+    assert loaded["best"] == {"loss": [1.0]} and loaded["best"].default_factory is list
+    assert type(loaded["extra"]) is weightmap.Object
+    assert loaded["extra"].callable == weightmap.Global(__name__, "Unknown")
+    assert loaded["extra"].state["weight"].tolist() == [1.0, 1.0]
+    assert type(loaded["extra"].state["weight"]) is torch.Tensor
+
+
+def test_what_is_unknown_is_refused_otherwise(training):
+    with pytest.raises(weightmap.UnsafePickleError):
+        weightmap.torch.load(training, on_unknown="refuse")
+    with pytest.raises(weightmap.InvalidArgumentError, match="expected 'refuse' or 'object'"):
+        weightmap.torch.load(training, on_unknown="ignore")
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_loads_the_same_whether_unknown_names_are_refused_or_not(name):
+    try:
+        expected = weightmap.torch.load(DATA / name)
+    except pickle.UnpicklingError:
+        return
+    assert_same(expected, weightmap.torch.load(DATA / name, on_unknown="object"))
+
+
+def test_blocked_modules_are_only_named_by_an_object(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = save({"w": torch.ones(1), "x": Unknown(), "y": collections.deque([1])}, tmp_path)
+    loaded = weightmap.torch.load(path, on_unknown="object")
+    assert loaded["y"] == collections.deque([1])
+
+
 # --- patch()
 
 
@@ -808,7 +914,7 @@ def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
 
 def test_help_shows_each_option_of_load():
     parameters = inspect.signature(weightmap.torch.load).parameters
-    own = ["f", "map_location", "pickle_module", "weights_only", "mmap"]
+    own = ["f", "map_location", "pickle_module", "weights_only", "mmap", "only", "on_unknown"]
     assert list(parameters) == [*own, *_core.option_values()]
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weightmap._replacing import Replacing, replacing
     from weightmap._safe_open import SafeOpen, safe_open
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
+    from weightmap._subtree import Subtree
     from weightmap._values import Global, Object
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "StageReport",
     "StagedFile",
     "Stats",
+    "Subtree",
     "Tensor",
     "TensorNotFoundError",
     "UnsafePickleError",
@@ -113,6 +115,7 @@ _MODULE_OF = {
     "SafeOpen": "_safe_open",
     "StageReport": "_staging",
     "StagedFile": "_staging",
+    "Subtree": "_subtree",
     "processes": "_processes",
     "remove_staged": "_staging",
     "replacing": "_replacing",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
     from weightmap._options import OpenOptions
+    from weightmap._subtree import Subtree
 
     State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 
@@ -181,6 +182,13 @@ class Checkpoint(Mapping[str, Tensor]):
         return self._opened
 
     def __getitem__(self, name: str | tuple[str | int, ...]) -> Tensor:
+        try:
+            return self._find(name)
+        except TensorNotFoundError as error:
+            message = error.message + _what_it_is(self._core, name)
+            raise TensorNotFoundError(message, file=error.file) from None
+
+    def _find(self, name: str | tuple[str | int, ...]) -> Tensor:
         core = self._core
         try:
             if isinstance(name, str):
@@ -194,10 +202,17 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __contains__(self, name: object) -> bool:
         try:
-            self[name]  # type: ignore[index]
+            self._find(name)  # type: ignore[arg-type]
         except (TensorNotFoundError, TypeError):
             return False
         return True
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """The tensor of this name, or `default`."""
+        try:
+            return self._find(name)
+        except TensorNotFoundError:
+            return default
 
     # Two checkpoints are not compared tensor by tensor; one is equal to itself.
     __eq__ = object.__eq__
@@ -240,15 +255,23 @@ class Checkpoint(Mapping[str, Tensor]):
     def root(self) -> Any:
         """Everything in the checkpoint as plain Python objects: epochs, optimizer state, lists.
 
-        Tensors are weightmap.Tensor, shared as the file shares them. What would need code to be
-        made is a weightmap.Object or weightmap.Global that only says what the file says.
+        Tensors are weightmap.Tensor, shared as the file shares them. Numbers, arrays and dtypes of
+        numpy, namespaces, paths, dates and the like are made anew, without calling what the file
+        names. What would need other code is a weightmap.Object or weightmap.Global that only says
+        what the file says.
         """
-        from weightmap._values import PlainMachine
+        return _root(self._core, (), self.path)
 
-        try:
-            return self._core.evaluate(PlainMachine())
-        except Error as error:
-            raise about_file(error, self.path)
+    def subtree(self, path: str | tuple[str | int, ...]) -> Subtree:
+        """The tensors below these keys, by the rest of their names, and root() from there.
+
+        path: the keys joined by dots, or a tuple: "model", ("optimizer", "state", 0).
+            TensorNotFoundError if there is no tensor.
+        """
+        from weightmap._subtree import Subtree
+
+        core = self._core
+        return Subtree(core, self.path, _path_to(core, path, self.path))
 
     def warm(
         self,
@@ -398,6 +421,51 @@ class _Items(ItemsView[str, Tensor]):
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         core = self._mapping._core
         return ((core.name(index), core.at(index)) for index in range(len(core)))
+
+
+def _root(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:
+    from weightmap._values import PlainMachine
+
+    try:
+        return core.evaluate(PlainMachine(), path)
+    except Error as error:
+        raise about_file(error, file)
+
+
+def _path_to(
+    core: _core.Checkpoint, way: str | tuple[str | int, ...], file: str
+) -> tuple[str | int, ...]:
+    """The path that keys joined by dots stand for; a path itself is checked when it is used."""
+    if isinstance(way, tuple) and all(type(part) in (str, int) for part in way):
+        return way
+    if not isinstance(way, str):
+        raise TypeError(f"a place in a checkpoint is a str or a tuple of keys, not {way!r}")
+    found = core.look(way)
+    if found is None:
+        raise TensorNotFoundError(f"has nothing called {way!r}", file=file)
+    return found[0]
+
+
+def _tensors_below(core: _core.Checkpoint, path: tuple[str | int, ...]) -> list[int]:
+    return [i for i in range(len(core)) if core.path(i)[: len(path)] == path]
+
+
+def _what_it_is(core: _core.Checkpoint, name: str | tuple[str | int, ...]) -> str:
+    """For an error about a name that leads to something else than a tensor."""
+    try:
+        found = core.look(name) if isinstance(name, str) else None
+    except Error:
+        return ""
+    if found is None:
+        return ""
+    path, kind = found
+    tensors = len(_tensors_below(core, path))
+    article = "" if kind == "None" else "an " if kind[0] in "aeiou" else "a "
+    where = f"root(){''.join(f'[{part!r}]' for part in path)}"
+    if tensors == 0:
+        return f": it is {article}{kind}, {where}"
+    of = f"{tensors} tensor{'' if tensors == 1 else 's'}"
+    return f": it is {article}{kind} with {of}, subtree({name!r}), {where}"
 
 
 def _descriptor_of(source: Any) -> int | None:

@@ -196,9 +196,14 @@ class Checkpoint:
 
     def stats(self) -> dict[str, Any]: ...
 
-    def evaluate(self, machine: Any, /) -> Any:
+    def evaluate(self, machine: Any, path: tuple[str | int, ...] = (), /) -> Any:
         """
-        The root of the pickle, as `machine` understands it; see python/src/evaluator.hpp.
+        What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.
+        """
+
+    def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None:
+        """
+        Where these keys, joined by dots, lead to, and the type of what is there.
         """
 
     def find_storage(self, key: str, /) -> tuple[int, int] | None:

@@ -1,10 +1,12 @@
-"""Plain Python objects for what a pickle holds beside tensors. Nothing is imported or called."""
+"""Plain Python objects for what a pickle holds in addition to tensors."""
 
 from __future__ import annotations
 
 import collections
 import reprlib
 
+from weightmap._errors import CorruptError
+from weightmap._plain import decoded
 from weightmap._record import Record
 
 TYPE_CHECKING = False
@@ -69,14 +71,44 @@ def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin-1")
 
 
+def _no_bytes() -> bytes:
+    # How protocol 2 spells b"".
+    return b""
+
+
 def _tuple(elements: Any = ()) -> tuple[Any, ...]:
     return tuple(elements)
+
+
+def _deque(elements: Any = (), most: Any = None) -> Any:
+    if type(elements) not in (tuple, list) or type(most) not in (int, type(None)):
+        raise ValueError
+    return collections.deque(elements, most)
+
+
+# What a defaultdict may make of a missing key.
+_FACTORIES = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str,
+              "bool": bool, "tuple": tuple}
+
+
+def _defaultdict(factory: Any = None) -> Any:
+    if factory is None:
+        return collections.defaultdict(None)
+    if not isinstance(factory, Global) or factory.module not in ("builtins", "__builtin__"):
+        raise ValueError
+    if factory.name not in _FACTORIES:
+        raise ValueError
+    return collections.defaultdict(_FACTORIES[factory.name])
 
 
 # Constructors of plain data that torch.save uses. Their arguments are checked by themselves.
 _PLAIN: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("collections", "Counter"): collections.Counter,
+    ("collections", "defaultdict"): _defaultdict,
+    ("collections", "deque"): _deque,
+    ("builtins", "bytes"): _no_bytes,
+    ("__builtin__", "bytes"): _no_bytes,
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
     ("builtins", "bytearray"): bytearray,
@@ -90,13 +122,18 @@ _PLAIN: dict[tuple[str, str], Any] = {
 }
 # Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,
 # and a Counter or a set of an unknown object would call that object's methods.
-_DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set)
+_DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, Global)
 
 
 class PlainMachine:
     """Makes plain data, and Objects for the rest. See python/src/evaluator.hpp."""
 
     direct = None
+
+    @staticmethod
+    def finish(made: Any) -> Any:
+        is_call = type(made) is Object and type(made.callable) is Global
+        return decoded(made) if is_call else made
 
     @staticmethod
     def tensor(tensor: Tensor) -> Tensor:
@@ -126,6 +163,8 @@ class PlainMachine:
     def extend(target: Any, elements: list[Any]) -> None:
         if isinstance(target, set):
             target.update(elements)
+        elif isinstance(target, collections.deque):
+            target.extend(elements)
         elif isinstance(target, Object):
             target.elements.extend(elements)
 
@@ -133,8 +172,13 @@ class PlainMachine:
     def update(target: Any, flat: list[Any]) -> None:
         pairs = zip(flat[::2], flat[1::2])
         if isinstance(target, dict):
-            for key, value in pairs:
-                target[key] = value
+            try:
+                for key, value in pairs:
+                    target[key] = value
+            except TypeError:
+                raise CorruptError(
+                    "the pickle has a dict with a key that cannot be one, such as a list"
+                ) from None
         elif isinstance(target, Object):
             target.items.extend(pairs)
 

@@ -17,6 +17,7 @@ from torch._utils import IMPORT_MAPPING, NAME_MAPPING
 
 from weightmap import _tensors
 from weightmap._errors import CorruptError, Error, UnsafePickleError
+from weightmap._values import Global, Object, PlainMachine
 
 if TYPE_CHECKING:
     from weightmap import _core
@@ -221,6 +222,7 @@ class WeightsOnlyMachine:
     """See python/src/evaluator.hpp for when each method is called."""
 
     tensor = None  # tensors are made by torch's rebuild functions, like everything else
+    finish: Any = None
 
     def __init__(
         self, persistent: Callable[[Any], Any], is_foreign: bool, direct: DirectTensors | None
@@ -233,22 +235,29 @@ class WeightsOnlyMachine:
         self._registered: list[str] = []  # what the file has used of them
         self._has_unknown = False
 
-    def explained(self, error: UnsafePickleError, opened: _core.Checkpoint) -> UnsafePickleError:
+    def explained(
+        self, error: UnsafePickleError, opened: _core.Checkpoint, path: tuple[str | int, ...]
+    ) -> UnsafePickleError:
         """The error of a load that ended with it, with all that there is to say."""
         what = error.message
         ran = "Nothing was run."
         if self._registered:
             ran = f"Of what is registered as safe, this may have run: {_listed(self._registered)}."
         if self._has_unknown:
-            what = refused(_unknown_globals(self._unknown_in(opened))).message
-        rest = "weightmap.open() reads the tensors, and its root() all that needs no code"
+            what = refused(_unknown_globals(self._unknown_in(opened, path))).message
+        rest = (
+            'on_unknown="object" loads the rest, only="KEY" what does not need these names, and '
+            "weightmap.open() the tensors"
+        )
         return UnsafePickleError(f"{what}. {ran} {rest}", file=error.file)
 
-    def _unknown_in(self, opened: _core.Checkpoint) -> list[str]:
-        """All names in the file that are refused for not being registered, in its order."""
+    def _unknown_in(
+        self, opened: _core.Checkpoint, path: tuple[str | int, ...]
+    ) -> list[str]:
+        """All names in what was asked for that are refused for not being registered, in its order."""
         names = _Names()
         try:
-            opened.evaluate(names)
+            opened.evaluate(names, path)
         except Error:
             pass  # the names up to there
         unknown = []
@@ -312,13 +321,11 @@ class WeightsOnlyMachine:
         if isinstance(type_, type) and type_ in torch._tensor_classes and "sparse" in type_.__module__:
             sparse_tensors_to_validate().append(made)
 
-    @staticmethod
-    def extend(target: Any, elements: list[Any]) -> None:
+    def extend(self, target: Any, elements: list[Any]) -> None:
         # Lists are made without asking, so this is something else.
         raise refused(f"Can only extend lists, but got {type(target)}")
 
-    @staticmethod
-    def update(target: Any, flat: list[Any]) -> None:
+    def update(self, target: Any, flat: list[Any]) -> None:
         if type(target) not in (dict, collections.OrderedDict, collections.Counter):
             raise refused(
                 "Can only SETITEMS for dict, collections.OrderedDict, collections.Counter, but got "
@@ -346,10 +353,49 @@ class WeightsOnlyMachine:
             _set_attributes(target, state)
 
 
+class LenientMachine(WeightsOnlyMachine):
+    """The same, where what is not allowed becomes what Checkpoint.root() makes of it."""
+
+    finish = staticmethod(PlainMachine.finish)
+    _plain = PlainMachine()
+
+    def find_global(self, module: str, name: str) -> Any:
+        try:
+            return super().find_global(module, name)
+        except UnsafePickleError:
+            self._has_unknown = False
+            return Global(module, name)
+
+    def call(self, function: Any, arguments: Any) -> Any:
+        if type(function) in (Global, Object):
+            return self._plain.call(function, arguments)
+        return super().call(function, arguments)
+
+    def create(self, type_: Any, arguments: Any) -> Any:
+        if type(type_) in (Global, Object):
+            return self._plain.create(type_, arguments)
+        return super().create(type_, arguments)
+
+    def extend(self, target: Any, elements: list[Any]) -> None:
+        if not isinstance(target, (Object, collections.deque, set)):
+            super().extend(target, elements)
+        self._plain.extend(target, elements)
+
+    def update(self, target: Any, flat: list[Any]) -> None:
+        if not isinstance(target, (Object, collections.defaultdict)):
+            return super().update(target, flat)
+        self._plain.update(target, flat)
+
+    def build(self, target: Any, state: Any) -> None:
+        if not isinstance(target, (Object, collections.deque, collections.defaultdict)):
+            return super().build(target, state)
+        self._plain.build(target, state)
+
+
 class _Names:
     """A machine that makes nothing, and notes the names that a pickle uses."""
 
-    tensor = direct = None
+    tensor = direct = finish = None
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []

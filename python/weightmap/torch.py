@@ -15,7 +15,7 @@ import operator
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
 from weightmap import _checkpoint, _core, _tensors, config  # noqa: F401
@@ -36,6 +36,7 @@ try:
 
     from weightmap import _direct
     from weightmap._weights_only import (
+        LenientMachine,
         WeightsOnlyMachine,
         sparse_tensors_to_validate,
         storage_loader,
@@ -70,6 +71,8 @@ def load(
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
+    only: str | tuple[str | int, ...] | None = None,
+    on_unknown: Literal["refuse", "object"] = "refuse",
     **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
@@ -94,6 +97,10 @@ def load(
     map_location: as torch.load takes it: None, a device or its name, "meta", a dict, a function.
     pickle_module, weights_only, mmap: None, True and True are what there is; anything else is
         refused. The pickle is never given to a machine that could run code.
+    only: the keys, joined by dots or as a tuple, on the way to the part that is wanted: "model",
+        "optimizer.state". Nothing else is made, and no other name in the file matters.
+    on_unknown: "object" makes of what would be refused what Checkpoint.root() makes of it: plain
+        data, or a weightmap.Object that only says what the file says.
     Other options: as in weightmap.open(). protection="guard" is refused, unless f is a Checkpoint.
 
     Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
@@ -104,26 +111,32 @@ def load(
     UnsupportedError.
     """
     _refuse_other_ways(pickle_module, weights_only, mmap)
+    if on_unknown not in _MACHINES:
+        raise InvalidArgumentError(f"on_unknown is {on_unknown!r}, expected 'refuse' or 'object'")
     opened, file = _opened(f, options)
+    path = () if only is None else _checkpoint._path_to(opened, only, file)
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
     persistent, adopt = storage_loader(opened, restore)
     direct = _direct.settings(map_location, is_foreign, adopt)
-    machine = WeightsOnlyMachine(persistent, is_foreign, direct)
+    machine = _MACHINES[on_unknown](persistent, is_foreign, direct)
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
         with _collector_paused():
-            loaded = opened.evaluate(machine)
+            loaded = opened.evaluate(machine, path)
     except UnsafePickleError as error:
-        raise about_file(machine.explained(error, opened), file) from None
+        raise about_file(machine.explained(error, opened, path), file) from None
     except Error as error:
         raise about_file(error, file)
     finally:
         thread_state.map_location = None
     validate_sparse_tensors()
     return loaded
+
+
+_MACHINES = {"refuse": WeightsOnlyMachine, "object": LenientMachine}
 
 
 def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:

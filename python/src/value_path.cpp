@@ -1,0 +1,133 @@
+#include "python/src/value_path.hpp"
+
+#include <string>
+
+#include "python/src/text.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+using Kind = Value::Kind;
+
+// Calls visit(key, child) for whatever a key leads to from here.
+template <class Visit>
+void for_each_child(const Value& parent, const Visit& visit) {
+  if (parent.kind() == Kind::list || parent.kind() == Kind::tuple) {
+    std::int64_t index = 0;
+    for (const Value& element : parent.elements()) visit(PathPart(index++), element);
+    return;
+  }
+  for (const auto& [key, value] : parent.items()) {
+    if (const auto text = key.string())
+      visit(PathPart(*text), value);
+    else if (const auto number = key.integer())
+      visit(PathPart(*number), value);
+  }
+  if (const auto state = parent.state(); state && state->kind() == Kind::dict)
+    for_each_child(*state, visit);
+}
+
+class Search {
+ public:
+  explicit Search(std::string_view name) : name_(name) {}
+
+  std::optional<FoundValue> run(const Value& root) {
+    visit(root, name_);
+    return std::move(found_);
+  }
+
+ private:
+  // A file may be made so that a name leads along very many ways.
+  static constexpr int most_steps = 1000;
+  static constexpr std::size_t longest_name = 4096;
+
+  // What is left of the name behind this key; nullopt if the key is another one.
+  static std::optional<std::string_view> behind(std::string_view rest, const PathPart& part) {
+    const std::string number = part.is_integer() ? std::to_string(part.integer()) : std::string();
+    const std::string_view key = part.is_integer() ? std::string_view(number) : part.key();
+    if (!rest.starts_with(key)) return std::nullopt;
+    rest.remove_prefix(key.size());
+    if (rest.empty()) return rest;
+    if (rest.front() != '.' || rest.size() == 1) return std::nullopt;
+    return rest.substr(1);
+  }
+
+  void visit(const Value& value, std::string_view rest) {
+    if (name_.size() > longest_name || ++steps_ > most_steps) return;
+    for_each_child(value, [&](const PathPart& part, const Value& child) {
+      const std::optional<std::string_view> next = behind(rest, part);
+      if (!next) return;
+      path_.push_back(part);
+      if (next->empty())
+        found_ = FoundValue{child, path_};
+      else
+        visit(child, *next);
+      path_.pop_back();
+    });
+  }
+
+  std::string_view name_;
+  std::vector<PathPart> path_;
+  std::optional<FoundValue> found_;
+  int steps_ = 0;
+};
+
+}  // namespace
+
+std::optional<FoundValue> find_value(const Value& root, std::string_view name) {
+  return Search(name).run(root);
+}
+
+std::optional<Value> find_value(const Value& root, std::span<const PathPart> path) {
+  Value at = root;
+  for (const PathPart& wanted : path) {
+    std::optional<Value> next;
+    for_each_child(at, [&](const PathPart& part, const Value& child) {
+      if (part == wanted) next = child;
+    });
+    if (!next) return std::nullopt;
+    at = *next;
+  }
+  return at;
+}
+
+std::string type_name_of(const Value& value) {
+  switch (value.kind()) {
+    case Kind::none:
+      return "None";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+    case Kind::big_integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::string:
+      return "str";
+    case Kind::byte_array:
+      return "bytearray";
+    case Kind::frozen_set:
+      return "frozenset";
+    case Kind::object:
+      return value.callable().kind() == Kind::global ? type_name_of(value.callable()) : "object";
+    case Kind::global:
+      return std::string(value.module()) + "." + std::string(value.name());
+    default:
+      return std::string(to_string(value.kind()));
+  }
+}
+
+nb::tuple to_python(std::span<const PathPart> path) {
+  nb::list parts;
+  for (const PathPart& part : path) {
+    if (part.is_integer())
+      parts.append(part.integer());
+    else
+      parts.append(to_str(part.key()));
+  }
+  return nb::tuple(parts);
+}
+
+}  // namespace weightmap::python

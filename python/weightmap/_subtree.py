@@ -1,0 +1,66 @@
+"""A part of a checkpoint, such as the model in a training checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weightmap._checkpoint import _root, _tensors_below
+from weightmap._core import Tensor
+from weightmap._errors import TensorNotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from weightmap import _core
+
+
+class Subtree(Mapping[str, Tensor]):
+    """What Checkpoint.subtree() returns: the tensors below a key, by the rest of their names.
+
+    Keeps the mapping, whatever becomes of the Checkpoint.
+    """
+
+    def __init__(self, opened: _core.Checkpoint, file: str, path: tuple[str | int, ...]) -> None:
+        self._opened = opened
+        self._file = file
+        self.path = path
+        self._indices: dict[str, int] = {}
+        self._ambiguous: set[str] = set()
+        for index in _tensors_below(opened, path):
+            name = ".".join(map(str, opened.path(index)[len(path) :]))
+            if self._indices.setdefault(name, index) != index:
+                self._ambiguous.add(name)
+        if not self._indices:
+            raise TensorNotFoundError(f"has no tensors below {self._shown}", file=file)
+
+    @property
+    def _shown(self) -> str:
+        return ".".join(map(str, self.path))
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._ambiguous:
+            why = "has more than one tensor"
+        elif name in self._indices:
+            return self._opened.at(self._indices[name])
+        else:
+            why = "has no tensor"
+        raise TensorNotFoundError(f"{why} {name!r} below {self._shown}", file=self._file)
+
+    # Two of them are not compared tensor by tensor; one is equal to itself.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._indices)
+
+    def root(self) -> Any:
+        """Everything below this key as plain Python objects; see Checkpoint.root()."""
+        return _root(self._opened, self.path, self._file)
+
+    def __repr__(self) -> str:
+        return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {len(self)} tensors>"
