@@ -4,6 +4,7 @@
 
 #include "tools/support/text.hpp"
 #include "weightmap/name_pattern.hpp"
+#include "weightmap/tensor_match.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -32,27 +33,18 @@ class Chosen {
   std::vector<std::size_t> tensors_;
 };
 
-// Whether any matches. A name may be typed as it is, with what would otherwise be a wildcard.
-bool take_matching(const Checkpoint& checkpoint, const std::string& text, Chosen& chosen) {
-  const NamePattern pattern(text);
-  bool found = false;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    if (text != tensor.name && !pattern.matches(tensor.name)) continue;
-    found = true;
-    chosen.take(tensor);
-  }
-  return found;
-}
-
 }  // namespace
 
 Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
                                         const TensorSelection& selection) {
   Chosen chosen(checkpoint, selection.except);
-  for (const std::string& pattern : selection.patterns)
-    if (!take_matching(checkpoint, pattern, chosen))
+  for (const std::string& pattern : selection.patterns) {
+    const std::vector<std::size_t> matching = match_tensors(checkpoint, pattern);
+    if (matching.empty())
       return failure(ErrorCode::invalid_argument,
                      "no tensor matches \"" + printable(pattern) + "\"");
+    for (std::size_t index : matching) chosen.take(checkpoint.tensors()[index]);
+  }
   for (std::size_t index : selection.also) chosen.take(checkpoint.tensors()[index]);
   if (selection.patterns.empty() && selection.also.empty())
     for (const NamedTensor& tensor : checkpoint.tensors()) chosen.take(tensor);

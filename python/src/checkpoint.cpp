@@ -22,6 +22,7 @@
 #include "python/src/value_path.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/tensor_match.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -404,6 +405,13 @@ void bind_checkpoint(nb::module_& module) {
       .def("save_order", save_order, nb::arg("path"),
            nb::sig("def save_order(self, path: bytes, /) -> None"),
            "Writes demand_order() to an order file.")
+      .def(
+          "match",
+          [](const OpenCheckpoint& self, const nb::str& pattern) {
+            return match_tensors(self.checkpoint(), to_utf8(pattern));
+          },
+          nb::arg("pattern"), nb::sig("def match(self, pattern: str, /) -> list[int]"),
+          "Indices of the tensors whose names match.")
       .def("load_order", load_order, nb::arg("path"),
            nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))

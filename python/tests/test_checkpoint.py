@@ -340,11 +340,6 @@ def test_a_closed_checkpoint_can_be_shown(checkpoint, data):
     assert repr(opened) == f"<weightmap.Checkpoint {path!r}, closed>"
 
 
-def test_a_checkpoint_is_not_pickled_by_accident(checkpoint):
-    with pytest.raises(TypeError):
-        pickle.dumps(checkpoint("views.pt"))
-
-
 # --- info and stats ---------------------------------------------------------------------------
 
 

@@ -7,7 +7,13 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core, config
 from weightmap._core import Tensor
-from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError, about_file
+from weightmap._errors import (
+    Error,
+    FileError,
+    InvalidArgumentError,
+    TensorNotFoundError,
+    about_file,
+)
 from weightmap._record import Record
 
 TYPE_CHECKING = False
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from inspect import Signature
     from typing import Any, Literal, Protocol, TypeAlias, Unpack
+
+    import torch as torch_module
 
     from weightmap._options import OpenOptions
     from weightmap._subtree import Subtree
@@ -154,6 +162,13 @@ class EvictReport(Record):
     cached_after: int  # what stays: mapped or locked by a process, or not on the disk yet
 
 
+class LoadReport(Record):
+    """What load_into() found different."""
+
+    missing: list[str]  # names of the model that the checkpoint has not
+    unexpected: list[str]  # names of the checkpoint that the model has not
+
+
 class Checkpoint(Mapping[str, Tensor]):
     """An opened checkpoint: a mapping from the names of its tensors to the tensors.
 
@@ -165,15 +180,32 @@ class Checkpoint(Mapping[str, Tensor]):
     the checkpoint, never a tensor or an array that was taken from it: those keep the mapping.
     """
 
-    __slots__ = ("_is_path", "_opened", "path", "__weakref__")
+    __slots__ = ("_is_path", "_opened", "_options", "path", "__weakref__")
 
     path: str
     """The file as it was given to open(); "descriptor 5" if that was a descriptor."""
 
-    def __init__(self, opened: _core.Checkpoint, path: str, *, is_path: bool = True) -> None:
+    def __init__(
+        self,
+        opened: _core.Checkpoint,
+        path: str,
+        *,
+        options: dict[str, Any],
+        is_path: bool = True,
+    ) -> None:
         self._opened: _core.Checkpoint | None = opened
         self.path = path
+        self._options = options
         self._is_path = is_path
+
+    def __reduce__(self) -> Any:
+        """Its path, options and generation: who unpickles it opens the file anew."""
+        if not self._is_path:
+            raise InvalidArgumentError(
+                "cannot be pickled, since only this process knows what it is", file=self.path
+            )
+        path = os.path.abspath(self.path)
+        return _open_again, (path, self._options, self._core.generation())
 
     @property
     def _core(self) -> _core.Checkpoint:
@@ -273,6 +305,56 @@ class Checkpoint(Mapping[str, Tensor]):
         core = self._core
         return Subtree(core, self.path, _path_to(core, path, self.path))
 
+    def find(self, pattern: str) -> list[str]:
+        """The names that match a shell pattern, in the order of the file; as `weightmap ls`.
+
+        "blocks.0.*": * is any text, ? any byte, [abc] one of these; \\* is an asterisk. A name of
+        the file matches itself, whatever it has in it. Of tensors that share a name each counts.
+        """
+        core = self._core
+        return [core.name(index) for index in core.match(pattern)]
+
+    def _matching(self, pattern: str) -> list[int]:
+        if not isinstance(pattern, str):
+            return [self[pattern].index]
+        return self._core.match(pattern) or [self[pattern].index]
+
+    def torch(
+        self, prefix: str = "", device: Any = None, dtype: Any = None
+    ) -> dict[str, torch_module.Tensor]:
+        """A state dict: torch tensors over the mapped file, by name.
+
+        Tensors that share a storage in the file have one storage object, so torch.save() keeps them
+        tied. A write stays in this process, as with Tensor.torch().
+
+        prefix: only the names that begin so, without it: "model."
+        device, dtype: as of torch.Tensor.to(). What is converted is copied; what was one tensor
+            under two names still is, but no longer shares with tensors that overlapped it.
+        """
+        from weightmap import _tensors
+
+        named = [
+            (name[len(prefix) :], tensor)
+            for name, tensor in self.items()
+            if name.startswith(prefix)
+        ]
+        return _tensors.state_dict(self._core, named, device, dtype)
+
+    def load_into(
+        self, model: torch_module.nn.Module, prefix: str = "", *, strict: bool = True
+    ) -> LoadReport:
+        """Makes the tensors of the file the model's: load_state_dict(assign=True). Nothing is copied.
+
+        The model is best made under torch.device("meta"), so that it has no memory of its own.
+        Parameters that it has tied stay one object, if the file has them tied, too.
+
+        prefix: as in torch().
+        strict: RuntimeError, as torch's own, if names differ. With False the report names them.
+        """
+        from weightmap import _tensors
+
+        return LoadReport(*_tensors.load_into(model, self.torch(prefix), strict))
+
     def warm(
         self,
         names: Iterable[str] | None = None,
@@ -285,6 +367,7 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
+        names: or patterns, as find() takes them. TensorNotFoundError if one matches none.
         order: instead of names, a file with a name or pattern on each line, as save_order()
             writes it. Lines that name no tensor are skipped;
             InvalidArgumentError if none does.
@@ -295,11 +378,13 @@ class Checkpoint(Mapping[str, Tensor]):
             one reads from the disk, the others wait for what it brings; when it ends, or is killed,
             another reads on.
         """
+        if isinstance(names, (str, bytes)):
+            raise TypeError(f"names are a list: [{names!r}]")
         if names is not None and order is not None:
             raise InvalidArgumentError("tensors are named by names or by order, not by both")
         indices: list[int] = []
         if names is not None:
-            indices = [self[name].index for name in names]
+            indices = [index for name in names for index in self._matching(name)]
         if order is not None:
             indices = self._core.load_order(os.fsencode(order))
         if not indices and (names is not None or order is not None):
@@ -356,7 +441,9 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def reopen(self) -> Checkpoint:
         """Opens the path again with the same options. This one and its tensors stay as they are."""
-        return Checkpoint(self._core.reopen(), self.path)
+        return Checkpoint(
+            self._core.reopen(), self.path, options=self._options, is_path=self._is_path
+        )
 
     def copy_to(self, tensor: Tensor, buffer: Any) -> None:
         """Copies a tensor of this checkpoint, as its bytes lie, into a writable buffer of its size.
@@ -510,9 +597,22 @@ def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -
     descriptor = _descriptor_of(path)
     if descriptor is None:
         file = os.fsencode(path)  # type: ignore[arg-type]
-        return Checkpoint(_core.open(file, completed), os.fsdecode(file))
+        return Checkpoint(_core.open(file, completed), os.fsdecode(file), options=completed)
     opened = _core.open_descriptor(descriptor, completed)
-    return Checkpoint(opened, f"descriptor {descriptor}", is_path=False)
+    return Checkpoint(opened, f"descriptor {descriptor}", options=completed, is_path=False)
+
+
+def _open_again(
+    path: str, options: dict[str, Any], generation: tuple[int, int, int, int, int]
+) -> Checkpoint:
+    """What a pickled Checkpoint becomes. The time of a change of its inode does not count: a rename
+    or another mode changes it."""
+    opened = _core.open(os.fsencode(path), options)
+    if opened.generation()[:4] != generation[:4]:
+        raise FileError(
+            "is not the file that was pickled: it was replaced or written to since", file=path
+        )
+    return Checkpoint(opened, path, options=options)
 
 
 class _Shown:

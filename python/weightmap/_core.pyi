@@ -226,6 +226,9 @@ class Checkpoint:
     def save_order(self, path: bytes, /) -> None:
         """Writes demand_order() to an order file."""
 
+    def match(self, pattern: str, /) -> list[int]:
+        """Indices of the tensors whose names match."""
+
     def load_order(self, path: bytes, /) -> list[int]: ...
 
     def residency(self) -> dict[str, Any]: ...

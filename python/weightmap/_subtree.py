@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weightmap._checkpoint import _root, _tensors_below
+from weightmap._checkpoint import LoadReport, _root, _tensors_below
 from weightmap._core import Tensor
 from weightmap._errors import TensorNotFoundError
 
@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
+
+    import torch as torch_module
 
     from weightmap import _core
 
@@ -61,6 +63,18 @@ class Subtree(Mapping[str, Tensor]):
     def root(self) -> Any:
         """Everything below this key as plain Python objects; see Checkpoint.root()."""
         return _root(self._opened, self.path, self._file)
+
+    def torch(self, device: Any = None, dtype: Any = None) -> dict[str, torch_module.Tensor]:
+        """A state dict of the tensors below this key; see Checkpoint.torch()."""
+        from weightmap import _tensors
+
+        return _tensors.state_dict(self._opened, self.items(), device, dtype)
+
+    def load_into(self, model: torch_module.nn.Module, *, strict: bool = True) -> LoadReport:
+        """Makes these tensors the model's; see Checkpoint.load_into()."""
+        from weightmap import _tensors
+
+        return LoadReport(*_tensors.load_into(model, self.torch(), strict))
 
     def __repr__(self) -> str:
         return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {len(self)} tensors>"

@@ -70,17 +70,34 @@ def view(
     foreign: bool,
 ) -> torch.Tensor:
     """A tensor over the storage at [offset, offset + nbytes). Strides are in elements."""
-    if dtype_name in _QUANTIZED:
-        raise UnsupportedError(
-            f"a {dtype_name} tensor needs its scales, which weightmap.torch.load() puts together; "
-            ".bits() gives the stored integers"
-        )
-    dtype = getattr(torch, dtype_name, None)
-    if dtype is None:
-        raise UnsupportedError(f"this torch has no {dtype_name}; .bits() gives stored integers")
+    dtype = _dtype_of(dtype_name)
     whole = storage(memory, offset, nbytes)
     if foreign:
         whole = swapped(whole, dtype)
+    return _over(whole, dtype, storage_offset, shape, strides, conjugate, negative)
+
+
+def _dtype_of(name: str) -> torch.dtype:
+    if name in _QUANTIZED:
+        raise UnsupportedError(
+            f"a {name} tensor needs its scales, which weightmap.torch.load() puts together; "
+            ".bits() gives the stored integers"
+        )
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        raise UnsupportedError(f"this torch has no {name}; .bits() gives stored integers")
+    return dtype
+
+
+def _over(
+    whole: torch.UntypedStorage,
+    dtype: torch.dtype,
+    storage_offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    conjugate: bool,
+    negative: bool,
+) -> torch.Tensor:
     if 0 in shape:
         storage_offset = 0
     tensor = torch.empty((0,), dtype=dtype).set_(whole, storage_offset, shape, strides)
@@ -89,6 +106,61 @@ def view(
     if conjugate or negative:
         torch._utils.set_tensor_metadata(tensor, {bit: True for bit in lazy if lazy[bit]})
     return tensor
+
+
+def state_dict(
+    opened: _core.Checkpoint, named: Iterable[tuple[str, _core.Tensor]], device: Any, dtype: Any
+) -> dict[str, torch.Tensor]:
+    """Tensors of one checkpoint, by name. What shares a storage there has one storage object here,
+    and what is the same tensor there is one object here, also after a conversion."""
+    memory = opened.writable_memory()
+    foreign = is_foreign(opened.info()["byteorder"])
+    storages: dict[Any, torch.UntypedStorage] = {}
+    made: dict[Any, torch.Tensor] = {}
+
+    def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
+        key = tensor.storage, kind if foreign else None
+        if key not in storages:
+            offset, nbytes = opened.find_storage(tensor.storage) or (0, 0)
+            whole = storage(memory, offset, nbytes)
+            storages[key] = swapped(whole, kind) if foreign else whole
+        return storages[key]
+
+    def make(tensor: _core.Tensor) -> torch.Tensor:
+        place = tensor.storage_offset, tensor.shape, tensor.strides
+        lazy = tensor.is_conjugate, tensor.is_negative
+        key = tensor.storage, tensor.dtype, place, lazy
+        if key not in made:
+            kind = _dtype_of(tensor.dtype)
+            whole = _over(storage_of(tensor, kind), kind, *place, *lazy)
+            made[key] = whole.to(device=device, dtype=dtype)
+        return made[key]
+
+    return {name: make(tensor) for name, tensor in named}
+
+
+def load_into(
+    model: torch.nn.Module, state: dict[str, torch.Tensor], strict: bool
+) -> tuple[list[str], list[str]]:
+    """The tensors of `state` become those of the model. Names that it misses, and that it does not
+    know."""
+    tied = _tied_parameters(model)
+    answer = model.load_state_dict(state, strict=strict, assign=True)
+    for names in tied:
+        # assign=True makes a Parameter for each name, over the same bytes where they were tied.
+        if len({id(state.get(name)) for name in names}) == 1:
+            first = model.get_parameter(names[0])
+            for name in names[1:]:
+                owner, _, last = name.rpartition(".")
+                setattr(model.get_submodule(owner), last, first)
+    return list(answer.missing_keys), list(answer.unexpected_keys)
+
+
+def _tied_parameters(model: torch.nn.Module) -> list[list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
 
 
 def is_foreign(byteorder: str) -> bool:

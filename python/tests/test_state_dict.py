@@ -1,0 +1,232 @@
+"""A Checkpoint as a state dict, in patterns, and in another process."""
+
+import json
+import os
+import pickle
+import shutil
+
+import pytest
+
+import weightmap
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="makes state dicts")
+
+
+def make_model(torch, device=None):
+    with torch.device(device or "cpu"):
+        model = torch.nn.ModuleDict(
+            {"embed": torch.nn.Embedding(5, 3), "head": torch.nn.Linear(3, 5, bias=False)}
+        )
+    model["head"].weight = model["embed"].weight
+    return model
+
+
+@pytest.fixture
+def saved(torch, tmp_path):
+    """{"model": a model with a tie, "epoch": 3}, and the model."""
+    model = make_model(torch)
+    torch.save({"model": model.state_dict(), "epoch": 3}, tmp_path / "train.pt")
+    return tmp_path / "train.pt", model
+
+
+# --- torch()
+
+
+def test_a_state_dict_keeps_ties(saved, tmp_path, torch):
+    path, model = saved
+    with weightmap.open(path) as checkpoint:
+        state = checkpoint.torch()
+    assert list(state) == ["model.embed.weight", "model.head.weight"]
+    assert state["model.embed.weight"] is state["model.head.weight"]
+    assert torch.equal(state["model.embed.weight"], model["embed"].weight)
+    torch.save(state, tmp_path / "again.pt")
+    with weightmap.open(tmp_path / "again.pt") as again:
+        assert again.info.storages == 1
+
+
+def test_views_of_one_storage_have_one_storage_object(torch, tmp_path):
+    base = torch.arange(12.0)
+    value = {"base": base, "row": base[4:8], "empty": base[:0]}
+    torch.save(value, tmp_path / "v.pt")
+    state = weightmap.open(tmp_path / "v.pt").torch()
+    torch.save(state, tmp_path / "again.pt")
+    assert weightmap.open(tmp_path / "again.pt").info.storages == 1
+    assert {name: tensor.tolist() for name, tensor in state.items()} == {
+        name: tensor.tolist() for name, tensor in value.items()
+    }
+    state["row"].zero_()
+    assert state["base"].tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 8, 9, 10, 11]
+    assert torch.load(tmp_path / "v.pt")["base"].tolist() == list(range(12))
+
+
+def test_a_prefix_is_taken_away(saved):
+    with weightmap.open(saved[0]) as checkpoint:
+        assert list(checkpoint.torch("model.")) == ["embed.weight", "head.weight"]
+        assert list(checkpoint.torch("model.e")) == ["mbed.weight"]
+        assert checkpoint.torch("other.") == {}
+        assert list(checkpoint.subtree("model").torch()) == ["embed.weight", "head.weight"]
+
+
+def test_converted_tensors_are_converted_once(saved, torch):
+    with weightmap.open(saved[0]) as checkpoint:
+        state = checkpoint.torch("model.", dtype=torch.float16)
+        assert state["embed.weight"].dtype == torch.float16
+        assert state["embed.weight"] is state["head.weight"]
+        assert checkpoint.torch(device="meta")["model.embed.weight"].is_meta
+
+
+@pytest.mark.parametrize("name", ["dtypes.pt", "views.pt", "conjugate.pt", "big_endian.pt"])
+def test_each_tensor_is_what_it_is_alone(data, torch, name):
+    with weightmap.open(data / name) as checkpoint:
+        state = checkpoint.torch()
+        assert list(state) == list(checkpoint)
+        for key, tensor in checkpoint.items():
+            alone = tensor.torch()
+            assert state[key].dtype == alone.dtype
+            assert state[key].stride() == alone.stride()
+            assert (state[key].is_conj(), state[key].is_neg()) == (alone.is_conj(), alone.is_neg())
+            assert bytes(state[key].resolve_conj().resolve_neg().contiguous().view(-1)
+                         .view(torch.uint8).tolist()) == bytes(
+                alone.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).tolist()
+            )
+
+
+def test_quantized_tensors_are_refused_as_one_by_one(data, torch):
+    with weightmap.open(data / "quantized.pt") as checkpoint:
+        with pytest.raises(weightmap.UnsupportedError, match="needs its scales"):
+            checkpoint.torch()
+
+
+# --- load_into()
+
+
+def test_a_model_takes_the_tensors_of_the_file(saved, torch):
+    path, model = saved
+    mapped = make_model(torch, "meta")
+    with weightmap.open(path) as checkpoint:
+        report = checkpoint.load_into(mapped, "model.")
+    assert report == weightmap.LoadReport([], [])
+    assert torch.equal(mapped["embed"].weight, model["embed"].weight)
+    assert mapped["embed"].weight is mapped["head"].weight
+    assert mapped["embed"].weight.requires_grad
+
+
+def test_a_model_takes_the_tensors_of_a_subtree(saved, torch):
+    mapped = make_model(torch, "meta")
+    report = weightmap.open(saved[0]).subtree("model").load_into(mapped)
+    assert (report.missing, report.unexpected) == ([], [])
+    assert not mapped["head"].weight.is_meta
+
+
+def test_what_is_not_tied_in_the_file_is_not_tied(torch, tmp_path):
+    torch.save({"embed.weight": torch.ones(5, 3), "head.weight": torch.zeros(5, 3)},
+               tmp_path / "m.pt")
+    mapped = make_model(torch, "meta")
+    weightmap.open(tmp_path / "m.pt").load_into(mapped)
+    assert (mapped["embed"].weight.sum(), mapped["head"].weight.sum()) == (15, 0)
+
+
+def test_names_that_differ_are_reported_or_refused(torch, tmp_path):
+    torch.save({"embed.weight": torch.ones(5, 3), "other": torch.ones(1)}, tmp_path / "m.pt")
+    with weightmap.open(tmp_path / "m.pt") as checkpoint:
+        report = checkpoint.load_into(make_model(torch), strict=False)
+        assert report == weightmap.LoadReport(["head.weight"], ["other"])
+        with pytest.raises(RuntimeError, match="Missing key"):
+            checkpoint.load_into(make_model(torch))
+
+
+# --- patterns
+
+
+def test_finds_names_by_pattern(float_archive):
+    names = ["blocks.0.w", "blocks.0.b", "blocks.1.w", "norm", "odd[1]"]
+    with weightmap.open(float_archive({name: bytes(4) for name in names})) as checkpoint:
+        assert checkpoint.find("blocks.0.*") == ["blocks.0.w", "blocks.0.b"]
+        assert checkpoint.find("*.w") == ["blocks.0.w", "blocks.1.w"]
+        assert checkpoint.find("blocks.[!0].?") == ["blocks.1.w"]
+        assert checkpoint.find("norm") == ["norm"]
+        assert checkpoint.find("odd[1]") == ["odd[1]"]
+        assert checkpoint.find("odd\\[1\\]") == ["odd[1]"]
+        assert checkpoint.find("nothing*") == []
+
+
+def test_warms_what_matches_a_pattern(float_archive):
+    contents = {"blocks.0.w": bytes(400), "blocks.0.b": bytes(40), "norm": bytes(4)}
+    with weightmap.open(float_archive(contents)) as checkpoint:
+        both = checkpoint.warm(["blocks.0.w", "blocks.0.b"])
+        assert checkpoint.warm(["blocks.0.*"]).bytes == both.bytes > 0
+        with pytest.raises(weightmap.TensorNotFoundError):
+            checkpoint.warm(["blocks.7.*"])
+        with pytest.raises(TypeError, match="names are a list"):
+            checkpoint.warm("norm")
+
+
+def test_patterns_are_those_of_the_command_line(float_archive, python):
+    path = float_archive({name: bytes(4) for name in ("a.0", "a.1", "b", "c*", "cd")})
+    with weightmap.open(path) as checkpoint:
+        for pattern in ("a.*", "?", "c*", "c\\*", "[a-b]*", "*"):
+            ran = python(None, "-m", "weightmap", "ls", path, pattern, "--json")
+            listed = [tensor["name"] for tensor in json.loads(ran.stdout)["tensors"]]
+            assert listed == checkpoint.find(pattern), pattern
+
+
+# --- pickling
+
+
+def test_a_pickled_checkpoint_is_opened_by_its_path_and_options(copy_of, monkeypatch, tmp_path):
+    path = copy_of("views.pt")
+    monkeypatch.chdir(tmp_path)
+    checkpoint = weightmap.open(path.name, sharing="private", writable=True)
+    pickled = pickle.dumps(checkpoint)
+    checkpoint.close()
+    monkeypatch.chdir("/")
+    again = pickle.loads(pickled)
+    assert again.path == str(path)
+    assert list(again) == list(weightmap.open(path))
+    assert (again.info.sharing, again.info.writable) == ("private", True)
+    assert pickle.loads(pickle.dumps(again)).info == again.info
+
+
+def test_a_pickled_checkpoint_goes_to_a_process_that_is_spawned(copy_of, python):
+    program = """
+import multiprocessing, sys, weightmap
+def names(checkpoint):
+    return list(checkpoint)[:1]
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(names, [weightmap.open(sys.argv[1])]))
+"""
+    path = copy_of("views.pt")
+    script = path.parent / "program.py"
+    script.write_text(program)
+    ran = python(None, script, path)
+    assert ran.stdout == "['base']\n", ran.stderr
+
+
+def test_another_generation_is_not_taken_for_the_pickled_one(copy_of, data):
+    path = copy_of("views.pt")
+    pickled = pickle.dumps(weightmap.open(path))
+    os.chmod(path, 0o600)
+    assert pickle.loads(pickled).path == str(path)
+    shutil.copyfile(data / "views.pt", path.parent / "new.pt")
+    weightmap.publish(path.parent / "new.pt", path)
+    with pytest.raises(weightmap.FileError, match="is not the file that was pickled") as caught:
+        pickle.loads(pickled)
+    assert caught.value.file == str(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickled)
+
+
+def test_what_has_no_path_is_not_pickled(data):
+    with open(data / "views.pt", "rb") as stream:
+        checkpoint = weightmap.open(stream)
+    with pytest.raises(weightmap.InvalidArgumentError, match="cannot be pickled"):
+        pickle.dumps(checkpoint)
+    with weightmap.open(data / "views.pt") as closed:
+        pass
+    with pytest.raises(weightmap.InvalidArgumentError, match="is closed"):
+        pickle.dumps(closed)
