@@ -1033,3 +1033,13 @@ def test_a_name_that_two_tensors_of_a_subtree_have_is_refused(archive):
         assert list(model) == ["a.b"]
         with pytest.raises(weightmap.TensorNotFoundError, match="more than one tensor 'a.b'"):
             model["a.b"]
+
+
+def test_a_class_whose_name_cannot_be_printed_is_an_object(archive):
+    from conftest import _text
+
+    made = _text("mo\x1bdule") + _text("Name") + b"\x93)R"
+    with weightmap.open(archive(b"\x80\x04}" + _text("x") + made + b"s.")) as checkpoint:
+        with pytest.raises(KeyError) as caught:
+            checkpoint["x"]
+    assert caught.value.message == "has no tensor \"x\": it is an object, root()['x']"

@@ -546,6 +546,7 @@ def _what_it_is(core: _core.Checkpoint, name: str | tuple[str | int, ...]) -> st
     if found is None:
         return ""
     path, kind = found
+    kind = kind if kind.isprintable() and len(kind) <= 200 else "object"
     tensors = len(_tensors_below(core, path))
     article = "" if kind == "None" else "an " if kind[0] in "aeiou" else "a "
     where = f"root(){''.join(f'[{part!r}]' for part in path)}"
