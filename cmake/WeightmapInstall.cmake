@@ -17,8 +17,10 @@ install(EXPORT weightmapTargets NAMESPACE weightmap:: DESTINATION ${weightmap_pa
 if(BUILD_SHARED_LIBS)
   set(WEIGHTMAP_IS_STATIC OFF)
   set(weightmap_pc_needs "")
+  set(weightmap_pc_defines "")
 else()
   set(WEIGHTMAP_IS_STATIC ON)
+  set(weightmap_pc_defines " -DWEIGHTMAP_STATIC")
   set(weightmap_pc_needs " -pthread\nRequires: libdeflate libisal\nLibs.private: -lstdc++")
 endif()
 configure_package_config_file(

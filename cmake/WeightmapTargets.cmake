@@ -17,6 +17,9 @@ function(weightmap_compile_options target)
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${WEIGHTMAP_SANITIZE})
   endif()
+  if(NOT BUILD_SHARED_LIBS)
+    target_compile_definitions(${target} PRIVATE WEIGHTMAP_STATIC)
+  endif()
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden

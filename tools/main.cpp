@@ -8,6 +8,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -14,6 +14,7 @@
 #include "bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

@@ -1,17 +1,19 @@
 // WEIGHTMAP_API marks what the shared library exports; everything else stays hidden. Members of an
-// exported class that nobody outside needs are marked WEIGHTMAP_LOCAL.
+// exported class that nobody outside needs are marked WEIGHTMAP_LOCAL. The static library exports
+// nothing, so that two plug-ins of one program can each have a version of their own: CMake and
+// pkg-config define WEIGHTMAP_STATIC for those who link it.
 #pragma once
 
 #if __cplusplus < 202002L
 #error "weightmap needs C++20: compile with -std=c++20, or link weightmap::weightmap with CMake"
 #endif
 
-#if defined(__GNUC__) || defined(__clang__)
-#define WEIGHTMAP_API __attribute__((visibility("default")))
-#define WEIGHTMAP_LOCAL __attribute__((visibility("hidden")))
-#else
+#if defined(WEIGHTMAP_STATIC) || !defined(__GNUC__)
 #define WEIGHTMAP_API
 #define WEIGHTMAP_LOCAL
+#else
+#define WEIGHTMAP_API __attribute__((visibility("default")))
+#define WEIGHTMAP_LOCAL __attribute__((visibility("hidden")))
 #endif
 
 // Tells clang that the result points into the object it was obtained from.
