@@ -40,14 +40,15 @@ std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
 
 }  // namespace
 
-// What the handler does is async-signal-safe: lock-free atomics, fstat() and mmap(), which is a
-// plain system call although POSIX does not list it.
+// What the handler does is async-signal-safe: lock-free atomics, write(), fstat() and mmap(), which
+// is a plain system call although POSIX does not list it.
 
 // A file of a guarded mapping.
 struct Guard::Part {
   std::uint64_t base = 0;    // in the mapping
   std::uint64_t length = 0;  // whole pages
   int descriptor = -1;
+  int loss_event = -1;
   std::uint64_t file_bytes = 0;
   std::atomic<std::uint64_t> lost_at{nothing};
   std::atomic<bool> is_zeros{false};
@@ -56,7 +57,7 @@ struct Guard::Part {
   // cost one more fault and one more entry in the table of mappings.
   bool lose(std::uint64_t offset, std::uintptr_t mapping, bool writable) noexcept {
     std::uint64_t none = nothing;
-    lost_at.compare_exchange_strong(none, offset);
+    if (lost_at.compare_exchange_strong(none, offset)) tell();
     // By its number: ThreadSanitizer takes a call of mmap() for a write of all the bytes, which
     // races with the threads that read them. That they may is what the guard is for.
     const long protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -65,6 +66,11 @@ struct Guard::Part {
     is_zeros = true;
     ++losses;
     return true;
+  }
+
+  void tell() const noexcept {
+    const std::uint64_t one = 1;
+    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1) return;  // nobody listens
   }
 
   bool lose_if_shortened(std::uintptr_t mapping, bool writable) noexcept {
@@ -166,7 +172,7 @@ void Guard::Table::forget_handlers() noexcept {
 }
 
 Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
-                          std::span<const PlacedFile> files) {
+                          std::span<const PlacedFile> files, int loss_event) {
   TRY(install_bus_handler({Table::lose, Table::lose_shortened}));
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
@@ -177,6 +183,7 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
     guard.parts_[i].base = files[i].base;
     guard.parts_[i].length = whole_pages(files[i].file->size());
     guard.parts_[i].descriptor = files[i].file->descriptor();
+    guard.parts_[i].loss_event = loss_event;
     guard.parts_[i].file_bytes = files[i].file->size();
   }
   for (Slot& slot : Table::slots) {

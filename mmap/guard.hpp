@@ -34,11 +34,12 @@ class Guard {
   static constexpr std::size_t capacity = 1024;
 
   Guard() noexcept;
-  // Guards a mapping of whole files. Mapping and files must outlive the guard. Fails with
-  // limit_exceeded if as many mappings are guarded as can be, with io or unsupported if the handler
-  // cannot be installed.
+  // Guards a mapping of whole files. Mapping and files must outlive the guard, and so must
+  // `loss_event`, a descriptor that gets the number 1 as 8 bytes for each file that is lost. Fails
+  // with limit_exceeded if as many mappings are guarded as can be, with io or unsupported if the
+  // handler cannot be installed.
   static Result<Guard> over(std::span<const std::byte> mapping, bool writable,
-                            std::span<const PlacedFile> files);
+                            std::span<const PlacedFile> files, int loss_event = -1);
   Guard(Guard&& other) noexcept;
   Guard& operator=(Guard&& other) noexcept;
   // Waits for a handler that is at work on this mapping in another thread.

@@ -26,6 +26,7 @@ struct MapOptions {
   bool locked = false;      // keep every page in memory; fails beyond RLIMIT_MEMLOCK
   bool huge_pages = true;   // MADV_HUGEPAGE before the first touch; ignored where unknown
   bool guard = false;       // zeros instead of SIGBUS; the files must outlive the mapping
+  int loss_event = -1;      // of the guard
 };
 
 // Makes one mapping of the whole file with these native flags, or throws interprocess_exception.

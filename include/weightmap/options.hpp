@@ -66,6 +66,10 @@ struct OpenOptions {
   std::optional<bool> huge_pages = {};
   std::optional<Protection> protection = {};
   std::optional<bool> shared_catalog = {};  // see shared_catalogs.hpp; ArchiveReader has none
+  // With Protection::guard: a descriptor, as of eventfd(), that gets the number 1 as 8 bytes as
+  // soon as the guard finds a file lost, so that an event loop learns of it. Borrowed: it must stay
+  // open until this Checkpoint, and what reopen() made of it, are destroyed. -1: none.
+  int loss_event = -1;
   Limits limits = {};
   // Called once at the end of an open with one line of facts, and once if the file system refused
   // MAP_SHARED. The library itself never prints.

@@ -171,6 +171,7 @@ Result<void> map(State& state) {
   how.locked = *options.locked;
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
+  how.loss_event = options.loss_event;
   Result<os::Mapping> mapped = os::Mapping::map(state.sources.placed(), how);
   if (!mapped && state.sources.size() > 1)
     return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));

@@ -15,6 +15,7 @@ Result<os::Mapping> map_again(const State& state) {
   how.writable = true;
   how.no_reserve = true;  // most of it is only ever read
   how.guard = state.info.protection == Protection::guard;
+  how.loss_event = state.options.loss_event;
   return os::Mapping::map(state.sources.placed(), how);
 }
 

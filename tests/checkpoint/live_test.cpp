@@ -1,10 +1,12 @@
 // What a checkpoint says of its file while that is replaced, written to, truncated and published.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -170,6 +172,36 @@ TEST_CASE_FIXTURE(Files, "a guarded file that was cut is modified, and lost once
   fs::rename(other, path);
   CHECK(text_of(checkpoint.state()) == "lost");
   CHECK(checkpoint.reopen().value().is_current());
+}
+
+TEST_CASE_FIXTURE(Files, "the guard tells an event loop that a file was lost, once") {
+  const int event = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  REQUIRE(event != -1);
+  std::uint64_t count = 0;
+  {
+    OpenOptions options = protected_by(Protection::guard);
+    options.loss_event = event;
+    const Checkpoint checkpoint = opened(path, options);
+    const TensorView base = checkpoint.find("base").value();
+    fs::resize_file(path, 0);
+    CHECK(::read(event, &count, sizeof count) == -1);  // nobody has read what is gone
+    CHECK(base.bytes().front() == std::byte{0});
+    CHECK(base.bytes().back() == std::byte{0});
+    CHECK(checkpoint.state() == CheckpointState::lost);
+    CHECK(::read(event, &count, sizeof count) == sizeof count);
+    CHECK(count == 1);
+  }
+  // A descriptor that takes nothing does no harm.
+  copy("views.pt", "model.pt");
+  OpenOptions options = protected_by(Protection::guard);
+  options.loss_event = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const Checkpoint checkpoint = opened(path, options);
+  fs::resize_file(path, 0);
+  errno = 7;
+  CHECK(checkpoint.find("base")->bytes().front() == std::byte{0});
+  CHECK(errno == 7);
+  ::close(options.loss_event);
+  ::close(event);
 }
 
 TEST_CASE_FIXTURE(Files, "memory that is copied on write is guarded, too") {
