@@ -54,6 +54,8 @@ void add_publish(CLI::App& app, Run& run) {
   command.add_option("NEW", options->from, "The checkpoint to publish")->required()->type_name("");
   command.add_option("TARGET", options->target, "The name it gets")->required()->type_name("");
   command.add_flag("--copy", options->how.copy, "Leave NEW where it is and publish a copy");
+  command.add_flag("--follow", options->how.follow,
+                   "NEW may be a symbolic link: publish what it leads to");
   command.add_flag("--crc", options->how.verify_crc, "Compare every byte with its CRC-32 first");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(

@@ -13,6 +13,7 @@ namespace weightmap {
 struct PublishOptions {
   bool copy = false;        // keep `from` where it is, and publish a copy
   bool verify_crc = false;  // compare every byte of `from` with its CRC-32 first
+  bool follow = false;      // `from` may be a symbolic link, and stands for what it leads to
 };
 
 struct PublishReport {
@@ -26,18 +27,18 @@ struct PublishReport {
 // the old file or the new one, whole, also after a loss of power. Processes that have the old file
 // open keep it. Within a file system the file is renamed; otherwise it is first copied into the
 // directory of `target`, as a reflink where the file system can, under a name that begins with a
-// dot.
+// dot. A link that is followed stays, and leads to nothing once its file was renamed.
 //
 // If `target` exists, its permissions are kept, and its owner where this process may give files
 // away; otherwise the new file has those of `from`.
 //
 // If publish() fails, `target` is as it was and no new file is left behind. It fails as
 // Checkpoint::open() does if `from` is not a checkpoint; with invalid_argument if `target` is a
-// symbolic link, if `from` is one and is not copied, if `target` exists and is not a regular file,
-// or if both are the same file; with io if the system refuses, or if `from` was written to
-// meanwhile. An io error that says "is in place, but" means that `target` is the new file, and that
-// it was written to at the last moment, or that the system did not confirm that this will outlive a
-// loss of power.
+// symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
+// a regular file, or if both are the same file; with io if the system refuses, or if `from` was
+// written to meanwhile. An io error that says "is in place, but" means that `target` is the new
+// file, and that it was written to at the last moment, or that the system did not confirm that this
+// will outlive a loss of power.
 WEIGHTMAP_API Result<PublishReport> publish(const std::filesystem::path& from,
                                             const std::filesystem::path& target,
                                             const PublishOptions& options = {});

@@ -53,9 +53,10 @@ Result<void> check_not_a_link(const struct stat& source, const fs::path& from) {
   if (!S_ISLNK(source.st_mode)) return {};
   std::error_code unknown;
   const fs::path real = fs::canonical(from, unknown);
-  return failure(ErrorCode::invalid_argument,
-                 "the new file is a symbolic link: publish a copy (--copy), or " +
-                     (unknown ? "the file that it leads to" : bytes::quote(real.native(), 4096)));
+  return failure(
+      ErrorCode::invalid_argument,
+      "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), or " +
+          (unknown ? "the file that it leads to" : bytes::quote(real.native(), 4096)));
 }
 
 // That the name still leads to the file that was checked.

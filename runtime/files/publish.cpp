@@ -1,13 +1,26 @@
 #include "weightmap/publish.hpp"
 
+#include <system_error>
+
 #include "mmap/write/publish_file.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
+namespace {
 
-Result<PublishReport> publish(const std::filesystem::path& from,
+// What does not exist stays as it is, for opening it to say so.
+std::filesystem::path without_links(const std::filesystem::path& path) {
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::canonical(path, failed);
+  return failed ? path : real;
+}
+
+}  // namespace
+
+Result<PublishReport> publish(const std::filesystem::path& named,
                               const std::filesystem::path& target, const PublishOptions& options) {
+  const std::filesystem::path from = options.follow ? without_links(named) : named;
   const Result<os::File> file = os::File::open(from, false);
   if (!file) return about_file(file.error(), from);
   OpenOptions to_look = OpenOptions::to_look();

@@ -468,9 +468,10 @@ TEST_CASE_FIXTURE(Files, "only a regular file is replaced, and not by itself") {
   };
   refuses(other, folder.path() / "link.pt", "is a symbolic link");
   const auto link = publish(folder.path() / "link.pt", other);
-  CHECK_FAILS(link, ErrorCode::invalid_argument,
-              "the new file is a symbolic link: publish a copy (--copy), or \"" +
-                  fs::canonical(path).string() + "\"");
+  CHECK_FAILS(
+      link, ErrorCode::invalid_argument,
+      "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), or \"" +
+          fs::canonical(path).string() + "\"");
   refuses(other, folder.path() / "folder", "is not a regular file");
   refuses(other, other, "is the same file");
   refuses(other, folder.path() / "hard.pt", "is the same file");

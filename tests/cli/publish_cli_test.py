@@ -65,6 +65,25 @@ class Publish(Case):
         self.assertEqual((done.stderr, done.returncode), ("", 0))
         self.assertFalse((self.folder / "shared").exists())  # nor a catalog there
 
+    def test_follows_a_link_to_the_new_file_where_it_is_asked_to(self):
+        content = (self.folder / "next.pt").read_bytes()
+        (self.folder / "blob").mkdir()
+        (self.folder / "next.pt").rename(self.folder / "blob" / "1")
+        (self.folder / "next.pt").symlink_to("blob/1")
+        done = self.run_tool("publish", "next.pt", "model.pt")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the new file is a symbolic link: follow it (--follow), publish a copy "
+                      "(--copy), or ", done.stderr)
+        self.assertEqual(self.run_tool("publish", "--follow", "next.pt", "model.pt").returncode, 0)
+        self.assertEqual((self.folder / "model.pt").read_bytes(), content)
+        self.assertFalse((self.folder / "model.pt").is_symlink())
+        self.assertEqual(os.readlink(self.folder / "next.pt"), "blob/1")  # which is not there now
+        self.assertFalse((self.folder / "blob" / "1").exists())
+        done = self.run_tool("publish", "--follow", "next.pt", "model.pt")
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "weightmap: next.pt: cannot open the file: No such file or "
+                             "directory\n"))
+
     def test_json_has_the_fields_in_order(self):
         done = self.run_tool("publish", "--copy", "--crc", "--json", "next.pt", "model.pt")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
