@@ -17,8 +17,4 @@ struct FoundTensor {
 // reaches tensors that share a name. Failing that, the error lists up to three near names.
 Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name);
 
-// Insertions, deletions and replacements of bytes that turn `a` into `b`; `limit` + 1 if more than
-// `limit` are needed.
-std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
-
 }  // namespace weightmap::cli

@@ -15,7 +15,7 @@ namespace weightmap::cli::bench {
 // order, not empty, with a name of their own that is UTF-8. In file order.
 std::vector<NamedTensor> eligible_tensors(const Checkpoint& checkpoint);
 
-// The tensors of these names. Fails with invalid_argument for one that is not there.
+// The tensors of these names. Fails with not_found for one that is not there.
 Result<std::vector<NamedTensor>> wanted_tensors(const Checkpoint& checkpoint,
                                                 const std::vector<std::string>& names);
 

@@ -67,8 +67,7 @@ class WEIGHTMAP_API ArchiveReader {
   std::optional<RecordInfo> find(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   void find(std::string_view) const&& = delete;
 
-  // The functions below fail with invalid_argument, naming the record, if there is none of this
-  // name.
+  // The functions below fail with not_found, naming the record, if there is none of this name.
 
   // Returns the record's size after inflating, in bytes.
   Result<std::uint64_t> size(std::string_view name) const;

@@ -61,7 +61,11 @@ class WEIGHTMAP_API Checkpoint {
   // no lock, no system call, and no parse. Only where another process's catalog is found damaged,
   // the first call that meets the damage parses the file.
   std::optional<TensorView> find(std::string_view name) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // The tensor of this name, or an error that says why not: for an ambiguous name, with both paths.
+  // Whether find() has something to find: also true of a name that two tensors have.
+  bool contains(std::string_view name) const noexcept;
+  // The tensor of this name, or an error that says why not: not_found, with the names that are like
+  // it, for which up to some milliseconds are spent; or, with both paths, invalid_argument for an
+  // ambiguous one. For names that may well be absent there are find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
   std::optional<TensorView> find_path(

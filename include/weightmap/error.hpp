@@ -21,7 +21,8 @@ enum class ErrorCode : std::uint8_t {
   unsupported,       // a valid file that asks for something this version does not do
   unsafe_pickle,     // the pickle asks for something that only running code could answer
   limit_exceeded,    // a bound in OpenOptions::limits was reached; raise it if the file is trusted
-  invalid_argument,  // the call itself is wrong: no such tensor, wrong dtype, index out of range
+  invalid_argument,  // the call itself is wrong: wrong dtype, index out of range, ambiguous name
+  not_found,         // nothing in the checkpoint has this name or path
 };
 
 // Returns "io", "not_a_checkpoint", ...: the stable spelling used in JSON output.

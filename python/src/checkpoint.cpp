@@ -77,7 +77,9 @@ Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
 }
 
 std::optional<Tensor> find(const OpenCheckpoint& self, const nb::str& name) {
-  const Result<NamedTensor> named = self.checkpoint().get(to_utf8(name));
+  const std::string utf8 = to_utf8(name);
+  if (!self.checkpoint().contains(utf8)) return std::nullopt;
+  const Result<NamedTensor> named = self.checkpoint().get(utf8);
   if (!named) return std::nullopt;
   return tensor_of(self, *named);
 }

@@ -152,7 +152,7 @@ def test_torchscript_is_unsupported(data):
         (weightmap.InvalidArgumentError, "invalid_argument", [ValueError]),
         (
             weightmap.TensorNotFoundError,
-            "invalid_argument",
+            "not_found",
             [weightmap.InvalidArgumentError, KeyError, LookupError],
         ),
         (

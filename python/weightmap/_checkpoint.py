@@ -233,6 +233,8 @@ class Checkpoint(Mapping[str, Tensor]):
         raise TypeError(f"a tensor is asked for by name or by path, not by {name!r}")
 
     def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            return self._core.find(name) is not None
         try:
             self._find(name)  # type: ignore[arg-type]
         except (TensorNotFoundError, TypeError):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Error(Exception):
     """What every exception of weightmap is.
 
-    code: "io", "not_a_checkpoint", "corrupt", "unsupported", "unsafe_pickle", "limit_exceeded" or
-        "invalid_argument"; grouped by what can be done about it.
+    code: "io", "not_a_checkpoint", "corrupt", "unsupported", "unsafe_pickle", "limit_exceeded",
+        "invalid_argument" or "not_found"; grouped by what can be done about it.
     message: one sentence, safe to print; text from the file is escaped and cut.
     file: the path as it was given, or None.
     file_offset: the first byte of the file that is to blame, or None.
@@ -115,6 +115,8 @@ class InvalidArgumentError(Error, ValueError):
 class TensorNotFoundError(InvalidArgumentError, KeyError):
     """No tensor has this name, or more than one: then ask by path."""
 
+    code = "not_found"
+
 
 class MissingPackageError(UnsupportedError, ImportError):
     """An optional package is needed for this and is not installed."""
@@ -134,6 +136,7 @@ _BY_CODE: dict[str, type[Error]] = {
         UnsafePickleError,
         LimitExceededError,
         InvalidArgumentError,
+        TensorNotFoundError,
     )
 }
 _BY_ERRNO: dict[int, type[Error]] = {

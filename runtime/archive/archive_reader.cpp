@@ -85,7 +85,7 @@ const zip::Record* ArchiveReader::State::find(std::string_view name) const noexc
 
 Result<const zip::Record*> ArchiveReader::State::get(std::string_view name) const {
   if (const zip::Record* record = find(name)) return record;
-  return failure(ErrorCode::invalid_argument, "there is no record " + bytes::quote(name));
+  return failure(ErrorCode::not_found, "there is no record " + bytes::quote(name));
 }
 
 Result<std::uint64_t> ArchiveReader::State::payload(const zip::Record& record) const {

@@ -22,6 +22,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "limit_exceeded";
     case ErrorCode::invalid_argument:
       return "invalid_argument";
+    case ErrorCode::not_found:
+      return "not_found";
   }
   return "unknown";
 }

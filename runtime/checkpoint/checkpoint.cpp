@@ -61,6 +61,9 @@ TensorRange Checkpoint::tensors() const& noexcept {
 std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
   return find_tensor(*state_, name);
 }
+bool Checkpoint::contains(std::string_view name) const noexcept {
+  return contains_tensor(*state_, name);
+}
 Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
   return get_tensor(*state_, name);
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/catalog/nearest_names.hpp"
 
 namespace weightmap {
 namespace {
@@ -37,9 +38,21 @@ std::string describe_path(const Catalog& catalog, const Entry& entry) {
   return text + "]";
 }
 
-tl::unexpected<Error> absent(const State& state, std::string message) {
-  return about_shown(Error{ErrorCode::invalid_argument, std::move(message), Error::no_offset, {}},
-                     state.shown_name());
+tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string message) {
+  return about_shown(Error{code, std::move(message), Error::no_offset, {}}, state.shown_name());
+}
+
+// `; did you mean "a", "b" or "c"?`; empty where no name is like it.
+std::string hint(State& state, std::string_view wanted) {
+  const Result<const Catalog*> catalog = state.catalogs.whole();
+  if (!catalog) return {};
+  const std::vector<std::string_view> names = catalog::nearest_names(
+      wanted, (*catalog)->size(), [&](std::size_t i) { return (*catalog)->name((**catalog)[i]); });
+  if (names.empty()) return {};
+  std::string text = "; did you mean ";
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + bytes::quote(names[i]);
+  return text + "?";
 }
 
 std::string joined_by_dots(std::span<const PathPart> path) {
@@ -75,8 +88,9 @@ tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std:
     places += (places.empty() ? "" : " and ") + describe_path(catalog, catalog[i]);
     --left;
   }
-  return absent(state, "has more than one tensor " + bytes::quote(name) + ", at the paths " +
-                           places + "; ask by path");
+  return refused(state, ErrorCode::invalid_argument,
+                 "has more than one tensor " + bytes::quote(name) + ", at the paths " + places +
+                     "; ask by path");
 }
 
 }  // namespace
@@ -110,10 +124,16 @@ std::optional<TensorView> find_tensor(State& state, std::string_view name) noexc
   return state.view(*place.catalog, entry);
 }
 
+bool contains_tensor(State& state, std::string_view name) noexcept {
+  return state.catalogs.find(name).is_found();
+}
+
 Result<NamedTensor> get_tensor(State& state, std::string_view name) {
   const Place place = state.catalogs.find_entry(name);
   if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
-  if (!place.is_found()) return absent(state, "has no tensor " + bytes::quote(name));
+  if (!place.is_found())
+    return refused(state, ErrorCode::not_found,
+                   "has no tensor " + bytes::quote(name) + hint(state, name));
   if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(state, place.index);
   const Result<const Catalog*> whole = state.catalogs.whole();
   if (!whole) return tl::unexpected<Error>(whole.error());
@@ -135,7 +155,7 @@ Result<NamedTensor> get_tensor(State& state, std::span<const PathPart> path) {
     text += text.empty() ? "" : ", ";
     text += part.is_integer() ? std::to_string(part.integer()) : bytes::quote(part.key(), 80);
   }
-  return absent(state, "has no tensor at the path [" + text + "]");
+  return refused(state, ErrorCode::not_found, "has no tensor at the path [" + text + "]");
 }
 
 std::vector<PathPart> path_of_tensor(State& state, std::size_t index) {

@@ -13,6 +13,7 @@ namespace weightmap {
 // What the member functions of Checkpoint of like names answer.
 NamedTensor tensor_at(Checkpoint::State& state, std::size_t index) noexcept;
 std::optional<TensorView> find_tensor(Checkpoint::State& state, std::string_view name) noexcept;
+bool contains_tensor(Checkpoint::State& state, std::string_view name) noexcept;
 Result<NamedTensor> get_tensor(Checkpoint::State& state, std::string_view name);
 std::optional<TensorView> find_tensor(Checkpoint::State& state, std::span<const PathPart> path);
 Result<NamedTensor> get_tensor(Checkpoint::State& state, std::span<const PathPart> path);

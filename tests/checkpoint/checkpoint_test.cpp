@@ -205,8 +205,21 @@ TEST_CASE("finds by name what it lists, and nothing else") {
   CHECK(found == checkpoint.tensors().size());
   CHECK(!checkpoint.find("no such tensor"));
   CHECK(!checkpoint.find(""));
-  CHECK_FAILS(checkpoint.get("no such tensor"), ErrorCode::invalid_argument,
+  CHECK_FAILS(checkpoint.get("no such tensor"), ErrorCode::not_found,
               "has no tensor \"no such tensor\"");
+}
+
+TEST_CASE("says whether there is a tensor of a name, and which names are like it") {
+  const Checkpoint checkpoint = opened(data / "state_dict.pt");
+  CHECK(checkpoint.contains("layers.0.weight"));
+  CHECK(!checkpoint.contains("layers.0.wieght"));
+  CHECK(opened(data / "colliding_names.pt").contains("a.b"));
+  const auto message = [&](std::string_view name) { return checkpoint.get(name).error().message; };
+  CHECK(message("step") == "has no tensor \"step\"; did you mean \"steps\"?");
+  CHECK(message("layers.0.wieght") ==
+        "has no tensor \"layers.0.wieght\"; did you mean \"layers.0.weight\", "
+        "\"layers.1.weight\" or \"layers.0.bias\"?");
+  CHECK(message("zzzz") == "has no tensor \"zzzz\"");
 }
 
 TEST_CASE("refuses an ambiguous name with both paths and finds each by its path") {
@@ -224,7 +237,7 @@ TEST_CASE("gets a tensor by its path with everything that is known about it") {
   const Checkpoint checkpoint = opened(data / "colliding_names.pt");
   CHECK(checkpoint.get_path({"a", "b"})->view.data() == checkpoint.find_path({"a", "b"})->data());
   CHECK(checkpoint.get_path({"a.b"})->name == "a.b");
-  CHECK_FAILS(checkpoint.get_path({"a", 0}), ErrorCode::invalid_argument,
+  CHECK_FAILS(checkpoint.get_path({"a", 0}), ErrorCode::not_found,
               "has no tensor at the path [\"a\", 0]");
 }
 

@@ -543,22 +543,22 @@ class Cat(Case):
 
     def test_suggests_near_names(self):
         self.fails(
-            "state_dict.pt: has no tensor named step; did you mean steps?",
+            "state_dict.pt: has no tensor \"step\"; did you mean \"steps\"?",
             "cat", "state_dict.pt", "step",
         )
         self.fails(
-            "state_dict.pt: has no tensor named layers.0.wieght; did you mean layers.0.weight, "
-            "layers.1.weight or layers.0.bias?",
+            "state_dict.pt: has no tensor \"layers.0.wieght\"; did you mean "
+            "\"layers.0.weight\", \"layers.1.weight\" or \"layers.0.bias\"?",
             "cat", "state_dict.pt", "layers.0.wieght",
         )
         self.fails(
-            "state_dict.pt: has no tensor named zzzz; weightmap ls lists them",
+            "state_dict.pt: has no tensor \"zzzz\"; weightmap ls lists them",
             "cat", "state_dict.pt", "zzzz",
         )
 
     def test_escapes_what_was_typed(self):
         self.fails(
-            "state_dict.pt: has no tensor named \\x1B[2Jzz; weightmap ls lists them",
+            "state_dict.pt: has no tensor \"\\x1B[2Jzz\"; weightmap ls lists them",
             "cat", "state_dict.pt", "\x1b[2Jzz",
         )
 
