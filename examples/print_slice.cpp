@@ -2,7 +2,7 @@
 //
 //   print_slice FILE TENSOR FIRST COUNT
 //
-// narrow() shares the bytes of the tensor. copy_to() is for tensors that cannot be read in place:
+// narrow() shares the bytes of the tensor. gather() is for tensors that cannot be read in place:
 // not contiguous, or saved on a machine of the other byte order.
 #include <cstdlib>
 #include <iostream>
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   const auto rows = matrix->view.narrow(0, std::atoll(argv[3]), std::atoll(argv[4]));
   if (!rows) return fail(rows.error());
   std::vector<float> values(rows->numel());
-  if (auto copied = rows->copy_to(std::as_writable_bytes(std::span(values))); !copied)
-    return fail(copied.error());
+  const auto gathered = checkpoint->gather(*rows, std::as_writable_bytes(std::span(values)));
+  if (!gathered) return fail(gathered.error());
   print(values, rows->shape()[1]);
 }

@@ -1,11 +1,20 @@
-// Opens a checkpoint, lists its tensors and reads one of them where it lies.
+// Opens a checkpoint, lists its tensors and adds up one of them where it lies.
 #include <iostream>
+#include <numeric>
 
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/half.hpp"
 
 int fail(const weightmap::Error& error) {
   std::cerr << to_string(error) << '\n';
   return 1;
+}
+
+template <class T>
+weightmap::Result<double> sum_of(const weightmap::NamedTensor& tensor) {
+  return tensor.as<T>().transform([](std::span<const T> values) {  // into the mapping: no copy
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  });
 }
 
 int main(int argc, char** argv) {
@@ -18,9 +27,10 @@ int main(int argc, char** argv) {
 
   const auto tensor = checkpoint->get(argv[2]);
   if (!tensor) return fail(tensor.error());
-  const auto values = tensor->view.as<float>();  // std::span into the mapping, nothing is copied
-  if (!values) return fail(values.error());
-  float sum = 0;
-  for (float value : *values) sum += value;
-  std::cout << tensor->name << " sums to " << sum << '\n';
+  const weightmap::DType dtype = tensor->view.dtype();
+  const auto sum = dtype == weightmap::DType::float16    ? sum_of<weightmap::float16>(*tensor)
+                   : dtype == weightmap::DType::bfloat16 ? sum_of<weightmap::bfloat16>(*tensor)
+                                                         : sum_of<float>(*tensor);
+  if (!sum) return fail(sum.error());
+  std::cout << tensor->name << " sums to " << *sum << '\n';
 }

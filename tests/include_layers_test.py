@@ -46,6 +46,7 @@ EDGES = {
 PUBLIC = {
     "archive.hpp": "archive",
     "checkpoint.hpp": "checkpoint",
+    "named_tensor.hpp": "checkpoint",
     "tensor_match.hpp": "checkpoint",
     "value.hpp": "value",
     "shared_catalogs.hpp": "shared_catalog",

@@ -51,7 +51,7 @@ void check_usage(CatOptions& options) {
 
 Result<Elements> copy_elements(const TensorView& view) {
   Elements elements{view.dtype(), std::vector<std::byte>(view.nbytes())};
-  if (Result<void> ok = view.copy_to(elements.bytes); !ok) return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = view.gather(elements.bytes); !ok) return tl::unexpected<Error>(ok.error());
   return elements;
 }
 
@@ -60,7 +60,7 @@ Result<void> append_shown(const TensorView& view, std::vector<std::byte>& bytes)
   if (view.rank() == 0) {
     const std::size_t end = bytes.size();
     bytes.resize(end + view.nbytes());
-    return view.copy_to(std::span(bytes).subspan(end));
+    return view.gather(std::span(bytes).subspan(end));
   }
   for (std::int64_t index : shown_indices(view.shape()[0], true)) {
     const Result<TensorSlice> part = view.select(0, index);

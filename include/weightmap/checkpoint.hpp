@@ -133,10 +133,13 @@ class WEIGHTMAP_API Checkpoint {
   // one stays as it is. Fails as open() does, or with invalid_argument if opened by descriptor.
   Result<Checkpoint> reopen() const;
 
-  // Copies view.bytes(), gaps included. Raises no signal, whatever became of the file. Fails with
-  // io, naming tensor, file and offset, if the file was truncated, lost or written to (but for own
-  // writes) since the open; with invalid_argument for a foreign view or an `out` of another size.
-  Result<void> copy_to(const TensorView& view, std::span<std::byte> out) const;
+  // view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read the
+  // file, so they raise no signal, whatever became of it. They fail with io, naming tensor, file
+  // and offset, if it was truncated, lost or written to (but for own writes) since the open; with
+  // invalid_argument for a view of another checkpoint or an `out` that is not view.nbytes(), or
+  // view.bytes().size(), long; gather() also as view.gather() does.
+  Result<void> gather(const TensorView& view, std::span<std::byte> out) const;
+  Result<void> copy_bytes(const TensorView& view, std::span<std::byte> out) const;
   // Reads the bytes of `view`, a view of this checkpoint, into the page cache and maps them;
   // returns when they are there. A Warmer that is at work gives way. Fails with io if the file was
   // truncated or the disk failed, with invalid_argument if the view is not one of this checkpoint.

@@ -105,4 +105,15 @@ WEIGHTMAP_API std::string_view to_string(DType dtype) noexcept;
 // The inverse of to_string; nullopt for any other text.
 WEIGHTMAP_API std::optional<DType> dtype_from_string(std::string_view name) noexcept;
 
+// The dtype whose elements a T is, for a type that the library does not know. Then
+// TensorView::as<T>() gives a span of them:
+//
+//   template <>
+//   inline constexpr std::optional<weightmap::DType> weightmap::element_type_of<c10::Half> =
+//       weightmap::DType::float16;
+//
+// The type must be trivially copyable, and as large as the element.
+template <class T>
+inline constexpr std::optional<DType> element_type_of = std::nullopt;
+
 }  // namespace weightmap

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <iterator>
 #include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "weightmap/export.hpp"
 #include "weightmap/tensor_view.hpp"
@@ -52,6 +54,17 @@ struct NamedTensor {
   std::size_t index = 0;          // position in Checkpoint::tensors()
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
+  std::string_view file;          // that file as errors name it
+
+  // view.as<T>(), with errors that name the tensor and the file.
+  template <class T>
+  Result<std::span<const T>> as() const {
+    Result<std::span<const T>> elements = view.as<T>();
+    if (!elements) return tl::unexpected<Error>(about(std::move(elements.error())));
+    return elements;
+  }
+  // `error` with the tensor and the file that it is about.
+  WEIGHTMAP_API Error about(Error error) const;
 };
 
 struct NamedStorage {

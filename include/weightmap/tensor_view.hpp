@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -19,7 +20,8 @@
 
 namespace weightmap {
 
-// Whether the elements of `dtype` may be read as the C++ type T. Beside the exact matches, unsigned
+// Whether the elements of `dtype` may be read as the C++ type T. float16, bfloat16 and float8 read
+// as the types of half.hpp, and as what element_type_of says is one of them. Besides, unsigned
 // integers may read the raw bits of types that C++20 has no name for: std::uint8_t of bool (which
 // may hold bytes other than 0 and 1, so never as C++ bool), float8 and packed types; std::uint16_t
 // of float16 and bfloat16; std::uint32_t of complex32.
@@ -52,7 +54,7 @@ class WEIGHTMAP_API TensorView {
 
   // Product of the shape; 1 for a scalar, 0 if any dimension is empty.
   std::uint64_t numel() const noexcept;
-  // numel() elements in bytes; what copy_to() needs. An expanded tensor (stride 0) reports more
+  // numel() elements in bytes; what gather() needs. An expanded tensor (stride 0) reports more
   // bytes here than it occupies in the file.
   std::uint64_t nbytes() const noexcept { return numel() * element_size(dtype_); }
 
@@ -64,11 +66,11 @@ class WEIGHTMAP_API TensorView {
 
   // Row-major without gaps; dimensions of size 1 do not matter.
   bool is_contiguous() const noexcept;
-  // The file's byte order is not this machine's. Then data() is nullptr and only copy_to(), which
+  // The file's byte order is not this machine's. Then data() is nullptr and only gather(), which
   // swaps, gives out elements.
   bool is_foreign_byte_order() const noexcept { return (flags_ & foreign_order) != 0; }
   // torch's lazy conjugate and negative bits: the stored values are the conjugate (the negative) of
-  // the tensor's. as() and copy_to() give stored values, so they refuse where one of these is set.
+  // the tensor's. as() and gather() give stored values, so they refuse where one of these is set.
   bool is_conjugate() const noexcept { return (flags_ & conjugate) != 0; }
   bool is_negative() const noexcept { return (flags_ & negative) != 0; }
 
@@ -90,9 +92,11 @@ class WEIGHTMAP_API TensorView {
   // the bytes. Fails with invalid_argument for complex128, since no integer has 16 bytes.
   Result<TensorView> bits() const;
 
-  // Writes all elements row-major and in this machine's byte order to `out`, which must be exactly
-  // nbytes() long. The only way to read a file of foreign byte order.
-  Result<void> copy_to(std::span<std::byte> out) const;
+  // Writes all elements row-major, without gaps and in this machine's byte order to `out`, which
+  // must be exactly nbytes() long. The only way to read a file of foreign byte order. Fails with
+  // invalid_argument for another length, with unsupported if a lazy bit is set. Reads the mapping;
+  // Checkpoint::gather() does the same and raises no signal.
+  Result<void> gather(std::span<std::byte> out) const;
 
   // For those who build views: the catalog and tests. `shape_and_strides` points to 2 * rank values
   // that outlive the view; `extent` is in bytes. `first` is the first element even when the byte
@@ -100,14 +104,20 @@ class WEIGHTMAP_API TensorView {
   enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
+  // bytes(), also where the byte order is foreign; and what gather() would refuse.
+  std::span<const std::byte> stored_bytes() const noexcept {
+    return {first_, first_ ? extent_ : 0};
+  }
+  Result<void> check_gather(std::size_t out_bytes) const;
   // A view would outlive the shape of a slice that is gone: give the slice a name.
   TensorView(const TensorSlice&&) = delete;
   TensorView& operator=(const TensorSlice&&) = delete;
 
  private:
   friend class TensorSlice;
-  Result<void> check_readable_as(bool dtype_matches, std::size_t alignment,
-                                 std::string_view type) const;
+  Result<void> check_readable(std::size_t alignment) const;
+  Result<void> check_not_lazy() const;
+  tl::unexpected<Error> not_readable_as(const std::string& type) const;
   Result<TensorSlice> sliceable(std::size_t dim) const;
 
   const std::byte* data_;     // nullptr if empty or foreign
@@ -173,18 +183,36 @@ constexpr bool reads_as(DType dtype) noexcept {
     return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16;
   else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>)
     return element_size(dtype) == 1 && dtype != int8 && dtype != qint8;
+  else if constexpr (element_type_of<T>.has_value()) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) == element_size(*element_type_of<T>),
+                  "a type of elements is trivially copyable, and as large as the element");
+    return dtype == *element_type_of<T>;
+  } else
+    static_assert(!sizeof(T),
+                  "no checkpoint dtype reads as this C++ type; element_type_of<T> may name one");
+}
+
+// "float", "std::int32_t", "a type for float16": what errors call T.
+template <class T>
+std::string element_type_name() {
+  if constexpr (std::is_same_v<T, float>)
+    return "float";
+  else if constexpr (std::is_same_v<T, double>)
+    return "double";
+  else if constexpr (std::is_same_v<T, std::byte>)
+    return "std::byte";
+  else if constexpr (std::is_integral_v<T>)
+    return (std::is_signed_v<T> ? "std::int" : "std::uint") + std::to_string(8 * sizeof(T)) + "_t";
+  else if constexpr (element_type_of<T>.has_value())
+    return "a type for " + std::string(to_string(*element_type_of<T>));
   else
-    static_assert(!sizeof(T), "no checkpoint dtype reads as this C++ type");
+    return sizeof(T) == 8 ? "std::complex<float>" : "std::complex<double>";
 }
 
 template <class T>
 Result<std::span<const T>> TensorView::as() const {
-  constexpr std::string_view kind = std::is_floating_point_v<T> ? "floating point"
-                                    : std::is_signed_v<T>       ? "signed integer"
-                                    : std::is_unsigned_v<T>     ? "unsigned integer"
-                                                                : "other";
-  if (Result<void> ok = check_readable_as(reads_as<T>(dtype_), alignof(T), kind); !ok)
-    return tl::unexpected<Error>(ok.error());
+  if (!reads_as<T>(dtype_)) return not_readable_as(element_type_name<T>());
+  if (Result<void> ok = check_readable(alignof(T)); !ok) return tl::unexpected<Error>(ok.error());
   return std::span<const T>(reinterpret_cast<const T*>(data_), numel());
 }
 

@@ -326,7 +326,7 @@ void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer
   const WritableBuffer memory(buffer);
   const Result<void> copied = [&] {
     const nb::gil_scoped_release release;
-    return self.checkpoint().copy_to(tensor.view(), memory.bytes());
+    return self.checkpoint().copy_bytes(tensor.view(), memory.bytes());
   }();
   value_or_raise(copied);
 }

@@ -24,7 +24,7 @@ nb::bytes to_bytes(const Tensor& tensor) {
   Result<void> copied;
   {
     const nb::gil_scoped_release release;
-    copied = tensor.view().copy_to({out, size});
+    copied = tensor.view().gather({out, size});
   }
   value_or_raise(copied);
   return nb::borrow<nb::bytes>(bytes);

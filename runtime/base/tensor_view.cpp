@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/try.hpp"
+
 namespace weightmap {
 namespace {
 
@@ -15,8 +17,8 @@ void swap_bytes(std::byte* first, std::uint64_t count, std::size_t unit) noexcep
 
 // Copies row-major what shape and strides describe. The innermost dimension is one loop; the outer
 // ones count like an odometer, so the depth of the call stack does not depend on the rank.
-void gather(const std::byte* first, std::span<const std::int64_t> shape,
-            std::span<const std::int64_t> strides, std::size_t size, std::byte* out) {
+void gather_strided(const std::byte* first, std::span<const std::int64_t> shape,
+                    std::span<const std::int64_t> strides, std::size_t size, std::byte* out) {
   const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
   const std::int64_t inner_count = shape.empty() ? 1 : shape[outer];
   const std::int64_t inner_stride = shape.empty() ? 0 : strides[outer];
@@ -37,6 +39,49 @@ void gather(const std::byte* first, std::span<const std::int64_t> shape,
 }
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
+
+// The C++ types that as() takes for this dtype.
+std::string types_that_read(DType dtype) {
+  using enum DType;
+  const std::string own = "weightmap::" + std::string(to_string(dtype)) + " (half.hpp)";
+  switch (dtype) {
+    case float64:
+      return "double";
+    case float32:
+      return "float";
+    case float16:
+    case bfloat16:
+      return own + " or std::uint16_t";
+    case float8_e5m2:
+    case float8_e4m3fn:
+    case float8_e5m2fnuz:
+    case float8_e4m3fnuz:
+    case float8_e8m0fnu:
+      return own + ", std::uint8_t or std::byte";
+    case complex128:
+      return "std::complex<double>";
+    case complex64:
+      return "std::complex<float>";
+    case complex32:
+      return "std::uint32_t";
+    case int64:
+    case int32:
+    case int16:
+    case int8:
+    case uint64:
+    case uint32:
+    case uint16:
+      return "std::" + std::string(to_string(dtype)) + "_t";
+    case qint32:
+      return "std::int32_t";
+    case qint8:
+      return "std::int8_t";
+    case bits16:
+      return "std::uint16_t";
+    default:
+      return "std::uint8_t or std::byte";
+  }
+}
 
 constexpr std::int64_t no_elements[] = {0, 1};
 
@@ -73,24 +118,32 @@ bool TensorView::is_contiguous() const noexcept {
   return true;
 }
 
-Result<void> TensorView::check_readable_as(bool dtype_matches, std::size_t alignment,
-                                           std::string_view type) const {
-  const auto refuse = [&](const std::string& why) {
-    return failure(ErrorCode::invalid_argument, "cannot read a " + std::string(to_string(dtype_)) +
-                                                    " tensor as " + std::string(type) + ": " + why);
-  };
-  if (!dtype_matches) return refuse("the element types differ");
+tl::unexpected<Error> TensorView::not_readable_as(const std::string& type) const {
+  return failure(ErrorCode::invalid_argument, std::string(to_string(dtype_)) + " reads as " +
+                                                  types_that_read(dtype_) + ", not as " + type);
+}
+
+Result<void> TensorView::check_readable(std::size_t alignment) const {
   if (is_foreign_byte_order())
     return failure(ErrorCode::unsupported,
-                   "the tensor is in the other byte order; copy_to() converts it");
-  if (is_conjugate() || is_negative())
-    return failure(ErrorCode::unsupported,
-                   "the tensor is a lazy conjugate or negative view; its stored values are not its "
-                   "values");
-  if (!is_contiguous()) return refuse("it is not contiguous; copy_to() gathers it");
+                   "the tensor is in the other byte order; gather() converts it");
+  TRY(check_not_lazy());
+  if (!is_contiguous())
+    return failure(
+        ErrorCode::invalid_argument,
+        "the tensor is not contiguous; gather() copies its elements in order, and data() "
+        "with strides() reaches them where they are");
   if (reinterpret_cast<std::uintptr_t>(data_) % alignment != 0)
-    return refuse("its address is not a multiple of " + number(alignment));
+    return failure(ErrorCode::invalid_argument, "the address of the tensor is not a multiple of " +
+                                                    number(alignment) + "; gather() copies it");
   return {};
+}
+
+Result<void> TensorView::check_not_lazy() const {
+  if (!is_conjugate() && !is_negative()) return {};
+  return failure(ErrorCode::unsupported,
+                 "the tensor is a lazy conjugate or negative view; its stored values are not its "
+                 "values");
 }
 
 TensorSlice::TensorSlice(Whole, const TensorView& view) noexcept : TensorView(view) {
@@ -151,7 +204,8 @@ Result<TensorSlice> TensorView::narrow(std::size_t dim, std::int64_t start, std:
     return failure(ErrorCode::invalid_argument,
                    std::to_string(length) + (length == 1 ? " element" : " elements") + " from " +
                        std::to_string(start) + (step == 1 ? "" : " by " + std::to_string(step)) +
-                       " leave dimension " + number(dim) + " of size " + std::to_string(size));
+                       (length == 1 ? " leaves" : " leave") + " dimension " + number(dim) +
+                       " of size " + std::to_string(size));
   TensorSlice& slice = *part;
   slice.own_dims_[dim] = length;
   // The strides of an empty tensor are bounded by nothing, so nothing is computed with them.
@@ -208,19 +262,20 @@ Result<TensorView> TensorView::bits() const {
   return view;
 }
 
-Result<void> TensorView::copy_to(std::span<std::byte> out) const {
-  if (is_conjugate() || is_negative())
-    return failure(ErrorCode::unsupported,
-                   "the tensor is a lazy conjugate or negative view; its stored values are not its "
-                   "values");
-  if (out.size() != nbytes())
-    return failure(ErrorCode::invalid_argument, "the buffer has " + number(out.size()) +
-                                                    " bytes, the tensor needs " + number(nbytes()));
+Result<void> TensorView::check_gather(std::size_t out_bytes) const {
+  TRY(check_not_lazy());
+  if (out_bytes == nbytes()) return {};
+  return failure(ErrorCode::invalid_argument, "the buffer has " + number(out_bytes) +
+                                                  " bytes, the tensor needs " + number(nbytes()));
+}
+
+Result<void> TensorView::gather(std::span<std::byte> out) const {
+  TRY(check_gather(out.size()));
   if (out.empty()) return {};
   if (is_contiguous())
     std::memcpy(out.data(), first_, out.size());
   else
-    gather(first_, shape(), strides(), element_size(dtype_), out.data());
+    gather_strided(first_, shape(), strides(), element_size(dtype_), out.data());
   if (is_foreign_byte_order()) swap_bytes(out.data(), out.size(), swap_unit(dtype_));
   return {};
 }

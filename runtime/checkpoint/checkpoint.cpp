@@ -5,7 +5,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
-#include "runtime/checkpoint/copy_to.hpp"
+#include "runtime/checkpoint/copies.hpp"
 #include "runtime/checkpoint/demand.hpp"
 #include "runtime/checkpoint/live.hpp"
 #include "runtime/checkpoint/lookup.hpp"
@@ -123,8 +123,11 @@ CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const { return weightmap::reopen(*state_); }
 
-Result<void> Checkpoint::copy_to(const TensorView& view, std::span<std::byte> out) const {
-  return weightmap::copy_to(*state_, view, out);
+Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
+  return weightmap::gather(*state_, view, out);
+}
+Result<void> Checkpoint::copy_bytes(const TensorView& view, std::span<std::byte> out) const {
+  return weightmap::copy_bytes(*state_, view, out);
 }
 Result<void> Checkpoint::demand(const TensorView& view) const {
   return weightmap::demand(*state_, view);

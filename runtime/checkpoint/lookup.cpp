@@ -95,6 +95,12 @@ tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std:
 
 }  // namespace
 
+Error NamedTensor::about(Error error) const {
+  error.message.insert(0, "tensor " + bytes::quote(name) + ": ");
+  if (error.file.empty()) error.file = file;
+  return error;
+}
+
 // An empty tensor stands for one of a catalog that was damaged and cannot be made again.
 NamedTensor tensor_at(State& state, std::size_t index) noexcept {
   NamedTensor tensor;
@@ -113,6 +119,7 @@ NamedTensor tensor_at(State& state, std::size_t index) noexcept {
   tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
   tensor.storage_index = entry.storage;
   tensor.source = storage.source;
+  tensor.file = state.sources[storage.source].shown_name;
   return tensor;
 }
 

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "weightmap/half.hpp"
+
 using namespace weightmap;
 
 namespace {
@@ -27,7 +29,7 @@ struct Numbers {
 
 std::vector<std::int32_t> elements(const TensorView& view) {
   std::vector<std::int32_t> out(view.numel());
-  REQUIRE(view.copy_to(std::as_writable_bytes(std::span(out))).has_value());
+  REQUIRE(view.gather(std::as_writable_bytes(std::span(out))).has_value());
   return out;
 }
 
@@ -99,6 +101,7 @@ TEST_CASE("narrows by steps") {
         std::vector{18, 19, 20, 21, 22, 23});
   CHECK(view.narrow(1, 0, 4, 2).error().message ==
         "4 elements from 0 by 2 leave dimension 1 of size 6");
+  CHECK(view.narrow(1, 6, 1).error().message == "1 element from 6 leaves dimension 1 of size 6");
   CHECK(view.narrow(1, 0, 2, 0).error().message ==
         "a slice goes forward, by a step of at least 1, not 0");
 }
@@ -200,6 +203,47 @@ TEST_CASE("refuses to slice more dimensions than a view can carry") {
   CHECK(slice.error().message.find("rank 9") != std::string::npos);
 }
 
+TEST_CASE("says what an element type reads as") {
+  Numbers numbers;
+  const auto refusal = [&]<class T>(DType dtype, T) {
+    return numbers.view({2, 1}, 0, dtype).as<T>().error().message;
+  };
+  CHECK(refusal(DType::float16, 0.0f) ==
+        "float16 reads as weightmap::float16 (half.hpp) or std::uint16_t, not as float");
+  CHECK(
+      refusal(DType::float8_e4m3fn, 0.0) ==
+      "float8_e4m3fn reads as weightmap::float8_e4m3fn (half.hpp), std::uint8_t or std::byte, not "
+      "as double");
+  CHECK(refusal(DType::float32, bfloat16{}) ==
+        "float32 reads as float, not as a type for bfloat16");
+  CHECK(refusal(DType::boolean, std::int8_t{}) ==
+        "bool reads as std::uint8_t or std::byte, not as std::int8_t");
+  CHECK(refusal(DType::complex64, std::complex<double>{}) ==
+        "complex64 reads as std::complex<float>, not as std::complex<double>");
+  CHECK(refusal(DType::qint32, std::byte{}) == "qint32 reads as std::int32_t, not as std::byte");
+  CHECK(numbers.view({2, 3}).as<std::int32_t>().error().message ==
+        "the tensor is not contiguous; gather() copies its elements in order, and data() with "
+        "strides() reaches them where they are");
+}
+
+// A type of somebody else.
+struct Half {
+  std::uint16_t raw;
+};
+template <>
+inline constexpr std::optional<DType> weightmap::element_type_of<Half> = DType::float16;
+
+TEST_CASE("reads halves as values, and as another's type that says which elements it is") {
+  const std::uint16_t one_and_two[] = {0x3C00, 0x4000};
+  const std::int64_t dims[] = {2, 1};
+  const TensorView view(DType::float16, 1, dims, reinterpret_cast<const std::byte*>(one_and_two), 4,
+                        0);
+  CHECK(view.as<float16>().value()[1] == 2.0f);
+  CHECK(view.as<Half>().value()[0].raw == 0x3C00);
+  CHECK(view.as<std::uint16_t>().value()[0] == 0x3C00);
+  CHECK(!view.as<bfloat16>());
+}
+
 TEST_CASE("refuses as() of another type, of gaps, of odd addresses") {
   Numbers numbers;
   CHECK(!numbers.view({24, 1}).as<float>());
@@ -217,7 +261,7 @@ TEST_CASE("never reads a bool as C++ bool, but as bytes") {
   CHECK(!reads_as<std::uint8_t>(DType::int8));
 }
 
-TEST_CASE("hands out foreign byte order only through copy_to, swapped") {
+TEST_CASE("hands out foreign byte order only through gather(), swapped") {
   Numbers numbers;
   const TensorView view = numbers.view({2, 1}, TensorView::foreign_order);
   CHECK(view.data() == nullptr);
@@ -232,7 +276,7 @@ TEST_CASE("swaps complex numbers by their halves") {
   Numbers numbers;
   const TensorView view = numbers.view({1, 1}, TensorView::foreign_order, DType::complex64);
   std::array<std::uint8_t, 8> out{};
-  REQUIRE(view.narrow(0, 0, 1).value().copy_to(std::as_writable_bytes(std::span(out))));
+  REQUIRE(view.narrow(0, 0, 1).value().gather(std::as_writable_bytes(std::span(out))));
   CHECK(out == std::array<std::uint8_t, 8>{0, 0, 0, 0, 0, 0, 0, 1});
 }
 
@@ -241,15 +285,15 @@ TEST_CASE("refuses to give stored values where a lazy bit is set") {
   for (unsigned flag : {TensorView::conjugate, TensorView::negative}) {
     const TensorView view = numbers.view({2, 1}, flag);
     std::array<std::byte, 8> out{};
-    CHECK(view.copy_to(out).error().code == ErrorCode::unsupported);
+    CHECK(view.gather(out).error().code == ErrorCode::unsupported);
     CHECK(view.as<std::int32_t>().error().code == ErrorCode::unsupported);
   }
 }
 
-TEST_CASE("refuses copy_to into a buffer of another size") {
+TEST_CASE("refuses to gather into a buffer of another size") {
   Numbers numbers;
   std::array<std::byte, 7> out{};
-  CHECK(numbers.view({2, 1}).copy_to(out).error().code == ErrorCode::invalid_argument);
+  CHECK(numbers.view({2, 1}).gather(out).error().code == ErrorCode::invalid_argument);
 }
 
 TEST_CASE("names every dtype and finds it again") {

@@ -20,6 +20,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/half.hpp"
 
 using namespace weightmap;
 using test::data;
@@ -56,7 +57,7 @@ class TemporaryFile {
 
 std::vector<std::byte> elements(const TensorView& view) {
   std::vector<std::byte> out(view.nbytes());
-  REQUIRE(view.copy_to(out).has_value());
+  REQUIRE(view.gather(out).has_value());
   return out;
 }
 
@@ -222,6 +223,15 @@ TEST_CASE("says whether there is a tensor of a name, and which names are like it
   CHECK(message("zzzz") == "has no tensor \"zzzz\"");
 }
 
+TEST_CASE("names tensor and file where elements are of another type") {
+  const Checkpoint checkpoint = opened(data / "dtypes.pt");
+  const auto error = checkpoint.get("float16")->as<float>().error();
+  CHECK(to_string(error) == (data / "dtypes.pt").string() +
+                                ": tensor \"float16\": float16 reads as weightmap::float16 "
+                                "(half.hpp) or std::uint16_t, not as float");
+  CHECK(checkpoint.get("float16")->as<float16>()->size() == 5);
+}
+
 TEST_CASE("refuses an ambiguous name with both paths and finds each by its path") {
   const Checkpoint checkpoint = opened(data / "colliding_names.pt");
   CHECK(!checkpoint.find("a.b"));
@@ -321,7 +331,7 @@ TEST_CASE("stays valid when it is moved") {
   CHECK(!elements(tensor.view).empty());
 }
 
-TEST_CASE("opens big-endian files and hands their data out only through copy_to") {
+TEST_CASE("opens big-endian files and hands their data out only through gather()") {
   const Checkpoint checkpoint = opened(data / "big_endian.pt");
   CHECK(checkpoint.info().byteorder == "big");
   std::size_t foreign = 0;
@@ -507,7 +517,7 @@ TEST_CASE("is read by many threads at once") {
     threads.emplace_back([&checkpoint, &count] {
       for (const NamedTensor& tensor : checkpoint.tensors()) {
         std::vector<std::byte> out(tensor.view.nbytes());
-        count += checkpoint.find(tensor.name).has_value() && tensor.view.copy_to(out).has_value();
+        count += checkpoint.find(tensor.name).has_value() && tensor.view.gather(out).has_value();
       }
       count += checkpoint.verify_crc().faults.empty();
     });

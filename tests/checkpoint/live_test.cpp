@@ -225,7 +225,7 @@ TEST_CASE_FIXTURE(Files, "what warms a file that was lost reports it") {
   CHECK_FAILS(warmer->wait(), ErrorCode::io, "the file was lost");
 }
 
-// --- copy_to() -----------------------------------------------------------------------------------
+// --- copy_bytes() and gather() ------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(Files, "copies the bytes of a view as they lie, by any protection") {
   for (Protection how : {Protection::map, Protection::guard}) {
@@ -233,10 +233,64 @@ TEST_CASE_FIXTURE(Files, "copies the bytes of a view as they lie, by any protect
     for (const NamedTensor& tensor : checkpoint.tensors()) {
       const std::span<const std::byte> bytes = tensor.view.bytes();
       Bytes copy(bytes.size());
-      REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+      REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
       CHECK(std::equal(copy.begin(), copy.end(), bytes.begin(), bytes.end()));
     }
   }
+}
+
+TEST_CASE("gathers the elements of a view as the view does, whatever its strides and byte order") {
+  for (const char* name : {"views.pt", "big_endian.pt", "dtypes.pt", "scalars_and_empty.pt"}) {
+    const Checkpoint checkpoint = opened(data / name);
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      CAPTURE(tensor.name);
+      Bytes expected(tensor.view.nbytes());
+      REQUIRE_OK(tensor.view.gather(expected));
+      Bytes gathered(tensor.view.nbytes());
+      REQUIRE_OK(checkpoint.gather(tensor.view, gathered));
+      CHECK(gathered == expected);
+    }
+  }
+  const Checkpoint checkpoint = opened(data / "views.pt");
+  const TensorSlice column = checkpoint.find("base")->narrow(1, 2, 1).value();
+  float values[4] = {};
+  REQUIRE_OK(checkpoint.gather(column, std::as_writable_bytes(std::span(values))));
+  CHECK(std::vector(values, values + 4) == std::vector<float>{2, 8, 14, 20});
+}
+
+TEST_CASE_FIXTURE(Files, "gathering from a truncated file is an error, and no signal") {
+  const Checkpoint checkpoint = opened(path);
+  const NamedTensor tensor = checkpoint.get("transposed").value();
+  fs::resize_file(path, 0);
+  Bytes out(tensor.view.nbytes());
+  const Result<void> gathered = checkpoint.gather(tensor.view, out);
+  CHECK_FAILS(gathered, ErrorCode::io, "tensor \"base\": ");  // whose bytes they are
+  CHECK(gathered.error().file_offset != Error::no_offset);
+  CHECK(gathered.error().file == path);
+}
+
+TEST_CASE_FIXTURE(Files, "gathers what was written to private memory") {
+  Checkpoint checkpoint = opened(path, private_writable(Protection::map));
+  const TensorView base = checkpoint.find("base").value();
+  const float changed = 77;
+  std::memcpy(checkpoint.writable_bytes(base)->data() + 6 * sizeof(float), &changed,
+              sizeof changed);
+  float values[24] = {};
+  REQUIRE_OK(
+      checkpoint.gather(*checkpoint.find("transposed"), std::as_writable_bytes(std::span(values))));
+  CHECK(values[1] == 77.0f);
+}
+
+TEST_CASE("refuses to gather a lazy view, a foreign one, and into a buffer of another size") {
+  const Checkpoint checkpoint = opened(data / "conjugate.pt");
+  const Checkpoint stranger = opened(data / "views.pt");
+  Bytes out(16);
+  CHECK_FAILS(checkpoint.gather(*checkpoint.find("conjugate"), out), ErrorCode::unsupported,
+              "lazy conjugate");
+  CHECK_FAILS(stranger.gather(*stranger.find("one_column"), std::span(out).first(15)),
+              ErrorCode::invalid_argument, "the buffer has 15 bytes, the tensor needs 16");
+  CHECK_FAILS(checkpoint.gather(*stranger.find("one_column"), out), ErrorCode::invalid_argument,
+              "not one of this checkpoint");
 }
 
 TEST_CASE_FIXTURE(Files, "copies what was written to private memory, with and without a filter") {
@@ -244,11 +298,11 @@ TEST_CASE_FIXTURE(Files, "copies what was written to private memory, with and wi
   const NamedTensor tensor = some_tensor(checkpoint);
   checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+  REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
   CHECK(copy[0] == std::byte{0xAB});
   with_refusals({{SYS_process_vm_readv, EPERM}}, [&] {
     copy[0] = std::byte{0};
-    REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+    REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
     CHECK(copy[0] == std::byte{0xAB});
   });
 }
@@ -262,12 +316,12 @@ TEST_CASE_FIXTURE(Files, "a copy of what was cut off fails and raises no signal"
     const NamedTensor tensor = some_tensor(checkpoint);
     fs::resize_file(path, 0);
     Bytes copy(tensor.view.bytes().size());
-    const Result<void> copied = checkpoint.copy_to(tensor.view, copy);
+    const Result<void> copied = checkpoint.copy_bytes(tensor.view, copy);
     CHECK_FAILS(copied, ErrorCode::io, "tensor \"" + std::string(tensor.name) + "\": ");
     CHECK(copied.error().file_offset != Error::no_offset);
     CHECK(copied.error().file == path);
     with_refusals({{SYS_process_vm_readv, ENOSYS}}, [&] {
-      CHECK_FAILS(checkpoint.copy_to(tensor.view, copy), ErrorCode::io, "tensor \"");
+      CHECK_FAILS(checkpoint.copy_bytes(tensor.view, copy), ErrorCode::io, "tensor \"");
     });
   }
 }
@@ -277,7 +331,7 @@ TEST_CASE_FIXTURE(Files, "a copy of what was written over fails") {
   const NamedTensor tensor = some_tensor(checkpoint);
   overwrite(path, tensor.file_offset);
   Bytes copy(tensor.view.bytes().size());
-  const Result<void> copied = checkpoint.copy_to(tensor.view, copy);
+  const Result<void> copied = checkpoint.copy_bytes(tensor.view, copy);
   CHECK_FAILS(copied, ErrorCode::io, "the file changed since it was opened");
   CHECK(copied.error().file_offset == tensor.file_offset);
 }
@@ -289,7 +343,7 @@ TEST_CASE_FIXTURE(Files, "a copy of what was lost fails, even if the file is bac
   CHECK(tensor.view.bytes()[0] == std::byte{0});
   copy("views.pt", "model.pt");
   Bytes copy(tensor.view.bytes().size());
-  CHECK_FAILS(checkpoint.copy_to(tensor.view, copy), ErrorCode::io, "the file was lost");
+  CHECK_FAILS(checkpoint.copy_bytes(tensor.view, copy), ErrorCode::io, "the file was lost");
 }
 
 TEST_CASE_FIXTURE(Files, "own writes that reach the file are copied") {
@@ -300,7 +354,7 @@ TEST_CASE_FIXTURE(Files, "own writes that reach the file are copied") {
   const NamedTensor tensor = some_tensor(checkpoint);
   checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(checkpoint.copy_to(tensor.view, copy));
+  REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
   CHECK(copy[0] == std::byte{0xAB});
 }
 
@@ -309,10 +363,10 @@ TEST_CASE_FIXTURE(Files, "a copy needs a view of this checkpoint and a buffer of
   const Checkpoint stranger = opened(path);
   const NamedTensor tensor = some_tensor(stranger);
   Bytes buffer(tensor.view.bytes().size());
-  CHECK_FAILS(checkpoint.copy_to(tensor.view, buffer), ErrorCode::invalid_argument,
+  CHECK_FAILS(checkpoint.copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
               "not one of this checkpoint");
   buffer.push_back({});
-  CHECK_FAILS(stranger.copy_to(tensor.view, buffer), ErrorCode::invalid_argument,
+  CHECK_FAILS(stranger.copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
               "the buffer has " + std::to_string(buffer.size()) + " bytes");
 }
 
@@ -385,7 +439,7 @@ TEST_CASE_FIXTURE(Files, "a snapshot outlives what becomes of its file, and is u
   REQUIRE_OK(snapshot->demand(tensor.view));
   CHECK(residency(*snapshot)->file.resident_bytes >= whole.size());
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(snapshot->copy_to(tensor.view, copy));
+  REQUIRE_OK(snapshot->copy_bytes(tensor.view, copy));
   snapshot->writable_bytes(tensor.view).value()[0] = copy[0] ^ std::byte{0xFF};
   CHECK(tensor.view.bytes()[0] == (copy[0] ^ std::byte{0xFF}));
 }

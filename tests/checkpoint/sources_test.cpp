@@ -195,7 +195,7 @@ TEST_CASE("a byte written to a private checkpoint stays in its file's part") {
   CHECK(checkpoint.mapping()[second_base + payload] == std::byte{0x55});
   CHECK(test::read_file(files.second) == file_of(counting(second_count, 7)));
   std::vector<std::byte> copy(20000);
-  REQUIRE_OK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy));
+  REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
   CHECK(copy[0] == std::byte{0x55});
 }
 
@@ -225,15 +225,15 @@ TEST_CASE("copies name the file, the tensor and the offset that were truncated")
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();
   std::vector<std::byte> copy(20000);
-  REQUIRE_OK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy));
+  REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
   CHECK(std::memcmp(copy.data(), &file_of(counting(second_count, 7))[payload], copy.size()) == 0);
   fs::resize_file(files.second, payload + 100);
-  const auto failed = checkpoint.copy_to(tensor_of(checkpoint, "tensor.1"), copy);
+  const auto failed = checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy);
   CHECK_FAILS(failed, ErrorCode::io, "tensor \"tensor.1\": ");
   CHECK(failed.error().file == files.second.string());
   CHECK(failed.error().file_offset == payload + 100);
   std::vector<std::byte> whole(3 * mib);
-  CHECK(checkpoint.copy_to(tensor_of(checkpoint, "tensor.0"), whole).has_value());
+  CHECK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.0"), whole).has_value());
 }
 
 TEST_CASE("the state is that of the file which fares worst") {
@@ -279,9 +279,9 @@ TEST_CASE("the guard puts zeros in the place of the lost file only") {
           fs::resize_file(files.second, 1);
           std::vector<std::byte> copy(3 * mib);
           const bool zeros = last_of(second) == 0 && second.as<float>().value().front() == 0;
-          const bool stays = last_of(first) == 786431 && checkpoint.copy_to(first, copy);
+          const bool stays = last_of(first) == 786431 && checkpoint.copy_bytes(first, copy);
           const bool lost = checkpoint.state() == CheckpointState::lost;
-          const auto failed = checkpoint.copy_to(second, std::span(copy).first(20000));
+          const auto failed = checkpoint.copy_bytes(second, std::span(copy).first(20000));
           const bool named = !failed && failed.error().file == files.second.string();
           return zeros && stays && lost && named ? 0 : 1;
         }) == "exit 0");

@@ -39,7 +39,16 @@ class Examples(unittest.TestCase):
     def test_quickstart_says_why_a_type_does_not_fit(self):
         done = run("quickstart", FIXTURE, "steps")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("int64", done.stderr)
+        self.assertEqual(
+            done.stderr,
+            f'{FIXTURE}: tensor "steps": int64 reads as std::int64_t, not as float\n',
+        )
+
+    def test_quickstart_adds_up_half_types(self):
+        for name, total in (("layers.0.weight", 120), ("layers.0.bias", 6)):
+            done = run("quickstart", FIXTURE, name)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+            self.assertTrue(done.stdout.endswith(f"\n{name} sums to {total}\n"), done.stdout)
 
     def test_the_readme_shows_quickstart_as_it_is(self):
         readme = (ROOT / "README.md").read_text()

@@ -8,13 +8,13 @@
 bool copy(const std::filesystem::path& path, const weightmap::TensorView& view,
           std::span<std::byte> out) {
 #ifdef WEIGHTMAP_MISUSE
-  view.copy_to(out);
+  view.gather(out);
   return !path.empty();
 #else
   const auto checkpoint =
       weightmap::Checkpoint::open(path, {.protection = weightmap::Protection::guard});
   if (!checkpoint || !weightmap::stage(path, {.budget_bytes = 4096})) return false;
   const auto warmer = weightmap::Warmer::start(*checkpoint, {.budget_bytes = 4096});
-  return warmer && view.copy_to(out).has_value();
+  return warmer && view.gather(out).has_value();
 #endif
 }

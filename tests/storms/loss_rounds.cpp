@@ -135,7 +135,7 @@ bool read_all(const Round& round, bool by_copy) {
       continue;
     }
     copy.resize(view.bytes().size());
-    if (!round.checkpoint.copy_to(view, copy))
+    if (!round.checkpoint.copy_bytes(view, copy))
       ++round.counts.failed_copies;
     else if (!same(copy, wanted))
       give_up("a copy succeeded with wrong bytes");

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
-#include "tools/cat/small_float.hpp"
+#include "weightmap/half.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -15,13 +17,42 @@ T load(const std::byte* at) noexcept {
   return value;
 }
 
-Real load_small(const SmallFloat& format, std::uint32_t bits) {
-  const double value = format.decode(bits);
+// Calls use(T{}) for the T of half.hpp that the elements are; false if there is none.
+template <class Use>
+bool with_small_float(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::float16:
+      return use(float16{}), true;
+    case DType::bfloat16:
+      return use(bfloat16{}), true;
+    case DType::float8_e5m2:
+      return use(float8_e5m2{}), true;
+    case DType::float8_e4m3fn:
+      return use(float8_e4m3fn{}), true;
+    case DType::float8_e5m2fnuz:
+      return use(float8_e5m2fnuz{}), true;
+    case DType::float8_e4m3fnuz:
+      return use(float8_e4m3fnuz{}), true;
+    case DType::float8_e8m0fnu:
+      return use(float8_e8m0fnu{}), true;
+    default:
+      return false;
+  }
+}
+
+template <class T>
+Real load_small(const std::byte* at) {
+  using Bits = decltype(T{}.bits());
+  const auto decode = [](unsigned bits) -> double { return T::from_bits(static_cast<Bits>(bits)); };
+  constexpr unsigned all_bits = std::numeric_limits<Bits>::max();
+  constexpr bool has_sign = !std::is_same_v<T, float8_e8m0fnu>;
+  const unsigned bits = load<Bits>(at);
+  const double value = decode(bits);
   if (!std::isfinite(value)) return {value, {}};
-  const std::uint32_t magnitude = bits & format.magnitude_mask();
+  const unsigned magnitude = has_sign ? bits & (all_bits / 2) : bits;
   const double size = std::abs(value);
-  const double below = magnitude > 0 ? format.decode(magnitude - 1) : 0;
-  double above = format.decode(magnitude + 1);
+  const double below = magnitude > 0 ? decode(magnitude - 1) : 0;
+  double above = decode(magnitude + 1);
   // Above the largest number there is none; its half of the interval is as wide as the other.
   if (!std::isfinite(above)) above = size + (size - below);
   return {value, shortest(size, below, above, magnitude % 2 == 0)};
@@ -36,9 +67,9 @@ Real load_native(const std::byte* at) {
 Real load_real(DType dtype, const std::byte* at) {
   if (dtype == DType::float64) return load_native<double>(at);
   if (dtype == DType::float32) return load_native<float>(at);
-  const SmallFloat* format = small_float(dtype);
-  const bool wide = element_size(dtype) == 2;
-  return load_small(*format, wide ? load<std::uint16_t>(at) : load<std::uint8_t>(at));
+  Real real{};
+  with_small_float(dtype, [&](auto type) { real = load_small<decltype(type)>(at); });
+  return real;
 }
 
 bool is_signed(DType dtype) noexcept {
@@ -86,7 +117,24 @@ ElementKind kind_of(DType dtype) noexcept {
   if (dtype == DType::boolean) return ElementKind::boolean;
   if (real_type(dtype) != dtype) return ElementKind::complex;
   const bool native = dtype == DType::float64 || dtype == DType::float32;
-  return native || small_float(dtype) != nullptr ? ElementKind::real : ElementKind::integer;
+  const bool real = native || with_small_float(dtype, [](auto) {});
+  return real ? ElementKind::real : ElementKind::integer;
+}
+
+double rounded(DType dtype, double value) noexcept {
+  if (dtype == DType::float32) return static_cast<double>(static_cast<float>(value));
+  // Numbers above one are rounded as if exponents had no upper end.
+  int exponent = 0;
+  const double mantissa = value > 1 ? std::frexp(value, &exponent) : value;
+  double result = value;
+  with_small_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_same_v<T, float8_e8m0fnu>)
+      result = std::ldexp(1.0, std::ilogb(value / 0.75));  // ties go up
+    else
+      result = std::ldexp(static_cast<double>(T(static_cast<float>(mantissa))), exponent);
+  });
+  return result;
 }
 
 bool Elements::boolean(std::size_t index) const noexcept { return bytes[index] != std::byte{0}; }

@@ -1,4 +1,4 @@
-// Single elements of a tensor, taken out of the bytes that copy_to() gives.
+// Single elements of a tensor, taken out of the bytes that gather() gives.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,10 @@ struct Elements {
   Real real(std::size_t index) const;
   Real half(std::size_t index, bool imaginary) const;  // of a complex number
 };
+
+// `value`, which is not negative, as one of the real type `dtype`, as if its exponents had no upper
+// end.
+double rounded(DType dtype, double value) noexcept;
 
 // float32 for complex64 and so on; any other dtype is its own.
 DType real_type(DType dtype) noexcept;

@@ -5,19 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/cat/small_float.hpp"
-
 namespace weightmap::cli {
 namespace {
 
 constexpr int max_places = 8;
-
-// The comparisons that choose a format are made in the elements' own type, as numpy makes them.
-double in_type(DType dtype, double value) {
-  if (dtype == DType::float64) return value;
-  if (dtype == DType::float32) return static_cast<double>(static_cast<float>(value));
-  return small_float(dtype)->round(value);
-}
 
 // From here on a column is written with powers of ten: the digits before the point would not mean
 // anything in this type.
@@ -73,8 +64,9 @@ class RealColumn {
       smallest = smallest == 0 ? size : std::min(smallest, size);
     }
     if (largest == 0) return false;
-    return largest >= array_limit(dtype) || smallest < in_type(dtype, 1e-4) ||
-           in_type(dtype, largest / smallest) > 1000;
+    // In the elements' own type, as numpy compares them.
+    return largest >= array_limit(dtype) || smallest < rounded(dtype, 1e-4) ||
+           rounded(dtype, largest / smallest) > 1000;
   }
 
   std::string sign(double value) const { return std::signbit(value) ? "-" : show_plus_ ? "+" : ""; }

@@ -41,7 +41,7 @@ class Gatherer {
 
   Result<void> copy(const TensorView& view) {
     buffer_.resize(view.nbytes());
-    if (Result<void> ok = view.copy_to(buffer_); !ok) return ok;
+    if (Result<void> ok = view.gather(buffer_); !ok) return ok;
     stopped_ = !sink_(buffer_);
     return {};
   }

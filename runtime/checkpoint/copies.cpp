@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/copy_to.hpp"
+#include "runtime/checkpoint/copies.hpp"
 
 #include <algorithm>
 #include <string>
@@ -6,6 +6,7 @@
 #include "mmap/memory/own_memory.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/gathered_blocks.hpp"
 
 namespace weightmap {
 namespace {
@@ -48,26 +49,46 @@ Result<void> check_same(const State& state, const SourceFile& source, std::uint6
   return ok;
 }
 
-}  // namespace
-
-Result<void> copy_to(State& state, const TensorView& view, std::span<std::byte> out) {
-  const std::span<const std::byte> part = view.bytes();
-  if (out.size() != part.size())
-    return failure(ErrorCode::invalid_argument, "the buffer has " + std::to_string(out.size()) +
-                                                    " bytes, the view lies in " +
-                                                    std::to_string(part.size()));
+// Calls copy(source, offset) for where `part` lies, and tells in errors of whom they are.
+template <class Copy>
+Result<void> copy_safely(State& state, std::span<const std::byte> part, const Copy& copy) {
   if (part.empty()) return {};
   const std::optional<std::uint64_t> position = state.position_of(part);
   if (!position)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
-  Result<void> copied = copy_range(state, source, offset, out);
+  Result<void> copied = copy(source, offset);
   if (copied) copied = check_same(state, source, offset);
   if (copied) return copied;
   Error error = source.about(std::move(copied.error()));
   error.message.insert(0, tensor_at_position(state, *position));
   return tl::unexpected<Error>(std::move(error));
+}
+
+}  // namespace
+
+Result<void> copy_bytes(State& state, const TensorView& view, std::span<std::byte> out) {
+  const std::span<const std::byte> part = view.bytes();
+  if (out.size() != part.size())
+    return failure(ErrorCode::invalid_argument, "the buffer has " + std::to_string(out.size()) +
+                                                    " bytes, the view lies in " +
+                                                    std::to_string(part.size()));
+  return copy_safely(state, part, [&](const SourceFile& source, std::uint64_t offset) {
+    return copy_range(state, source, offset, out);
+  });
+}
+
+Result<void> gather(State& state, const TensorView& view, std::span<std::byte> out) {
+  TRY(view.check_gather(out.size()));
+  const bool as_stored = view.is_contiguous() && !view.is_foreign_byte_order();
+  if (as_stored) return copy_bytes(state, view, out);
+  const auto copy = [&](const SourceFile& source, std::uint64_t offset) {
+    return GatheredBlocks(view).gather(out, [&](std::uint64_t from, std::span<std::byte> block) {
+      return copy_range(state, source, offset + from, block);
+    });
+  };
+  return copy_safely(state, view.stored_bytes(), copy);
 }
 
 }  // namespace weightmap
