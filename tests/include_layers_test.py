@@ -47,6 +47,7 @@ PUBLIC = {
     "archive.hpp": "archive",
     "checkpoint.hpp": "checkpoint",
     "named_tensor.hpp": "checkpoint",
+    "shared_tensor.hpp": "checkpoint",
     "tensor_match.hpp": "checkpoint",
     "value.hpp": "value",
     "shared_catalogs.hpp": "shared_catalog",
@@ -70,7 +71,7 @@ ALLOWED = (
     (r"(spdlog|nlohmann|CLI|fmt)/.*", EDGES),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
-    (r"httplib\.h", ("examples",)),
+    (r"httplib\.h|ATen/.*", ("examples",)),
 )
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -10,8 +10,8 @@
 //
 // Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
 // it is fine, and a moved-from Checkpoint may only be assigned to or destroyed. For a longer life
-// hold a std::shared_ptr<const Checkpoint>. All const members may be called from any thread, and in
-// a child after fork() (docs/concurrency.md).
+// hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. All const members
+// may be called from any thread, and in a child after fork() (docs/concurrency.md).
 //
 // Replace checkpoints by rename (publish.hpp), never in place. If another process truncates a file
 // that is mapped, reading what is gone raises SIGBUS and ends the process;
@@ -40,6 +40,9 @@ class WEIGHTMAP_API Checkpoint {
  public:
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
+  // open() for those who pass it on: a SharedTensor (shared_tensor.hpp) keeps it open.
+  static Result<std::shared_ptr<const Checkpoint>> open_shared(const std::filesystem::path& path,
+                                                               const OpenOptions& options = {});
   // Opens the file of a descriptor that is open for reading: inherited, sent by another process, or
   // staged (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call
   // the file "descriptor 5". Fails with io for a bad descriptor, else as open() does.

@@ -3,7 +3,7 @@
 // Trivially copyable, 40 bytes; owns nothing. Valid until the Checkpoint it came from is destroyed
 // (moving the Checkpoint is fine). All members are const and may be called from any thread. Reading
 // the bytes may fault pages in from disk; if another process truncates the file under the mapping,
-// that read raises SIGBUS, as with any mapping.
+// that read raises SIGBUS, as with any mapping. SharedTensor (shared_tensor.hpp) owns.
 #pragma once
 
 #include <complex>

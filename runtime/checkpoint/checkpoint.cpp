@@ -28,6 +28,12 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   return finish_open(std::move(state));
 }
 
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::filesystem::path& path,
+                                                                  const OpenOptions& options) {
+  TRY_ASSIGN(Checkpoint checkpoint, open(path, options));
+  return std::make_shared<const Checkpoint>(std::move(checkpoint));
+}
+
 Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));

@@ -12,15 +12,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/half.hpp"
+#include "weightmap/shared_tensor.hpp"
 
 using namespace weightmap;
 using test::data;
@@ -230,6 +233,39 @@ TEST_CASE("names tensor and file where elements are of another type") {
                                 ": tensor \"float16\": float16 reads as weightmap::float16 "
                                 "(half.hpp) or std::uint16_t, not as float");
   CHECK(checkpoint.get("float16")->as<float16>()->size() == 5);
+}
+
+TEST_CASE("a shared tensor keeps its checkpoint, and the shape of a slice") {
+  SharedTensor weight;
+  CHECK(weight->numel() == 0);
+  CHECK(weight.checkpoint() == nullptr);
+  std::weak_ptr<const Checkpoint> watched;
+  {
+    const auto checkpoint = Checkpoint::open_shared(data / "views.pt");
+    REQUIRE_OK(checkpoint);
+    watched = *checkpoint;
+    weight = SharedTensor::get(*checkpoint, "base").value();
+    CHECK_FAILS(SharedTensor::get(*checkpoint, "bse"), ErrorCode::not_found, "did you mean");
+  }
+  CHECK(weight->as<float>()->back() == 23.0f);
+  weight = SharedTensor(weight.checkpoint(), weight->narrow(0, 1, 2).value());
+  const SharedTensor copy = weight;
+  weight = {};
+  CHECK(!watched.expired());
+  CHECK(copy->shape()[0] == 2);
+  CHECK((*copy).as<float>()->front() == 6.0f);
+  CHECK(std::vector{copy}.at(0)->numel() == 12);
+}
+
+TEST_CASE("a shared tensor that is the last lets go of the file") {
+  auto checkpoint = Checkpoint::open_shared(data / "views.pt");
+  REQUIRE_OK(checkpoint);
+  const std::weak_ptr<const Checkpoint> watched = *checkpoint;
+  SharedTensor weight = SharedTensor::get(std::move(*checkpoint), "base").value();
+  CHECK(!watched.expired());
+  weight = {};
+  CHECK(watched.expired());
+  CHECK_FAILS(Checkpoint::open_shared(data / "nothing.pt"), ErrorCode::io, "cannot open the file");
 }
 
 TEST_CASE("refuses an ambiguous name with both paths and finds each by its path") {

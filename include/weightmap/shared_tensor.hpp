@@ -1,0 +1,61 @@
+// A tensor that keeps its checkpoint open: for what outlives the scope in which it was looked up.
+//
+//   auto checkpoint = weightmap::Checkpoint::open_shared("model.pt");
+//   if (!checkpoint) return fail(checkpoint.error());
+//   auto weight = weightmap::SharedTensor::get(*checkpoint, "layers.0.attn.wq.weight");
+//   if (!weight) return fail(weight.error());
+//   layer.wq = *weight;  // the file stays mapped for as long as the layer has it
+//
+// A value like a std::shared_ptr: copies share the checkpoint, the last of all owners unmaps it.
+// Const members may be called from any thread.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap {
+
+class SharedTensor;
+template <>
+inline constexpr bool lends_from_itself<SharedTensor> = true;
+
+class SharedTensor {
+ public:
+  using Owner = std::shared_ptr<const Checkpoint>;
+
+  SharedTensor() noexcept = default;  // no checkpoint, and a view of nothing
+  // Precondition: the view is one of the checkpoint.
+  SharedTensor(Owner checkpoint, const TensorView& view) noexcept
+      : checkpoint_(std::move(checkpoint)), view_(view) {}
+  // Its shape is kept, too.
+  SharedTensor(Owner checkpoint, const TensorSlice& slice)
+      : checkpoint_(std::move(checkpoint)),
+        slice_(std::make_shared<const TensorSlice>(slice)),
+        view_(*slice_) {}
+
+  // Fails as Checkpoint::get() does. Precondition: `checkpoint` is not null.
+  static Result<SharedTensor> get(Owner checkpoint, std::string_view name) {
+    const Result<NamedTensor> found = checkpoint->get(name);
+    if (!found) return tl::unexpected<Error>(found.error());
+    return SharedTensor(std::move(checkpoint), found->view);
+  }
+
+  const TensorView& operator*() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return view_; }
+  const TensorView* operator->() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return &view_; }
+  const Owner& checkpoint() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return checkpoint_; }
+
+  // Of a temporary these may dangle.
+  void operator*() const&& = delete;
+  void operator->() const&& = delete;
+  void checkpoint() const&& = delete;
+
+ private:
+  Owner checkpoint_;
+  std::shared_ptr<const TensorSlice> slice_;  // the shape of view_, where it is that of a slice
+  TensorView view_;
+};
+
+}  // namespace weightmap
