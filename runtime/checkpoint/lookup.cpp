@@ -43,7 +43,7 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
 }
 
 // `; did you mean "a", "b" or "c"?`; empty where no name is like it.
-std::string hint(State& state, std::string_view wanted) {
+[[gnu::cold]] std::string hint(State& state, std::string_view wanted) {
   const Result<const Catalog*> catalog = state.catalogs.whole();
   if (!catalog) return {};
   const std::vector<std::string_view> names = catalog::nearest_names(
@@ -95,7 +95,7 @@ tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std:
 
 }  // namespace
 
-Error NamedTensor::about(Error error) const {
+[[gnu::cold]] Error NamedTensor::about(Error error) const {
   error.message.insert(0, "tensor " + bytes::quote(name) + ": ");
   if (error.file.empty()) error.file = file;
   return error;
