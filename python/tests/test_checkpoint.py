@@ -89,6 +89,16 @@ def test_a_missing_name_is_a_key_error_that_names_it(checkpoint, data):
     assert str(caught.value) == f'{data / "views.pt"}: has no tensor "no such tensor"'
 
 
+def test_a_misspelt_name_is_told_which_names_are_like_it(data):
+    with weightmap.open(data / "state_dict.pt") as checkpoint:
+        with pytest.raises(KeyError) as caught:
+            checkpoint["stps"]
+        assert caught.value.code == "not_found"
+        assert caught.value.message == 'has no tensor "stps"; did you mean "steps"?'
+        assert "stps" not in checkpoint
+        assert checkpoint.get("stps") is None
+
+
 @pytest.mark.parametrize("key", [0, None, b"base", 1.5, ["base"], ("base", 1.5), ("base", True)])
 def test_a_key_of_another_type_is_a_type_error(checkpoint, key):
     with pytest.raises(TypeError, match="by name or by path"):

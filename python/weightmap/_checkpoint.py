@@ -217,7 +217,9 @@ class Checkpoint(Mapping[str, Tensor]):
         try:
             return self._find(name)
         except TensorNotFoundError as error:
-            message = error.message + _what_it_is(self._core, name)
+            message = error.message
+            if what := _what_it_is(self._core, name):  # rather than names that are like it
+                message = message.partition("; did you mean ")[0] + what
             raise TensorNotFoundError(message, file=error.file) from None
 
     def _find(self, name: str | tuple[str | int, ...]) -> Tensor:
@@ -243,6 +245,9 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def get(self, name: Any, default: Any = None) -> Any:
         """The tensor of this name, or `default`."""
+        if isinstance(name, str):
+            tensor = self._core.find(name)
+            return default if tensor is None else tensor
         try:
             return self._find(name)
         except TensorNotFoundError:
