@@ -89,8 +89,8 @@ class Counts(unittest.TestCase):
 
     @unittest.skipUnless(has_huge_pages(), "needs transparent huge pages")
     def test_tables_of_many_tensors_take_huge_pages(self):
-        self.assertLessEqual(self.least("10000", "minor_faults"), 300)
-        self.assertLessEqual(self.least("100000", "minor_faults"), 2000)
+        self.assertLessEqual(self.least("10000", "minor_faults"), 200)
+        self.assertLessEqual(self.least("100000", "minor_faults"), 500)
 
     def test_instructions_of_few(self):
         self.assertLessEqual(self.instructions("10"), 1_200_000)
