@@ -66,7 +66,7 @@ ALLOWED = (
     (r"tl/expected\.hpp", ("public",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
-    (r"libdeflate\.h|isa-l(/.*|\.h)", ("zip",)),
+    (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
     (r"(spdlog|nlohmann|CLI|fmt)/.*", EDGES),
     (r"nanobind/.*", ("python",)),

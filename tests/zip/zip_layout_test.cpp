@@ -198,6 +198,7 @@ TEST_CASE("CRC-32 has its published check value and can be continued") {
   CHECK(crc32({}) == 0);
   const std::span<const std::byte> span = digits;
   CHECK(crc32(span.subspan(4), crc32(span.first(4))) == 0xCBF43926);
+  CHECK(crc32({}, 0xCBF43926) == 0xCBF43926);
 }
 
 // "hello hello hello hello" by zlib, level 9, without header.

@@ -1,0 +1,61 @@
+# Finds what is built here needs, and says at once all that is missing, as Debian and Ubuntu call it.
+
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file
+endif()
+set(weightmap_missing "")
+
+# weightmap_find(<CMake package> <its Debian package> [more for find_package])
+macro(weightmap_find name debian)
+  find_package(${name} ${ARGN} QUIET)
+  if(NOT ${name}_FOUND)
+    list(APPEND weightmap_missing ${debian})
+  endif()
+endmacro()
+
+# weightmap_find_pkg(<prefix> <pkg-config's name> <its Debian package>)
+macro(weightmap_find_pkg prefix name debian)
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${name})
+  endif()
+  if(NOT ${prefix}_FOUND)
+    list(APPEND weightmap_missing ${debian})
+  endif()
+endmacro()
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig QUIET)
+if(NOT PKG_CONFIG_FOUND)
+  list(APPEND weightmap_missing pkg-config)
+endif()
+weightmap_find(Boost libboost-dev 1.74)
+weightmap_find(tl-expected libexpected-dev)
+weightmap_find_pkg(xxhash libxxhash libxxhash-dev)
+weightmap_find_pkg(libdeflate libdeflate libdeflate-dev)
+if(WEIGHTMAP_BUILD_TOOLS)
+  weightmap_find(CLI11 libcli11-dev GLOBAL)
+  weightmap_find(fmt libfmt-dev GLOBAL)
+  weightmap_find(spdlog libspdlog-dev GLOBAL)
+  weightmap_find(nlohmann_json nlohmann-json3-dev GLOBAL)
+endif()
+
+if(weightmap_missing)
+  list(REMOVE_DUPLICATES weightmap_missing)
+  list(JOIN weightmap_missing " " weightmap_missing)
+  set(weightmap_without_tool "")
+  if(WEIGHTMAP_BUILD_TOOLS)
+    set(weightmap_without_tool
+        "\nCLI11, fmt, spdlog and nlohmann-json are for the command line tool alone, which "
+        "WEIGHTMAP_BUILD_TOOLS=OFF leaves out.")
+    list(JOIN weightmap_without_tool "" weightmap_without_tool)
+  endif()
+  message(FATAL_ERROR "weightmap cannot be built: these packages are missing (docs/dependencies.md "
+                      "says what each is for):\n  apt install ${weightmap_missing}"
+                      "${weightmap_without_tool}")
+endif()
+
+if(WEIGHTMAP_SELF_CONTAINED)
+  find_library(WEIGHTMAP_LIBDEFLATE_ARCHIVE libdeflate.a HINTS ${libdeflate_LIBRARY_DIRS} REQUIRED)
+  set_target_properties(PkgConfig::libdeflate PROPERTIES
+    INTERFACE_LINK_LIBRARIES ${WEIGHTMAP_LIBDEFLATE_ARCHIVE})
+endif()
