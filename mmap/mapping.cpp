@@ -1,5 +1,6 @@
 #include "mmap/mapping.hpp"
 
+#include <algorithm>
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <string>
@@ -7,6 +8,7 @@
 #include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
+#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -80,22 +82,30 @@ Error map_failure(std::uint64_t bytes, int error_number, std::uint64_t offset = 
   return error;
 }
 
-Result<void> lock(std::span<const std::byte> bytes, const MapOptions& options) {
-  if (!options.locked || ::mlock(bytes.data(), bytes.size()) == 0) return {};
-  return tl::unexpected<Error>(os_error(
-      "lock " + std::to_string(bytes.size()) + " bytes in memory (RLIMIT_MEMLOCK)", errno));
+// Not by MAP_POPULATE, which would copy every page of a private writable mapping. In pieces, so
+// that whoever waits for a large file can be told, and stop.
+Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& options) {
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  for (std::size_t at = 0; at < bytes.size(); at += piece) {
+    const std::span<const std::byte> part = bytes.subspan(at, std::min(piece, bytes.size() - at));
+    void* const address = const_cast<std::byte*>(part.data());
+    if (options.populate && ::madvise(address, part.size(), MADV_POPULATE_READ) != 0)
+      ::madvise(address, part.size(), MADV_WILLNEED);
+    if (options.locked && ::mlock(address, part.size()) != 0)
+      return os_failure("lock " + std::to_string(bytes.size()) +
+                        " bytes in memory (RLIMIT_MEMLOCK)");
+    TRY(go_on(options.progress, at + part.size(), bytes.size()));
+  }
+  return {};
 }
 
 // Advice is for what is still to be read, which of a file that one read takes is nothing.
-// Populating comes after it, since pages that are there already stay small; and not by
-// MAP_POPULATE, which would copy every page of a private writable mapping.
+// Populating comes after it, since pages that are there already stay small.
 Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& options) {
-  void* const address = const_cast<std::byte*>(bytes.data());
-  const std::size_t size = bytes.size();
-  if (options.huge_pages && size > bytes::first_read) ::madvise(address, size, MADV_HUGEPAGE);
-  if (options.populate && ::madvise(address, size, MADV_POPULATE_READ) != 0)
-    ::madvise(address, size, MADV_WILLNEED);
-  return lock(bytes, options);
+  if (options.huge_pages && bytes.size() > bytes::first_read)
+    ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_HUGEPAGE);
+  if (!options.populate && !options.locked) return {};
+  return bring_in(bytes, options);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct MapOptions {
   Sharing sharing = Sharing::shared;
   bool writable = false;
   bool populate = false;    // fault in every page before map() returns
+  Progress progress = {};   // of what `populate` and `locked` bring in, file by file
   bool no_reserve = false;  // MAP_NORESERVE
   bool locked = false;      // keep every page in memory; fails beyond RLIMIT_MEMLOCK
   bool huge_pages = true;   // MADV_HUGEPAGE before the first touch; ignored where unknown

@@ -13,8 +13,7 @@ Result<void> read_ahead(ReadQueue& queue, ReadDepth depth, std::uint64_t size,
     TRY_ASSIGN(const EndedRead ended, queue.next());
     --under_way;
     depth.ended(ended.read.memory.size(), ended.when);
-    steps.ended(ended);
-    return {};
+    return steps.ended(ended);
   };
   for (std::uint64_t at = 0; at < size; at += queued_bytes) {
     while (under_way >= depth.now()) TRY(end_one());

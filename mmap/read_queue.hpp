@@ -41,7 +41,7 @@ struct ReadSteps {
   // Answers the memory that a piece is to be read into, and has time for what it takes to get that:
   // the reads before are under way. Empty if the piece is there already.
   std::function<Result<std::span<std::byte>>(std::uint64_t offset, std::uint64_t length)> prepare;
-  std::function<void(const EndedRead&)> ended;
+  std::function<Result<void>(const EndedRead&)> ended;
 };
 
 // Reads the first `size` bytes in pieces of queued_bytes. A read that ends makes room for the next

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "weightmap/progress.hpp"
+
 namespace weightmap::cli {
 
 class ProgressBar {
@@ -15,6 +17,13 @@ class ProgressBar {
 
   // Draws bytes, rate and time left, at most ten times a second.
   void update(std::uint64_t done, std::uint64_t all);
+  // Draws what a long call tells. The bar must outlive the call.
+  Progress follow() {
+    return [this](std::uint64_t done, std::uint64_t all) {
+      update(done, all);
+      return true;
+    };
+  }
 
  private:
   bool enabled_;

@@ -206,8 +206,7 @@ Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOpti
   const Result<ResidencyReport> before = residency(checkpoint);
   if (!before) return tl::unexpected<Error>(before.error());
   ProgressBar bar;
-  const Result<RepairReport> report =
-      repair(options.file, [&](std::uint64_t done, std::uint64_t all) { bar.update(done, all); });
+  const Result<RepairReport> report = repair(options.file, bar.follow());
   if (!report) return tl::unexpected<Error>(report.error());
   return Repair{before->file, *report};
 }

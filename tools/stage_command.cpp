@@ -63,7 +63,7 @@ void say_what_was_done(const StagedFile& staged) {
 
 Result<StagedFile> stage_with_bar(StageCommand& options) {
   ProgressBar bar;
-  options.stage.progress = [&bar](std::uint64_t done, std::uint64_t all) { bar.update(done, all); };
+  options.stage.progress = bar.follow();
   return stage(options.file, options.stage);
 }
 

@@ -28,8 +28,7 @@ Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   if (!options.crc) return findings;
   ProgressBar bar;
-  findings.crc =
-      checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t all) { bar.update(done, all); });
+  findings.crc = checkpoint.verify_crc(bar.follow());
   findings.faults.insert(findings.faults.end(), findings.crc->faults.begin(),
                          findings.crc->faults.end());
   return findings;

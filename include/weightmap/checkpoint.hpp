@@ -19,7 +19,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -28,6 +27,7 @@
 
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/named_tensor.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {
@@ -155,9 +155,8 @@ class WEIGHTMAP_API Checkpoint {
   Result<void> verify_headers() const;
   // Reads the whole file into the page cache, as a Warmer does, and compares the CRC-32 of each
   // storage as soon as it is there: the disk is read once, and what fits stays. `progress` gets the
-  // bytes summed and the bytes in all, from a thread that ends before this returns.
-  CrcReport verify_crc(
-      const std::function<void(std::uint64_t, std::uint64_t)>& progress = {}) const;
+  // bytes summed, from a thread that ends before this returns.
+  CrcReport verify_crc(const Progress& progress = {}) const;
 
   // Of a temporary Checkpoint these would dangle.
   void tensors() const&& = delete;

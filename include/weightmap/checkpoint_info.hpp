@@ -56,6 +56,7 @@ struct CrcReport {
   std::uint64_t storages_without_crc = 0;  // CRC 0: the writer did not compute it
   std::uint64_t bytes = 0;
   std::vector<Error> faults;  // one for each storage that differs, or could not be read
+  bool cancelled = false;     // by the caller's Progress, so not all was looked at
 };
 
 // Whether what is mapped is still what was opened.

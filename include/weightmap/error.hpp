@@ -23,6 +23,7 @@ enum class ErrorCode : std::uint8_t {
   limit_exceeded,    // a bound in OpenOptions::limits was reached; raise it if the file is trusted
   invalid_argument,  // the call itself is wrong: wrong dtype, index out of range, ambiguous name
   not_found,         // nothing in the checkpoint has this name or path
+  cancelled,         // the caller's Progress said so (progress.hpp)
 };
 
 // Returns "io", "not_a_checkpoint", ...: the stable spelling used in JSON output.

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "weightmap/export.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -71,6 +72,9 @@ struct OpenOptions {
   // open until this Checkpoint, and what reopen() made of it, are destroyed. -1: none.
   int loss_event = -1;
   Limits limits = {};
+  // Is called while `verify` crc, `populate` or `locked` reads the file. By populate and locked
+  // from the thread that opens, by crc from one that ends before open() returns.
+  Progress progress = {};
   // Called once at the end of an open with one line of facts, and once if the file system refused
   // MAP_SHARED. The library itself never prints.
   std::function<void(std::string_view)> log = {};

@@ -6,6 +6,7 @@
 
 #include "weightmap/export.hpp"
 #include "weightmap/generation.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -14,6 +15,7 @@ struct PublishOptions {
   bool copy = false;        // keep `from` where it is, and publish a copy
   bool verify_crc = false;  // compare every byte of `from` with its CRC-32 first
   bool follow = false;      // `from` may be a symbolic link, and stands for what it leads to
+  Progress progress = {};  // of the checksums, then of the copy; as OpenOptions::progress is called
 };
 
 struct PublishReport {

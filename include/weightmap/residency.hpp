@@ -16,13 +16,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/export.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -117,7 +117,9 @@ struct EvictReport {
 // it stays is not an error: look at `cached_after`. Fails with io if the file cannot be opened or
 // the system does not tell what is cached, with not_a_checkpoint if the file is empty or not a
 // regular file.
-WEIGHTMAP_API Result<EvictReport> evict(const std::filesystem::path& path);
+// `progress` is called by this thread, with how far into the file the request has come.
+WEIGHTMAP_API Result<EvictReport> evict(const std::filesystem::path& path,
+                                        const Progress& progress = {});
 
 struct RepairReport {
   EvictReport evicted;
@@ -128,11 +130,10 @@ struct RepairReport {
 
 // Evicts a file, and reads again, in huge pages where the system has them, each range of the size
 // of a huge page of which anything was cached. The system may read ahead as much behind each run of
-// such ranges. What a process has mapped cannot be repaired. `progress` is called with the bytes
-// read and the bytes to read. Fails as evict() does, with unsupported before Linux 5.14, and with
-// io if the disk fails or the file is truncated meanwhile.
-WEIGHTMAP_API Result<RepairReport> repair(
-    const std::filesystem::path& path,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
+// such ranges. What a process has mapped cannot be repaired. `progress` is called by this thread,
+// with the bytes read; cancelled, it leaves the rest evicted. Fails as evict() does, with
+// unsupported before Linux 5.14, and with io if the disk fails or the file is truncated meanwhile.
+WEIGHTMAP_API Result<RepairReport> repair(const std::filesystem::path& path,
+                                          const Progress& progress = {});
 
 }  // namespace weightmap

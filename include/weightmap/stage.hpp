@@ -23,12 +23,12 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/export.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -40,8 +40,7 @@ struct StageOptions {
   // A file of more bytes is refused. 0 stands for what the machine, the process's cgroups and, with
   // a name, /dev/shm have left, less a sixteenth.
   std::uint64_t budget_bytes = 0;
-  // Is called with the bytes copied and the bytes in all, by the calling thread.
-  std::function<void(std::uint64_t, std::uint64_t)> progress = {};
+  Progress progress = {};  // is called by the calling thread
 };
 
 // How the file was read. All sizes are in bytes.

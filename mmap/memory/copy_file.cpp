@@ -20,6 +20,7 @@
 #include "mmap/read_depth.hpp"
 #include "mmap/read_queue.hpp"
 #include "mmap/reservation.hpp"
+#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -129,9 +130,7 @@ class Copier {
 
 }  // namespace
 
-Result<CopyReport> copy_to_memory(
-    const File& source, int memory,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
   Target target(memory, all);
   if (target.bytes().empty()) return os_failure("map " + std::to_string(all) + " bytes");
@@ -140,19 +139,16 @@ Result<CopyReport> copy_to_memory(
   Copier copier(source, target);
   DirectReader reader(source);
   std::uint64_t done = 0;
-  const auto say_done = [&](std::uint64_t more) {
-    done += more;
-    if (progress) progress(done, all);
-  };
+  const auto say_done = [&](std::uint64_t more) { return go_on(progress, done += more, all); };
   ReadSteps steps;
-  steps.prepare = [&](std::uint64_t offset, std::uint64_t length) {
+  steps.prepare = [&](std::uint64_t offset, std::uint64_t length) -> Result<std::span<std::byte>> {
     Result<std::span<std::byte>> wanted = copier.prepare(offset, length);
-    if (wanted && wanted->empty()) say_done(length);
+    if (wanted && wanted->empty()) TRY(say_done(length));
     return wanted;
   };
   steps.ended = [&](const EndedRead& ended) {
     copier.ended(ended);
-    say_done(std::min<std::uint64_t>(ended.read.memory.size(), all - ended.read.offset));
+    return say_done(std::min<std::uint64_t>(ended.read.memory.size(), all - ended.read.offset));
   };
   TRY(read_ahead(reader, ReadDepth(depth_for(source)), all, steps));
   CopyReport report = std::move(copier.report());

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "mmap/file.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
@@ -21,12 +21,10 @@ struct CopyReport {
 // Fills `memory`, a new file of the same size that lives in memory, with what `source` holds. What
 // is cached is copied; the rest is read past the cache, or where the file system refuses that
 // through the cache and dropped from there. Asks for huge pages, and takes what it gets. No
-// mapping of either file is left. `progress` gets the bytes done and the bytes in all.
+// mapping of either file is left. `progress` is called by this thread.
 //
-// Fails with io if the disk fails, memory runs out, or the source is truncated; one that is written
-// to meanwhile the caller has to notice.
-Result<CopyReport> copy_to_memory(
-    const File& source, int memory,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+// Fails with io if the disk fails, memory runs out, or the source is truncated, with cancelled if
+// `progress` says so; one that is written to meanwhile the caller has to notice.
+Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress);
 
 }  // namespace weightmap::os

@@ -16,6 +16,8 @@
 #include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
+#include "runtime/base/go_on.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {
@@ -219,15 +221,33 @@ bool lives_in_memory(const File& file) noexcept {
          status.f_type == HUGETLBFS_MAGIC;
 }
 
-Result<std::uint64_t> evict(const File& file) {
-  Result<std::uint64_t> stays = cached_bytes_of(file);
-  bool progress = true;
-  for (int i = 0; i < max_evictions && progress && stays && *stays > 0; ++i) {
-    if (const int error = ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED); error != 0)
+namespace {
+
+// In pieces, so that whoever waits for a large file can be told, and stop.
+Result<void> evict_once(const File& file, const Progress& progress) {
+  constexpr std::uint64_t piece = std::uint64_t{256} << 20;
+  for (std::uint64_t at = 0; at < file.size(); at += piece) {
+    // The last one reaches to the end of the file, however long it is by now.
+    const std::uint64_t length = file.size() - at > piece ? piece : 0;
+    if (const int error = ::posix_fadvise(file.descriptor(), static_cast<off_t>(at),
+                                          static_cast<off_t>(length), POSIX_FADV_DONTNEED);
+        error != 0)
       return tl::unexpected<Error>(os_error("evict the file from the page cache", error));
+    TRY(go_on(progress, length == 0 ? file.size() : at + piece, file.size()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::uint64_t> evict(const File& file, const Progress& progress) {
+  Result<std::uint64_t> stays = cached_bytes_of(file);
+  bool fewer = true;
+  for (int i = 0; i < max_evictions && fewer && stays && *stays > 0; ++i) {
+    TRY(evict_once(file, progress));
     const std::uint64_t before = *stays;
     stays = cached_bytes_of(file);
-    progress = stays && *stays < before;
+    fewer = stays && *stays < before;
   }
   return stays;
 }

@@ -8,6 +8,7 @@
 
 #include "mmap/mapped_file.hpp"
 #include "mmap/pages/page_bits.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
@@ -61,6 +62,6 @@ bool lives_in_memory(const File& file) noexcept;
 // Asks the system to drop the whole file from the page cache, and answers how many bytes stay:
 // pages that a process has mapped or locked, pages that are not on the disk yet (nothing is
 // synchronised here), everything of a file that lives in memory.
-Result<std::uint64_t> evict(const File& file);
+Result<std::uint64_t> evict(const File& file, const Progress& progress = {});
 
 }  // namespace weightmap::os

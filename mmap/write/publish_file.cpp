@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
+#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "weightmap/new_file.hpp"
@@ -88,26 +90,29 @@ Result<void> take_permissions(int descriptor, const struct stat& like) {
 }
 
 // Into a page cache of pages that are soon written, so from page cache to page cache.
-Result<void> copy_bytes(const File& from, NewFile& to) {
+Result<void> copy_bytes(const File& from, NewFile& to, const Progress& progress) {
+  constexpr std::uint64_t piece = std::uint64_t{16} << 20;
   TRY(to.check_size(from.size()));
   if (::ioctl(to.descriptor(), FICLONE, from.descriptor()) == 0) return {};
   // Where there is too little space this says so at once.
   TRY(to.reserve(from.size()));
   off_t offset = 0;
   while (static_cast<std::uint64_t>(offset) < from.size()) {
-    const auto rest = static_cast<std::size_t>(from.size() - static_cast<std::uint64_t>(offset));
-    const ssize_t count = ::sendfile(to.descriptor(), from.descriptor(), &offset, rest);
+    const std::uint64_t rest = from.size() - static_cast<std::uint64_t>(offset);
+    const ssize_t count = ::sendfile(to.descriptor(), from.descriptor(), &offset,
+                                     static_cast<std::size_t>(std::min(rest, piece)));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return os_failure("copy the file");
     if (count == 0) return from.check_unchanged();
+    TRY(go_on(progress, static_cast<std::uint64_t>(offset), from.size()));
   }
   return {};
 }
 
 Result<Generation> publish_copy(const File& file, const struct stat& permissions,
-                                const fs::path& target) {
+                                const fs::path& target, const Progress& progress) {
   TRY_ASSIGN(NewFile copy, NewFile::create(target));
-  TRY(copy_bytes(file, copy));
+  TRY(copy_bytes(file, copy, progress));
   TRY(take_permissions(copy.descriptor(), permissions));
   TRY(file.check_unchanged());
   TRY(copy.commit());
@@ -145,20 +150,21 @@ Result<Generation> finish_rename(const File& file, const fs::path& from, const f
 }  // namespace
 
 Result<PublishedFile> publish_file(const File& file, const fs::path& from, const fs::path& target,
-                                   bool copy) {
-  if (!copy) TRY(check_source(file, from));
+                                   const PublishHow& how) {
+  if (!how.copy) TRY(check_source(file, from));
   TRY_ASSIGN(const std::optional<struct stat> old, look_at(target));
   if (old) TRY(check_target(file, *old));
   struct stat own {};
   if (::fstat(file.descriptor(), &own) != 0) return os_failure("look at the new file");
   const struct stat& permissions = old ? *old : own;
-  PublishedFile published{{}, old.has_value(), copy};
-  if (!copy) {
+  PublishedFile published{{}, old.has_value(), how.copy};
+  if (!how.copy) {
     TRY_ASSIGN(const bool renamed, rename_file(file, from, target, own, permissions));
     published.copied = !renamed;
   }
-  TRY_ASSIGN(published.generation, published.copied ? publish_copy(file, permissions, target)
-                                                    : finish_rename(file, from, target));
+  TRY_ASSIGN(published.generation, published.copied
+                                       ? publish_copy(file, permissions, target, how.progress)
+                                       : finish_rename(file, from, target));
   return published;
 }
 

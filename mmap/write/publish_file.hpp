@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "mmap/file.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
@@ -14,8 +15,13 @@ struct PublishedFile {
   bool copied = false;
 };
 
+struct PublishHow {
+  bool copy = false;
+  Progress progress = {};  // of a copy
+};
+
 // `file` is what was opened at `from`. See weightmap/publish.hpp.
 Result<PublishedFile> publish_file(const File& file, const std::filesystem::path& from,
-                                   const std::filesystem::path& target, bool copy);
+                                   const std::filesystem::path& target, const PublishHow& how);
 
 }  // namespace weightmap::os

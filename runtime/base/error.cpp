@@ -24,6 +24,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "invalid_argument";
     case ErrorCode::not_found:
       return "not_found";
+    case ErrorCode::cancelled:
+      return "cancelled";
   }
   return "unknown";
 }

@@ -145,8 +145,7 @@ Result<void> Checkpoint::verify_headers() const {
   if (!same) return about_shown(std::move(same.error()), state_->shown_name());
   return same;
 }
-CrcReport Checkpoint::verify_crc(
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
+CrcReport Checkpoint::verify_crc(const Progress& progress) const {
   return weightmap::verify_crc(*state_, progress);
 }
 

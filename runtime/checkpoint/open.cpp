@@ -169,6 +169,7 @@ Result<void> map(State& state) {
   how.populate = *options.populate;
   how.no_reserve = *options.no_reserve;
   how.locked = *options.locked;
+  how.progress = options.progress;
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
   how.loss_event = options.loss_event;
@@ -190,7 +191,10 @@ Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   State& opened = *state;
   Checkpoint checkpoint = Checkpoint::Access::make(std::move(state));
   if (*opened.options.verify == Verify::crc) {
-    CrcReport sums = checkpoint.verify_crc();
+    CrcReport sums = checkpoint.verify_crc(opened.options.progress);
+    if (sums.cancelled)
+      return about_shown({ErrorCode::cancelled, "the check of its checksums was cancelled"},
+                         opened.shown_name());
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
   opened.faults_at_open = os::process_faults();

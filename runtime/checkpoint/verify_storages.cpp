@@ -32,8 +32,7 @@ bool StorageSummer::check(std::size_t index, CrcReport& report,
   const catalog::StorageEntry& storage = catalog_.storages()[index];
   if (storage.crc32 == 0 && storage.nbytes > 0) {
     ++report.storages_without_crc;
-    advance(storage.nbytes, report);
-    return true;
+    return advance(storage.nbytes, report);
   }
   const Result<std::optional<std::uint32_t>> sum = crc_of(storage, report, cancelled);
   if (sum && !*sum) return false;
@@ -56,14 +55,15 @@ Result<std::optional<std::uint32_t>> StorageSummer::crc_of(const catalog::Storag
     TRY(sources_.read(storage.position + done, part));
     crc = zip::crc32(part, crc);
     done += part.size();
-    advance(part.size(), report);
+    if (!advance(part.size(), report)) return std::nullopt;
   }
   return crc;
 }
 
-void StorageSummer::advance(std::uint64_t nbytes, CrcReport& report) {
+bool StorageSummer::advance(std::uint64_t nbytes, CrcReport& report) {
   report.bytes += nbytes;
-  if (progress_) progress_(report.bytes, total_);
+  report.cancelled = progress_ && !progress_(report.bytes, total_);
+  return !report.cancelled;
 }
 
 // `, the storage of tensor "norm.weight"`, and of how many more; empty if no tensor views it.

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/progress.hpp"
 
 namespace weightmap {
 
@@ -22,11 +22,11 @@ Result<void> verify_headers(Checkpoint::State& state);
 // Reads and sums storages, one after the other. What it is made with must outlive it.
 class StorageSummer {
  public:
-  using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
   StorageSummer(const Sources& sources, const catalog::Catalog& catalog, Progress progress = {});
 
   // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`. false:
-  // `cancelled` was set, at which it looks once a MiB, and nothing is known of this storage.
+  // `cancelled` was set, at which it looks once a MiB, or `progress` said so, which the report
+  // says, and nothing is known of this storage.
   bool check(std::size_t storage, CrcReport& report, const std::atomic<bool>& cancelled = never);
 
  private:
@@ -34,7 +34,7 @@ class StorageSummer {
   Result<std::optional<std::uint32_t>> crc_of(const catalog::StorageEntry& storage,
                                               CrcReport& report,
                                               const std::atomic<bool>& cancelled);
-  void advance(std::uint64_t nbytes, CrcReport& report);
+  bool advance(std::uint64_t nbytes, CrcReport& report);  // false: go no further
   Error difference(std::size_t storage, std::uint32_t sum);
   std::string users_of(std::size_t storage);
 

@@ -25,12 +25,14 @@ Result<PublishReport> publish(const std::filesystem::path& named,
   if (!file) return about_file(file.error(), from);
   OpenOptions to_look = OpenOptions::to_look();
   if (options.verify_crc) to_look.verify = Verify::crc;
+  to_look.progress = options.progress;
   const Result<Checkpoint> checkpoint = Checkpoint::open(from, to_look);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (!checkpoint->generation().same_content(file->generation()))
     return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},
                       from);
-  const Result<os::PublishedFile> published = os::publish_file(*file, from, target, options.copy);
+  const Result<os::PublishedFile> published =
+      os::publish_file(*file, from, target, {options.copy, options.progress});
   if (!published) return about_file(published.error(), target);
   return PublishReport{published->generation, published->replaced, published->copied, file->size()};
 }

@@ -15,6 +15,8 @@
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
+#include "runtime/base/go_on.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
 
@@ -153,10 +155,10 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
   return report;
 }
 
-Result<EvictReport> evict_file(const os::File& file) {
+Result<EvictReport> evict_file(const os::File& file, const Progress& progress = {}) {
   const Result<std::uint64_t> before = os::cached_bytes_of(file);
   if (!before) return error_of(before);
-  const Result<std::uint64_t> after = os::evict(file);
+  const Result<std::uint64_t> after = os::evict(file, progress);
   if (!after) return error_of(after);
   EvictReport report;
   report.file_bytes = file.size();
@@ -183,9 +185,8 @@ std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t fil
   return steps;
 }
 
-Result<std::uint64_t> read_again(
-    const os::File& file, const os::Mapping& mapping, const std::vector<ByteRange>& steps,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+Result<std::uint64_t> read_again(const os::File& file, const os::Mapping& mapping,
+                                 const std::vector<ByteRange>& steps, const Progress& progress) {
   std::uint64_t all = 0;
   for (const ByteRange& step : steps) all += step.length;
   os::Filler filler({file, mapping}, os::FillMethod::populate);
@@ -193,13 +194,12 @@ Result<std::uint64_t> read_again(
   for (const ByteRange& step : steps) {
     if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
     done += step.length;
-    if (progress) progress(done, all);
+    TRY(go_on(progress, done, all));
   }
   return done;
 }
 
-Result<RepairReport> repair_file(
-    const os::File& file, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+Result<RepairReport> repair_file(const os::File& file, const Progress& progress) {
   const Result<os::CachedPages> cached = os::CachedPages::of(file);
   if (!cached) return error_of(cached);
   // Large pages are asked for by default; nothing is touched before the eviction.
@@ -229,16 +229,15 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   return report;
 }
 
-Result<EvictReport> evict(const std::filesystem::path& path) {
+Result<EvictReport> evict(const std::filesystem::path& path, const Progress& progress) {
   const Result<os::File> file = os::File::open(path, false);
   if (!file) return about_file(file.error(), path);
-  Result<EvictReport> report = evict_file(*file);
+  Result<EvictReport> report = evict_file(*file, progress);
   if (!report) return about_file(report.error(), path);
   return report;
 }
 
-Result<RepairReport> repair(const std::filesystem::path& path,
-                            const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+Result<RepairReport> repair(const std::filesystem::path& path, const Progress& progress) {
   const Result<os::File> file = os::File::open(path, false);
   if (!file) return about_file(file.error(), path);
   Result<RepairReport> report = repair_file(*file, progress);

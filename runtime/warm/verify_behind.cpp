@@ -7,7 +7,7 @@
 namespace weightmap {
 
 VerifyBehind::VerifyBehind(const Sources& sources, const catalog::Catalog& catalog,
-                           const WarmPlan& plan, StorageSummer::Progress progress)
+                           const WarmPlan& plan, Progress progress)
     : summer_(sources, catalog, std::move(progress)),
       by_offset_(plan.steps.size()),
       done_(plan.steps.size()) {
@@ -70,7 +70,9 @@ bool VerifyBehind::wait_for(const Job& job) {
 CrcReport VerifyBehind::run() {
   CrcReport report;
   for (const Job& job : jobs_) {
-    if (given_up_ || !wait_for(job) || !summer_.check(job.storage, report, given_up_)) ++left_out_;
+    if (given_up_ || report.cancelled || !wait_for(job) ||
+        !summer_.check(job.storage, report, given_up_))
+      ++left_out_;
   }
   return report;
 }

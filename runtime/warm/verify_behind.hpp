@@ -19,7 +19,7 @@ class VerifyBehind {
  public:
   // `progress` gets the bytes summed and the bytes of all storages, from the thread of run().
   VerifyBehind(const Sources& sources, const catalog::Catalog& catalog, const WarmPlan& plan,
-               StorageSummer::Progress progress = {});
+               Progress progress = {});
 
   // Step `index` of the plan is in memory.
   void step_done(std::size_t index);

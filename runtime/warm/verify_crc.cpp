@@ -10,23 +10,25 @@ namespace weightmap {
 namespace {
 
 CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
-                    const StorageSummer::Progress& progress) {
+                    const Progress& progress) {
   CrcReport report;
   StorageSummer summer(sources, catalog, progress);
-  for (std::size_t i = 0; i < catalog.storages().size(); ++i) summer.check(i, report);
+  for (std::size_t i = 0; i < catalog.storages().size() && !report.cancelled; ++i)
+    summer.check(i, report);
   return report;
 }
 
 }  // namespace
 
-CrcReport verify_crc(Checkpoint::State& state, const StorageSummer::Progress& progress) {
+CrcReport verify_crc(Checkpoint::State& state, const Progress& progress) {
   WarmOptions options;
   options.verify_crc = true;
   options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
   const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(state, options, progress);
   if (work) {
     Result<WarmReport> report = (*work)->wait();
-    if (report && report->storages_left_out == 0) return std::move(report->crc);
+    if (report && (report->storages_left_out == 0 || report->crc.cancelled))
+      return std::move(report->crc);
   }
   // Without threads, or past what could not be read, to say of each storage what is wrong with it.
   const Result<const catalog::Catalog*> catalog = state.catalogs.whole();

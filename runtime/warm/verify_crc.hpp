@@ -7,6 +7,6 @@
 namespace weightmap {
 
 // What the member function of Checkpoint of the same name does.
-CrcReport verify_crc(Checkpoint::State& state, const StorageSummer::Progress& progress);
+CrcReport verify_crc(Checkpoint::State& state, const Progress& progress);
 
 }  // namespace weightmap

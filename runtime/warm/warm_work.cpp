@@ -57,7 +57,7 @@ WarmWork::~WarmWork() {
 }
 
 Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOptions& options,
-                                                  StorageSummer::Progress sums) {
+                                                  Progress sums) {
   os::count_forks();
   TRY(check_options(options, state.info));
   std::unique_ptr<WarmWork> work(new WarmWork(state));
@@ -98,12 +98,13 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   return {};
 }
 
-void WarmWork::begin(const WarmOptions& options, StorageSummer::Progress sums) {
+void WarmWork::begin(const WarmOptions& options, Progress sums) {
   if (options.verify_crc) {
     verify_ = std::make_unique<VerifyBehind>(state_.sources, *catalog_, plan_, std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });
+      if (report_.crc.cancelled) cancel();
       thread_ended();
     });
   }

@@ -30,7 +30,7 @@ class WarmWork {
 
   // Begins. `sums` gets the bytes that were summed and all bytes, from the verifying thread.
   static Result<std::unique_ptr<WarmWork>> start(State& state, const WarmOptions& options,
-                                                 StorageSummer::Progress sums = {});
+                                                 Progress sums = {});
   ~WarmWork();  // cancels and waits
   WarmWork(const WarmWork&) = delete;
   WarmWork& operator=(const WarmWork&) = delete;
@@ -52,7 +52,7 @@ class WarmWork {
 
   // Before there are threads.
   Result<void> prepare(const WarmOptions& options);
-  void begin(const WarmOptions& options, StorageSummer::Progress sums);
+  void begin(const WarmOptions& options, Progress sums);
 
   // By the filling threads.
   void run();

@@ -21,6 +21,7 @@
 
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/shared_tensor.hpp"
@@ -429,6 +430,25 @@ TEST_CASE("refuses to write unless it was opened writable, or outside the mappin
               ErrorCode::invalid_argument, "not one of this checkpoint");
 }
 
+TEST_CASE("a check of the sums is cancelled, and an open that makes one or brings pages in") {
+  const fs::path path = data / "state_dict.pt";
+  const CrcReport report = opened(path).verify_crc(test::stop);
+  CHECK(report.cancelled);
+  CHECK(report.faults.empty());
+  CHECK(report.storages_checked == 0);
+  OpenOptions options;
+  options.progress = test::stop;
+  CHECK(Checkpoint::open(path, options).has_value());  // has nothing long to do
+  options.verify = Verify::crc;
+  CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::cancelled,
+              "the check of its checksums was cancelled");
+  options.verify = Verify::chain;
+  options.populate = true;
+  const std::string size = std::to_string(fs::file_size(path));
+  CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::cancelled,
+              "was cancelled after " + size + " of " + size + " bytes");
+}
+
 TEST_CASE("verifies headers and sums, and names the storage that differs") {
   const std::string good = read_file(data / "state_dict.pt");
   TemporaryFile copy(good);
@@ -438,6 +458,7 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
   const CrcReport sound = checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
     last_done = done;
     last_total = total;
+    return true;
   });
   CHECK(sound.faults.empty());
   CHECK(sound.storages_checked == checkpoint.storage_count());

@@ -20,6 +20,7 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -470,6 +471,16 @@ TEST_CASE_FIXTURE(Files, "publishing a copy leaves the new file where it is") {
   CHECK(report.copied);
   CHECK(test::read_file(path) == content);
   CHECK(test::read_file(other) == content);
+  CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
+}
+
+TEST_CASE_FIXTURE(Files, "publishing is cancelled while it sums or copies, with nothing changed") {
+  const std::string before = test::read_file(path);
+  PublishOptions options;
+  options.progress = test::stop;
+  options.verify_crc = true;
+  CHECK_FAILS(publish(other, path, options), ErrorCode::cancelled, "checksums was cancelled");
+  CHECK(test::read_file(path) == before);
   CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
 }
 

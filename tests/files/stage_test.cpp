@@ -29,6 +29,7 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
 #include "weightmap/residency.hpp"
@@ -47,7 +48,7 @@ namespace {
 const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-const auto no_progress = std::function<void(std::uint64_t, std::uint64_t)>();
+const Progress no_progress;
 
 // A copy of a fixture, on the disk.
 struct CopyFixture {
@@ -221,9 +222,7 @@ TEST_CASE_FIXTURE(CopyFixture, "copies what is cached from there, with no read o
 TEST_CASE_FIXTURE(CopyFixture, "says so if the source is truncated on the way, or the disk fails") {
   const os::File source = make(20 * mib);
   const UniqueFd memory = os::make_memfd(source.size()).value();
-  const auto cut = [&](std::uint64_t, std::uint64_t) {
-    fs::resize_file(folder.path() / "file", mib);
-  };
+  const Progress cut = test::meanwhile([&] { fs::resize_file(folder.path() / "file", mib); });
   const Result<os::CopyReport> report = os::copy_to_memory(source, memory.get(), cut);
   REQUIRE_FALSE(report.has_value());
   CHECK(report.error().code == ErrorCode::io);
@@ -360,38 +359,37 @@ TEST_CASE_FIXTURE(CopyFixture, "removes files and nothing else") {
 
 TEST_CASE_FIXTURE(CopyFixture, "a name that was taken on the way stays what it is") {
   StageOptions options = named();
-  options.progress = [&](std::uint64_t, std::uint64_t) {
+  options.progress = test::meanwhile([&] {
     UniqueFd(::open(("/dev/shm/" + name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-  };
+  });
   CHECK_FAILS(stage(path, options), ErrorCode::invalid_argument, "is there already");
   CHECK(fs::file_size("/dev/shm/" + name) == 0);
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "refuses a file that was written to, or replaced in place") {
   StageOptions options;
-  options.progress = [&](std::uint64_t, std::uint64_t) { fs::resize_file(path, 40000); };
+  options.progress = test::meanwhile([&] { fs::resize_file(path, 40000); });
   CHECK_FAILS(stage(path, options), ErrorCode::io,
               "written to while it was copied: it had 37646 bytes and has now 40000");
   fs::resize_file(path, 37646);
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
-  options.progress = [&](std::uint64_t, std::uint64_t) {
+  options.progress = test::meanwhile([&] {
     const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     REQUIRE(::pwrite(file.get(), "P", 1, 0) == 1);
-  };
+  });
   CHECK_FAILS(stage(path, options), ErrorCode::io, "written to while it was copied");
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "a file that is replaced by rename is copied as it was") {
   const std::string before = read_file(path);
   StageOptions options;
-  options.progress = [&](std::uint64_t, std::uint64_t) {
-    fs::rename(folder.write("new.pt", read_file(data / "views.pt")), path);
-  };
+  options.progress = test::meanwhile(
+      [&] { fs::rename(folder.write("new.pt", read_file(data / "views.pt")), path); });
   CHECK(content_of(stage(path, options).value().descriptor()) == before);
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "copies nothing that is no whole checkpoint") {
-  const auto never = [](std::uint64_t, std::uint64_t) { FAIL("something was copied"); };
+  const Progress never = test::meanwhile([] { FAIL("something was copied"); });
   StageOptions options;
   options.progress = never;
   CHECK_FAILS(stage(folder.path(), options), ErrorCode::not_a_checkpoint, "is a directory");
@@ -447,13 +445,21 @@ TEST_CASE_FIXTURE(CopyFixture, "stages without /proc, in memory and by name") {
   });
 }
 
+TEST_CASE_FIXTURE(CopyFixture, "is cancelled, and leaves nothing in /dev/shm") {
+  StageOptions options = named();
+  options.progress = test::stop;
+  CHECK_FAILS(stage(path, options), ErrorCode::cancelled,
+              "model.pt: was cancelled after 37646 of 37646 bytes");
+  CHECK(shared_names(name).empty());
+}
+
 TEST_CASE_FIXTURE(CopyFixture, "leaves nothing in /dev/shm if it fails or is killed") {
   StageOptions options = named();
-  options.progress = [&](std::uint64_t, std::uint64_t) { fs::resize_file(path, 100); };
+  options.progress = test::meanwhile([&] { fs::resize_file(path, 100); });
   CHECK_FALSE(stage(path, options).has_value());
   CHECK(shared_names(name).empty());
   folder.write("model.pt", read_file(data / "aligned_4096.pt"));
-  options.progress = [](std::uint64_t, std::uint64_t) { ::raise(SIGKILL); };
+  options.progress = test::meanwhile([] { ::raise(SIGKILL); });
   const int status = status_of_child([&] { return stage(path, options) ? 0 : 1; });
   CHECK(WIFSIGNALED(status));
   CHECK(shared_names(name).empty());

@@ -14,6 +14,7 @@
 
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 
 using namespace weightmap;
@@ -224,6 +225,15 @@ TEST_CASE_FIXTURE(CopyFixture, "a checkpoint that was opened and not read does n
   CHECK(residency(checkpoint).value().file.cached_bytes == 0);  // looking reads nothing
 }
 
+TEST_CASE_FIXTURE(CopyFixture, "an eviction and a repair are cancelled") {
+  if (in_memory(evict(path).value())) return;
+  const auto bring_in = [&] { CHECK(read_file(path).size() == size); };
+  bring_in();
+  CHECK_FAILS(evict(path, test::stop), ErrorCode::cancelled, "was cancelled after");
+  bring_in();
+  CHECK_FAILS(repair(path, test::stop), ErrorCode::cancelled, "was cancelled after");
+}
+
 TEST_CASE_FIXTURE(CopyFixture, "evicts any regular file, and only those") {
   CHECK(evict(folder.write("notes.txt", "not a checkpoint")).value().file_bytes == 16);
   CHECK_FAILS(evict(folder.write("empty", "")), ErrorCode::not_a_checkpoint, "is empty");
@@ -235,7 +245,10 @@ TEST_CASE_FIXTURE(CopyFixture, "evicts any regular file, and only those") {
 TEST_CASE_FIXTURE(CopyFixture, "repairs by evicting and reading again what was cached") {
   std::uint64_t done = 0;
   std::uint64_t all = 0;
-  const auto report = repair(path, [&](std::uint64_t d, std::uint64_t a) { done = d, all = a; });
+  const auto report = repair(path, [&](std::uint64_t d, std::uint64_t a) {
+    done = d, all = a;
+    return true;
+  });
   REQUIRE_OK(report);
   CHECK(report->evicted.cached_before == size);
   CHECK(report->read_bytes == size);

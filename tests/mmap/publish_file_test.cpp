@@ -33,7 +33,7 @@ struct Folder {
   fs::path fresh = folder.write("next.pt", std::string(2000, 'n'));
 
   Result<os::PublishedFile> publish(const fs::path& from, bool copy) const {
-    return os::publish_file(os::File::open(from, false).value(), from, target, copy);
+    return os::publish_file(os::File::open(from, false).value(), from, target, {copy});
   }
   std::set<std::string> names() const {
     std::set<std::string> all;
@@ -101,7 +101,7 @@ TEST_CASE_FIXTURE(Folder, "a file of the same number on another file system is n
     const Generation other = generation_at(b).value();
     if (other.inode != file.generation().inode) return 77;
     const Result<os::PublishedFile> refused =
-        os::publish_file(file, b, folder.path() / "b/model.pt", false);
+        os::publish_file(file, b, folder.path() / "b/model.pt", {});
     if (refused) return 1;
     return refused.error().message == "the new file was replaced meanwhile" ? 0 : 2;
   });

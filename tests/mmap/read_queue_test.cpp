@@ -76,7 +76,10 @@ struct Reader {
       if (offset < there_until) return std::span<std::byte>();
       return std::span(memory).first(length);
     };
-    steps.ended = [&](const EndedRead& ended) { ended_bytes += ended.read.memory.size(); };
+    steps.ended = [&](const EndedRead& ended) {
+      ended_bytes += ended.read.memory.size();
+      return Result<void>();
+    };
     return read_ahead(file, ReadDepth(depth), size, steps);
   }
 };
