@@ -15,6 +15,7 @@
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
 #include "python/src/holder.hpp"
+#include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/tensor.hpp"
@@ -41,30 +42,52 @@ std::filesystem::path to_path(const nb::bytes& path) {
   return std::string(path.c_str(), path.size());
 }
 
-// What `open` answers, which is called without the GIL.
-template <class Open>
-OpenCheckpoint hold(const Open& open) {
-  Result<Checkpoint> opened = [&] {
-    const nb::gil_scoped_release release;
-    return open();
-  }();
+OpenCheckpoint hold(Result<Checkpoint> opened) {
   if (!opened) raise(opened.error());
   return {std::make_shared<const Holder>(std::move(*opened))};
 }
 
-OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_torch) {
-  const std::filesystem::path file = to_path(path);
-  const OpenOptions read = read_options(options, like_torch);
-  return hold([&] { return Checkpoint::open(file, read); });
+bool reads_the_file(const OpenOptions& options) {
+  const Result<OpenOptions> complete = with_defaults(options);
+  return complete && (complete->verify == Verify::crc || *complete->populate || *complete->locked);
 }
 
-OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool like_torch) {
-  const OpenOptions read = read_options(options, like_torch);
-  return hold([&] { return Checkpoint::open_descriptor(descriptor, read); });
+// What `open` answers, which is called without the GIL and gets the options.
+template <class Open>
+OpenCheckpoint hold(OpenOptions options, nb::handle progress, const Open& open) {
+  if (reads_the_file(options)) {
+    LongCall call(progress);
+    options.progress = call.progress();
+    Result<Checkpoint> opened = call.run([&] { return open(options); });
+    return hold(std::move(opened));
+  }
+  Result<Checkpoint> opened = [&] {
+    const nb::gil_scoped_release release;
+    return open(options);
+  }();
+  return hold(std::move(opened));
+}
+
+OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_torch,
+                    nb::handle progress) {
+  const std::filesystem::path file = to_path(path);
+  return hold(read_options(options, like_torch), progress,
+              [&](const OpenOptions& read) { return Checkpoint::open(file, read); });
+}
+
+OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool like_torch,
+                               nb::handle progress) {
+  return hold(read_options(options, like_torch), progress, [&](const OpenOptions& read) {
+    return Checkpoint::open_descriptor(descriptor, read);
+  });
 }
 
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
-  return hold([&] { return self.checkpoint().reopen(); });
+  Result<Checkpoint> opened = [&] {
+    const nb::gil_scoped_release release;
+    return self.checkpoint().reopen();
+  }();
+  return hold(std::move(opened));
 }
 
 nb::tuple generation_fields(const Generation& generation) {
@@ -197,28 +220,38 @@ void verify_headers(const OpenCheckpoint& self) {
   if (!verified) raise(verified.error());
 }
 
-nb::tuple verify_crc(const OpenCheckpoint& self) {
-  const CrcReport report = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().verify_crc();
-  }();
+nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
+  LongCall call(progress);
+  const CrcReport report = call.run([&] { return self.checkpoint().verify_crc(call.progress()); });
   if (!report.faults.empty()) raise(report.faults.front());
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
 
+// A warm-up has its own threads; this one asks how far they are.
+Result<WarmReport> warm_up(const Checkpoint& checkpoint, const WarmOptions& options,
+                           const Progress& go_on) {
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  if (!warmer) return tl::unexpected<Error>(warmer.error());
+  while (!warmer->wait_for(std::chrono::milliseconds(50))) {
+    const WarmProgress progress = warmer->progress();
+    if (!go_on(progress.bytes_done, progress.bytes_all)) warmer->cancel();
+  }
+  const WarmProgress progress = warmer->progress();
+  go_on(progress.bytes_done, progress.bytes_all);
+  return warmer->wait();
+}
+
 nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, unsigned threads,
-              std::uint64_t budget_bytes, bool crc, bool one_reader) {
+              std::uint64_t budget_bytes, bool crc, bool one_reader, nb::handle told) {
   WarmOptions options;
   options.tensors = std::move(tensors);
   options.threads = threads;
   options.budget_bytes = budget_bytes;
   options.verify_crc = crc;
   options.one_reader = one_reader;
-  const Result<WarmReport> warmed = [&]() -> Result<WarmReport> {
-    const nb::gil_scoped_release release;
-    Result<Warmer> warmer = Warmer::start(self.checkpoint(), options);
-    return warmer ? warmer->wait() : tl::unexpected<Error>(warmer.error());
-  }();
+  LongCall call(told);
+  const Result<WarmReport> warmed =
+      call.run([&] { return warm_up(self.checkpoint(), options, call.progress()); });
   const WarmReport report = value_or_raise(warmed);
   if (!report.crc.faults.empty()) raise(report.crc.faults.front());
   nb::dict fields;
@@ -331,13 +364,17 @@ void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer
   value_or_raise(copied);
 }
 
-nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc) {
+nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
+                  nb::handle progress) {
   const std::filesystem::path source = to_path(from);
   const std::filesystem::path name = to_path(target);
-  const Result<PublishReport> published = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::publish(source, name, {copy, crc});
-  }();
+  LongCall call(progress);
+  PublishOptions options;
+  options.copy = copy;
+  options.verify_crc = crc;
+  options.progress = call.progress();
+  const Result<PublishReport> published =
+      call.run([&] { return weightmap::publish(source, name, options); });
   const PublishReport report = value_or_raise(published);
   return nb::make_tuple(generation_fields(report.generation), report.replaced, report.copied,
                         report.bytes);
@@ -397,9 +434,10 @@ void bind_checkpoint(nb::module_& module) {
           "The file as memory that may be written to: copy on write, unless it was opened shared "
           "and writable.")
       .def("warm", warm, nb::arg("tensors"), nb::arg("threads"), nb::arg("budget_bytes"),
-           nb::arg("crc"), nb::arg("one_reader"),
-           nb::sig("def warm(self, tensors: list[int], threads: int, budget_bytes: "
-                   "int, crc: bool, one_reader: bool, /) -> dict[str, typing.Any]"))
+           nb::arg("crc"), nb::arg("one_reader"), nb::arg("progress").none(),
+           nb::sig("def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, "
+                   "one_reader: bool, progress: typing.Callable[[int, int], typing.Any] | None, "
+                   "/) -> dict[str, typing.Any]"))
       .def("demand", demand, nb::arg("tensor"),
            nb::sig("def demand(self, tensor: Tensor, /) -> None"))
       .def("demand_order",
@@ -429,23 +467,30 @@ void bind_checkpoint(nb::module_& module) {
       .def("copy_to", copy_to, nb::arg("tensor"), nb::arg("buffer"),
            nb::sig("def copy_to(self, tensor: Tensor, buffer: typing.Any, /) -> None"))
       .def("verify_headers", verify_headers)
-      .def("verify_crc", verify_crc, nb::sig("def verify_crc(self) -> tuple[int, int, int]"),
+      .def("verify_crc", verify_crc, nb::arg("progress").none(),
+           nb::sig("def verify_crc(self, progress: typing.Callable[[int, int], typing.Any] | "
+                   "None, /) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
   module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
+             nb::arg("progress") = nb::none(),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "
-                     "False, /) -> Checkpoint"),
+                     "False, progress: typing.Callable[[int, int], typing.Any] | None = None, /) "
+                     "-> Checkpoint"),
              "like_torch: private and writable, without reserving swap, where nothing says "
              "otherwise.");
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
-             nb::arg("crc"),
-             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> "
+             nb::arg("crc"), nb::arg("progress").none(),
+             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, progress: "
+                     "typing.Callable[[int, int], typing.Any] | None, /) -> "
                      "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
   module.def("guard_is_active", guard_is_active,
              "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
   module.def("open_descriptor", open_descriptor, nb::arg("descriptor"), nb::arg("options"),
-             nb::arg("like_torch") = false,
+             nb::arg("like_torch") = false, nb::arg("progress") = nb::none(),
              nb::sig("def open_descriptor(descriptor: int, options: dict[str, typing.Any], "
-                     "like_torch: bool = False, /) -> Checkpoint"));
+                     "like_torch: bool = False, progress: "
+                     "typing.Callable[[int, int], typing.Any] | None = None, /) -> "
+                     "Checkpoint"));
   module.def("evict", evict, nb::arg("path"),
              nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "python/src/errors.hpp"
+#include "python/src/long_call.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/stage.hpp"
 
@@ -15,15 +16,15 @@ namespace {
 
 namespace nb = nanobind;
 
-StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t budget_bytes) {
+StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t budget_bytes,
+                 nb::handle progress) {
   const std::filesystem::path file(std::string(path.c_str(), path.size()));
   StageOptions options;
   options.name = std::string(name.c_str(), name.size());
   options.budget_bytes = budget_bytes;
-  Result<StagedFile> staged = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::stage(file, options);
-  }();
+  LongCall call(progress);
+  options.progress = call.progress();
+  Result<StagedFile> staged = call.run([&] { return weightmap::stage(file, options); });
   return value_or_raise(std::move(staged));
 }
 
@@ -58,7 +59,9 @@ void bind_staging(nb::module_& module) {
       .def("path", path_of)
       .def("report", report, nb::sig("def report(self) -> dict[str, typing.Any]"));
   module.def("stage", stage, nb::arg("path"), nb::arg("name"), nb::arg("budget_bytes"),
-             nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, /) -> StagedFile"));
+             nb::arg("progress").none(),
+             nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, progress: "
+                     "typing.Callable[[int, int], typing.Any] | None, /) -> StagedFile"));
   module.def("remove_staged", remove, nb::arg("name"),
              nb::sig("def remove_staged(name: bytes, /) -> None"));
 }

@@ -18,7 +18,7 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from inspect import Signature
     from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 
 PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+# What a long call tells: the bytes done, the bytes in all. What it raises ends the call; the last
+# time, when the two are equal, the work is done already.
+Progress: TypeAlias = "Callable[[int, int], object]"
 
 
 class Info(Record):
@@ -371,6 +374,7 @@ class Checkpoint(Mapping[str, Tensor]):
         budget: int | None = None,
         crc: bool = False,
         one_reader: bool = False,
+        progress: Progress | None = None,
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
@@ -384,6 +388,8 @@ class Checkpoint(Mapping[str, Tensor]):
         one_reader: of all processes of this user that warm this file at the same time with this,
             one reads from the disk, the others wait for what it brings; when it ends, or is killed,
             another reads on.
+        progress: is called with the bytes done and the bytes in all, some twenty times a second,
+            in this thread. What it raises, and Ctrl-C, ends the warm-up; what came stays.
         """
         if isinstance(names, (str, bytes)):
             raise TypeError(f"names are a list: [{names!r}]")
@@ -396,7 +402,8 @@ class Checkpoint(Mapping[str, Tensor]):
             indices = self._core.load_order(os.fsencode(order))
         if not indices and (names is not None or order is not None):
             return WarmReport(0, 0, "", "populate", "", 0, 0.0)
-        return WarmReport(**self._core.warm(indices, threads, budget or 0, crc, one_reader))
+        warmed = self._core.warm(indices, threads, budget or 0, crc, one_reader, progress)
+        return WarmReport(**warmed)
 
     def demand(self, tensor: Tensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.
@@ -474,9 +481,12 @@ class Checkpoint(Mapping[str, Tensor]):
         """Compares every calculated offset with the record's local header; CorruptError if wrong."""
         self._core.verify_headers()
 
-    def verify_crc(self) -> CrcReport:
-        """Reads every byte and compares its CRC-32; CorruptError names the storage that differs."""
-        return CrcReport(*self._core.verify_crc())
+    def verify_crc(self, *, progress: Progress | None = None) -> CrcReport:
+        """Reads every byte and compares its CRC-32; CorruptError names the storage that differs.
+
+        progress: as in warm().
+        """
+        return CrcReport(*self._core.verify_crc(progress))
 
     @property
     def closed(self) -> bool:
@@ -574,7 +584,12 @@ def _descriptor_of(source: Any) -> int | None:
     return descriptor if isinstance(descriptor, int) else None
 
 
-def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -> Checkpoint:
+def open(
+    path: PathLike | HasDescriptor | int,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
+) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
     path: str, bytes or os.PathLike; or a descriptor that is open for reading, or what has one
@@ -596,6 +611,8 @@ def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -
     shared_catalog: take over the table of tensors that another process of this user has published
         for this very file, or publish the one that is made; default False. root() and
         weightmap.torch.load() need the tree of values, too, and parse the file for that.
+    progress: is called with the bytes done and the bytes in all while verify="crc", populate or
+        locked reads the file. What it raises, and Ctrl-C, ends the open.
 
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
@@ -605,8 +622,9 @@ def open(path: PathLike | HasDescriptor | int, **options: Unpack[OpenOptions]) -
     descriptor = _descriptor_of(path)
     if descriptor is None:
         file = os.fsencode(path)  # type: ignore[arg-type]
-        return Checkpoint(_core.open(file, completed), os.fsdecode(file), options=completed)
-    opened = _core.open_descriptor(descriptor, completed)
+        opened = _core.open(file, completed, False, progress)
+        return Checkpoint(opened, os.fsdecode(file), options=completed)
+    opened = _core.open_descriptor(descriptor, completed, False, progress)
     return Checkpoint(opened, f"descriptor {descriptor}", options=completed, is_path=False)
 
 
@@ -644,7 +662,12 @@ def evict(path: PathLike) -> EvictReport:
 
 
 def publish(
-    new: PathLike, target: PathLike, *, copy: bool = False, crc: bool = False
+    new: PathLike,
+    target: PathLike,
+    *,
+    copy: bool = False,
+    crc: bool = False,
+    progress: Progress | None = None,
 ) -> PublishReport:
     """Makes `target` name the checkpoint `new`, at once and durably.
 
@@ -653,8 +676,10 @@ def publish(
 
     copy: leave `new` where it is.
     crc: compare every byte with its CRC-32 first.
+    progress: is called with the bytes done and the bytes in all while sums are compared, then while
+        the file is copied. What it raises before the end, and Ctrl-C, leaves `target` as it was.
     """
     generation, replaced, copied, size = _core.publish(
-        os.fsencode(new), os.fsencode(target), copy, crc
+        os.fsencode(new), os.fsencode(target), copy, crc, progress
     )
     return PublishReport(Generation(*generation), replaced, copied, size)

@@ -10,7 +10,7 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weightmap._checkpoint import PathLike
+    from weightmap._checkpoint import PathLike, Progress
 
 
 class StageReport(Record):
@@ -73,17 +73,21 @@ class StagedFile:
         return f"<weightmap.StagedFile {'closed' if self.closed else self.path}>"
 
 
-def stage(path: PathLike, *, name: str = "", budget_bytes: int = 0) -> StagedFile:
+def stage(
+    path: PathLike, *, name: str = "", budget_bytes: int = 0, progress: Progress | None = None
+) -> StagedFile:
     """Copies a checkpoint into shared memory, for file systems that are slow to map.
 
     name: of a file to make in /dev/shm, mode 0600, which stays until remove_staged(). Default:
         memory without a name, sealed, which is gone with the last who has it open or mapped.
     budget_bytes: refuse a larger file. Default: what the machine's memory has left.
+    progress: is called with the bytes copied and the bytes in all. What it raises, and Ctrl-C, ends
+        the copy and leaves nothing of it.
 
     What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
     meanwhile.
     """
-    return StagedFile(_core.stage(os.fsencode(path), os.fsencode(name), budget_bytes))
+    return StagedFile(_core.stage(os.fsencode(path), os.fsencode(name), budget_bytes, progress))
 
 
 def remove_staged(name: str) -> None:

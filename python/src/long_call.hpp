@@ -1,0 +1,53 @@
+// Calls that take long: Ctrl-C ends them, and a Python function is told how far they are.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "weightmap/progress.hpp"
+
+namespace weightmap::python {
+
+class LongCall {
+ public:
+  // `told` is called as told(done, all), or None.
+  explicit LongCall(nanobind::handle told) noexcept : told_(told) {}
+
+  // For the call; any thread may run it.
+  Progress progress();
+
+  // Runs `work` in a thread of its own, without the GIL, while this one looks for signals and tells
+  // of the progress, some twenty times a second. Raises what either of them raises, after `work`
+  // has been told to stop and has ended.
+  template <class Work>
+  auto run(const Work& work) {
+    std::optional<decltype(work())> answer;
+    run_and_watch([&] { answer.emplace(work()); });
+    return std::move(*answer);
+  }
+
+ private:
+  void run_and_watch(const std::function<void()>& work);
+  void watch();
+  void tell();
+
+  nanobind::handle told_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<std::uint64_t> all_{0};
+  std::uint64_t last_told_ = 0;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;     // under the mutex
+  std::exception_ptr failed_;  // written before has_ended_
+};
+
+}  // namespace weightmap::python
