@@ -54,6 +54,7 @@ PUBLIC = {
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
+    "statistics.hpp": "inspect",
     "processes.hpp": "inspect",
     "new_file.hpp": "mmap",
     "publish.hpp": "files",

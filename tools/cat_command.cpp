@@ -8,13 +8,13 @@
 #include "tools/cat/array_text.hpp"
 #include "tools/cat/npy.hpp"
 #include "tools/cat/number_format.hpp"
-#include "tools/cat/pieces.hpp"
 #include "tools/cat/slice.hpp"
 #include "tools/command.hpp"
 #include "tools/output_file.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensor_lookup.hpp"
+#include "weightmap/tensor_pieces.hpp"
 
 namespace weightmap::cli {
 namespace {

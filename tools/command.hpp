@@ -40,6 +40,7 @@ Error about(const CommonOptions& options, Error error);
 void add_ls(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
+void add_stats(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);

@@ -90,8 +90,8 @@ nb::object to_torch(const Tensor& tensor) {
 
 nb::dict array_interface(const Tensor& tensor) {
   const TensorView& view = tensor.view();
-  const char kind = element_format(view.dtype()).numpy_kind;
-  if (kind == 0 || view.is_conjugate() || view.is_negative()) {
+  const ElementFormat& format = element_format(view.dtype());
+  if (!format.is_numpy_type() || view.is_conjugate() || view.is_negative()) {
     // An AttributeError, so that numpy goes on to ask for __array__().
     PyErr_Format(PyExc_AttributeError, "numpy itself has no word for this %s; see Tensor.numpy()",
                  std::string(to_string(view.dtype())).c_str());
@@ -104,7 +104,7 @@ nb::dict array_interface(const Tensor& tensor) {
   description["typestr"] = std::string(1, size == 1 ? '|'
                                           : is_big  ? '>'
                                                     : '<') +
-                           kind + std::to_string(size);
+                           format.numpy_kind + std::to_string(size);
   description["shape"] = shape_of(tensor);
   description["strides"] = byte_strides(view);
   description["data"] =

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "python/src/tensor.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -14,6 +13,11 @@ namespace {
 namespace nb = nanobind;
 
 constexpr bool native_is_big = std::endian::native == std::endian::big;
+
+// What a memoryview keeps.
+struct TensorBuffer {
+  Tensor tensor;
+};
 
 // Shape and strides in bytes; what Py_buffer::internal points to.
 struct BufferDims {
@@ -50,13 +54,13 @@ int refuse(Py_buffer* out, const std::string& why) noexcept {
 
 int fill_buffer(PyObject* self, Py_buffer* out, int flags) {
   if (!nb::inst_ready(self)) return refuse(out, "the tensor was never made");
-  const Tensor& tensor = *nb::inst_ptr<Tensor>(self);
+  const Tensor& tensor = nb::inst_ptr<TensorBuffer>(self)->tensor;
   const TensorView& view = tensor.view();
   const std::string_view format = element_format(view.dtype()).struct_code;
   if (format.empty())
     return refuse(out, "the buffer protocol has no word for " +
                            std::string(to_string(view.dtype())) +
-                           "; .bits() gives its elements as integers");
+                           "; .bits().buffer() gives its elements as integers");
   if (view.is_conjugate() || view.is_negative())
     return refuse(out, "the tensor was saved as a lazy conjugate or negative; take .torch()");
   if ((flags & PyBUF_WRITABLE) != 0 && !tensor.is_writable())
@@ -97,10 +101,22 @@ void release_buffer(PyObject*, Py_buffer* view) noexcept {
   delete static_cast<BufferDims*>(view->internal);
 }
 
+PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                       {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+                       {0, nullptr}};
+
 }  // namespace
 
-PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
-                              {0, nullptr}};
+nb::object buffer_of(const Tensor& tensor) {
+  PyObject* view = PyMemoryView_FromObject(nb::cast(TensorBuffer{tensor}).ptr());
+  if (view == nullptr) throw nb::python_error();
+  return nb::steal(view);
+}
+
+void bind_tensor_buffer(nb::module_& module) {
+  nb::class_<TensorBuffer>(module, "TensorBuffer", nb::type_slots(slots),
+                           "What Tensor.buffer() is a view of: the elements, by the buffer "
+                           "protocol.");
+}
 
 }  // namespace weightmap::python

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 
+#include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
@@ -19,6 +20,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = WEIGHTMAP_VERSION;
   weightmap::python::bind_mapped_bytes(module);
   weightmap::python::bind_tensor(module);
+  weightmap::python::bind_tensor_buffer(module);
   weightmap::python::bind_options(module);
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);

@@ -1,6 +1,7 @@
 // Slicing without copying.
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "python/src/errors.hpp"
 #include "python/src/tensor.hpp"
@@ -9,6 +10,16 @@ namespace weightmap::python {
 namespace {
 
 namespace nb = nanobind;
+
+// Not a tensor or an array of another library that selects elements, though some of these claim to
+// be an integer: one of bools, or with dimensions.
+bool is_integer(nb::handle part) {
+  if (nb::isinstance<nb::bool_>(part) || PyIndex_Check(part.ptr()) == 0) return false;
+  if (nb::isinstance<nb::int_>(part)) return true;
+  const nb::object dims = nb::getattr(part, "ndim", nb::int_(0));
+  const nb::str dtype(nb::getattr(part, "dtype", nb::none()));
+  return dims.equal(nb::int_(0)) && !std::string_view(dtype.c_str()).ends_with("bool");
+}
 
 // The parts of a key are used up from left to right; `dim` is the dimension that comes next.
 class Slicer {
@@ -44,12 +55,12 @@ class Slicer {
       dim_ += skipped;
     } else if (nb::isinstance<nb::slice>(part)) {
       slice(nb::borrow<nb::slice>(part));
-    } else if (PyIndex_Check(part.ptr()) && !nb::isinstance<nb::bool_>(part)) {
+    } else if (is_integer(part)) {
       select(part);
     } else {
       throw nb::type_error(
-          "a tensor is indexed by integers, slices and one ellipsis; for more, take .numpy() or "
-          ".torch() first");
+          "a tensor is indexed by integers, slices and one ellipsis; masks, lists and arrays of "
+          "indices and None go to .numpy()[...] or .torch()[...]");
     }
   }
 
@@ -79,7 +90,9 @@ class Slicer {
   void slice(const nb::slice& asked) {
     Py_ssize_t start, stop, step;
     if (PySlice_Unpack(asked.ptr(), &start, &stop, &step) != 0) throw nb::python_error();
-    if (step < 0) throw nb::value_error("a slice of a tensor goes forward: its step must be > 0");
+    if (step < 0)
+      throw nb::value_error(
+          "a slice of a tensor goes forward; .numpy()[...] takes a step below 0, too");
     const Py_ssize_t length = PySlice_AdjustIndices(size(), &start, &stop, step);
     const std::int64_t skipped = length == 0 ? 0 : start * stride();
     replace(tensor_.view().narrow(dim_, start, length, step), skipped);

@@ -8,6 +8,7 @@
 #include "python/src/arrays.hpp"
 #include "python/src/buffer.hpp"
 #include "python/src/dlpack.hpp"
+#include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
 
@@ -53,11 +54,26 @@ std::string describe(const Tensor& tensor) {
 
 std::int64_t length_of(const Tensor& tensor) {
   const TensorView& view = tensor.view();
-  if (view.rank() == 0) throw nb::type_error("a tensor without dimensions has no len()");
+  if (view.rank() == 0)
+    throw nb::type_error("a tensor without dimensions has no len(); take .item()");
   return view.shape()[0];
 }
 
+// Raises for what might be meant as a comparison of elements, and says what to do instead.
+nb::object compare(const Tensor&, nb::handle other) {
+  if (other.is_none()) return nb::borrow(Py_NotImplemented);
+  throw nb::type_error(
+      "a tensor does not compare its elements; compare .numpy() or .torch(), or ask with `is` for "
+      "the same object");
+}
+
+// What numpy asks for by itself, so that nobody sees whether it gets values.
 nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
+  const DType stored = tensor.view().dtype();
+  if (!stores_values(stored))
+    raise(ErrorCode::unsupported, "what a " + std::string(to_string(stored)) +
+                                      " tensor stores are not its values; .numpy() shows the "
+                                      "stored integers");
   nb::object array = to_numpy(tensor);
   if (!dtype.is_none() && !array.attr("dtype").equal(dtype)) {
     if (copy.is(Py_False))
@@ -71,7 +87,7 @@ nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
 
 void bind_tensor(nb::module_& module) {
   nb::class_<Tensor>(
-      module, "Tensor", nb::type_slots(tensor_slots),
+      module, "Tensor",
       R"(A tensor of a checkpoint, where it lies in the mapped file. Nothing is copied.
 
 Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
@@ -92,7 +108,8 @@ with another protection than "map": replace checkpoints by rename.)")
       .def_prop_ro(
           "ndim", [](const Tensor& t) { return t.view().rank(); }, "Number of dimensions.")
       .def_prop_ro(
-          "numel", [](const Tensor& t) { return t.view().numel(); }, "Number of elements.")
+          "numel", [](const Tensor& t) { return t.view().numel(); },
+          "Number of elements. Not a method, unlike torch's.")
       .def_prop_ro(
           "itemsize", [](const Tensor& t) { return element_size(t.view().dtype()); },
           "Bytes of one element.")
@@ -153,11 +170,37 @@ the other byte order are copied and swapped. requires_grad is not carried over.)
            "but complex128.")
       .def("tobytes", to_bytes,
            "A copy of the elements, row-major and in this machine's byte order.")
+      .def("__bytes__", to_bytes, "tobytes()")
+      .def("buffer", buffer_of, nb::sig("def buffer(self) -> memoryview"),
+           R"(The elements by the buffer protocol, with their shape, strides and format.
+
+BufferError for what it has no word for, like bfloat16; .bits().buffer() has the stored bits.)")
+      .def("item", item_of, nb::sig("def item(self) -> bool | int | float | complex"),
+           "The only element as a Python number, exactly; ValueError if there is not just one.")
+      .def("tolist", to_list, nb::sig("def tolist(self) -> typing.Any"),
+           "The elements as Python numbers, exactly, in lists as deep as there are dimensions.")
+      .def("stats", stats_of, nb::sig("def stats(self) -> weightmap._tensor_stats.TensorStats"),
+           R"(Minimum, maximum, mean, std, and how many are NaN, infinite and zero: a TensorStats.
+
+Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
+quantized and packed types.)")
+      .def("__int__", to_int, nb::sig("def __int__(self) -> int"))
+      .def("__float__", to_float, nb::sig("def __float__(self) -> float"))
+      .def("__complex__", to_complex, nb::sig("def __complex__(self) -> complex"))
+      .def("__index__", to_index, nb::sig("def __index__(self) -> int"))
+      .def("__iter__", iterate, nb::sig("def __iter__(self) -> typing.Iterator[Tensor]"),
+           "The parts along the first dimension.")
+      .def("__eq__", compare, nb::arg("other").none(),
+           nb::sig("def __eq__(self, other: object, /) -> bool"),
+           "Raises TypeError: elements are not compared. False for None.")
+      .def("__ne__", compare, nb::arg("other").none(),
+           nb::sig("def __ne__(self, other: object, /) -> bool"))
       .def(
           "__getitem__", subscript, nb::arg("key").none(),
           nb::sig("def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice "
                   "| types.EllipsisType, ...], /) -> Tensor"),
-          "A part of the tensor, sharing its bytes. Steps must be positive.")
+          "A part of the tensor, sharing its bytes. What would need a copy is refused: steps "
+          "backward, masks, lists and arrays of indices; .numpy() and .torch() take them.")
       .def("__len__", length_of)
       .def(
           "__contains__",
@@ -168,7 +211,8 @@ the other byte order are copied and swapped. requires_grad is not carried over.)
       .def("__bool__",
            [](const Tensor&) -> bool {
              throw nb::type_error(
-                 "a tensor is neither true nor false; compare it with None, or take .numpy()");
+                 "a tensor is neither true nor false; compare it with None, or take .item() or "
+                 ".numpy()");
            })
       .def("__repr__", describe)
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())

@@ -89,7 +89,7 @@ def test_listing_and_reading_import_neither(python, data):
 import sys, weightmap
 with weightmap.open(sys.argv[1]) as opened:
     opened.root(), opened.paths(), opened.info, opened.stats
-    opened["base"][1:].tobytes(), memoryview(opened["base"]), repr(opened["base"])
+    opened["base"][1:].tobytes(), opened["base"].buffer(), repr(opened["base"])
     opened["base"].__dlpack__(max_version=(1, 0)), opened["base"].bits()
     opened["base"].__array_interface__
 print([name for name in ("torch", "numpy", "ml_dtypes") if name in sys.modules])
@@ -149,7 +149,7 @@ def test_without_any_package_the_bytes_are_still_there(without):
 import weightmap
 with weightmap.open(sys.argv[1]) as opened:
     tensor = opened["base"]
-    print(len(opened), tensor[1].tobytes().hex()[:16], memoryview(tensor).tolist()[3][5])
+    print(len(opened), tensor[1].tobytes().hex()[:16], tensor.buffer().tolist()[3][5])
     print(opened.root()["base"].shape)
 """
     assert without(["torch", "numpy", "ml_dtypes"], program) == "12 0000c0400000e040 23.0\n(4, 6)\n"

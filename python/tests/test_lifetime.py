@@ -39,11 +39,11 @@ def take_slice(opened):
 
 
 def take_memoryview(opened):
-    return memoryview(opened["base"]), bytes
+    return opened["base"].buffer(), bytes
 
 
 def take_memoryview_of_slice(opened):
-    return memoryview(opened["base"][:2]), lambda taken: bytes(taken) + BASE[48:]
+    return opened["base"][:2].buffer(), lambda taken: bytes(taken) + BASE[48:]
 
 
 def take_bits(opened):
@@ -216,7 +216,7 @@ def test_the_last_of_many_takes_it_away(copy_of, mappings_of, numpy):
     path = copy_of("views.pt")
     with weightmap.open(path) as opened:
         base = opened["base"]
-        taken = [base, base[1], base.numpy(), memoryview(base)]
+        taken = [base, base[1], base.numpy(), base.buffer()]
         del base
     while taken:
         assert mappings_of(path) >= 1
@@ -265,7 +265,7 @@ def test_a_thousand_opens_leave_nothing_behind(copy_of, mappings_of):
 
     def use():
         with weightmap.open(path) as opened:
-            memoryview(opened["model.0.weight"][1:])
+            opened["model.0.weight"][1:].buffer()
             opened.root()
             opened.paths()
             opened.info, opened.stats  # noqa: B018
@@ -331,7 +331,7 @@ def test_failed_calls_leave_nothing_behind(checkpoint):
             lambda: tensor["x"],
             lambda: lazy.tobytes(),
             lambda: lazy.numpy(),
-            lambda: memoryview(lazy),
+            lambda: lazy.buffer(),
             lambda: lazy.__dlpack__(max_version=(1, 0)),
         ):
             with pytest.raises(Exception):  # noqa: B017
@@ -352,7 +352,7 @@ def test_reading_through_a_mapping_costs_no_memory_of_its_own(float_archive):
     size = 32 << 20
     path = float_archive({"w": bytes(size)})
     with weightmap.open(path) as opened:
-        view = memoryview(opened["w"]).cast("B")
+        view = opened["w"].buffer().cast("B")
         before = anonymous_kib()
         assert sum(view[:: 1 << 12]) == 0  # touches every page
         assert anonymous_kib() - before < 8 << 10
@@ -548,7 +548,7 @@ def in_child(work):
 
 def test_a_child_reads_what_its_parent_opened(copy_of, numpy):
     opened = weightmap.open(copy_of("views.pt"))
-    tensor, array, view = opened["base"], opened["base"].numpy(), memoryview(opened["base"])
+    tensor, array, view = opened["base"], opened["base"].numpy(), opened["base"].buffer()
 
     def reads():
         seen = [tensor.tobytes(), array.tobytes(), bytes(view), opened["tied"].tobytes()]

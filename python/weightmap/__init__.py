@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from weightmap._safe_open import SafeOpen, safe_open
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
+    from weightmap._tensor_stats import TensorStats
     from weightmap._values import Global, Object
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "Subtree",
     "Tensor",
     "TensorNotFoundError",
+    "TensorStats",
     "UnsafePickleError",
     "UnsupportedError",
     "WarmReport",
@@ -118,6 +120,7 @@ _MODULE_OF = {
     "StageReport": "_staging",
     "StagedFile": "_staging",
     "Subtree": "_subtree",
+    "TensorStats": "_tensor_stats",
     "processes": "_processes",
     "remove_staged": "_staging",
     "replacing": "_replacing",

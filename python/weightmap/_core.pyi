@@ -1,10 +1,13 @@
 """The C++ library as Python sees it. Use the package weightmap instead."""
 
+from collections.abc import Iterator
 import types
 from typing import Any
 
 from numpy.typing import NDArray
 import torch as torch_module
+
+import weightmap._tensor_stats
 
 
 version: str = ...
@@ -55,7 +58,7 @@ class Tensor:
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
+        """Number of elements. Not a method, unlike torch's."""
 
     @property
     def itemsize(self) -> int:
@@ -144,12 +147,56 @@ class Tensor:
     def tobytes(self) -> bytes:
         """A copy of the elements, row-major and in this machine's byte order."""
 
+    def __bytes__(self) -> bytes:
+        """tobytes()"""
+
+    def buffer(self) -> memoryview:
+        """
+        The elements by the buffer protocol, with their shape, strides and format.
+
+        BufferError for what it has no word for, like bfloat16; .bits().buffer() has the stored bits.
+        """
+
+    def item(self) -> bool | int | float | complex:
+        """
+        The only element as a Python number, exactly; ValueError if there is not just one.
+        """
+
+    def tolist(self) -> Any:
+        """
+        The elements as Python numbers, exactly, in lists as deep as there are dimensions.
+        """
+
+    def stats(self) -> weightmap._tensor_stats.TensorStats:
+        """
+        Minimum, maximum, mean, std, and how many are NaN, infinite and zero: a TensorStats.
+
+        Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
+        quantized and packed types.
+        """
+
+    def __int__(self) -> int: ...
+
+    def __float__(self) -> float: ...
+
+    def __complex__(self) -> complex: ...
+
+    def __index__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The parts along the first dimension."""
+
+    def __eq__(self, other: object, /) -> bool:
+        """Raises TypeError: elements are not compared. False for None."""
+
+    def __ne__(self, other: object, /) -> bool: ...
+
     def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice | types.EllipsisType, ...], /) -> Tensor:
-        """A part of the tensor, sharing its bytes. Steps must be positive."""
+        """
+        A part of the tensor, sharing its bytes. What would need a copy is refused: steps backward, masks, lists and arrays of indices; .numpy() and .torch() take them.
+        """
 
     def __len__(self) -> int: ...
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
     def __contains__(self, value: object | None) -> bool: ...
 
@@ -171,6 +218,11 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): the CPU."""
+
+class TensorBuffer:
+    """
+    What Tensor.buffer() is a view of: the elements, by the buffer protocol.
+    """
 
 def option_values() -> dict[str, tuple[str | bool, ...]]:
     """The options of open() and what each takes."""

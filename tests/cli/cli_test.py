@@ -575,6 +575,40 @@ class Cat(Case):
         self.prints('"": float32 [2, 3]\n[[0. 1. 2.]\n [3. 4. 5.]]\n', "cat", "tensor_root.pt", "")
 
 
+class Stats(Case):
+    def test_prints_a_row_for_each_tensor_that_matches(self):
+        self.prints(
+            "TENSOR     DTYPE      COUNT  MIN  MAX      MEAN       STD  NAN  INF  ZEROS\n"
+            "float32    float32        5    1    5         3   1.41421    0    0      0\n"
+            "int64      int64          5    1    5         3   1.41421    0    0      0\n"
+            "bool       bool           3    0    1  0.666667  0.471405    0    0      1\n"
+            "complex64  complex64      -    -    -         -         -    -    -      -\n",
+            "stats", "dtypes.pt", "float32", "int64", "bool", "complex64",
+        )
+
+    def test_refused_tensors_have_an_error_in_json(self):
+        document = self.document("stats", "--json", "dtypes.pt", "bfloat16", "bits8", "uint64")
+        self.assertEqual(document["file"], "dtypes.pt")
+        bfloat16, bits8, uint64 = document["tensors"]
+        self.assertEqual(bfloat16, {
+            "name": "bfloat16", "dtype": "bfloat16", "shape": [5], "count": 5, "min": 1.0,
+            "max": 5.0, "mean": 3.0, "std": 2.0**0.5, "nan": 0, "infinite": 0, "zeros": 0,
+        })
+        self.assertEqual(bits8["error"], {
+            "code": "unsupported", "file_offset": None,
+            "message": "bits8 tensors have no statistics: what they store are not their values",
+        })
+        self.assertEqual((uint64["min"], uint64["max"]), (1, 5))
+
+    def test_a_pattern_that_matches_nothing_fails(self):
+        self.fails('dtypes.pt: no tensor matches "x.*"', "stats", "dtypes.pt", "x.*")
+
+    def test_a_tensor_without_elements_has_counts_only(self):
+        document = self.document("stats", "--json", "scalars_and_empty.pt", "empty")
+        [empty] = document["tensors"]
+        self.assertEqual((empty["count"], empty["min"], empty["std"]), (0, None, None))
+
+
 class Verify(Case):
     def test_says_what_was_checked(self):
         self.prints(

@@ -1,30 +1,30 @@
-#include "tools/cat/pieces.hpp"
+#include "weightmap/tensor_pieces.hpp"
 
 #include <algorithm>
 #include <vector>
 
-namespace weightmap::cli {
-namespace {
+#include "runtime/base/try.hpp"
 
-constexpr std::uint64_t piece_bytes = std::uint64_t{16} << 20;
+namespace weightmap {
+namespace {
 
 class Gatherer {
  public:
-  explicit Gatherer(const ByteSink& sink) : sink_(sink) {}
+  Gatherer(const PieceSink& sink, std::uint64_t piece_bytes)
+      : sink_(sink), piece_bytes_(piece_bytes) {}
 
   // At most max_slice_rank deep: what is not narrowed at once loses a dimension.
   Result<void> walk(const TensorView& view) {
     if (view.numel() == 0 || stopped_) return {};
-    const bool whole = view.nbytes() <= piece_bytes || view.rank() > TensorView::max_slice_rank;
+    const bool whole = view.nbytes() <= piece_bytes_ || view.rank() > TensorView::max_slice_rank;
     if (whole) return copy(view);
     const std::int64_t rows = view.shape()[0];
     const std::uint64_t row_bytes = view.nbytes() / static_cast<std::uint64_t>(rows);
-    if (row_bytes > piece_bytes) return walk_rows(view, rows);
-    const auto step = static_cast<std::int64_t>(piece_bytes / row_bytes);
+    if (row_bytes > piece_bytes_) return walk_rows(view, rows);
+    const auto step = static_cast<std::int64_t>(piece_bytes_ / row_bytes);
     for (std::int64_t row = 0; row < rows && !stopped_; row += std::min(step, rows - row)) {
-      const Result<TensorSlice> part = view.narrow(0, row, std::min(step, rows - row));
-      if (!part) return tl::unexpected<Error>(part.error());
-      if (Result<void> ok = copy(*part); !ok) return ok;
+      TRY_ASSIGN(const TensorSlice part, view.narrow(0, row, std::min(step, rows - row)));
+      TRY(copy(part));
     }
     return {};
   }
@@ -32,33 +32,34 @@ class Gatherer {
  private:
   Result<void> walk_rows(const TensorView& view, std::int64_t rows) {
     for (std::int64_t row = 0; row < rows && !stopped_; ++row) {
-      const Result<TensorSlice> part = view.select(0, row);
-      if (!part) return tl::unexpected<Error>(part.error());
-      if (Result<void> ok = walk(*part); !ok) return ok;
+      TRY_ASSIGN(const TensorSlice part, view.select(0, row));
+      TRY(walk(part));
     }
     return {};
   }
 
   Result<void> copy(const TensorView& view) {
     buffer_.resize(view.nbytes());
-    if (Result<void> ok = view.gather(buffer_); !ok) return ok;
+    TRY(view.gather(buffer_));
     stopped_ = !sink_(buffer_);
     return {};
   }
 
-  const ByteSink& sink_;
+  const PieceSink& sink_;
+  const std::uint64_t piece_bytes_;
   std::vector<std::byte> buffer_;
   bool stopped_ = false;
 };
 
 }  // namespace
 
-Result<void> for_each_piece(const TensorView& view, const ByteSink& sink) {
+Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
+                            std::uint64_t copied_bytes) {
   const bool as_mapped =
       view.data() != nullptr && view.is_contiguous() && !view.is_conjugate() && !view.is_negative();
-  if (!as_mapped) return Gatherer(sink).walk(view);
+  if (!as_mapped) return Gatherer(sink, copied_bytes).walk(view);
   sink(view.bytes());
   return {};
 }
 
-}  // namespace weightmap::cli
+}  // namespace weightmap

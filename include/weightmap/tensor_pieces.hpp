@@ -1,0 +1,24 @@
+// A tensor's elements in pieces, so that memory stays bounded whatever its size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "weightmap/export.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap {
+
+// Takes consecutive bytes; answers false to stop early.
+using PieceSink = std::function<bool(std::span<const std::byte>)>;
+
+// Hands out all elements row-major and in this machine's byte order. Straight from the mapping, in
+// one piece, where they lie there like that; else in copies of at most `copied_bytes`. A tensor of
+// more than TensorView::max_slice_rank dimensions is copied whole. Fails with unsupported for lazy
+// conjugates and negatives, whose stored values are not their values.
+WEIGHTMAP_API Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
+                                          std::uint64_t copied_bytes = std::uint64_t{16} << 20);
+
+}  // namespace weightmap

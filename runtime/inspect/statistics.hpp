@@ -1,0 +1,12 @@
+// statistics() with its choice of a way, for tests.
+#pragma once
+
+#include "weightmap/statistics.hpp"
+
+namespace weightmap::inspect {
+
+// Tensors of at least `counted_from` elements of one or two bytes are counted by value.
+Result<TensorStatistics> statistics(const TensorView& view, const StatisticsProgress& progress,
+                                    std::uint64_t counted_from);
+
+}  // namespace weightmap::inspect

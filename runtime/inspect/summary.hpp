@@ -1,0 +1,204 @@
+// The numbers of a tensor, taken in by blocks or as how often each value occurs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "weightmap/statistics.hpp"
+
+namespace weightmap::inspect {
+
+inline constexpr std::size_t block_elements = 4096;
+
+// How many, their mean, and the sum of their squared distances from it.
+struct Spread {
+  std::uint64_t count = 0;
+  double mean = 0;
+  double squares = 0;
+
+  // Chan, Golub and LeVeque: the spread of both together.
+  void add(const Spread& other) noexcept {
+    if (other.count == 0) return;
+    const double all = static_cast<double>(count + other.count);
+    const double part = static_cast<double>(other.count) / all;
+    const double apart = other.mean - mean;
+    squares += other.squares + apart * apart * static_cast<double>(count) * part;
+    mean += apart * part;
+    count += other.count;
+  }
+};
+
+// T: float, double, or an integer of 32 or 64 bits.
+template <class T>
+class Summary {
+ public:
+  using Value = std::pair<T, std::uint64_t>;  // and how often it occurs
+
+  // At most block_elements.
+  void add(std::span<const T> block) noexcept {
+    if constexpr (std::is_floating_point_v<T>) {
+      double sum = sum_of(block);
+      if (!std::isfinite(sum)) {
+        block = only_finite(block);
+        sum = sum_of(block);
+      }
+      add_finite(block, sum);
+    } else {
+      Integer sum = 0;
+      for (const T value : block) sum += value;
+      total_ += sum;
+      add_finite(block, static_cast<double>(sum));
+    }
+  }
+
+  // Each value once, in any order; of values of which double holds every multiple.
+  void add(std::span<const Value> values) noexcept {
+    Spread spread;
+    double sum = 0;
+    for (const auto& [value, times] : values) {
+      if (is_counted_apart(value, times)) continue;
+      take_range(value, value);
+      if (value == 0) zeros_ += times;
+      if constexpr (!std::is_floating_point_v<T>)
+        total_ += static_cast<Integer>(value) * static_cast<Integer>(times);
+      spread.count += times;
+      sum += static_cast<double>(value) * static_cast<double>(times);
+    }
+    if (spread.count == 0) return;
+    spread.mean = sum / static_cast<double>(spread.count);
+    for (const auto& [value, times] : values) {
+      if (!is_finite(value)) continue;
+      const double apart = static_cast<double>(value) - spread.mean;
+      spread.squares += apart * apart * static_cast<double>(times);
+    }
+    spread_.add(spread);
+  }
+
+  TensorStatistics result() const {
+    TensorStatistics all;
+    all.count = spread_.count + nan_ + infinite_;
+    all.nan = nan_;
+    all.infinite = infinite_;
+    all.zeros = zeros_;
+    if (spread_.count == 0) return all;
+    const auto finite = static_cast<double>(spread_.count);
+    all.min = number(min_);
+    all.max = number(max_);
+    all.mean = spread_.mean;
+    if constexpr (!std::is_floating_point_v<T>) all.mean = static_cast<double>(total_) / finite;
+    all.std = std::sqrt(spread_.squares / finite);
+    return all;
+  }
+
+ private:
+  __extension__ using Integer = __int128;
+  static constexpr std::size_t lanes = 8;  // what compilers do at once
+
+  static Number number(T value) noexcept {
+    if constexpr (std::is_floating_point_v<T>)
+      return static_cast<double>(value);
+    else if constexpr (std::is_signed_v<T>)
+      return std::int64_t{value};
+    else
+      return std::uint64_t{value};
+  }
+
+  static bool is_finite(T value) noexcept {
+    if constexpr (std::is_floating_point_v<T>) return std::isfinite(value);
+    return true;
+  }
+
+  bool is_counted_apart(T value, std::uint64_t times) noexcept {
+    if (is_finite(value)) return false;
+    (value != value ? nan_ : infinite_) += times;
+    return true;
+  }
+
+  std::span<const T> only_finite(std::span<const T> block) noexcept {
+    std::size_t kept = 0;
+    for (const T value : block)
+      if (!is_counted_apart(value, 1)) finite_[kept++] = value;
+    return {finite_.data(), kept};
+  }
+
+  void take_range(T smallest, T largest) noexcept {
+    min_ = std::min(min_, smallest);
+    max_ = std::max(max_, largest);
+  }
+
+  // `take` gets a lane and a value; what lanes hold is joined by the caller.
+  template <class Take>
+  static void in_lanes(std::span<const T> block, const Take& take) noexcept {
+    std::size_t i = 0;
+    for (; i + lanes <= block.size(); i += lanes)
+      for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, block[i + lane]);
+    // Of a lane that is known when this is compiled, or all of them would lie in memory.
+    for (; i < block.size(); ++i) take(0, block[i]);
+  }
+
+  // Minimum, maximum and zeros. Written in vectors, since compilers do not find them in a choice of
+  // the smaller of two floats.
+  void add_range(std::span<const T> block) noexcept {
+    constexpr std::size_t wide = 16 / sizeof(T);
+    typedef T Vector __attribute__((vector_size(16)));
+    Vector smallest;
+    for (std::size_t lane = 0; lane < wide; ++lane) smallest[lane] = block[0];
+    Vector largest = smallest;
+    auto zeros = smallest != smallest;
+    std::size_t i = 0;
+    for (; i + wide <= block.size(); i += wide) {
+      Vector values;
+      std::memcpy(&values, block.data() + i, sizeof values);
+      smallest = values < smallest ? values : smallest;
+      largest = values > largest ? values : largest;
+      zeros += values == 0;  // -1 for each
+    }
+    for (std::size_t lane = 0; lane < wide; ++lane) {
+      take_range(smallest[lane], largest[lane]);
+      zeros_ += static_cast<std::uint64_t>(-zeros[lane]);
+    }
+    for (; i < block.size(); ++i) {
+      take_range(block[i], block[i]);
+      zeros_ += block[i] == 0 ? 1 : 0;
+    }
+  }
+
+  void add_finite(std::span<const T> block, double sum) noexcept {
+    if (block.empty()) return;
+    add_range(block);
+    Spread spread{block.size(), sum / static_cast<double>(block.size()), 0};
+    std::array<double, lanes> squares{};
+    in_lanes(block, [&](std::size_t lane, T value) {
+      const double apart = static_cast<double>(value) - spread.mean;
+      squares[lane] += apart * apart;
+    });
+    for (const double part : squares) spread.squares += part;
+    spread_.add(spread);
+  }
+
+  static double sum_of(std::span<const T> block) noexcept {
+    std::array<double, lanes> sums{};
+    in_lanes(block, [&](std::size_t lane, T value) { sums[lane] += static_cast<double>(value); });
+    double sum = 0;
+    for (const double part : sums) sum += part;
+    return sum;
+  }
+
+  std::uint64_t nan_ = 0;
+  std::uint64_t infinite_ = 0;
+  std::uint64_t zeros_ = 0;
+  T min_ = std::numeric_limits<T>::max();
+  T max_ = std::numeric_limits<T>::lowest();
+  Spread spread_;
+  Integer total_ = 0;  // of integers
+  std::array<T, std::is_floating_point_v<T> ? block_elements : 1> finite_;
+};
+
+}  // namespace weightmap::inspect

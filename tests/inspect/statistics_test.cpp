@@ -1,0 +1,210 @@
+// Statistics of tensors, and that both ways to them agree.
+#include "runtime/inspect/statistics.hpp"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace weightmap;
+
+namespace {
+
+constexpr std::uint64_t always = 0;
+constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+// A tensor of one dimension over values.
+template <class T>
+struct Numbers {
+  std::vector<T> values;
+  DType dtype;
+  std::int64_t dims[2] = {static_cast<std::int64_t>(values.size()), 1};
+
+  TensorView view() const {
+    return {dtype,
+            1,
+            dims,
+            reinterpret_cast<const std::byte*>(values.data()),
+            values.size() * sizeof(T),
+            0};
+  }
+};
+
+template <class T>
+TensorStatistics statistics_of(std::vector<T> values, DType dtype) {
+  const Numbers<T> numbers{std::move(values), dtype};
+  return statistics(numbers.view()).value();
+}
+
+template <class T>
+T get(const std::optional<Number>& number) {
+  REQUIRE(number.has_value());
+  REQUIRE(std::holds_alternative<T>(*number));
+  return std::get<T>(*number);
+}
+
+std::vector<std::uint16_t> every_pattern() {
+  std::vector<std::uint16_t> patterns(65536);
+  std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
+  return patterns;
+}
+
+void check_same(const TensorStatistics& one, const TensorStatistics& two) {
+  CHECK(one.count == two.count);
+  CHECK(one.nan == two.nan);
+  CHECK(one.infinite == two.infinite);
+  CHECK(one.zeros == two.zeros);
+  CHECK(one.min == two.min);
+  CHECK(one.max == two.max);
+  REQUIRE(one.mean.has_value() == two.mean.has_value());
+  if (!one.mean) return;
+  // Of the spread, not of the mean: that may be next to 0.
+  CHECK(std::abs(*one.mean - *two.mean) <= 1e-12 * *two.std);
+  CHECK(*one.std == doctest::Approx(*two.std).epsilon(1e-12));
+}
+
+}  // namespace
+
+TEST_CASE("statistics of floats are of the finite ones") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const TensorStatistics found = statistics_of<float>(
+      {1, -2, 0, -0.0F, 5, infinity, -infinity, std::nanf("")}, DType::float32);
+  CHECK(found.count == 8);
+  CHECK(found.nan == 1);
+  CHECK(found.infinite == 2);
+  CHECK(found.zeros == 2);
+  CHECK(get<double>(found.min) == -2);
+  CHECK(get<double>(found.max) == 5);
+  CHECK(*found.mean == doctest::Approx(0.8).epsilon(1e-15));
+  CHECK(*found.std == doctest::Approx(std::sqrt(5.36)).epsilon(1e-15));
+}
+
+TEST_CASE("a tensor without finite elements has counts only") {
+  const TensorStatistics none = statistics_of<double>({}, DType::float64);
+  CHECK(none.count == 0);
+  CHECK(none.min == std::nullopt);
+  CHECK(none.std == std::nullopt);
+  const TensorStatistics nan = statistics_of<double>({std::nan("")}, DType::float64);
+  CHECK(nan.count == 1);
+  CHECK(nan.nan == 1);
+  CHECK(nan.max == std::nullopt);
+  CHECK(nan.mean == std::nullopt);
+}
+
+TEST_CASE("integers of 64 bits are exact") {
+  const TensorStatistics found = statistics_of<std::int64_t>(
+      {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max(),
+       std::numeric_limits<std::int64_t>::min(), 0},
+      DType::int64);
+  CHECK(get<std::int64_t>(found.min) == std::numeric_limits<std::int64_t>::min());
+  CHECK(get<std::int64_t>(found.max) == std::numeric_limits<std::int64_t>::max());
+  CHECK(found.zeros == 1);
+  CHECK(*found.mean == 2305843009213693951.5);  // rounded once
+  const TensorStatistics wide =
+      statistics_of<std::uint64_t>({std::numeric_limits<std::uint64_t>::max(), 1}, DType::uint64);
+  CHECK(get<std::uint64_t>(wide.max) == std::numeric_limits<std::uint64_t>::max());
+}
+
+TEST_CASE("small integers and bools") {
+  const TensorStatistics bytes = statistics_of<std::int8_t>({-128, 127, 0, 1}, DType::int8);
+  CHECK(get<std::int64_t>(bytes.min) == -128);
+  CHECK(get<std::int64_t>(bytes.max) == 127);
+  CHECK(*bytes.mean == 0);
+  CHECK(*bytes.std == doctest::Approx(std::sqrt(8128.5)).epsilon(1e-15));
+  const TensorStatistics bools = statistics_of<std::uint8_t>({0, 1, 2, 255}, DType::boolean);
+  CHECK(get<std::uint64_t>(bools.max) == 1);
+  CHECK(bools.zeros == 1);
+  CHECK(*bools.mean == 0.75);
+}
+
+TEST_CASE("the spread of numbers far from zero is not lost") {
+  std::vector<double> values;
+  for (int i = 0; i < 10000; ++i) values.push_back(1e9 + i % 2);
+  const TensorStatistics found = statistics_of(values, DType::float64);
+  CHECK(*found.mean == 1e9 + 0.5);
+  CHECK(*found.std == 0.5);
+}
+
+TEST_CASE("blocks that are not full count") {
+  for (const std::size_t count : {1U, 7U, 8U, 9U, 4095U, 4096U, 4097U, 12289U}) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), -1.0F);
+    const TensorStatistics found = statistics_of(values, DType::float32);
+    const auto last = static_cast<double>(count) - 2;
+    CHECK(found.count == count);
+    CHECK(found.zeros == (count > 1 ? 1 : 0));
+    CHECK(get<double>(found.min) == -1);
+    CHECK(get<double>(found.max) == last);
+    CHECK(*found.mean == doctest::Approx((last - 1) / 2).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("counting each value gives what going through the elements gives") {
+  for (const DType dtype :
+       {DType::float16, DType::bfloat16, DType::int16, DType::uint16, DType::float8_e5m2,
+        DType::float8_e4m3fn, DType::float8_e5m2fnuz, DType::float8_e4m3fnuz, DType::float8_e8m0fnu,
+        DType::int8, DType::uint8, DType::boolean}) {
+    CAPTURE(std::string(to_string(dtype)));
+    const Numbers<std::uint16_t> patterns{every_pattern(), dtype};
+    const auto elements = static_cast<std::int64_t>(131072 / element_size(dtype));
+    for (const std::int64_t count : {elements, elements - 1, std::int64_t{3}}) {
+      const std::int64_t dims[2] = {count, 1};
+      const TensorView view(dtype, 1, dims, patterns.view().data(), 131072, 0);
+      check_same(inspect::statistics(view, {}, always).value(),
+                 inspect::statistics(view, {}, never).value());
+    }
+  }
+}
+
+TEST_CASE("strides and the other byte order are followed") {
+  const Numbers<float> numbers{{0, 1, 2, 3, 4, 5, 6, 7}, DType::float32};
+  const std::int64_t dims[4] = {2, 2, 4, 2};  // 0, 2, 4, 6
+  const TensorView view(DType::float32, 2, dims, numbers.view().data(), 28, 0);
+  CHECK(*statistics(view).value().mean == 3);
+  CHECK(get<double>(statistics(view).value().max) == 6);
+  const Numbers<std::uint32_t> swapped{{0x0000803F, 0x00000040}, DType::float32};  // 1, 2
+  const std::int64_t two[2] = {2, 1};
+  const TensorView foreign(DType::float32, 1, two,
+                           reinterpret_cast<const std::byte*>(swapped.values.data()), 8,
+                           TensorView::foreign_order);
+  CHECK(*statistics(foreign).value().mean == 1.5);
+}
+
+TEST_CASE("what has no statistics is refused by name") {
+  const Numbers<std::uint64_t> numbers{{0, 0}, DType::complex64};
+  const Result<TensorStatistics> complex = statistics(numbers.view());
+  REQUIRE(!complex);
+  CHECK(complex.error().code == ErrorCode::unsupported);
+  CHECK(complex.error().message ==
+        "complex64 tensors have no statistics: complex numbers have no order");
+  const Numbers<std::uint8_t> quantized{{0, 0}, DType::quint8};
+  CHECK(statistics(quantized.view()).error().message ==
+        "quint8 tensors have no statistics: what they store are not their values");
+  const Numbers<float> floats{{1, 2}, DType::float32};
+  const TensorView negative(DType::float32, 1, floats.dims, floats.view().data(), 8,
+                            TensorView::negative);
+  CHECK(statistics(negative).error().code == ErrorCode::unsupported);
+}
+
+TEST_CASE("progress counts bytes and may end the work") {
+  const Numbers<float> numbers{std::vector<float>(700000), DType::float32};
+  std::vector<std::uint64_t> seen;
+  REQUIRE(statistics(numbers.view(), [&](std::uint64_t done) -> Result<void> {
+            seen.push_back(done);
+            return {};
+          }).has_value());
+  CHECK(seen == std::vector<std::uint64_t>{1048576, 2097152, 2800000});
+  int calls = 0;
+  const Result<TensorStatistics> stopped =
+      statistics(numbers.view(), [&](std::uint64_t) -> Result<void> {
+        ++calls;
+        return failure(ErrorCode::io, "enough");
+      });
+  CHECK(calls == 1);
+  CHECK(stopped.error().message == "enough");
+}
