@@ -334,7 +334,8 @@ nb::tuple evict(const nb::bytes& path) {
     return weightmap::evict(file);
   }();
   const EvictReport report = value_or_raise(evicted);
-  return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after);
+  return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after,
+                        report.unwritten_bytes, report.lives_in_memory);
 }
 
 // The memory of a writable object, until it is given back.
@@ -492,7 +493,7 @@ void bind_checkpoint(nb::module_& module) {
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> "
                      "Checkpoint"));
   module.def("evict", evict, nb::arg("path"),
-             nb::sig("def evict(path: bytes, /) -> tuple[int, int, int]"));
+             nb::sig("def evict(path: bytes, /) -> tuple[int, int, int, int, bool]"));
 }
 
 }  // namespace weightmap::python

@@ -11,6 +11,7 @@ import pytest
 
 import weightmap
 from weightmap import Global, Object
+from weightmap._summary import Share
 
 STATE_DICT_NAMES = [
     "embedding.weight",
@@ -943,6 +944,9 @@ def test_says_what_is_in_memory(copy_of):
         assert seen.tensors[0].anonymous_bytes == 0
         assert seen.tensors[0].huge_mapped_bytes in (0, None)  # None before Linux 6.7
         assert seen.storages[first.storage].cached_bytes == 48
+        assert [tensor.name for tensor in seen.tensors] == list(opened)
+        assert seen.storages[first.storage].name == first.storage
+        assert "tensors=<17>, storages=<" in repr(seen) and len(repr(seen)) < 600
         assert len(seen.storages) == opened.info.storages
         assert seen.resident_bytes >= 4096
         assert seen.anonymous_bytes == 0
@@ -967,6 +971,7 @@ def test_evicts_a_file(copy_of):
     evicted = weightmap.evict(path)
     assert (evicted.file_bytes, evicted.cached_before) == (6599, 6599)
     assert evicted.cached_after in (0, 6599)  # tmpfs keeps what it has, and so does an unsynced disk
+    assert (evicted.reason == "") is (evicted.cached_after == 0)
     with pytest.raises(FileNotFoundError):
         weightmap.evict(path.with_name("missing.pt"))
 
@@ -1053,3 +1058,62 @@ def test_a_class_whose_name_cannot_be_printed_is_an_object(archive):
         with pytest.raises(KeyError) as caught:
             checkpoint["x"]
     assert caught.value.message == "has no tensor \"x\": it is an object, root()['x']"
+
+
+def test_what_is_in_use_stays_and_evict_says_so(copy_of):
+    path = copy_of("training.pt")
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+    with weightmap.open(path, populate=True):
+        evicted = weightmap.evict(path)
+    if evicted.reason == "memory_file_system":
+        pytest.skip("the temporary folder is in memory")
+    assert (evicted.cached_after > 0, evicted.reason) == (True, "in_use")
+
+
+def test_get_has_a_default_for_whatever_is_not_there(checkpoint):
+    opened = checkpoint("views.pt")
+    assert opened.get("base").name == "base"
+    assert opened.get(("base",)).name == "base"
+    for name in ("nothing", 3, None, ("base", 1.5), b"base", []):
+        assert opened.get(name) is None
+        assert opened.get(name, 7) == 7
+
+
+def test_keys_are_completed(checkpoint):
+    opened = checkpoint("views.pt")
+    assert opened._ipython_key_completions_() == list(opened)
+
+
+def test_dir_shows_what_is_for_use():
+    shown = dir(weightmap)
+    assert "torch" in shown and "open" in shown and "stage" in shown
+    assert {"TYPE_CHECKING", "Any", "annotations", "importlib"} & set(shown) == set()
+
+
+def test_a_summary_counts_tied_tensors_once(checkpoint):
+    summary = checkpoint("views.pt").summary()
+    assert ("base", "tied") in summary.ties
+    assert summary.all.tensors == len(checkpoint("views.pt")) - 1
+    assert summary.prefixes["base"] == Share(1, 24, 96)
+    assert summary.dtypes["int16"] == Share(1, 24, 48)
+
+
+def test_a_summary_is_by_prefix(checkpoint):
+    opened = checkpoint("state_dict.pt")
+    assert set(opened.summary().prefixes) == {"embedding", "layers", "steps", "position_ids"}
+    assert "layers.0" in opened.summary(depth=2).prefixes
+    assert repr(opened.summary()).splitlines()[1:3] == [
+        "by dtype:",
+        "  float64: 1 tensor, 16 elements, 128 B",
+    ]
+
+
+def test_what_a_notebook_shows_is_short(float_archive):
+    path = float_archive({f"a{i}.<b>{'x' * 200}": bytes(4) for i in range(300)})
+    opened = weightmap.open(path)
+    assert len(repr(opened.summary(depth=2))) < 3000
+    assert "and 289 more" in repr(opened.summary())
+    assert opened._repr_html_().startswith("<pre>") and "<b>" not in opened._repr_html_()
+    opened.close()
+    assert "closed" in opened._repr_html_()

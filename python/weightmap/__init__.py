@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from weightmap._safe_open import SafeOpen, safe_open
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
+    from weightmap._summary import Summary
     from weightmap._tensor_stats import TensorStats
     from weightmap._values import Global, Object
 
@@ -89,6 +90,7 @@ __all__ = [
     "StagedFile",
     "Stats",
     "Subtree",
+    "Summary",
     "Tensor",
     "TensorNotFoundError",
     "TensorStats",
@@ -120,6 +122,7 @@ _MODULE_OF = {
     "StageReport": "_staging",
     "StagedFile": "_staging",
     "Subtree": "_subtree",
+    "Summary": "_summary",
     "TensorStats": "_tensor_stats",
     "processes": "_processes",
     "remove_staged": "_staging",
@@ -142,4 +145,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted({*__all__, "torch"})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from weightmap._options import OpenOptions
     from weightmap._subtree import Subtree
+    from weightmap._summary import Summary
 
     State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 
@@ -138,6 +139,7 @@ class RangeResidency(Record):
     resident_bytes: int | None  # mapped into this process, too; what is mapped twice counts twice
     anonymous_bytes: int | None  # of those, copied by writing to private memory
     huge_mapped_bytes: int | None  # of those that are mapped, in huge pages
+    name: str  # of the tensor; key of the storage
 
 
 class Residency(Record):
@@ -156,13 +158,22 @@ class Residency(Record):
     tensors: tuple[RangeResidency, ...]  # in the order of the file
     storages: dict[str, RangeResidency]  # by key
 
+    def __repr__(self) -> str:
+        short = {"tensors": f"<{len(self.tensors)}>", "storages": f"<{len(self.storages)}>"}
+        fields = [f"{field}={short.get(field) or repr(getattr(self, field))}"
+                  for field in type(self).__match_args__]
+        return f"Residency({', '.join(fields)})"
+
 
 class EvictReport(Record):
     """What evict() did, in bytes."""
 
     file_bytes: int
     cached_before: int
-    cached_after: int  # what stays: mapped or locked by a process, or not on the disk yet
+    cached_after: int  # what stays
+    # Why: "in_use" by a process that has it mapped or locked, this one perhaps; "unwritten", not on
+    # the disk yet; "memory_file_system", the file has no other place. "" if nothing stays.
+    reason: str = ""
 
 
 class LoadReport(Record):
@@ -246,19 +257,22 @@ class Checkpoint(Mapping[str, Tensor]):
             return False
         return True
 
-    def get(self, name: Any, default: Any = None) -> Any:
-        """The tensor of this name, or `default`."""
+    def get(self, name: object, default: Any = None) -> Any:
+        """The tensor of this name or path; `default` for whatever is not in the checkpoint."""
         if isinstance(name, str):
             tensor = self._core.find(name)
             return default if tensor is None else tensor
         try:
-            return self._find(name)
-        except TensorNotFoundError:
+            return self._find(name)  # type: ignore[arg-type]
+        except (TensorNotFoundError, TypeError):
             return default
 
     # Two checkpoints are not compared tensor by tensor; one is equal to itself.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def __len__(self) -> int:
         return len(self._core)
@@ -293,6 +307,21 @@ class Checkpoint(Mapping[str, Tensor]):
     def stats(self) -> Stats:
         """What the open did, counted."""
         return Stats(**self._core.stats())
+
+    def summary(self, depth: int = 1) -> Summary:
+        """Tensors, elements and bytes, by dtype and by the first `depth` parts of names; ties.
+
+        Its repr is a few lines, whatever the size of the checkpoint.
+        """
+        from weightmap._summary import summarize
+
+        return summarize(self.path, self.values(), depth)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        shown = repr(self) if self.closed else repr(self.summary())
+        return f"<pre>{html.escape(shown)}</pre>"
 
     def root(self) -> Any:
         """Everything in the checkpoint as plain Python objects: epochs, optimizer state, lists.
@@ -473,8 +502,10 @@ class Checkpoint(Mapping[str, Tensor]):
         tell then.
         """
         fields = self._core.residency()
-        fields["tensors"] = tuple(RangeResidency(*tensor) for tensor in fields["tensors"])
-        fields["storages"] = {key: RangeResidency(*range) for key, range in fields["storages"]}
+        fields["tensors"] = tuple(
+            RangeResidency(*tensor, name) for name, tensor in zip(self, fields["tensors"])
+        )
+        fields["storages"] = {key: RangeResidency(*range, key) for key, range in fields["storages"]}
         return Residency(**fields)
 
     def verify_headers(self) -> None:
@@ -658,7 +689,11 @@ open.__wrapped__ = _Shown()  # type: ignore[attr-defined]
 
 def evict(path: PathLike) -> EvictReport:
     """Asks the system to drop a file from the page cache, so that the next read is a cold one."""
-    return EvictReport(*_core.evict(os.fsencode(path)))
+    file_bytes, before, after, unwritten, lives_in_memory = _core.evict(os.fsencode(path))
+    reason = ""
+    if after > 0:
+        reason = "memory_file_system" if lives_in_memory else "unwritten" if unwritten else "in_use"
+    return EvictReport(file_bytes, before, after, reason)
 
 
 def publish(
