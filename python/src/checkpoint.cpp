@@ -327,12 +327,11 @@ nb::dict residency(const OpenCheckpoint& self) {
   return fields;
 }
 
-nb::tuple evict(const nb::bytes& path) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
-  const Result<EvictReport> evicted = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::evict(file);
-  }();
+nb::tuple evict(const nb::bytes& path, nb::handle progress) {
+  const std::filesystem::path file = to_path(path);
+  LongCall call(progress);
+  const Result<EvictReport> evicted =
+      call.run([&] { return weightmap::evict(file, call.progress()); });
   const EvictReport report = value_or_raise(evicted);
   return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after,
                         report.unwritten_bytes, report.lives_in_memory);
@@ -492,8 +491,9 @@ void bind_checkpoint(nb::module_& module) {
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> "
                      "Checkpoint"));
-  module.def("evict", evict, nb::arg("path"),
-             nb::sig("def evict(path: bytes, /) -> tuple[int, int, int, int, bool]"));
+  module.def("evict", evict, nb::arg("path"), nb::arg("progress").none(),
+             nb::sig("def evict(path: bytes, progress: typing.Callable[[int, int], typing.Any] | "
+                     "None, /) -> tuple[int, int, int, int, bool]"));
 }
 
 }  // namespace weightmap::python

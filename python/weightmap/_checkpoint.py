@@ -687,9 +687,15 @@ class _Shown:
 open.__wrapped__ = _Shown()  # type: ignore[attr-defined]
 
 
-def evict(path: PathLike) -> EvictReport:
-    """Asks the system to drop a file from the page cache, so that the next read is a cold one."""
-    file_bytes, before, after, unwritten, lives_in_memory = _core.evict(os.fsencode(path))
+def evict(path: PathLike, *, progress: Progress | None = None) -> EvictReport:
+    """Asks the system to drop a file from the page cache, so that the next read is a cold one.
+
+    progress: is called with how far into the file the request has come, and its size. What it
+        raises, and Ctrl-C, ends the call; what is dropped is dropped.
+    """
+    file_bytes, before, after, unwritten, lives_in_memory = _core.evict(
+        os.fsencode(path), progress
+    )
     reason = ""
     if after > 0:
         reason = "memory_file_system" if lives_in_memory else "unwritten" if unwritten else "in_use"

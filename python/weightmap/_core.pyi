@@ -1,6 +1,6 @@
 """The C++ library as Python sees it. Use the package weightmap instead."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import types
 from typing import Any
 
@@ -269,7 +269,7 @@ class Checkpoint:
         The file as memory that may be written to: copy on write, unless it was opened shared and writable.
         """
 
-    def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, one_reader: bool, /) -> dict[str, Any]: ...
+    def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, one_reader: bool, progress: Callable[[int, int], Any] | None, /) -> dict[str, Any]: ...
 
     def demand(self, tensor: Tensor, /) -> None: ...
 
@@ -297,24 +297,24 @@ class Checkpoint:
 
     def verify_headers(self) -> None: ...
 
-    def verify_crc(self) -> tuple[int, int, int]:
+    def verify_crc(self, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
-def open(path: bytes, options: dict[str, Any], like_torch: bool = False, /) -> Checkpoint:
+def open(path: bytes, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
     """
     like_torch: private and writable, without reserving swap, where nothing says otherwise.
     """
 
-def publish(source: bytes, target: bytes, copy: bool, crc: bool, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
+def publish(source: bytes, target: bytes, copy: bool, crc: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
 
 def guard_is_active() -> bool:
     """
     Whether a SIGBUS comes to the guard first; False before the first guarded open.
     """
 
-def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, /) -> Checkpoint: ...
+def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
 
-def evict(path: bytes, /) -> tuple[int, int, int, int, bool]: ...
+def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
 
 class StagedFile:
     def descriptor(self) -> int: ...
@@ -323,7 +323,7 @@ class StagedFile:
 
     def report(self) -> dict[str, Any]: ...
 
-def stage(path: bytes, name: bytes, budget_bytes: int, /) -> StagedFile: ...
+def stage(path: bytes, name: bytes, budget_bytes: int, progress: Callable[[int, int], Any] | None, /) -> StagedFile: ...
 
 def remove_staged(name: bytes, /) -> None: ...
 

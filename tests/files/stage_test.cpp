@@ -449,7 +449,7 @@ TEST_CASE_FIXTURE(CopyFixture, "is cancelled, and leaves nothing in /dev/shm") {
   StageOptions options = named();
   options.progress = test::stop;
   CHECK_FAILS(stage(path, options), ErrorCode::cancelled,
-              "model.pt: was cancelled after 37646 of 37646 bytes");
+              "was cancelled after 37646 of 37646 bytes");
   CHECK(shared_names(name).empty());
 }
 
