@@ -60,7 +60,7 @@ struct Field {
 
 using enum CommandLine;
 using O = OpenOptions;
-constexpr std::array rows = {
+constexpr std::array option_rows = {
     Field<&O::sharing>::row("sharing", "WEIGHTMAP_SHARING", Sharing::shared, offers,
                             "map the file shared (MAP_SHARED) or private (MAP_PRIVATE)"),
     Field<&O::verify>::row("verify", "WEIGHTMAP_VERIFY", Verify::chain, offers,
@@ -128,23 +128,23 @@ std::string_view OptionRow::hint_about(std::string_view word) const noexcept {
   return " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
 }
 
-std::span<const OptionRow> option_table() noexcept { return rows; }
+std::span<const OptionRow> option_table() noexcept { return option_rows; }
 
 const OptionRow* find_option(std::string_view name) noexcept {
-  for (const OptionRow& option : rows)
+  for (const OptionRow& option : option_rows)
     if (option.name == name) return &option;
   return nullptr;
 }
 
 Result<OpenOptions> with_environment(OpenOptions options) {
-  for (const OptionRow& option : rows) TRY(fill_from_environment(options, option));
+  for (const OptionRow& option : option_rows) TRY(fill_from_environment(options, option));
   return options;
 }
 
 Result<OpenOptions> with_defaults(OpenOptions options) {
   TRY(check_limits(options.limits));
   TRY_ASSIGN(OpenOptions filled, with_environment(std::move(options)));
-  for (const OptionRow& option : rows)
+  for (const OptionRow& option : option_rows)
     if (!option.get(filled)) option.set(filled, option.default_word);
   return filled;
 }
@@ -153,7 +153,7 @@ Result<OpenOptions> default_open_options() { return with_defaults({}); }
 
 OpenOptions OpenOptions::to_look() {
   OpenOptions options;
-  for (const OptionRow& option : rows)
+  for (const OptionRow& option : option_rows)
     if (option.name != "endianness" && option.name != "huge_pages")
       option.set(options, option.default_word);
   return options;
