@@ -993,11 +993,11 @@ def training(archive, float_archive, tmp_path):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("epoch", "has no tensor \"epoch\": it is an int, root()['epoch']"),
-        ("best", "has no tensor \"best\": it is None, root()['best']"),
+        ("epoch", "has no tensor \"epoch\": it is an int; take root()['epoch']"),
+        ("best", "has no tensor \"best\": it is None; take root()['best']"),
         (
             "model",
-            "has no tensor \"model\": it is a dict with 2 tensors, subtree('model'), "
+            "has no tensor \"model\": it is a dict with 2 tensors; take subtree('model') or "
             "root()['model']",
         ),
         ("other", 'has no tensor "other"'),
@@ -1057,7 +1057,7 @@ def test_a_class_whose_name_cannot_be_printed_is_an_object(archive):
     with weightmap.open(archive(b"\x80\x04}" + _text("x") + made + b"s.")) as checkpoint:
         with pytest.raises(KeyError) as caught:
             checkpoint["x"]
-    assert caught.value.message == "has no tensor \"x\": it is an object, root()['x']"
+    assert caught.value.message == "has no tensor \"x\": it is an object; take root()['x']"
 
 
 def test_what_is_in_use_stays_and_evict_says_so(copy_of):

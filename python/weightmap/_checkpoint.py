@@ -366,12 +366,14 @@ class Checkpoint(Mapping[str, Tensor]):
         Tensors that share a storage in the file have one storage object, so torch.save() keeps them
         tied. A write stays in this process, as with Tensor.torch().
 
-        prefix: only the names that begin so, without it: "model."
+        prefix: only the names below it, without it: "model" or "model.", which are the same.
         device, dtype: as of torch.Tensor.to(). What is converted is copied; what was one tensor
             under two names still is, but no longer shares with tensors that overlapped it.
         """
         from weightmap import _tensors
 
+        if prefix and not prefix.endswith("."):
+            prefix += "."
         named = [
             (name[len(prefix) :], tensor)
             for name, tensor in self.items()
@@ -599,9 +601,9 @@ def _what_it_is(core: _core.Checkpoint, name: str | tuple[str | int, ...]) -> st
     article = "" if kind == "None" else "an " if kind[0] in "aeiou" else "a "
     where = f"root(){''.join(f'[{part!r}]' for part in path)}"
     if tensors == 0:
-        return f": it is {article}{kind}, {where}"
+        return f": it is {article}{kind}; take {where}"
     of = f"{tensors} tensor{'' if tensors == 1 else 's'}"
-    return f": it is {article}{kind} with {of}, subtree({name!r}), {where}"
+    return f": it is {article}{kind} with {of}; take subtree({name!r}) or {where}"
 
 
 def _descriptor_of(source: Any) -> int | None:
