@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import re
 
@@ -20,7 +21,7 @@ def test_the_readme_shows_the_quickstart_whole():
 def test_the_lines_for_torch_in_the_readme_run(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="runs what the README shows for torch")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = next(block for block in blocks if "weightmap.torch.load" in block)
+    lines = next(block for block in blocks if "weightmap.torch.patch" in block)
     model = torch.nn.ModuleDict({"model": torch.nn.ModuleDict()})
     model["model"]["embed_tokens"] = torch.nn.Embedding(2000, 4)
     monkeypatch.chdir(tmp_path)
@@ -29,6 +30,20 @@ def test_the_lines_for_torch_in_the_readme_run(tmp_path, monkeypatch):
     exec(lines, names)
     assert torch.equal(names["rows"], names["state"]["model.embed_tokens.weight"][:1024])
     assert model["model"]["embed_tokens"].weight.shape == (2000, 4)
+
+
+def test_the_lines_for_a_training_checkpoint_in_the_readme_run(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="runs what the README shows for torch")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = next(block for block in blocks if "train.pt" in block)
+    monkeypatch.chdir(tmp_path)
+    arguments = argparse.Namespace(lr=0.5)
+    torch.save({"epoch": 3, "args": arguments, "model": {"w": torch.ones(2)}}, "train.pt")
+    names = {"weightmap": weightmap}
+    exec(lines, names)
+    assert names["checkpoint"].root()["args"].lr == 0.5
+    assert list(names["model"]) == ["w"]
+    assert torch.equal(names["model"]["w"], torch.ones(2))
 
 
 def test_the_manual_names_every_exception_and_setting():
