@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <random>
 #include <utility>
 
 #include "mmap/directory.hpp"
@@ -38,8 +38,9 @@ std::string beginning_of(const std::string& name) {
 
 // Not to be guessed, since others may write to the directory, too.
 std::string temporary_name(const std::string& name) {
-  std::random_device random;
-  const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+  std::uint64_t number = 0;
+  // Of so few bytes it gives all. std::random_device asks for a C library of 2022.
+  static_cast<void>(::getrandom(&number, sizeof number, 0));
   std::array<char, digits> text;
   const char* const end = std::to_chars(text.data(), text.data() + digits, number, 16).ptr;
   const auto length = static_cast<std::size_t>(end - text.data());
