@@ -16,6 +16,11 @@ bool has_own_pages(std::size_t bytes, std::size_t alignment) noexcept {
   return bytes >= HugePageResource::threshold && alignment <= page;
 }
 
+bool may_be_shelved(std::size_t bytes, std::size_t alignment) noexcept {
+  return bytes >= HugePageResource::least_shelved && bytes < HugePageResource::threshold &&
+         alignment <= page;
+}
+
 std::size_t round_to_pages(std::size_t bytes) noexcept { return (bytes + page - 1) / page * page; }
 
 constexpr int map_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -54,10 +59,7 @@ void HugePageResource::move_spare_pages_into(Block block) {
   }
 }
 
-void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
-  if (!has_own_pages(bytes, alignment)) return ::operator new(bytes, std::align_val_t(alignment));
-  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
-  const std::size_t size = round_to_pages(bytes);
+std::byte* HugePageResource::allocate_pages(std::size_t size) {
   spare_.reserve(spare_.size() + live_ + 1);
   std::byte* address = map_aligned(size);
   move_spare_pages_into({address, size});
@@ -66,11 +68,53 @@ void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   return address;
 }
 
-void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size_t alignment) {
-  if (!has_own_pages(bytes, alignment))
-    return ::operator delete(address, std::align_val_t(alignment));
+void HugePageResource::free_pages(Block block) noexcept {
   --live_;
-  spare_.push_back({static_cast<std::byte*>(address), round_to_pages(bytes)});
+  spare_.push_back(block);
+}
+
+void* HugePageResource::allocate_on_shelf(std::size_t bytes, std::size_t alignment) {
+  const auto place = [&](Shelf& shelf) -> std::byte* {
+    const std::size_t at = (shelf.used + alignment - 1) / alignment * alignment;
+    if (at > page || bytes > page - at) return nullptr;
+    shelf.used = at + bytes;
+    ++shelf.blocks;
+    return shelf.address + at;
+  };
+  for (Shelf& shelf : shelves_)
+    if (std::byte* const placed = place(shelf)) return placed;
+  if (spare_.empty() && bytes < worth_a_shelf) return nullptr;
+  shelves_.reserve(shelves_.size() + 1);
+  return place(shelves_.emplace_back(Shelf{allocate_pages(page), 0, 0}));
+}
+
+bool HugePageResource::free_on_shelf(std::byte* address, std::size_t bytes) noexcept {
+  const auto shelf = std::find_if(shelves_.begin(), shelves_.end(), [&](const Shelf& candidate) {
+    return candidate.address == address - reinterpret_cast<std::uintptr_t>(address) % page;
+  });
+  if (shelf == shelves_.end()) return false;
+  if (address + bytes == shelf->address + shelf->used) shelf->used -= bytes;
+  if (--shelf->blocks != 0) return true;
+  free_pages({shelf->address, page});
+  shelves_.erase(shelf);
+  return true;
+}
+
+void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
+  if (has_own_pages(bytes, alignment)) {
+    if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
+    return allocate_pages(round_to_pages(bytes));
+  }
+  void* const shelved =
+      may_be_shelved(bytes, alignment) ? allocate_on_shelf(bytes, alignment) : nullptr;
+  return shelved != nullptr ? shelved : ::operator new(bytes, std::align_val_t(alignment));
+}
+
+void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size_t alignment) {
+  auto* const first = static_cast<std::byte*>(address);
+  if (has_own_pages(bytes, alignment)) return free_pages({first, round_to_pages(bytes)});
+  if (may_be_shelved(bytes, alignment) && free_on_shelf(first, bytes)) return;
+  ::operator delete(address, std::align_val_t(alignment));
 }
 
 void HugePageResource::trim() noexcept {

@@ -40,4 +40,42 @@ inline std::uint32_t decimal(std::string_view text) noexcept {
   return decimal_before(bytes + most_digits + text.size(), text.size());
 }
 
+// "0", "1", "2", ... one after the other: tells the next one in fewer steps than its value takes.
+// After "99999999" there is none.
+class CountedDecimal {
+ public:
+  explicit CountedDecimal(std::uint32_t first = 0) noexcept : value_(first) { carry(); }
+
+  std::uint32_t value() const noexcept { return value_; }
+  // Whether the `length` bytes before `end` are this number. Precondition: as above.
+  bool is_before(const std::byte* end, std::size_t length) const noexcept {
+    return length == length_ &&
+           ((load_le<std::uint64_t>(end - most_digits) ^ digits_) & used_) == 0;
+  }
+  void count() noexcept {
+    ++value_;
+    digits_ += last_digit;
+    if (digits_ > 0x39FFFFFFFFFFFFFF) carry();
+  }
+
+ private:
+  static constexpr std::uint64_t last_digit = std::uint64_t{1} << 56;
+  void carry() noexcept {
+    constexpr std::uint32_t end = 100'000'000;
+    length_ = ~std::size_t{0};
+    if (value_ >= end) return;
+    digits_ = 0;
+    length_ = 0;
+    std::uint32_t rest = value_;
+    do digits_ |= std::uint64_t{'0' + rest % 10} << (56 - 8 * length_++);
+    while ((rest /= 10) != 0);
+    used_ = ~std::uint64_t{0} << (64 - 8 * length_);
+  }
+
+  std::uint32_t value_;
+  std::size_t length_;
+  std::uint64_t digits_ = 0;  // the last one uppermost
+  std::uint64_t used_ = 0;
+};
+
 }  // namespace weightmap::bytes

@@ -28,6 +28,10 @@ Header make_header(const Counts& counts) noexcept {
   return header;
 }
 
+std::uint64_t slot_for(std::uint64_t hash, std::uint32_t entry) noexcept {
+  return (hash >> 32) << 32 | (entry + 1);
+}
+
 }  // namespace
 
 CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory)
@@ -35,6 +39,7 @@ CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& 
       at_(header_),
       block_(header_.block_bytes, memory),
       entries_(section<Entry>(at_.entries)),
+      storages_(section<StorageEntry>(at_.storages)),
       slots_(section<std::uint64_t>(at_.slots)),
       strings_(section<char>(at_.strings)) {
   std::fill_n(slots_, header_.slots, 0);
@@ -43,12 +48,6 @@ CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& 
 
 void CatalogBuilder::add_location(std::string_view location) noexcept {
   section<Text>(at_.locations)[locations_used_++] = add_text(location);
-}
-
-void CatalogBuilder::add_storage(std::string_view key, std::uint64_t position, std::uint64_t nbytes,
-                                 std::uint32_t crc32, std::uint32_t source) noexcept {
-  section<StorageEntry>(at_.storages)[storages_used_++] = {position, nbytes, add_text(key), crc32,
-                                                           source};
 }
 
 std::uint32_t CatalogBuilder::add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept {
@@ -83,40 +82,28 @@ const CatalogBuilder::Shape* CatalogBuilder::find_or_add_shape(const TensorInput
   return last_shape_;
 }
 
-bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
+std::optional<Entry> CatalogBuilder::entry_of(const TensorInput& tensor) noexcept {
   const Shape* const shape = shape_of(tensor);
-  if (shape == nullptr || tensor.storage_offset < 0) return false;
-  const StorageEntry& storage = section<StorageEntry>(at_.storages)[tensor.storage];
+  if (shape == nullptr || tensor.storage_offset < 0) return std::nullopt;
   std::uint64_t start;
-  const bool fits =
-      bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
-                                        element_size(tensor.dtype), &start) &&
-      bytes::contains(storage.nbytes, start, shape->size.extent);
-  // An empty view may begin anywhere; it has no element that could lie outside.
-  if (!fits && shape->size.extent != 0) return false;
-  // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
-  std::uint64_t& sum = header_.tensor_bytes;
-  if (!bytes::checked_add(sum, shape->size.nbytes, &sum)) sum = ~std::uint64_t{0};
-  if (entries_used_ - indexed_ == pending_max) index_oldest();
-  entries_[entries_used_] = {storage.position + (fits ? start : 0),
-                             shape->size.extent,
-                             tensor.storage_offset,
-                             tensor.name,
-                             tensor.path,
-                             shape->dims,
-                             tensor.storage,
-                             tensor.location,
-                             tensor.dtype,
-                             tensor.rank,
-                             tensor.flags,
-                             {},
-                             shape->size.nbytes};
-  const std::uint64_t hash =
-      hash_name({strings_ + tensor.name.offset, tensor.name.length}, header_.seed);
-  __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
-  pending_[entries_used_ % pending_max] = {hash, entries_used_};
-  ++entries_used_;
-  return true;
+  if (!bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
+                                         element_size(tensor.dtype), &start)) {
+    if (shape->size.extent != 0) return std::nullopt;
+    start = 0;
+  }
+  return Entry{start,
+               shape->size.extent,
+               tensor.storage_offset,
+               {},
+               {},
+               shape->dims,
+               0,
+               tensor.location,
+               tensor.dtype,
+               tensor.rank,
+               tensor.flags,
+               {},
+               shape->size.nbytes};
 }
 
 std::string CatalogBuilder::explain(const TensorInput& tensor) const {
@@ -133,8 +120,7 @@ std::string CatalogBuilder::explain(const TensorInput& tensor) const {
                  std::to_string(i % tensor.rank);
   }
   if (!negative.empty()) return negative;
-  const auto* const storages = reinterpret_cast<const StorageEntry*>(block_.data() + at_.storages);
-  const StorageEntry& storage = storages[tensor.storage];
+  const StorageEntry& storage = storages_[tensor.storage];
   return "reaches beyond its storage " +
          bytes::quote({strings_ + storage.key.offset, storage.key.length}) + " of " +
          bytes::counted(storage.nbytes, "byte") + ": storage offset " +
@@ -158,14 +144,18 @@ bool CatalogBuilder::insert(std::uint64_t hash, std::uint32_t entry) noexcept {
     has_ambiguous_names_ = true;
     return true;
   }
-  slots_[at] = (hash >> 32) << 32 | (entry + 1);
+  slots_[at] = slot_for(hash, entry);
   return true;
 }
 
 void CatalogBuilder::index_oldest() noexcept {
   const auto [hash, entry] = pending_[indexed_ % pending_max];
   ++indexed_;
-  if (!insert(hash, entry)) index_again();
+  std::uint64_t& slot = slots_[hash & (header_.slots - 1)];
+  if (slot == 0)  // mostly
+    slot = slot_for(hash, entry);
+  else if (!insert(hash, entry))
+    index_again();
 }
 
 void CatalogBuilder::index_again() noexcept {

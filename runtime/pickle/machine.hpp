@@ -129,7 +129,7 @@ class Machine {
   CallTemplates* templates_ = nullptr;  // made when a run is long enough for them
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
-  std::array<const value::PackedShape*, 64> kept_shapes_{};
+  std::array<const value::PackedShape*, value::PackedShape::slots> kept_shapes_{};
   std::array<std::span<const std::int64_t>, 64> kept_dims_;
   bool stopped_ = false;
   bool must_repack_ = false;

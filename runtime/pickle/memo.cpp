@@ -13,7 +13,8 @@ Memo::Outcome Memo::put(std::uint32_t id, const value::Cell& cell) {
   if (id < packed_end_) return Outcome::overlaps_packed;
   const std::size_t page = id / page_cells;
   if (page >= pages_.size()) {
-    const std::size_t grown = std::max(page + 1, pages_.size() * 2);
+    // Behind packed calls ids go on far above those before them, for more than one page.
+    const std::size_t grown = std::max(page + 1 + page / 8, pages_.size() * 2);
     if (!arena_->charge((grown - pages_.size()) * sizeof(value::Cell*)))
       return Outcome::out_of_budget;
     pages_.resize(grown, nullptr);

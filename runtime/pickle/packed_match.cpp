@@ -318,7 +318,8 @@ const value::PackedShape* Machine::keep_shape(value::PackedShape shape) {
   std::uint64_t hash = mix(hash_of(dims), static_cast<std::uint64_t>(shape.numel));
   hash = mix(hash, static_cast<std::uint64_t>(shape.storage_offset));
   hash = mix(hash, shape.header->ids.type);
-  const value::PackedShape*& kept = kept_shapes_[hash >> 58];
+  shape.slot = static_cast<std::uint8_t>(hash >> 58);
+  const value::PackedShape*& kept = kept_shapes_[shape.slot];
   if (kept != nullptr && *kept == shape) return kept;
   auto* copy = arena_.allocate<value::PackedShape>();
   if (copy == nullptr) return nullptr;

@@ -3,11 +3,13 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/bytes/checked.hpp"
+
 namespace weightmap::torch {
 namespace {
 
-using catalog::CatalogBuilder;
 using value::Cell;
+using value::PackedCall;
 
 // Room in the catalog for what is not known before the tensors are decoded. What needs more goes
 // the long way.
@@ -56,93 +58,121 @@ bool CatalogPass::found_items(Frame& frame) {
 
 catalog::Counts CatalogPass::counts() const {
   return {table_.tensor_count,
-          storages_.count(),
+          storages_.run_count(),
           table_.tensor_count * dims_per_tensor,
           table_.path_parts,
           max_locations,
-          table_.name_bytes + digits_below(storages_.count()) + max_location_bytes};
+          table_.name_bytes + digits_below(storages_.run_count()) + max_location_bytes};
 }
 
 std::optional<catalog::Catalog> CatalogPass::make(bool foreign_byte_order,
-                                                  std::pmr::memory_resource& memory,
                                                   format::TensorNodes& nodes) {
   const catalog::Counts room = counts();
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max() / 2;
   if (room.dims > max || room.path_parts > max || room.string_bytes > max) return std::nullopt;
-  CatalogBuilder builder(room, memory);
-  EntryMaker entries(tree_, table_, foreign_byte_order, builder);
+  storages_.reserve();  // before the catalog takes all pages that are there
+  builder_.emplace(room, memory_);
+  entries_.emplace(tree_, table_, foreign_byte_order, *builder_);
+  storages_.enter_into(*builder_);
   for (const Run& run : runs_)
-    if (!add_run(run, entries, builder)) return std::nullopt;
+    if (!add_run(run)) return std::nullopt;
   // Two tensors of one name may be an error, and so may be storages that no tensor has.
-  if (builder.has_ambiguous_names() || storages_added_ != storages_.count() || !check_memory(0, 0))
+  if (builder_->has_ambiguous_names() || !storages_.has_all() || !check_memory(0, 0))
     return std::nullopt;
   keep_nodes(nodes);
-  return std::move(builder).finish();
+  return std::move(*builder_).finish();
 }
 
-bool CatalogPass::add_run(const Run& run, EntryMaker& entries, CatalogBuilder& builder) {
-  TensorSpec spec;
-  spec.path = run.path;
+bool CatalogPass::add_run(const Run& run) {
   for (std::size_t at = 0; at < 2 * std::size_t{run.count}; at += 2) {
-    if (!decode(run.items[at + 1], spec)) return false;
-    spec.key = run.items[at];
-    nodes_ascend_ = nodes_ascend_ && spec.position >= next_position_;
-    next_position_ = std::uint64_t{spec.position} + 1;
-    table_.count_dims(spec.dims, spec.rank);
-    if (spec.storage == storages_added_ && !add_storage(builder)) return false;
-    if (spec.location >= locations_added_ && !add_locations(builder)) return false;
-    if (builder.dims_left() < 2 * std::uint64_t{spec.rank} ||
-        !builder.add_tensor(entries.input_of(spec)))
+    const Cell& key = run.items[at];
+    const Cell& node = run.items[at + 1];
+    const PackedCall* const call = value::packed_call(node);
+    if (!(call != nullptr ? add_packed(*call, run.path, key) : add_object(node, run.path, key)))
       return false;
   }
   return true;
 }
 
-bool CatalogPass::decode(const Cell& node, TensorSpec& spec) {
-  const value::PackedCall* const call = value::packed_call(node);
-  if (call == nullptr) return decode_object(node, spec);
-  if (meaning_ == nullptr || meaning_->header != call->shape->header) {
-    const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(*call);
-    if (!meaning || !(*meaning)->is_tensor) return false;
-    meaning_ = *meaning;
+// The storage of a call. Nearly always it is one that no tensor before has.
+inline bool CatalogPass::place(const PackedCall& call, const Alike& alike, std::uint32_t& storage) {
+  const std::uint32_t next = storages_.count();
+  if (call.key_position >= bytes::most_digits &&
+      storages_.add_next(tree_.text(call.key_position, call.key_length), alike.storage_bytes,
+                         alike.meaning->storage_dtype, alike.meaning->storage_element_size)) {
+    storage = next;
+    return true;
   }
-  return decoder_.decode_packed(*call, *meaning_, spec);
+  return decoder_.intern_packed(call, *alike.meaning, storage);
 }
 
-bool CatalogPass::decode_object(const Cell& node, TensorSpec& spec) {
-  Deferred& deferred = deferred_[number_of(node)];
+bool CatalogPass::add_packed(const PackedCall& call, std::uint32_t path, const Cell& key) {
+  Alike& alike = alike_[call.shape->slot];
+  if (alike.shape != call.shape && !learn(call, alike)) return false;
+  std::uint32_t storage;
+  if (!place(call, alike, storage)) return false;
+  note_tensor(call.position, call.shape->dims, alike.entry.rank);
+  const EntryMaker::Name name = entries_->add_name(path, key);
+  return builder_->add_tensor_like(alike.entry, name.text, name.path, storage,
+                                   call.requires_grad ? catalog::Entry::requires_grad : 0);
+}
+
+bool CatalogPass::add_object(const Cell& object, std::uint32_t path, const Cell& key) {
+  Deferred& deferred = deferred_[number_of(object)];
   if (!deferred.spec) {
     const Result<TensorSpec> decoded = decoder_.decode(deferred.call);
     if (!decoded) return false;
     deferred.spec = *decoded;
-    deferred.spec->position = *value::position_of(node);  // the outermost wrapper is the tensor
+    deferred.spec->position = *value::position_of(object);  // the outermost wrapper is the tensor
   }
-  const std::uint32_t path = spec.path;
-  spec = *deferred.spec;
-  spec.path = path;
-  return true;
+  const TensorSpec& spec = *deferred.spec;
+  note_tensor(spec.position, spec.dims, spec.rank);
+  const std::optional<catalog::Entry> entry = entry_of(spec);
+  if (!entry) return false;
+  const EntryMaker::Name name = entries_->add_name(path, key);
+  return builder_->add_tensor_like(*entry, name.text, name.path, spec.storage);
 }
 
-// The storage that the table got last, which no tensor before has.
-bool CatalogPass::add_storage(CatalogBuilder& builder) {
-  const zip::StorageRequest& request = table_.storages.storages().back();
-  zip::StorageExtent extent;
-  if (request.number != storages_added_ || storages_added_ == storages_.count() ||
-      !storages_.place(request.number, request.nbytes, request.element_size, extent))
+bool CatalogPass::learn(const PackedCall& call, Alike& alike) {
+  const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(call);
+  TensorSpec spec;
+  if (!meaning || !(*meaning)->is_tensor || !decoder_.describe_packed(call, **meaning, spec))
     return false;
-  builder.add_storage(request.key, extent.payload_offset, extent.nbytes, extent.crc32);
-  ++storages_added_;
+  spec.flags = 0;
+  const std::optional<catalog::Entry> entry = entry_of(spec);
+  const std::int64_t numel = call.shape->numel;
+  if (!entry || numel < 0 ||
+      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel),
+                                         (*meaning)->storage_element_size, &alike.storage_bytes))
+    return false;
+  alike.entry = *entry;
+  alike.meaning = *meaning;
+  alike.shape = call.shape;
   return true;
 }
 
-bool CatalogPass::add_locations(CatalogBuilder& builder) {
+// For the catalog, but for what add_tensor_like() is told.
+std::optional<catalog::Entry> CatalogPass::entry_of(const TensorSpec& spec) {
+  if (spec.location >= locations_added_ && !add_locations()) return std::nullopt;
+  if (builder_->dims_left() < 2 * std::uint64_t{spec.rank}) return std::nullopt;
+  return builder_->entry_of(entries_->view_of(spec));
+}
+
+bool CatalogPass::add_locations() {
   for (; locations_added_ < table_.locations.size(); ++locations_added_) {
     const std::string_view location = table_.locations[locations_added_];
     location_bytes_ += location.size();
     if (locations_added_ == max_locations || location_bytes_ > max_location_bytes) return false;
-    builder.add_location(location);
+    builder_->add_location(location);
   }
   return true;
+}
+
+void CatalogPass::note_tensor(std::uint32_t position, const std::int64_t* dims,
+                              std::size_t rank) noexcept {
+  nodes_ascend_ = nodes_ascend_ && position >= next_position_;
+  next_position_ = std::uint64_t{position} + 1;
+  table_.count_dims(dims, rank);
 }
 
 void CatalogPass::keep_nodes(format::TensorNodes& nodes) {

@@ -3,25 +3,27 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/bytes/short_copy.hpp"
+
 namespace weightmap::torch {
 
 using catalog::Path;
 
-void EntryMaker::add_name(const TensorSpec& spec, catalog::TensorInput& tensor) {
-  if (spec.path != prefix_path_) enter(spec.path);
-  const KeyText key(tree_, spec.key);
+EntryMaker::Name EntryMaker::add_joined_name(std::uint32_t path, const value::Cell& cell) {
+  if (path != prefix_path_) enter(path);
+  const KeyText key(tree_, cell);
   const std::string_view text = key.text();
   char* to;
-  tensor.name = builder_.add_text(static_cast<std::uint32_t>(prefix_.size() + text.size()), to);
-  std::copy(text.begin(), text.end(), std::copy(prefix_.begin(), prefix_.end(), to));
-  const PathNode& parent = table_.paths[spec.path];
-  if (parent.depth == 0 && !key.is_integer()) {
-    tensor.path = {Path::is_name, 1};
-    return;
-  }
-  tensor.path = {builder_.path_position(), std::uint32_t{parent.depth} + 1};
+  const catalog::Text name =
+      builder_.add_text(static_cast<std::uint32_t>(prefix_.size() + text.size()), to);
+  bytes::copy_short(prefix_, to);
+  bytes::copy_short(text, to + prefix_.size());
+  const PathNode& parent = table_.paths[path];
+  if (parent.depth == 0 && !key.is_integer()) return {name, {Path::is_name, 1}};
+  const Path parts{builder_.path_position(), std::uint32_t{parent.depth} + 1};
   for (std::uint32_t part : prefix_parts_) builder_.add_path_part(part >> 1, (part & 1) != 0);
   builder_.add_path_part(static_cast<std::uint32_t>(text.size()), key.is_integer());
+  return {name, parts};
 }
 
 // Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors

@@ -20,17 +20,28 @@ class EntryMaker {
              catalog::CatalogBuilder& builder)
       : tree_(tree), table_(table), foreign_byte_order_(foreign_byte_order), builder_(builder) {}
 
-  // What the builder is told of a tensor, after the text of its name, which this adds.
+  struct Name {
+    catalog::Text text;
+    catalog::Path path;
+  };
+  // Adds the name of what lies under this key in the container `path`.
+  Name add_name(std::uint32_t path, const value::Cell& key) {
+    if (path == 0 && value::kind_of(key) == Value::Kind::string)  // nearly always
+      return {builder_.add_text(tree_.text(key.payload, key.count)), {catalog::Path::is_name, 1}};
+    return path == TensorSpec::is_root ? Name{{}, {0, 0}} : add_joined_name(path, key);
+  }
+  // What the builder is told of a tensor, but for its name and storage.
+  catalog::TensorInput view_of(const TensorSpec& spec) const noexcept {
+    return {{},         {0, 0},    spec.dims,     spec.storage_offset, 0, spec.location,
+            spec.dtype, spec.rank, flags_of(spec)};
+  }
+  // All of it, after the text of its name, which this adds.
   catalog::TensorInput input_of(const TensorSpec& spec) {
-    catalog::TensorInput tensor{
-        {},         {0, 0},    spec.dims,     spec.storage_offset, spec.storage, spec.location,
-        spec.dtype, spec.rank, flags_of(spec)};
-    if (spec.path == 0 && value::kind_of(spec.key) == Value::Kind::string) {  // nearly always
-      tensor.name = builder_.add_text(tree_.text(spec.key.payload, spec.key.count));
-      tensor.path = {catalog::Path::is_name, 1};
-    } else if (spec.path != TensorSpec::is_root) {
-      add_name(spec, tensor);
-    }
+    catalog::TensorInput tensor = view_of(spec);
+    const Name name = add_name(spec.path, spec.key);
+    tensor.name = name.text;
+    tensor.path = name.path;
+    tensor.storage = spec.storage;
     return tensor;
   }
   // For messages.
@@ -46,7 +57,7 @@ class EntryMaker {
     if (spec.flags & TensorSpec::parameter) flags |= catalog::Entry::parameter;
     return static_cast<std::uint8_t>(flags);
   }
-  void add_name(const TensorSpec& spec, catalog::TensorInput& tensor);
+  Name add_joined_name(std::uint32_t path, const value::Cell& key);
   void enter(std::uint32_t path);
 
   const value::Tree& tree_;

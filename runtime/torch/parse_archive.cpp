@@ -123,14 +123,11 @@ Result<void> ArchiveParser::place_tensors() {
 
 // False: nothing has changed but marks in the tree, all of which are below `next_mark`.
 Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
-  const std::uint64_t packed = parsed_.tree->packed_count();
-  if (packed < CatalogPass::least_packed) return false;
+  if (parsed_.tree->packed_count() < CatalogPass::least_packed) return false;
   const auto storages =
       zip::StorageRun::find(directory_, records_.storage_alignment, *input_.windows);
   if (!storages) return false;
-  // One block for the tables that live only until the catalog is made: 40 bytes a tensor.
-  std::pmr::monotonic_buffer_resource tables(4096 + packed * 40, &memory_);
-  CatalogPass pass(*parsed_.tree, {pickle_offset_, options_.limits}, *storages, tables);
+  CatalogPass pass(*parsed_.tree, {pickle_offset_, options_.limits}, *storages, memory_);
   const bool is_surveyed = pass.survey();
   next_mark = pass.next_mark();
   if (!is_surveyed) return false;
@@ -138,7 +135,7 @@ Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
   // verification only, and by the long way, which reads it again.
   const bool verify = *options_.verify >= Verify::headers;
   if (!verify) input_.release(stats_);
-  std::optional<catalog::Catalog> made = pass.make(is_foreign(), memory_, parsed_.nodes);
+  std::optional<catalog::Catalog> made = pass.make(is_foreign(), parsed_.nodes);
   if (!made) {
     if (!verify) TRY(read_directory_again());
     return false;

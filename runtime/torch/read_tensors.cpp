@@ -40,6 +40,8 @@ class Reader final : public TreeWalk {
     const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(call);
     return meaning && (*meaning)->is_tensor;
   }
+  // Of a call whose meaning is last_meaning_. False as in TensorDecoder.
+  bool place(const PackedCall& call, std::uint32_t& storage);
   bool add(TensorSpec spec, const Child& child, std::uint32_t path);
 
   std::vector<TensorSpec> decoded_;  // of objects, each once, however often it is mentioned
@@ -57,8 +59,22 @@ bool Reader::found_packed(const PackedCall& call, const Child& child, std::uint3
     return true;
   }
   TensorSpec spec;
-  if (!decoder_.decode_packed(call, *last_meaning_, spec)) return fail(decoder_.error());
+  if (!decoder_.describe_packed(call, *last_meaning_, spec) || !place(call, spec.storage))
+    return fail(decoder_.error());
   return add(spec, child, path);
+}
+
+bool Reader::place(const PackedCall& call, std::uint32_t& storage) {
+  if (call.key_position >= bytes::most_digits) {
+    const auto next = table_.storages.intern_next(tree_.text(call.key_position, call.key_length),
+                                                  call.shape->numel, last_meaning_->storage_dtype,
+                                                  last_meaning_->storage_element_size);
+    if (next) {
+      storage = *next;
+      return true;
+    }
+  }
+  return decoder_.intern_packed(call, *last_meaning_, storage);
 }
 
 bool Reader::found_call(TensorCall& call, const value::Cell& object) {

@@ -115,7 +115,7 @@ Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
 Result<std::uint32_t> TensorDecoder::intern(std::string_view key, std::int64_t numel, DType dtype,
                                             std::uint32_t position) {
   TRY(budget_.spent(key.size() / 64));
-  return table_.storages.intern(key, numel, dtype, pickle_offset_ + position);
+  return storages_.intern(key, numel, dtype, pickle_offset_ + position);
 }
 
 Result<void> TensorDecoder::attach_state(TensorCall& call, std::size_t argument) {
@@ -164,7 +164,9 @@ Result<TensorSpec> TensorDecoder::decode(const TensorCall& call) {
     if (!meaning->is_tensor)
       return corrupt(call.packed->position, "a parameter wraps something that is not a tensor");
     TensorSpec spec;
-    if (!decode_packed(*call.packed, *meaning, spec)) return tl::unexpected<Error>(error_);
+    if (!describe_packed(*call.packed, *meaning, spec) ||
+        !intern_packed(*call.packed, *meaning, spec.storage))
+      return tl::unexpected<Error>(error_);
     return wrapped(spec);
   }
   const std::size_t least = call.function == Rebuild::tensor ? 4 : 6;
@@ -197,7 +199,7 @@ bool TensorDecoder::refuse_dims(const PackedCall& call) {
 }
 
 bool TensorDecoder::intern_packed(const PackedCall& call, const HeaderMeaning& meaning,
-                                  TensorSpec& spec) {
+                                  std::uint32_t& number) {
   const std::string_view key = tree_.text(call.key_position, call.key_length);
   Result<std::uint32_t> storage =
       intern(key, call.shape->numel, meaning.storage_dtype, call.position);
@@ -205,7 +207,7 @@ bool TensorDecoder::intern_packed(const PackedCall& call, const HeaderMeaning& m
     error_ = std::move(storage.error());
     return false;
   }
-  spec.storage = *storage;
+  number = *storage;
   return true;
 }
 

@@ -43,17 +43,29 @@ struct TensorCall {
   std::vector<Attachment> attachments;
 };
 
+// Who numbers the storages that tensors lie in.
+class StorageNumbering {
+ public:
+  // See StorageTable::intern().
+  virtual Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
+                                       std::uint64_t file_offset) = 0;
+
+ protected:
+  ~StorageNumbering() = default;
+};
+
 // Enters storages, locations and sizes into a table; the tensors themselves are its user's to add.
 class TensorDecoder {
  public:
   // All of them must outlive the decoder. `pickle_offset` is where the pickle begins in the file,
-  // for error messages.
+  // for error messages. Storages are entered into `storages`, the rest into `table`.
   TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, const Limits& limits,
-                TensorTable& table, WorkBudget& budget)
+                TensorTable& table, StorageNumbering& storages, WorkBudget& budget)
       : tree_(tree),
         pickle_offset_(pickle_offset),
         rank_limit_(limits.rank),
         table_(table),
+        storages_(storages),
         budget_(budget) {}
 
   // False if the object is not a tensor that is known by its rebuild function.
@@ -61,10 +73,10 @@ class TensorDecoder {
   Result<TensorSpec> decode(const TensorCall& call);
 
   Result<const HeaderMeaning*> meaning_of(const value::PackedCall& call);
-  // `meaning` is that of the call, and says that it is a tensor. False after setting error(), which
-  // is cheaper to return 100,000 times than a Result.
-  bool decode_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
-                     TensorSpec& spec) {
+  // All of a tensor but its storage. `meaning` is that of the call, and says that it is a tensor.
+  // False after setting error(), which is cheaper to return 100,000 times than a Result.
+  bool describe_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
+                       TensorSpec& spec) {
     const value::PackedShape& shape = *call.shape;
     if (shape.size_count != shape.stride_count || shape.storage_offset < 0)
       return refuse_dims(call);
@@ -75,17 +87,14 @@ class TensorDecoder {
     spec.dtype = meaning.dtype;
     spec.rank = shape.size_count;
     spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
-    if (call.key_position < bytes::most_digits) return intern_packed(call, meaning, spec);
-    const auto next =
-        table_.storages.intern_next(tree_.text(call.key_position, call.key_length), shape.numel,
-                                    meaning.storage_dtype, meaning.storage_element_size);
-    if (!next) return intern_packed(call, meaning, spec);
-    spec.storage = *next;
     return true;
   }
+  // Its storage, in the same way.
+  bool intern_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
+                     std::uint32_t& storage);
   const Error& error() const noexcept { return error_; }
 
-  // The number of a storage in the table; see StorageTable::intern().
+  // See StorageNumbering.
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint32_t position);
 
@@ -96,7 +105,6 @@ class TensorDecoder {
   Status attach_state(TensorCall& call, std::size_t argument);
   Status check_state(const Value& state, std::uint32_t position);
   Result<HeaderMeaning> interpret(const value::PackedCall& call);
-  bool intern_packed(const value::PackedCall& call, const HeaderMeaning& meaning, TensorSpec& spec);
   [[gnu::cold]] bool refuse_dims(const value::PackedCall& call);
   Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,
                       std::optional<StorageType>& type);
@@ -115,6 +123,7 @@ class TensorDecoder {
   std::uint64_t pickle_offset_;
   std::uint32_t rank_limit_;
   TensorTable& table_;
+  StorageNumbering& storages_;
   WorkBudget& budget_;
   std::unordered_map<std::string_view, std::uint16_t> location_numbers_;
   std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay

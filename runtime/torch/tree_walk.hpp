@@ -27,7 +27,7 @@ struct ReadLimits {
   Limits limits;
 };
 
-class TreeWalk {
+class TreeWalk : StorageNumbering {
  public:
   TreeWalk(const TreeWalk&) = delete;
   TreeWalk& operator=(const TreeWalk&) = delete;
@@ -46,9 +46,15 @@ class TreeWalk {
         limits_(limits.limits),
         budget_(tree.pickle().size(), limits.file_offset),
         table_(std::move(table)),
-        decoder_(tree, limits.file_offset, limits.limits, table_, budget_),
+        decoder_(tree, limits.file_offset, limits.limits, table_, *this, budget_),
         first_mark_(first_mark) {}
   ~TreeWalk() = default;
+
+  // For the decoder: where storages are entered.
+  Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
+                               std::uint64_t file_offset) override {
+    return table_.storages.intern(key, numel, dtype, file_offset);
+  }
 
   // These answer false after setting error_, which is cheaper to return 100,000 times than a
   // Result.

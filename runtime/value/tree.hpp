@@ -147,6 +147,9 @@ struct PackedShape {
   std::int64_t storage_offset;
   std::uint8_t size_count;
   std::uint8_t stride_count;
+  std::uint8_t slot;  // below slots, by a hash of all the rest: for tables of what came last
+
+  static constexpr std::size_t slots = 64;
 
   std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
   std::span<const std::int64_t> strides() const noexcept {

@@ -90,6 +90,7 @@ class DirectoryParser {
   bytes::Windows& windows_;
   Record* records_ = nullptr;  // of out_, while they are parsed
   StorageNames names_;
+  bytes::CountedDecimal next_number_;  // that a storage in plain entries may well have
   std::vector<std::uint32_t> others_;  // records that are no storages with a number
   bool is_in_order_ = true;            // records follow one another and do not overlap
   bool has_number_twice_ = false;
@@ -155,25 +156,29 @@ void DirectoryParser::note(std::uint32_t index) {
 // answers their length: what parse_entry() and note() would do with them, in a few steps each.
 std::size_t DirectoryParser::parse_storages(std::span<const std::byte> directory,
                                             std::uint32_t& count) {
-  StorageNumbers numbers = out_.storages_;  // a copy, whose members need not be written each time
+  // Copies, whose members need not be written each time.
+  StorageNumbers numbers = out_.storages_;
+  bytes::CountedDecimal next = next_number_;
   bool is_in_order = is_in_order_;
   Record* record = records_ + count;
   Record* const end = records_ + end_.record_count;
   std::size_t at = 0;
-  for (; record != end; ++record) {
+  for (; record != end; ++record, ++count) {
     const std::size_t length =
         parse_plain_entry(directory.subspan(at), end_.archive_start, *new (record) Record);
     if (length == 0) break;
-    const std::uint32_t number = names_.number_of(record->full_name());
+    const std::string_view name = record->full_name();
+    const bool is_next = names_.is_name_of(next, name);
+    const std::uint32_t number = is_next ? next.value() : names_.number_of(name);
     if (!numbers.may_have(number)) break;
+    if (is_next) next.count();
     is_in_order = is_in_order && ends_before(record[-1], record->header_offset);
-    if (!numbers.add(number, static_cast<std::uint32_t>(record - records_)))
-      has_number_twice_ = true;
+    if (!numbers.add(number, count)) has_number_twice_ = true;
     at += length;
   }
   out_.storages_ = numbers;
+  next_number_ = next;
   is_in_order_ = is_in_order;
-  count = static_cast<std::uint32_t>(record - records_);
   return at;
 }
 

@@ -77,6 +77,12 @@ class StorageNames {
     if (digits - 1 >= bytes::most_digits || !has_prefix(begin)) return bytes::no_number;
     return bytes::decimal_before(begin + name.size(), digits);
   }
+  // Whether it is the name of the storage `number`. Precondition: as above.
+  bool is_name_of(const bytes::CountedDecimal& number, std::string_view name) const noexcept {
+    const auto* const begin = reinterpret_cast<const std::byte*>(name.data());
+    return name.size() > length_ && number.is_before(begin + name.size(), name.size() - length_) &&
+           has_prefix(begin);
+  }
 
  private:
   static constexpr std::size_t word = 8;

@@ -20,6 +20,7 @@
 #include "mmap/memory/huge_pages.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/temporary_file.hpp"
 
 namespace weightmap::os {
@@ -28,15 +29,7 @@ namespace {
 namespace ipc = boost::interprocess;
 using test::read_file;
 using test::TemporaryFolder;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool under_sanitizer = true;
-#elif defined(__has_feature)
-constexpr bool under_sanitizer =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool under_sanitizer = false;
-#endif
+using test::under_sanitizer;
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -439,6 +432,59 @@ TEST_CASE(
   }
   CHECK(::mincore(last, 1, &resident) == -1);
   CHECK(errno == ENOMEM);
+}
+
+TEST_CASE("middle-sized buffers share pages, which the next ones get once all are free") {
+  constexpr std::size_t size = HugePageResource::worth_a_shelf;
+  HugePageResource memory;
+  const auto page_of = [](const std::byte* address) {
+    return reinterpret_cast<std::uintptr_t>(address) / HugePageResource::page;
+  };
+  std::vector<std::byte*> buffers;
+  for (std::size_t i = 0; i < 17; ++i) {
+    buffers.push_back(static_cast<std::byte*>(memory.allocate(size, 64)));
+    std::memset(buffers.back(), static_cast<int>(i), size);
+  }
+  for (std::size_t i = 0; i < 17; ++i) {
+    CHECK(page_of(buffers[i]) == page_of(buffers[i / 8 * 8]));
+    CHECK(buffers[i][0] == std::byte(i));
+    CHECK(buffers[i][size - 1] == std::byte(i));
+  }
+  CHECK(page_of(buffers[0]) != page_of(buffers[8]));
+  for (std::size_t i = 0; i < 8; ++i) memory.deallocate(buffers[i], size, 64);
+  auto* const large = static_cast<std::byte*>(memory.allocate(HugePageResource::page, 64));
+  CHECK(large[size] == std::byte{1});  // the first page, as it was left
+  for (std::size_t i = 8; i < 17; ++i) CHECK(buffers[i][size / 2] == std::byte(i));
+  memory.deallocate(large, HugePageResource::page, 64);
+  for (std::size_t i = 8; i < 17; ++i) memory.deallocate(buffers[i], size, 64);
+}
+
+TEST_CASE("the place of the last buffer on a shared page is used again") {
+  HugePageResource memory;
+  void* const first = memory.allocate(HugePageResource::worth_a_shelf, 64);
+  for (std::size_t alignment : {64u, 4096u, 65536u}) {
+    void* const last = memory.allocate(300'000, alignment);
+    CHECK(reinterpret_cast<std::uintptr_t>(last) % alignment == 0);
+    memory.deallocate(last, 300'000, alignment);
+    void* const again = memory.allocate(300'000, alignment);
+    CHECK(again == last);
+    memory.deallocate(again, 300'000, alignment);
+  }
+  memory.deallocate(first, HugePageResource::worth_a_shelf, 64);
+}
+
+TEST_CASE("buffers that are not worth a page get a shared one where there is one") {
+  HugePageResource memory;
+  const std::size_t size = HugePageResource::least_shelved;
+  void* const alone = memory.allocate(size, 64);  // from operator new
+  auto* const first = static_cast<std::byte*>(memory.allocate(HugePageResource::worth_a_shelf, 64));
+  CHECK(memory.allocate(size, 64) == first + HugePageResource::worth_a_shelf);
+  memory.deallocate(first + HugePageResource::worth_a_shelf, size, 64);
+  memory.deallocate(first, HugePageResource::worth_a_shelf, 64);
+  auto* const kept = static_cast<std::byte*>(memory.allocate(size, 64));  // on the kept page
+  CHECK(reinterpret_cast<std::uintptr_t>(kept) % HugePageResource::page == 0);
+  memory.deallocate(kept, size, 64);
+  memory.deallocate(alone, size, 64);
 }
 
 TEST_CASE("a size that no machine has throws bad_alloc") {
