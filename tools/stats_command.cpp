@@ -110,9 +110,9 @@ Result<int> run_stats(Output& out, const StatsOptions& options) {
     std::uint64_t before = 0;
     for (const std::size_t index : *chosen) {
       const NamedTensor tensor = checkpoint->tensors()[index];
-      rows.push_back({tensor, statistics(tensor.view, [&](std::uint64_t done) -> Result<void> {
+      rows.push_back({tensor, statistics(tensor.view, [&](std::uint64_t done, std::uint64_t) {
                         bar.update(before + done, all);
-                        return {};
+                        return true;
                       })});
       before += tensor.view.nbytes();
     }

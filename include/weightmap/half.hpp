@@ -156,6 +156,29 @@ class float8_e8m0fnu {
   std::uint8_t bits_ = 0;
 };
 
+// Calls use(T{}) for the T of these that elements of `dtype` are; answers whether there is one.
+template <class Use>
+constexpr bool with_small_float(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::float16:
+      return use(float16{}), true;
+    case DType::bfloat16:
+      return use(bfloat16{}), true;
+    case DType::float8_e5m2:
+      return use(float8_e5m2{}), true;
+    case DType::float8_e4m3fn:
+      return use(float8_e4m3fn{}), true;
+    case DType::float8_e5m2fnuz:
+      return use(float8_e5m2fnuz{}), true;
+    case DType::float8_e4m3fnuz:
+      return use(float8_e4m3fnuz{}), true;
+    case DType::float8_e8m0fnu:
+      return use(float8_e8m0fnu{}), true;
+    default:
+      return false;
+  }
+}
+
 template <>
 inline constexpr std::optional<DType> element_type_of<float16> = DType::float16;
 template <>

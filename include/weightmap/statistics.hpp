@@ -13,11 +13,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <variant>
 
 #include "weightmap/export.hpp"
+#include "weightmap/progress.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
@@ -38,14 +38,10 @@ struct TensorStatistics {
   std::optional<double> std;  // divided by their number, not by one less
 };
 
-// Gets the bytes of the tensor that were read so far, about each MiB; what it fails with ends the
-// work and is what statistics() fails with.
-using StatisticsProgress = std::function<Result<void>(std::uint64_t)>;
-
-// May be called from any thread; `progress` is called on the caller's. Fails with unsupported for
-// complex numbers, which have no order, for quantized and packed types, which do not store their
-// values, and for lazy negatives.
+// May be called from any thread; `progress` is called on the caller's, about each MiB of the tensor.
+// Fails with unsupported for complex numbers, which have no order, for quantized and packed types,
+// which do not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
-                                                  const StatisticsProgress& progress = {});
+                                                  const Progress& progress = {});
 
 }  // namespace weightmap

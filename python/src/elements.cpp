@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "python/src/errors.hpp"
+#include "python/src/long_call.hpp"
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/statistics.hpp"
@@ -29,33 +30,15 @@ PyObject* integer_at(const std::byte* at) {
     return PyLong_FromUnsignedLongLong(load<T>(at));
 }
 
-template <class T>
-double small_float_at(const std::byte* at) noexcept {
-  return static_cast<double>(static_cast<float>(load<T>(at)));
-}
-
 // Of a floating point type, or of half a complex one.
 double real_at(DType dtype, const std::byte* at) noexcept {
-  switch (dtype) {
-    case DType::float64:
-      return load<double>(at);
-    case DType::float32:
-      return static_cast<double>(load<float>(at));
-    case DType::float16:
-      return small_float_at<float16>(at);
-    case DType::bfloat16:
-      return small_float_at<bfloat16>(at);
-    case DType::float8_e5m2:
-      return small_float_at<float8_e5m2>(at);
-    case DType::float8_e4m3fn:
-      return small_float_at<float8_e4m3fn>(at);
-    case DType::float8_e5m2fnuz:
-      return small_float_at<float8_e5m2fnuz>(at);
-    case DType::float8_e4m3fnuz:
-      return small_float_at<float8_e4m3fnuz>(at);
-    default:
-      return small_float_at<float8_e8m0fnu>(at);
-  }
+  if (dtype == DType::float64) return load<double>(at);
+  if (dtype == DType::float32) return static_cast<double>(load<float>(at));
+  double value = 0;
+  with_small_float(dtype, [&](auto type) {
+    value = static_cast<double>(static_cast<float>(load<decltype(type)>(at)));
+  });
+  return value;
 }
 
 PyObject* complex_at(DType half, const std::byte* at) {
@@ -201,17 +184,10 @@ nb::object to_index(const Tensor& tensor) {
 }
 
 nb::object stats_of(const Tensor& tensor) {
-  bool interrupted = false;
-  const Result<TensorStatistics> found = [&] {
-    const nb::gil_scoped_release release;
-    return statistics(tensor.view(), [&](std::uint64_t) -> Result<void> {
-      const nb::gil_scoped_acquire acquire;
-      interrupted = PyErr_CheckSignals() != 0;
-      if (interrupted) return failure(ErrorCode::io, "interrupted");
-      return {};
-    });
-  }();
-  if (interrupted) throw nb::python_error();
+  const nb::object nobody = nb::none();
+  LongCall call(nobody);
+  const Result<TensorStatistics> found =
+      call.run([&] { return statistics(tensor.view(), call.progress()); });
   const TensorStatistics stats = value_or_raise(found);
   return nb::module_::import_("weightmap._tensor_stats")
       .attr("TensorStats")(stats.count, to_object(stats.min), to_object(stats.max),

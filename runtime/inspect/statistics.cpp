@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/inspect/summary.hpp"
 #include "weightmap/half.hpp"
@@ -100,7 +101,7 @@ class ByValue {
 
 // Piece by piece, so that somebody may follow or stop it.
 template <class Work>
-Result<TensorStatistics> run(const TensorView& view, const StatisticsProgress& progress,
+Result<TensorStatistics> run(const TensorView& view, const Progress& progress,
                              std::unique_ptr<Work> work) {
   Result<void> going = {};
   std::uint64_t done = 0;
@@ -110,7 +111,7 @@ Result<TensorStatistics> run(const TensorView& view, const StatisticsProgress& p
       work->add(piece);
       bytes = bytes.subspan(piece.size());
       done += piece.size();
-      if (progress) going = progress(done);
+      going = go_on(progress, done, view.nbytes());
     }
     return going.has_value();
   };
@@ -121,7 +122,7 @@ Result<TensorStatistics> run(const TensorView& view, const StatisticsProgress& p
 
 struct Question {
   const TensorView& view;
-  const StatisticsProgress& progress;
+  const Progress& progress;
   std::uint64_t counted_from;
 
   template <class Stored, class T, class Convert>
@@ -169,7 +170,7 @@ struct Question {
 
 }  // namespace
 
-Result<TensorStatistics> statistics(const TensorView& view, const StatisticsProgress& progress,
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
                                     std::uint64_t counted_from) {
   const Question question{view, progress, counted_from};
   switch (view.dtype()) {
@@ -195,28 +196,17 @@ Result<TensorStatistics> statistics(const TensorView& view, const StatisticsProg
       return question.of_native<std::uint8_t, std::uint32_t>();
     case DType::boolean:
       return question.of_bools();
-    case DType::float16:
-      return question.of_small_floats<weightmap::float16>();
-    case DType::bfloat16:
-      return question.of_small_floats<weightmap::bfloat16>();
-    case DType::float8_e5m2:
-      return question.of_small_floats<weightmap::float8_e5m2>();
-    case DType::float8_e4m3fn:
-      return question.of_small_floats<weightmap::float8_e4m3fn>();
-    case DType::float8_e5m2fnuz:
-      return question.of_small_floats<weightmap::float8_e5m2fnuz>();
-    case DType::float8_e4m3fnuz:
-      return question.of_small_floats<weightmap::float8_e4m3fnuz>();
-    case DType::float8_e8m0fnu:
-      return question.of_small_floats<weightmap::float8_e8m0fnu>();
     default:
-      return question.refuse();
+      break;
   }
+  Result<TensorStatistics> found;
+  const auto answer = [&](auto type) { found = question.of_small_floats<decltype(type)>(); };
+  return with_small_float(view.dtype(), answer) ? found : question.refuse();
 }
 
 }  // namespace inspect
 
-Result<TensorStatistics> statistics(const TensorView& view, const StatisticsProgress& progress) {
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress) {
   // Fewer are done before tables of 65536 counts are gone through.
   constexpr std::uint64_t counted_from = 1 << 16;
   return inspect::statistics(view, progress, counted_from);

@@ -6,7 +6,7 @@
 namespace weightmap::inspect {
 
 // Tensors of at least `counted_from` elements of one or two bytes are counted by value.
-Result<TensorStatistics> statistics(const TensorView& view, const StatisticsProgress& progress,
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
                                     std::uint64_t counted_from);
 
 }  // namespace weightmap::inspect

@@ -194,17 +194,16 @@ TEST_CASE("what has no statistics is refused by name") {
 TEST_CASE("progress counts bytes and may end the work") {
   const Numbers<float> numbers{std::vector<float>(700000), DType::float32};
   std::vector<std::uint64_t> seen;
-  REQUIRE(statistics(numbers.view(), [&](std::uint64_t done) -> Result<void> {
+  REQUIRE(statistics(numbers.view(), [&](std::uint64_t done, std::uint64_t all) {
+            CHECK(all == 2800000);
             seen.push_back(done);
-            return {};
+            return true;
           }).has_value());
   CHECK(seen == std::vector<std::uint64_t>{1048576, 2097152, 2800000});
   int calls = 0;
   const Result<TensorStatistics> stopped =
-      statistics(numbers.view(), [&](std::uint64_t) -> Result<void> {
-        ++calls;
-        return failure(ErrorCode::io, "enough");
-      });
+      statistics(numbers.view(), [&](std::uint64_t, std::uint64_t) { return ++calls == 0; });
   CHECK(calls == 1);
-  CHECK(stopped.error().message == "enough");
+  CHECK(stopped.error().code == ErrorCode::cancelled);
+  CHECK(stopped.error().message == "was cancelled after 1048576 of 2800000 bytes");
 }

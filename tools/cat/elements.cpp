@@ -17,29 +17,6 @@ T load(const std::byte* at) noexcept {
   return value;
 }
 
-// Calls use(T{}) for the T of half.hpp that the elements are; false if there is none.
-template <class Use>
-bool with_small_float(DType dtype, const Use& use) {
-  switch (dtype) {
-    case DType::float16:
-      return use(float16{}), true;
-    case DType::bfloat16:
-      return use(bfloat16{}), true;
-    case DType::float8_e5m2:
-      return use(float8_e5m2{}), true;
-    case DType::float8_e4m3fn:
-      return use(float8_e4m3fn{}), true;
-    case DType::float8_e5m2fnuz:
-      return use(float8_e5m2fnuz{}), true;
-    case DType::float8_e4m3fnuz:
-      return use(float8_e4m3fnuz{}), true;
-    case DType::float8_e8m0fnu:
-      return use(float8_e8m0fnu{}), true;
-    default:
-      return false;
-  }
-}
-
 template <class T>
 Real load_small(const std::byte* at) {
   using Bits = decltype(T{}.bits());
