@@ -38,9 +38,9 @@ struct TensorStatistics {
   std::optional<double> std;  // divided by their number, not by one less
 };
 
-// May be called from any thread; `progress` is called on the caller's, about each MiB of the tensor.
-// Fails with unsupported for complex numbers, which have no order, for quantized and packed types,
-// which do not store their values, and for lazy negatives.
+// May be called from any thread; `progress` is called on the caller's, about each MiB of the
+// tensor. Fails with unsupported for complex numbers, which have no order, for quantized and packed
+// types, which do not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
                                                   const Progress& progress = {});
 
