@@ -117,7 +117,7 @@ void read_tensors(benchmark::State& state, OpenedFile& opened) {
   repeat(state, [&]() -> Result<void> {
     std::pmr::monotonic_buffer_resource tables(room.data(), room.size(), &opened.memory);
     const Result<torch::TensorTable> table =
-        torch::read_tensors(*opened.tree, {opened.pickle_offset, {}}, tables);
+        torch::read_tensors(*opened.tree, {opened.pickle_offset, {}}, tables, opened.next_mark());
     if (!table) return error_of(table);
     benchmark::DoNotOptimize(table->tensors.data());
     return {};

@@ -73,7 +73,8 @@ Result<void> OpenedFile::read_pickle() {
 }
 
 Result<void> OpenedFile::place_tensors() {
-  Result<torch::TensorTable> tensors = torch::read_tensors(*tree, {pickle_offset, {}}, memory);
+  Result<torch::TensorTable> tensors =
+      torch::read_tensors(*tree, {pickle_offset, {}}, memory, next_mark());
   if (!tensors) return error_of(tensors);
   table.emplace(std::move(*tensors));
   OpenStats stats;
@@ -82,6 +83,13 @@ Result<void> OpenedFile::place_tensors() {
   if (!located) return error_of(located);
   extents.emplace(std::move(*located));
   return {};
+}
+
+std::uint32_t OpenedFile::next_mark() noexcept {
+  // Above the tensors that a walk can have marked: the call of each has more than 32 bytes.
+  const auto most = static_cast<std::uint32_t>(64 + tree->pickle().size() / 32);
+  first_mark += most;
+  return first_mark - most;
 }
 
 }  // namespace weightmap::bench

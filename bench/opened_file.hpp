@@ -33,8 +33,12 @@ struct OpenedFile {
   zip::LocateOptions locate;
   std::uint64_t pickle_offset = 0;  // in the file
   std::unique_ptr<value::Tree> tree;
+  std::uint32_t first_mark = 0;
   std::optional<torch::TensorTable> table;
   std::optional<std::pmr::vector<zip::StorageExtent>> extents;
+
+  // For the next walk through the tree, to which the marks of those before count for nothing.
+  std::uint32_t next_mark() noexcept;
 
  private:
   explicit OpenedFile(os::File opened) : file(std::move(opened)), windows(file, memory) {}

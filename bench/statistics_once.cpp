@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 #include <vector>
@@ -44,13 +46,16 @@ int sum_up_all(const char* path) {
     if (!found) return fail(found.error().message.c_str());
     sum += found->mean.value_or(0);
   }
-  std::printf("%g\n", sum);
-  return 0;
+  return std::isfinite(sum) ? 0 : fail("the tensors are not finite");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return fail("read|stats FILE");
-  return argv[1] == std::string_view("read") ? read_all(argv[2]) : sum_up_all(argv[2]);
+  const auto start = std::chrono::steady_clock::now();
+  const int status = argv[1] == std::string_view("read") ? read_all(argv[2]) : sum_up_all(argv[2]);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  if (status == 0) std::printf("{\"seconds\": %.6f}\n", time.count());
+  return status;
 }

@@ -75,7 +75,7 @@ Result<int> list(Output& out, const BenchCommand& options) {
     out.write(to_text(describe_engines(engines)) + "\n");
     return exit_good;
   }
-  print_columns(out, {{"ENGINE"}, {"WHAT IT DOES"}, {"WHY NOT HERE"}}, engines.size(),
+  print_columns(out, {}, {{"ENGINE"}, {"WHAT IT DOES"}, {"WHY NOT HERE"}}, engines.size(),
                 [&](std::size_t i) {
                   return std::vector<std::string>{
                       engines[i].name, printable(engines[i].title),

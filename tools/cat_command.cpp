@@ -6,15 +6,17 @@
 #include <vector>
 
 #include "tools/cat/array_text.hpp"
+#include "tools/cat/as_float32.hpp"
 #include "tools/cat/npy.hpp"
 #include "tools/cat/number_format.hpp"
 #include "tools/cat/slice.hpp"
 #include "tools/command.hpp"
+#include "tools/lookup.hpp"
 #include "tools/output_file.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "tools/tensor_lookup.hpp"
 #include "weightmap/tensor_pieces.hpp"
+#include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -29,6 +31,7 @@ struct CatOptions : CommonOptions {
   std::optional<std::string> slice;
   std::string output;
   bool raw = false;
+  bool as_float32 = false;
   std::vector<SliceItem> slice_items;
 };
 
@@ -41,6 +44,8 @@ void check_usage(CatOptions& options) {
     options.slice_items = std::move(*items);
   }
   const bool to_stdout = options.output.empty() || options.output == "-";
+  if (options.as_float32 && !options.raw && options.output.empty())
+    throw CLI::ValidationError("--as", "is for what --raw or -o writes");
   if (!options.raw && !options.output.empty() && !options.output.ends_with(".npy"))
     throw CLI::ValidationError("-o", "FILE must end in .npy, or --raw be given");
   if (options.raw && to_stdout && options.json)
@@ -130,9 +135,16 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-Result<void> write_to_stdout(Output& out, const TensorView& view, const std::string& header) {
+Result<void> for_each_piece(const CatOptions& options, const TensorView& view,
+                            const PieceSink& sink) {
+  return options.as_float32 ? for_each_float32_piece(view, sink)
+                            : weightmap::for_each_piece(view, sink);
+}
+
+Result<void> write_to_stdout(Output& out, const CatOptions& options, const TensorView& view,
+                             const std::string& header) {
   out.write(header);
-  return for_each_piece(view, [&](std::span<const std::byte> piece) {
+  return for_each_piece(options, view, [&](std::span<const std::byte> piece) {
     out.write(piece);
     return !out.failed();
   });
@@ -143,7 +155,7 @@ Result<void> write_to_file(const CatOptions& options, const TensorView& view,
   Result<OutputFile> file = OutputFile::create(options.output, options.file);
   if (!file) return tl::unexpected<Error>(file.error());
   Result<void> written = file->write(bytes_of(header));
-  const Result<void> read = for_each_piece(view, [&](std::span<const std::byte> piece) {
+  const Result<void> read = for_each_piece(options, view, [&](std::span<const std::byte> piece) {
     if (written) written = file->write(piece);
     return written.has_value();
   });
@@ -154,12 +166,14 @@ Result<void> write_to_file(const CatOptions& options, const TensorView& view,
 Result<void> write_elements(Output& out, const CatOptions& options, const TensorView& view) {
   std::string header;
   if (!options.raw) {
-    const Result<std::string> npy = npy_header(view);
+    const DType dtype = options.as_float32 ? DType::float32 : view.dtype();
+    const Result<std::string> npy = npy_header(dtype, view.shape());
     if (!npy) return tl::unexpected<Error>(npy.error());
     header = *npy;
   }
   const bool to_stdout = options.output.empty() || options.output == "-";
-  return to_stdout ? write_to_stdout(out, view, header) : write_to_file(options, view, header);
+  return to_stdout ? write_to_stdout(out, options, view, header)
+                   : write_to_file(options, view, header);
 }
 
 Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
@@ -168,9 +182,35 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
   return print_values(out, tensor);
 }
 
+// What is not a tensor: an epoch, a setting, a dict.
+Result<void> print_value(Output& out, const CatOptions& options, const Checkpoint& checkpoint,
+                         const NamedValue& found) {
+  const std::string type = type_name_of(found.value);
+  if (options.raw || options.slice || !options.output.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "\"" + printable(options.tensor) + "\" is no tensor (its type is " +
+                       printable(type) + "), so there is nothing for --slice, --raw or -o");
+  if (options.json)
+    out.write(to_text({{"file", options.file},
+                       {"name", options.tensor},
+                       {"type", type},
+                       {"value", describe(checkpoint, found)}}) +
+              "\n");
+  else if (const std::optional<std::string_view> text = found.value.string())
+    out.write(printable(*text) + "\n");
+  else
+    print_tree(out, checkpoint, {"", found.value}, {std::nullopt, true});
+  return {};
+}
+
 Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& checkpoint) {
   Result<FoundTensor> tensor = look_up(checkpoint, options.tensor);
-  if (!tensor) return tl::unexpected<Error>(tensor.error());
+  if (!tensor) {
+    if (tensor.error().code == ErrorCode::not_found)
+      if (const Result<NamedValue> value = look_up_value(checkpoint, options.tensor))
+        return print_value(out, options, checkpoint, *value);
+    return tl::unexpected<Error>(tensor.error());
+  }
   if (options.slice_items.empty()) return show(out, options, *tensor);
   const Result<TensorSlice> part = apply_slice(tensor->view, options.slice_items);
   if (!part) return tl::unexpected<Error>(part.error());
@@ -191,14 +231,26 @@ Result<int> run_cat(Output& out, const CatOptions& options) {
 
 void add_cat(CLI::App& app, Run& run) {
   auto options = std::make_shared<CatOptions>();
-  CLI::App& command = *app.add_subcommand("cat", "Print one tensor, or write its elements");
+  CLI::App& command =
+      *app.add_subcommand("cat", "Print one tensor or value, or write a tensor's elements");
   add_common_options(command, *options);
-  command.add_option("TENSOR", options->tensor, "Its name, or its path as a JSON array")
+  command
+      .add_option("TENSOR", options->tensor,
+                  "Its name, or its path as a JSON array; also of what is not a tensor")
       ->required()
       ->type_name("");
   command.add_option("--slice", options->slice, "Only a part, as in Python: 0:10,3")
       ->type_name("ITEMS");
   command.add_flag("--raw", options->raw, "Write the elements' bytes, row-major, native order");
+  command
+      .add_option_function<std::string>(
+          "--as",
+          [options = options.get()](const std::string& type) {
+            if (type != "float32") throw CLI::ValidationError("--as", "must be float32");
+            options->as_float32 = true;
+          },
+          "Write float16, bfloat16 and float8 as numbers that numpy knows")
+      ->type_name("float32");
   command
       .add_option("-o,--output", options->output, "Write to FILE.npy, or with --raw to any FILE")
       ->type_name("FILE");
@@ -209,7 +261,9 @@ void add_cat(CLI::App& app, Run& run) {
       "  weightmap cat model.pt layers.0.attn.wq.weight\n"
       "  weightmap cat model.pt tok_embeddings.weight --slice 0:2,:8\n"
       "  weightmap cat model.pt norm.weight -o norm.npy\n"
-      "  weightmap cat model.pt norm.weight --raw | sha256sum");
+      "  weightmap cat model.pt norm.weight --as float32 -o norm.npy\n"
+      "  weightmap cat model.pt norm.weight --raw | sha256sum\n"
+      "  weightmap cat train.pt epoch");
   command.callback([options, &run] {
     check_usage(*options);
     run = [options](Output& out) { return run_cat(out, *options); };

@@ -32,7 +32,7 @@ void print_table(Output& out, const Files& files) {
                                        {"SIZE", Column::right},
                                        {"CHECKPOINT", Column::left}};
   if (!files.empty())
-    print_columns(out, columns, files.size(), [&](std::size_t i) -> std::vector<std::string> {
+    print_columns(out, {}, columns, files.size(), [&](std::size_t i) -> std::vector<std::string> {
       const SharedFile& file = files[i];
       return {
           std::string(to_string(file.state)), std::to_string(file.tensors), human_bytes(file.bytes),

@@ -64,6 +64,13 @@ void add_open_option(CLI::App& command, const OptionRow& option, OpenOptions& op
 
 }  // namespace
 
+void add_table_options(CLI::App& command, TableStyle& style) {
+  command.add_flag("--bytes", style.exact_bytes, "Sizes in bytes, not rounded");
+  CLI::Option* const tsv = command.add_flag(
+      "--tsv", style.tsv, "Fields between tabs, none with a blank inside; sizes in bytes");
+  if (CLI::Option* const json = command.get_option_no_throw("--json")) tsv->excludes(json);
+}
+
 void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("FILE", options.file, "The checkpoint")->required()->type_name("");
   command.add_flag("--json", options.json, "One JSON document on standard output");

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/support/columns.hpp"
 #include "tools/support/output.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -27,6 +28,9 @@ struct CommonOptions {
   OpenOptions open;  // what the command line sets; the rest is the environment's
 };
 
+// --bytes and --tsv.
+void add_table_options(CLI::App& command, TableStyle& style);
+
 // FILE, --json, -v, and each option of an open that the command line offers, but for --verify.
 void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
@@ -38,6 +42,8 @@ Error about(const CommonOptions& options, Error error);
 
 // Each adds one subcommand to `app`; when that is the one that was chosen, parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);
+void add_du(CLI::App& app, Run& run);
+void add_tree(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
 void add_stats(CLI::App& app, Run& run);
@@ -52,5 +58,6 @@ void add_hold(CLI::App& app, Run& run);
 void add_catalogs(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
+void add_completion(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

@@ -60,7 +60,8 @@ void print_status(Output& out, const Json& status, bool json) {
                                     size_text(file["file_bytes"]),
                                     size_text(file["resident_bytes"]), state_text(file)};
   };
-  print_columns(out, {{"FILE"}, {"SIZE", Column::right}, {"RESIDENT", Column::right}, {"STATE"}},
+  print_columns(out, {},
+                {{"FILE"}, {"SIZE", Column::right}, {"RESIDENT", Column::right}, {"STATE"}},
                 files.size(), row);
   out.write(count(files.size(), "file") + ", " + size_text(status["resident_bytes"]) +
             " resident, held by process " + std::to_string(status["pid"].get<std::int64_t>()) +

@@ -3,26 +3,28 @@
 #include <vector>
 
 #include "tools/command.hpp"
-#include "tools/support/columns.hpp"
+#include "tools/sort_option.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/name_pattern.hpp"
+#include "tools/tensor_selection.hpp"
 
 namespace weightmap::cli {
 namespace {
 
 struct LsOptions : CommonOptions {
-  std::string pattern;
+  TensorSelection selection;
+  TableStyle style;
+  SortBy sort = SortBy::file;
   bool long_form = false;
 };
 
-// Indices of the tensors whose name matches the pattern; all of them without one.
-std::vector<std::size_t> selected(const Checkpoint& checkpoint, const LsOptions& options) {
-  const NamePattern pattern(options.pattern);
-  std::vector<std::size_t> indices;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    if (options.pattern.empty() || pattern.matches(tensor.name)) indices.push_back(tensor.index);
-  }
+Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOptions& options) {
+  Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
+  if (!indices) return indices;
+  std::sort(indices->begin(), indices->end());
+  sort(
+      *indices, options.sort, [&](std::size_t i) { return checkpoint.tensors()[i].name; },
+      [&](std::size_t i) { return checkpoint.tensors()[i].view.nbytes(); });
   return indices;
 }
 
@@ -45,19 +47,21 @@ std::string lazy_text(const TensorView& view) {
   return view.is_negative() ? "negative" : "";
 }
 
-std::vector<std::string> row(const NamedTensor& tensor, bool long_form, bool has_lazy) {
+std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options, bool has_lazy) {
   const TensorView& view = tensor.view;
+  const TableStyle& style = options.style;
   std::vector<std::string> cells = {printable(tensor.name), std::string(to_string(view.dtype())),
-                                    dims(view.shape()), human_bytes(view.nbytes())};
-  if (long_form)
+                                    style.dims(view.shape()), style.bytes(view.nbytes())};
+  if (options.long_form)
     cells.insert(cells.end(),
-                 {dims(view.strides()), printable(tensor.storage),
+                 {style.dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
   if (has_lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
   return cells;
 }
 
-std::string summary(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices) {
+std::string summary(const Checkpoint& checkpoint, const TableStyle& style,
+                    const std::vector<std::size_t>& indices) {
   std::uint64_t bytes = 0;
   for (std::size_t index : indices) bytes += checkpoint.tensors()[index].view.nbytes();
   const std::size_t all = checkpoint.tensors().size();
@@ -65,7 +69,7 @@ std::string summary(const Checkpoint& checkpoint, const std::vector<std::size_t>
       indices.size() == all
           ? count(all, "tensor") + ", " + count(checkpoint.storage_count(), "storage")
           : std::to_string(indices.size()) + " of " + count(all, "tensor");
-  return what + ", " + human_bytes(bytes) + "\n";
+  return what + ", " + style.bytes(bytes) + (style.exact_bytes ? " bytes\n" : "\n");
 }
 
 void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
@@ -84,21 +88,22 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
         return !lazy_text(checkpoint.tensors()[index].view).empty();
       });
   if (has_lazy) columns.push_back({"LAZY", Column::left});
-  if (!indices.empty())
-    print_columns(out, columns, indices.size(), [&](std::size_t i) {
-      return row(checkpoint.tensors()[indices[i]], options.long_form, has_lazy);
+  if (!indices.empty() || options.style.tsv)
+    print_columns(out, options.style, columns, indices.size(), [&](std::size_t i) {
+      return row(checkpoint.tensors()[indices[i]], options, has_lazy);
     });
-  out.write(summary(checkpoint, indices));
+  if (!options.style.tsv) out.write(summary(checkpoint, options.style, indices));
 }
 
 Result<int> run_ls(Output& out, const LsOptions& options) {
   Result<Checkpoint> checkpoint = open_checkpoint(options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const std::vector<std::size_t> indices = selected(*checkpoint, options);
+  const Result<std::vector<std::size_t>> indices = listed(*checkpoint, options);
+  if (!indices) return tl::unexpected<Error>(about(options, indices.error()));
   if (options.json)
-    print_json(out, *checkpoint, options, indices);
+    print_json(out, *checkpoint, options, *indices);
   else
-    print_table(out, *checkpoint, options, indices);
+    print_table(out, *checkpoint, options, *indices);
   return exit_good;
 }
 
@@ -108,14 +113,20 @@ void add_ls(CLI::App& app, Run& run) {
   auto options = std::make_shared<LsOptions>();
   CLI::App& command = *app.add_subcommand("ls", "List the tensors");
   add_common_options(command, *options);
-  command.add_option("PATTERN", options->pattern, "Only names that match, e.g. '*.wq.weight'")
+  command
+      .add_option("PATTERN", options->selection.patterns,
+                  "Only names that match, e.g. '*.wq.weight'")
       ->type_name("");
   command.add_flag("-l,--long", options->long_form, "Add strides, storage and offsets");
+  add_sort_option(command, options->sort);
+  add_table_options(command, options->style);
   add_verify_option(command, *options);
   command.footer(
       "Examples:\n"
       "  weightmap ls model.pt\n"
       "  weightmap ls --long model.pt 'layers.0.*'\n"
+      "  weightmap ls --sort size model.pt '*.weight' '*.bias' | head\n"
+      "  weightmap ls --tsv model.pt | cut -f 1,4\n"
       "  weightmap ls --json model.pt | jq -r '.tensors[].name'");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_ls(out, *options); }; });

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,8 +25,23 @@ bool asks_for_json(int argc, char** argv) {
   return false;
 }
 
-int refuse_usage(Output& out, const CLI::ParseError& error, bool json) {
-  std::string message = error.what();
+// `there is no command "lss"; did you mean ls?`; nothing if the first word is a command.
+std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return std::nullopt;
+  const std::string_view word = argv[1];
+  std::string near;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string& name = command->get_name();
+    if (name == word) return std::nullopt;
+    if (!command->get_group().empty() && (name.starts_with(word) || word.starts_with(name)))
+      near = "; did you mean " + name + "?";
+  }
+  return "there is no command \"" + printable(word) + "\"" + near;
+}
+
+int refuse_usage(Output& out, const CLI::App& app, const CLI::ParseError& error, int argc,
+                 char** argv, bool json) {
+  std::string message = unknown_command(app, argc, argv).value_or(error.what());
   while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
   report(out,
          {ErrorCode::invalid_argument, message + " (see weightmap --help)", Error::no_offset, {}},
@@ -51,6 +67,8 @@ int run_command_line(int argc, char** argv) {
   app.footer("weightmap COMMAND --help tells more about each command.");
   Run run;
   add_ls(app, run);
+  add_du(app, run);
+  add_tree(app, run);
   add_info(app, run);
   add_cat(app, run);
   add_stats(app, run);
@@ -67,6 +85,7 @@ int run_command_line(int argc, char** argv) {
   add_bench(app, run);
   add_bench_sample(app, run);
 #endif
+  add_completion(app, run);
 
   Output out;
   const bool json = asks_for_json(argc, argv);
@@ -77,7 +96,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // Help and version arrive as "errors" of exit code 0.
     if (error.get_exit_code() != 0)
-      code = refuse_usage(out, error, json);
+      code = refuse_usage(out, app, error, argc, argv, json);
     else
       app.exit(error);
   }

@@ -18,6 +18,7 @@ namespace {
 
 struct PsOptions {
   std::vector<std::string> files;
+  TableStyle style;
   bool json = false;
 };
 
@@ -90,7 +91,7 @@ Json describe_report(const ProcessesReport& report) {
           {"unreadable_processes", report.unreadable_processes}};
 }
 
-void print_table(Output& out, const ProcessesReport& report) {
+void print_table(Output& out, const TableStyle& style, const ProcessesReport& report) {
   const std::vector<Column> columns = {{"PID", Column::right},
                                        {"RSS", Column::right},
                                        {"PSS", Column::right},
@@ -101,38 +102,39 @@ void print_table(Output& out, const ProcessesReport& report) {
                                        {"MODE"},
                                        {"FILE"},
                                        {"COMMAND"}};
-  print_columns(out, columns, report.mapped.size(), [&](std::size_t i) -> std::vector<std::string> {
-    const MappedCheckpoint& mapped = report.mapped[i];
-    return {std::to_string(mapped.process),
-            human_bytes(mapped.resident_bytes),
-            human_bytes(mapped.pss_bytes),
-            human_bytes(mapped.anonymous_bytes),
-            human_bytes(mapped.huge_mapped_bytes),
-            human_bytes(mapped.locked_bytes),
-            std::string(to_string(mapped.version)),
-            std::string(sharing_of(mapped)) + (mapped.writable ? ", writable" : ""),
-            printable(std::filesystem::path(mapped.file).filename().native()),
-            printable(mapped.command)};
-  });
+  print_columns(out, style, columns, report.mapped.size(),
+                [&](std::size_t i) -> std::vector<std::string> {
+                  const MappedCheckpoint& mapped = report.mapped[i];
+                  return {std::to_string(mapped.process),
+                          style.bytes(mapped.resident_bytes),
+                          style.bytes(mapped.pss_bytes),
+                          style.bytes(mapped.anonymous_bytes),
+                          style.bytes(mapped.huge_mapped_bytes),
+                          style.bytes(mapped.locked_bytes),
+                          std::string(to_string(mapped.version)),
+                          std::string(sharing_of(mapped)) + (mapped.writable ? ",writable" : ""),
+                          printable(std::filesystem::path(mapped.file).filename().native()),
+                          printable(mapped.command)};
+                });
 }
 
 std::string process_count(std::uint64_t number) {
   return std::to_string(number) + (number == 1 ? " process" : " processes");
 }
 
-std::string cost_of(const FileTotal& total) {
+std::string cost_of(const TableStyle& style, const FileTotal& total) {
   if (total.pss_bytes == 0) return ", nothing of it touched yet";
-  return ": " + human_bytes(total.pss_bytes) + " instead of " +
-         human_bytes(total.processes * total.file_bytes);
+  return ": " + style.bytes(total.pss_bytes) + " instead of " +
+         style.bytes(total.processes * total.file_bytes);
 }
 
-void print_totals(Output& out, const ProcessesReport& report) {
+void print_totals(Output& out, const TableStyle& style, const ProcessesReport& report) {
   for (const FileTotal& total : totals(report))
     out.write(printable(total.file) +
               (total.version == MappedVersion::current
                    ? std::string()
                    : " (" + std::string(to_string(total.version)) + ")") +
-              ": " + process_count(total.processes) + cost_of(total) + "\n");
+              ": " + process_count(total.processes) + cost_of(style, total) + "\n");
 }
 
 // A file without its name is known by the name it had, where a process still has it mapped.
@@ -158,13 +160,17 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
     out.write(to_text(describe_report(*report)) + "\n");
     return exit_good;
   }
+  if (options.style.tsv) {
+    print_table(out, options.style, *report);
+    return exit_good;
+  }
   if (report->mapped.empty())
     out.write(options.files.empty()       ? "no process has a checkpoint mapped\n"
               : options.files.size() == 1 ? "no process has it mapped\n"
                                           : "no process has them mapped\n");
   else
-    print_table(out, *report);
-  print_totals(out, *report);
+    print_table(out, options.style, *report);
+  print_totals(out, options.style, *report);
   if (const std::uint64_t number = report->unreadable_processes; number > 0)
     out.write(process_count(number) + " could not be looked at\n");
   return exit_good;
@@ -178,6 +184,7 @@ void add_ps(CLI::App& app, Run& run) {
   command.add_option("FILE", options->files, "Only these; without any, every checkpoint")
       ->type_name("");
   command.add_flag("--json", options->json, "One JSON document on standard output");
+  add_table_options(command, options->style);
   command.footer(
       "PSS is each page divided by the number of processes that map it, so its sum is what the\n"
       "machine spends; ANON are pages that a process copied by writing to them. Processes on an\n"

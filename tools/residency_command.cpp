@@ -6,12 +6,12 @@
 
 #include "tools/command.hpp"
 #include "tools/progress_bar.hpp"
-#include "tools/residency_groups.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
+#include "tools/tensor_groups.hpp"
 #include "tools/tensor_selection.hpp"
 #include "tools/terminal.hpp"
 #include "weightmap/residency.hpp"
@@ -23,8 +23,9 @@ constexpr std::chrono::seconds watch_interval{1};
 
 struct ResidencyOptions {
   std::string file;
-  std::string pattern;
-  std::size_t depth = 3;
+  TensorSelection selection;
+  TableStyle style;
+  std::optional<std::size_t> depth;
   bool by_tensor = false;
   bool watch = false;
   bool repair = false;
@@ -33,7 +34,7 @@ struct ResidencyOptions {
 
 struct Picture {
   Residency file;
-  std::vector<ResidencyGroup> groups;
+  std::vector<TensorGroup> groups;
   std::vector<StorageResidency> storages;
 };
 
@@ -54,13 +55,20 @@ std::vector<StorageResidency> storages_of(const Checkpoint& checkpoint,
   return storages;
 }
 
+Grouping grouping_of(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
+                     const ResidencyOptions& options) {
+  if (options.by_tensor) return {};
+  return options.depth ? Grouping{*options.depth} : Grouping::by_size(checkpoint, indices);
+}
+
 Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
                      const ResidencyOptions& options) {
   const Result<ResidencyReport> report = residency(checkpoint);
   if (!report) return tl::unexpected<Error>(report.error());
-  return Picture{report->file,
-                 group_tensors(checkpoint, *report, indices, options.by_tensor ? 0 : options.depth),
-                 storages_of(checkpoint, *report, indices)};
+  return Picture{
+      report->file,
+      group_tensors(checkpoint, indices, grouping_of(checkpoint, indices, options), *report),
+      storages_of(checkpoint, *report, indices)};
 }
 
 Json nullable(const std::optional<bool>& flag) { return flag ? Json(*flag) : Json(nullptr); }
@@ -79,7 +87,7 @@ Json describe_repair(const Repair& repair) {
 Json describe_picture(const std::string& file, const Picture& picture,
                       const std::optional<Repair>& repair) {
   Json groups = Json::array();
-  for (const ResidencyGroup& group : picture.groups)
+  for (const TensorGroup& group : picture.groups)
     groups.push_back({{"name", group.name},
                       {"tensors", group.tensors},
                       {"bytes", group.bytes},
@@ -106,42 +114,56 @@ double part_of(std::uint64_t cached, std::uint64_t bytes) {
   return bytes == 0 ? 0 : static_cast<double>(cached) / static_cast<double>(bytes);
 }
 
-// Never rounded to 0 or to 100.
+// Neither little nor most is rounded to nothing or to all.
 std::string percent(std::uint64_t cached, std::uint64_t bytes) {
   if (bytes == 0) return "-";
   if (cached == 0) return "0%";
   if (cached >= bytes) return "100%";
-  return std::to_string(std::clamp(static_cast<int>(part_of(cached, bytes) * 100), 1, 99)) + "%";
+  const double exact = part_of(cached, bytes) * 100;
+  if (exact < 1) return "<1%";
+  return std::to_string(std::min(static_cast<int>(exact), 99)) + "%";
 }
 
 std::string bar(std::uint64_t cached, std::uint64_t bytes, std::size_t cells) {
-  auto full = static_cast<std::size_t>(part_of(cached, bytes) * static_cast<double>(cells));
-  full = std::clamp<std::size_t>(full, cached == 0 ? 0 : 1, cells);
-  return "[" + std::string(full, '#') + std::string(cells - full, '.') + "]";
+  const auto full = static_cast<std::size_t>(part_of(cached, bytes) * static_cast<double>(cells));
+  return "[" + std::string(std::min(full, cells), '#') +
+         std::string(cells - std::min(full, cells), '.') + "]";
 }
 
 // What a line has left beside the name and three columns of numbers with two spaces between.
-std::size_t bar_cells(const std::vector<ResidencyGroup>& rows) {
+std::size_t bar_cells(const std::vector<TensorGroup>& rows) {
   constexpr std::size_t others = 2 + 10 + 2 + 10 + 2 + 4 + 2 + 2;
   std::size_t name = 0;
-  for (const ResidencyGroup& row : rows) name = std::max(name, width(printable(row.name)));
+  for (const TensorGroup& row : rows) name = std::max(name, width(printable(row.name)));
   const std::size_t all = terminal_width();
   return std::clamp<std::size_t>(all < others + name ? 0 : all - others - name, 10, 50);
 }
 
-void print_table(Output& out, const Picture& picture, bool by_tensor) {
-  std::vector<ResidencyGroup> rows = picture.groups;
-  rows.push_back({"whole file", 0, picture.file.file_bytes, picture.file.cached_bytes});
+// For programs: no bar, and no line that has all the others in it.
+void print_tsv(Output& out, const Picture& picture, const ResidencyOptions& options) {
+  const std::vector<Column> columns = {
+      {options.by_tensor ? "TENSOR" : "GROUP"}, {"SIZE"}, {"CACHED"}};
+  const std::vector<TensorGroup>& rows = picture.groups;
+  print_columns(out, options.style, columns, rows.size(), [&](std::size_t i) {
+    return std::vector<std::string>{printable(rows[i].name), options.style.bytes(rows[i].bytes),
+                                    options.style.bytes(rows[i].cached_bytes)};
+  });
+}
+
+void print_table(Output& out, const Picture& picture, const ResidencyOptions& options) {
+  std::vector<TensorGroup> rows = picture.groups;
+  rows.push_back({"whole file", 0, 0, picture.file.file_bytes, picture.file.cached_bytes});
   const std::size_t cells = bar_cells(rows);
-  const std::vector<Column> columns = {{by_tensor ? "TENSOR" : "GROUP", Column::left},
+  const std::vector<Column> columns = {{options.by_tensor ? "TENSOR" : "GROUP", Column::left},
                                        {"SIZE", Column::right},
                                        {"CACHED", Column::right},
                                        {"%", Column::right},
                                        {"IN THE PAGE CACHE", Column::left}};
-  print_columns(out, columns, rows.size(), [&](std::size_t i) -> std::vector<std::string> {
-    const ResidencyGroup& row = rows[i];
-    return {i + 1 == rows.size() ? row.name : printable(row.name), human_bytes(row.bytes),
-            human_bytes(row.cached_bytes), percent(row.cached_bytes, row.bytes),
+  const TableStyle& style = options.style;
+  print_columns(out, style, columns, rows.size(), [&](std::size_t i) -> std::vector<std::string> {
+    const TensorGroup& row = rows[i];
+    return {i + 1 == rows.size() ? row.name : printable(row.name), style.bytes(row.bytes),
+            style.bytes(row.cached_bytes), percent(row.cached_bytes, row.bytes),
             bar(row.cached_bytes, row.bytes, cells)};
   });
 }
@@ -165,9 +187,10 @@ void print_repair(Output& out, const Repair& repair, const Residency& after) {
     out.write("still fragmented: " + sample_text(after) + "\n");
 }
 
-void print_picture(Output& out, const Picture& picture, bool by_tensor,
+void print_picture(Output& out, const Picture& picture, const ResidencyOptions& options,
                    const std::optional<Repair>& repair) {
-  print_table(out, picture, by_tensor);
+  if (options.style.tsv) return print_tsv(out, picture, options);
+  print_table(out, picture, options);
   if (repair)
     print_repair(out, *repair, picture.file);
   else if (picture.file.is_fragmented.value_or(false))
@@ -184,7 +207,7 @@ Result<void> show(Output& out, const Checkpoint& checkpoint,
     out.write(to_text(describe_picture(options.file, *picture, std::nullopt)) + "\n");
   } else {
     if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
-    print_picture(out, *picture, options.by_tensor, std::nullopt);
+    print_picture(out, *picture, options, std::nullopt);
   }
   return {};
 }
@@ -221,16 +244,14 @@ Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
   if (options.json)
     out.write(to_text(describe_picture(options.file, *after, *repair)) + "\n");
   else
-    print_picture(out, *after, options.by_tensor, *repair);
+    print_picture(out, *after, options, *repair);
   return after->file.is_fragmented.value_or(false) ? exit_failed : exit_good;
 }
 
 Result<int> run_residency(Output& out, const ResidencyOptions& options) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  TensorSelection selection;
-  if (!options.pattern.empty()) selection.patterns.push_back(options.pattern);
-  Result<std::vector<std::size_t>> indices = select(*checkpoint, selection);
+  Result<std::vector<std::size_t>> indices = select(*checkpoint, options.selection);
   if (!indices) {
     indices.error().file = printable(options.file);
     return tl::unexpected<Error>(indices.error());
@@ -249,19 +270,24 @@ void add_residency(CLI::App& app, Run& run) {
   CLI::App& command =
       *app.add_subcommand("residency", "Show what of the file is in the page cache");
   command.add_option("FILE", options->file, "The checkpoint")->required()->type_name("");
-  command.add_option("PATTERN", options->pattern, "Only names that match, e.g. 'layers.0.*'")
+  command
+      .add_option("PATTERN", options->selection.patterns,
+                  "Only names that match, e.g. 'layers.0.*'")
       ->type_name("");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const depth =
       command
-          .add_option("--depth", options->depth,
-                      "A bar for all tensors that share the first N parts of their names; 3")
+          .add_option(
+              "--depth", options->depth,
+              "A bar for all tensors that share the first N parts of their names; without it,\n"
+              "as many parts as give at most 40 bars")
           ->type_name("N")
           ->check(CLI::PositiveNumber);
   command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
   CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
   command.add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
       ->excludes(watch);
+  add_table_options(command, options->style);
   command.footer(
       "Opening the file for this reads its metadata, which is cached afterwards.\n"
       "Examples:\n"

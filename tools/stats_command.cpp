@@ -16,6 +16,7 @@ namespace {
 
 struct StatsOptions : CommonOptions {
   std::vector<std::string> patterns;
+  TableStyle style;
 };
 
 // A tensor that has no statistics, such as a quantized one, is no reason to leave the others out.
@@ -94,7 +95,8 @@ void print_rows(Output& out, const Checkpoint& checkpoint, const StatsOptions& o
                                        {"MAX", Column::right},   {"MEAN", Column::right},
                                        {"STD", Column::right},   {"NAN", Column::right},
                                        {"INF", Column::right},   {"ZEROS", Column::right}};
-  print_columns(out, columns, rows.size(), [&](std::size_t i) { return cells_of(rows[i]); });
+  print_columns(out, options.style, columns, rows.size(),
+                [&](std::size_t i) { return cells_of(rows[i]); });
 }
 
 Result<int> run_stats(Output& out, const StatsOptions& options) {
@@ -130,6 +132,7 @@ void add_stats(CLI::App& app, Run& run) {
   add_common_options(command, *options);
   command.add_option("PATTERN", options->patterns, "Only names that match, e.g. 'layers.0.*'")
       ->type_name("");
+  add_table_options(command, options->style);
   add_verify_option(command, *options);
   command.footer(
       "Minimum, maximum, mean and standard deviation (divided by the number of elements) are of\n"

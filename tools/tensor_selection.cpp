@@ -33,6 +33,15 @@ class Chosen {
   std::vector<std::size_t> tensors_;
 };
 
+// With the names that a pattern without wildcards may have meant.
+Error nothing_matches(const Checkpoint& checkpoint, const std::string& text) {
+  const NamePattern pattern(text);
+  if (!pattern.has_wildcards())
+    if (const Result<NamedTensor> tensor = checkpoint.get(pattern.name()); !tensor)
+      return tensor.error();
+  return {ErrorCode::not_found, "no tensor matches \"" + printable(text) + "\"", Error::no_offset};
+}
+
 }  // namespace
 
 Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
@@ -40,9 +49,7 @@ Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
   Chosen chosen(checkpoint, selection.except);
   for (const std::string& pattern : selection.patterns) {
     const std::vector<std::size_t> matching = match_tensors(checkpoint, pattern);
-    if (matching.empty())
-      return failure(ErrorCode::invalid_argument,
-                     "no tensor matches \"" + printable(pattern) + "\"");
+    if (matching.empty()) return tl::unexpected<Error>(nothing_matches(checkpoint, pattern));
     for (std::size_t index : matching) chosen.take(checkpoint.tensors()[index]);
   }
   for (std::size_t index : selection.also) chosen.take(checkpoint.tensors()[index]);

@@ -16,7 +16,7 @@ struct TensorSelection {
 };
 
 // Positions in Checkpoint::tensors(): pattern after pattern, each tensor once; every tensor if the
-// selection names none. Fails with invalid_argument if a pattern matches no tensor.
+// selection names none. Fails with not_found if a pattern matches no tensor.
 Result<std::vector<std::size_t>> select(const Checkpoint& checkpoint,
                                         const TensorSelection& selection);
 

@@ -18,13 +18,14 @@
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
+#include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
-#include "python/src/value_path.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/tensor_match.hpp"
 #include "weightmap/tensor_order.hpp"
+#include "weightmap/value_path.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::python {

@@ -49,4 +49,15 @@ nb::object to_python(const Value& value) {
   }
 }
 
+nb::tuple to_python(std::span<const PathPart> path) {
+  nb::list parts;
+  for (const PathPart& part : path) {
+    if (part.is_integer())
+      parts.append(part.integer());
+    else
+      parts.append(to_str(part.key()));
+  }
+  return nb::tuple(parts);
+}
+
 }  // namespace weightmap::python

@@ -7,6 +7,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/nearest_names.hpp"
+#include "weightmap/value_path.hpp"
 
 namespace weightmap {
 namespace {
@@ -55,21 +56,9 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
   return text + "?";
 }
 
-std::string joined_by_dots(std::span<const PathPart> path) {
-  std::string joined;
-  for (const PathPart& part : path) {
-    if (&part != path.data()) joined += '.';
-    if (part.is_integer())
-      joined += std::to_string(part.integer());
-    else
-      joined += part.key();
-  }
-  return joined;
-}
-
 // The path is that of the joined name as a rule, and of a later entry where that is ambiguous.
 Place place_of(State& state, std::span<const PathPart> wanted) {
-  const std::string joined = joined_by_dots(wanted);
+  const std::string joined = name_of(wanted);
   const Place first = state.catalogs.find_entry(joined);
   if (!first.is_found() || has_path(*first.catalog, first.entry(), wanted)) return first;
   if ((first.entry().flags & Entry::ambiguous) == 0) return {first.catalog, Catalog::none};

@@ -4,16 +4,23 @@
     cli_test.py ROOT WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import argparse
+import collections
 import contextlib
 import ctypes
+import datetime
+import decimal
 import errno
 import json
+import math
 import mmap
 import os
 import pathlib
+import pickle
 import pty
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -33,6 +40,18 @@ def run(*arguments, **options):
     """Runs the tool in the folder of the fixtures, so that messages hold no machine's paths."""
     options = {"cwd": DATA, "env": ENVIRONMENT, "capture_output": True, **options}
     return subprocess.run([TOOL, *map(str, arguments)], **options)
+
+
+def pickled(word):
+    return b"X" + struct.pack("<I", len(word)) + word.encode()
+
+
+# The pickle of a tensor of the four floats in data/0.
+FLOATS = (
+    b"ctorch._utils\n_rebuild_tensor_v2\n((" + pickled("storage") + b"ctorch\nFloatStorage\n"
+    + pickled("0") + pickled("cpu") + b"K\x04tQK\x00K\x04\x85K\x01\x85\x89"
+    b"ccollections\nOrderedDict\n)RtR"
+)
 
 
 class Terminal:
@@ -104,6 +123,15 @@ class Case(unittest.TestCase):
         path.write_bytes(content)
         return path
 
+    def archive(self, content):
+        """A checkpoint of this pickle and one storage of 16 bytes."""
+        path = self.folder / "archive.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", content)
+            archive.writestr("archive/data/0", bytes(16))
+            archive.writestr("archive/version", "3\n")
+        return path
+
     def make(self, *arguments):
         path = self.folder / "made.pt"
         subprocess.run([MAKER, path, *map(str, arguments)], check=True)
@@ -133,7 +161,70 @@ class Ls(Case):
             "2 of 7 tensors, 132 B\n",
             "ls", "state_dict.pt", "layers.1*",
         )
-        self.prints("0 of 7 tensors, 0 B\n", "ls", "state_dict.pt", "nothing*")
+
+    def test_takes_several_patterns_and_keeps_the_order_of_the_file(self):
+        self.prints(
+            "NAME              DTYPE    SHAPE    SIZE\n"
+            "embedding.weight  float32  [6, 4]   96 B\n"
+            "layers.1.weight   float64  [4, 4]  128 B\n"
+            "layers.1.mask     bool     [2, 2]    4 B\n"
+            "3 of 7 tensors, 228 B\n",
+            "ls", "state_dict.pt", "layers.1*", "embedding*", "*.mask",
+        )
+
+    def test_a_pattern_that_matches_nothing_is_an_error(self):
+        self.fails('state_dict.pt: no tensor matches "nothing*"', "ls", "state_dict.pt", "nothing*")
+        self.fails(
+            'state_dict.pt: has no tensor "step"; did you mean "steps"?',
+            "ls", "state_dict.pt", "layers.1*", "step",
+        )
+        self.assertEqual(
+            self.document("ls", "--json", "state_dict.pt", "zzz", code=1)["error"]["code"], "not_found"
+        )
+
+    def test_sorts_by_size_or_by_name_with_numbers(self):
+        def names(*arguments):
+            return [t["name"] for t in self.document("ls", "--json", *arguments)["tensors"]]
+
+        self.assertEqual(
+            names("--sort", "size", "state_dict.pt"),
+            ["layers.1.weight", "embedding.weight", "layers.0.weight", "position_ids",
+             "layers.0.bias", "steps", "layers.1.mask"],
+        )
+        many = self.make("--count", 12, "--shape", "4")
+        self.assertEqual(names("--sort", "name", many), [f"tensor.{i}" for i in range(12)])
+        self.assertEqual(names("--sort", "file", "state_dict.pt"), names("state_dict.pt"))
+        done = run("ls", "--sort", "age", "state_dict.pt")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b"file|name|size", done.stderr)
+
+    def test_writes_fields_for_programs(self):
+        self.prints(
+            "NAME\tDTYPE\tSHAPE\tSIZE\tSTRIDES\tSTORAGE\tOFFSET\tFILE_OFFSET\n"
+            "layers.1.weight\tfloat64\t[4,4]\t128\t[4,1]\t3\t0\t1792\n",
+            "ls", "--tsv", "--long", "state_dict.pt", "layers.1.weight",
+        )
+        lines = run("ls", "--tsv", "names.pt").stdout.decode().split("\n")
+        self.assertEqual({line.count("\t") for line in lines[:-1]}, {3})
+        self.assertEqual([line for line in lines if " " in line], [])
+        self.assertIn('with\\x20"quotes"\\x20\\\\\\x20and\\x20\\x0A\\x20newline', run("ls", "--tsv", "names.pt").stdout.decode())
+        self.prints("NAME\tDTYPE\tSHAPE\tSIZE\n", "ls", "--tsv", "no_tensors.pt")
+        self.assertEqual(run("ls", "--tsv", "--json", "names.pt").returncode, 2)
+
+    def test_writes_sizes_in_bytes(self):
+        path = self.make("--count", 1, "--shape", "1024x1024", "--dtype", "float32")
+        self.prints(
+            "NAME      DTYPE    SHAPE            SIZE\n"
+            "tensor.0  float32  [1024, 1024]  4194304\n"
+            "1 tensor, 1 storage, 4194304 bytes\n",
+            "ls", "--bytes", path,
+        )
+
+    def test_aligns_many_long_names(self):
+        names = ["base_model.model." + "x" * length for length in (70, 90, 100)]
+        path = self.archive(b"\x80\x02}(" + b"".join(pickled(n) + FLOATS for n in names) + b"u.")
+        lines = run("ls", path).stdout.decode().splitlines()
+        self.assertEqual({line.index(word) for line, word in zip(lines, ["DTYPE"] + ["float32"] * 3)}, {119})
 
     def test_adds_strides_and_offsets_in_the_long_form(self):
         self.prints(
@@ -499,8 +590,9 @@ class Cat(Case):
     def test_refuses_npy_of_types_that_numpy_does_not_know(self):
         path = self.folder / "a.npy"
         for dtype in ("bfloat16", "float8_e4m3fn", "complex32", "bits8", "float4_e2m1fn_x2"):
+            other = ", --as float32 as numbers" if dtype in ("bfloat16", "float8_e4m3fn") else ""
             self.fails(
-                f"dtypes.pt: numpy has no type for {dtype}; --raw writes the elements as they are",
+                f"dtypes.pt: numpy has no type for {dtype}; --raw writes the elements as they are{other}",
                 "cat", "dtypes.pt", dtype, "-o", path,
             )
             self.assertFalse(path.exists())
@@ -535,6 +627,23 @@ class Cat(Case):
             "/nowhere/a.npy: cannot open the directory: No such file or directory",
             "cat", "state_dict.pt", "steps", "-o", "/nowhere/a.npy",
         )
+
+    def test_writes_small_floats_as_float32(self):
+        whole = run("cat", "state_dict.pt", "layers.0.weight", "--as", "float32", "--raw").stdout
+        stored = run("cat", "state_dict.pt", "layers.0.weight", "--raw").stdout
+        # A bfloat16 is the upper half of a float32.
+        self.assertEqual(whole, b"".join(b"\0\0" + stored[i : i + 2] for i in range(0, 32, 2)))
+        path = self.folder / "w.npy"
+        self.prints("", "cat", "state_dict.pt", "layers.0.weight", "--as", "float32", "-o", path)
+        self.assertIn(b"'descr': '<f4', 'fortran_order': False, 'shape': (4, 4)", path.read_bytes())
+        self.assertEqual(path.read_bytes()[128:], whole)
+        self.fails(
+            "state_dict.pt: --as float32 is for float16, bfloat16 and the float8 types, of which "
+            "every value is a float32; the tensor is int64",
+            "cat", "state_dict.pt", "steps", "--as", "float32", "--raw",
+        )
+        self.assertEqual(run("cat", "state_dict.pt", "steps", "--as", "float32").returncode, 2)
+        self.assertEqual(run("cat", "state_dict.pt", "steps", "--as", "int8", "--raw").returncode, 2)
 
     def test_refuses_values_that_are_not_the_tensors(self):
         done = run("cat", "conjugate.pt", "conjugate")
@@ -1169,23 +1278,7 @@ class Residency(Caching):
         )
 
     def tied(self):
-        """A checkpoint with two names for one storage of four floats."""
-        def text(word):
-            return b"X" + struct.pack("<I", len(word)) + word.encode()
-
-        tensor = (
-            b"ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + b"ctorch\nFloatStorage\n"
-            + text("0") + text("cpu") + b"K\x04tQK\x00K\x04\x85K\x01\x85\x89"
-            b"ccollections\nOrderedDict\n)RtR"
-        )
-        path = self.folder / "tied.pt"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(
-                "tied/data.pkl", b"\x80\x02}(" + text("a.x") + tensor + text("a.y") + tensor + b"u."
-            )
-            archive.writestr("tied/data/0", bytes(16))
-            archive.writestr("tied/version", "3\n")
-        return path
+        return self.archive(b"\x80\x02}(" + pickled("a.x") + FLOATS + pickled("a.y") + FLOATS + b"u.")
 
     def test_counts_tensors_of_the_same_bytes_once(self):
         path = self.tied()
@@ -1204,9 +1297,35 @@ class Residency(Caching):
         self.assertEqual(lines[0].split(), ["TENSOR", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
         self.assertRegex(lines[1], r"^tensor\.0 +4\.0 MiB +4\.0 MiB  100%  \[#{36}\]$")
         self.assertRegex(lines[2], r"^tensor\.1 +4\.0 MiB +2\.0 MiB   50%  \[#{18}\.{18}\]$")
-        self.assertRegex(lines[3], r"^tensor\.2 +4\.0 MiB +[\d.]+ K?i?B    [01]%  \[#?\.{35,36}\]$")
+        self.assertRegex(lines[3], r"^tensor\.2 +4\.0 MiB +[\d.]+ K?i?B   *(0|<1)%  \[\.{36}\]$")
         self.assertRegex(lines[4], r"^whole file +24\.0 MiB +6\.\d MiB   2\d%  \[#{9}\.{27}\]$")
         self.assertTrue(all(line.startswith("fragmented: ") for line in lines[5:]), lines[5:])
+
+    def test_shows_little_as_little(self):
+        path = self.make("--count", 1, "--shape", "8192x4096")
+        page = self.document("ls", "--json", path)["tensors"][0]["file_offset"] + (16 << 20)
+        run("evict", path)
+        self.keep_cached(path, page, 1)
+        whole = run("residency", "--bytes", path).stdout.decode().splitlines()[2].split()
+        size, cached = int(whole[2]), int(whole[3])
+        self.assertGreater(cached, 0)
+        part = cached / size
+        self.assertEqual(whole[4], "<1%" if part < 0.01 else "100%" if part == 1 else f"{int(100 * part)}%")
+        self.assertEqual(whole[5].count("#"), int(part * (len(whole[5]) - 2)))
+
+    def test_takes_several_patterns_and_writes_fields_for_programs(self):
+        self.keep_cached(DATA / "state_dict.pt")
+        self.prints(
+            "TENSOR\tSIZE\tCACHED\nsteps\t8\t8\nlayers.0.bias\t8\t8\n",
+            "residency", "--tsv", "--by-tensor", "state_dict.pt", "steps", "*.bias",
+        )
+
+    def test_shows_as_many_parts_of_names_as_stay_few_lines(self):
+        few = self.make("--layers", 12, "--hidden", 64, "--vocab", 100)
+        self.assertEqual(len(self.residency(few)["groups"]), 12 + 3)
+        many = self.make("--layers", 60, "--hidden", 64, "--vocab", 100)
+        names = [group["name"] for group in self.residency(many)["groups"]]
+        self.assertEqual(names, ["model.embed_tokens", "model.layers", "model.norm", "lm_head.weight"])
 
     def half_of(self, path, index):
         tensor = self.document("ls", "--json", path)["tensors"][index]
@@ -1260,7 +1379,7 @@ class Residency(Caching):
         repair = self.residency("--repair", path)["repair"]
         self.assertLessEqual(repair["cached_before"], repair["read_bytes"])
         self.assertLessEqual(repair["read_bytes"], 12 << 20)
-        self.assertEqual(after["groups"][0]["tensors"], 1)
+        self.assertEqual(after["groups"][0]["tensors"], 6)
         self.assertRegex(done.stdout.decode().splitlines()[-1], r"^repaired: read [\d.]+ MiB again, ")
 
     def test_repair_says_what_it_could_not_evict(self):
@@ -1280,8 +1399,7 @@ class Residency(Caching):
                 ("file", "state_dict.pt"), ("file_bytes", 3576), ("cached_bytes", 3576),
                 ("fragmented", None), ("sampled_bytes", 0), ("sampled_huge_bytes", 0),
                 ("groups", [
-                    {"name": "layers.1.weight", "tensors": 1, "bytes": 128, "cached_bytes": 128},
-                    {"name": "layers.1.mask", "tensors": 1, "bytes": 4, "cached_bytes": 4},
+                    {"name": "layers.1", "tensors": 2, "bytes": 132, "cached_bytes": 132},
                 ]),
                 ("storages", [
                     {"key": "3", "file_offset": 1792, "bytes": 128, "cached_bytes": 128},
@@ -1330,7 +1448,7 @@ class Residency(Caching):
             lines = picture.split("\r\n")
             self.assertEqual(lines[0].split(), ["GROUP", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
             self.assertRegex(lines[-2], r"^whole file +3\.5 KiB +3\.5 KiB  100%  \[#+\]$")
-            self.assertEqual((len(lines), lines[-1]), (10, ""))
+            self.assertEqual((len(lines), lines[-1]), (7, ""))
 
     def test_watching_ends_well_when_it_is_terminated(self):
         command = [TOOL, "residency", "--watch", "--json", "state_dict.pt"]
@@ -1353,7 +1471,267 @@ class Residency(Caching):
             self.assertEqual(run("residency", *arguments, "state_dict.pt").returncode, 2, arguments)
 
 
+class Du(Case):
+    def test_adds_up_by_the_beginning_of_the_names(self):
+        self.prints(
+            " SIZE  ELEMENTS  TENSORS  GROUP\n"
+            " 96 B        24        1  embedding\n"
+            "172 B        40        4  layers\n"
+            "  8 B         1        1  steps\n"
+            " 24 B         6        1  position_ids\n"
+            "7 tensors of 71 elements, 300 B\n",
+            "du", "state_dict.pt",
+        )
+
+    def test_takes_depth_order_and_patterns(self):
+        self.prints(
+            "SIZE\tELEMENTS\tTENSORS\tGROUP\n"
+            "132\t20\t2\tlayers.1\n"
+            "40\t20\t2\tlayers.0\n",
+            "du", "--tsv", "--depth", 2, "--sort", "size", "state_dict.pt", "layers.*",
+        )
+        self.fails('state_dict.pt: no tensor matches "z*"', "du", "state_dict.pt", "z*")
+
+    def test_counts_tied_tensors_once(self):
+        path = self.archive(b"\x80\x02}(" + pickled("a.x") + FLOATS + pickled("b.y") + FLOATS + b"u.")
+        self.assertEqual(
+            self.document("du", "--json", path),
+            {
+                "file": str(path),
+                "groups": [
+                    {"name": "a", "tensors": 1, "elements": 4, "bytes": 16},
+                    {"name": "b", "tensors": 0, "elements": 0, "bytes": 0},
+                ],
+                "all": {"tensors": 1, "elements": 4, "bytes": 16},
+            },
+        )
+
+    def test_a_file_without_tensors_has_a_sum_of_none(self):
+        self.prints("0 tensors of 0 elements, 0 B\n", "du", "no_tensors.pt")
+
+
+class Tree(Case):
+    def training(self):
+        """What training scripts save, as the pickle module writes it."""
+        content = pickle.dumps(
+            {
+                "epoch": 17,
+                "args": argparse.Namespace(lr=0.0003, betas=(0.9, 0.999), name="a\nb"),
+                "counts": collections.Counter("aab"),
+                "recent": collections.deque([1.5, 2.5]),
+                "saved": datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+                "day": datetime.date(1999, 12, 31),
+                "price": decimal.Decimal("1.5"),
+                "window": slice(1, None, 2),
+                "wide": -(2**70),
+                "empty": [{}, [], (), set(), b""],
+                "seen": {3},
+                "nan": math.nan,
+                ("a", 1): None,
+                5: True,
+            },
+            protocol=4,
+        )
+        return self.archive(content)
+
+    def test_shows_everything_that_training_saves(self):
+        self.prints(
+            "dict, 14 items\n"
+            "  epoch: 17\n"
+            "  args: argparse.Namespace, 3 attributes\n"
+            "    lr: 0.0003\n"
+            "    betas: (0.9, 0.999)\n"
+            "    name: 'a\\x0Ab'\n"
+            "  counts: collections.Counter\n"
+            "    (arguments): tuple, 1 element\n"
+            "      0: dict, 2 items\n"
+            "        a: 2\n"
+            "        b: 1\n"
+            "  recent: collections.deque, 2 elements\n"
+            "    - 1.5\n"
+            "    - 2.5\n"
+            "  saved: datetime.datetime 2026-01-02 03:04:05.000006\n"
+            "  day: datetime.date 1999-12-31\n"
+            "  price: decimal.Decimal('1.5')\n"
+            "  window: slice(1, None, 2)\n"
+            "  wide: -1180591620717411303424\n"
+            "  empty: [{}, [], (), set(), bytes of 0]\n"
+            "  seen: {3}\n"
+            "  nan: nan\n"
+            "  ('a', 1): None\n"
+            "  5: True\n",
+            "tree", self.training(),
+        )
+
+    def test_shows_tensors_by_type_shape_and_size(self):
+        self.prints(
+            "model: collections.OrderedDict, 4 items, 1 attribute\n"
+            "  0.weight: float32 [4, 3], 48 B\n"
+            "  0.bias: float32 [4], 16 B\n"
+            "  2.weight: float32 [2, 4], 32 B\n"
+            "  2.bias: float32 [2], 8 B\n"
+            "  _metadata: collections.OrderedDict, 4 items\n",
+            "tree", "--depth", 1, "training.pt", "model",
+        )
+
+    def test_begins_at_a_path_and_stops_at_a_depth(self):
+        self.prints(
+            "history: list, 2 elements\n"
+            "  0: [1.0, 0.5]\n"
+            "  1: list, 2 elements\n",
+            "tree", "--depth", 1, "training.pt", "history",
+        )
+        self.prints("scheduler.gamma: 0.1\n", "tree", "training.pt", '["scheduler", "gamma"]')
+        self.prints("optimizer.state.0.step: float32 [], 4 B\n", "tree", "training.pt", "optimizer.state.0.step")
+        self.fails(
+            'training.pt: has nothing of the name "no.where"; weightmap tree shows all',
+            "tree", "training.pt", "no.where",
+        )
+
+    def test_reads_numbers_of_numpy(self):
+        def scalar(kind, order, content):
+            return (
+                b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(" + pickled(kind) + b"K\x00K\x01tR(K\x03"
+                + pickled(order) + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+                + b"C" + bytes([len(content)]) + content + b"tR"
+            )
+
+        path = self.archive(
+            b"\x80\x03}(" + pickled("loss") + scalar("f8", "<", struct.pack("<d", 0.8125))
+            + pickled("step") + scalar("i4", ">", struct.pack(">i", -7)) + b"u."
+        )
+        self.prints("dict, 2 items\n  loss: numpy.float64 0.8125\n  step: numpy.int32 -7\n", "tree", path)
+
+    def test_names_what_is_reached_again(self):
+        self.prints(
+            "dict, 2 items\n"
+            "  a: list, 2 elements\n"
+            "    0: float32 [3], 12 B, the same as a.0\n"
+            "    1: float32 [2], 8 B\n"
+            "  b: list, 2 elements, the same as a\n".replace(", the same as a.0", ""),
+            "tree", "shared_list.pt",
+        )
+        loop = self.archive(b"\x80\x02}q\x00" + pickled("me") + b"h\x00s.")
+        self.prints("dict, 1 item\n  me: dict, 1 item, the same as the root\n", "tree", loop)
+        self.assertEqual(self.document("tree", "--json", loop)["value"], {"me": {"$same_as": ""}})
+
+    def test_work_stays_bounded_for_lists_of_lists_of_lists(self):
+        content = b"\x80\x02]q\x00"
+        for i in range(60):  # each list holds the one before twice
+            content += b"](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1])
+        path = self.archive(content + b".")
+        self.assertLess(len(run("tree", "--all", path).stdout.splitlines()), 200)
+        self.assertLess(len(run("tree", "--json", path).stdout), 20000)
+
+    def test_stops_at_two_hundred_levels(self):
+        path = self.archive(b"\x80\x02" + b"]" * 300 + b"a" * 299 + b".")
+        text = run("tree", path).stdout.decode()
+        self.assertTrue(text.endswith("... deeper than 200\n"), text[-300:])
+        self.assertIn('{"$deeper_than":200}', run("tree", "--json", path).stdout.decode())
+
+    def test_shows_the_beginning_of_many(self):
+        path = self.archive(pickle.dumps({"losses": [float(i) for i in range(100)]}, protocol=2))
+        lines = run("tree", path).stdout.decode().splitlines()
+        self.assertEqual(lines[1], "  losses: list, 100 elements")
+        self.assertEqual(lines[25:], ["    23: 23.0", "    ... 76 more, with --all"])
+        self.assertEqual(len(run("tree", "--all", path).stdout.splitlines()), 102)
+
+    def test_json_has_plain_values_and_marks_the_others(self):
+        value = self.document("tree", "--json", self.training())["value"]["$dict"]
+        value = {json.dumps(key): part for key, part in value}
+        self.assertEqual(value['"epoch"'], 17)
+        self.assertEqual(
+            value['"args"'],
+            {"$object": "argparse.Namespace",
+             "state": {"lr": 0.0003, "betas": [0.9, 0.999], "name": "a\nb"}},
+        )
+        self.assertEqual(value['"wide"'], {"$int": "-1180591620717411303424"})
+        self.assertEqual(value['"nan"'], {"$float": "nan"})
+        self.assertEqual(value['"seen"'], {"$set": [3]})
+        self.assertEqual(value['["a", 1]'], None)
+        plain = self.document("tree", "--json", "training.pt", "scheduler")["value"]
+        self.assertEqual(plain, {"step_size": 2, "gamma": 0.1, "last_epoch": 2, "base_lrs": [0.01]})
+        tensor = self.document("tree", "--json", "training.pt", "model.0.bias")["value"]
+        self.assertEqual(tensor, {"$tensor": "model.0.bias", "dtype": "float32", "shape": [4]})
+
+
+class Values(Case):
+    """cat of what is not a tensor."""
+
+    def test_prints_the_value_alone(self):
+        self.prints("2\n", "cat", "training.pt", "epoch")
+        self.prints("tiny\n", "cat", "training.pt", "name")
+        self.prints("0.1\n", "cat", "training.pt", "scheduler.gamma")
+        self.prints(
+            "dict, 4 items\n  step_size: 2\n  gamma: 0.1\n  last_epoch: 2\n  base_lrs: [0.01]\n",
+            "cat", "training.pt", "scheduler",
+        )
+
+    def test_json_says_the_type(self):
+        self.assertEqual(
+            self.document("cat", "--json", "training.pt", "epoch"),
+            {"file": "training.pt", "name": "epoch", "type": "int", "value": 2},
+        )
+
+    def test_refuses_what_is_for_tensors(self):
+        for option in (("--slice", "0"), ("--raw", "-o", "x"), ("-o", "x.npy")):
+            self.fails(
+                'training.pt: "epoch" is no tensor (its type is int), so there is nothing for '
+                "--slice, --raw or -o",
+                "cat", "training.pt", "epoch", *option,
+            )
+
+
+class Completion(Case):
+    def complete(self, *words):
+        """What bash offers for the last of these words."""
+        script = (
+            'source <("$0" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weightmap; '
+            "printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+        done = subprocess.run(
+            ["bash", "-c", script, TOOL, "weightmap", *words], capture_output=True, cwd=DATA, check=True
+        )
+        self.assertEqual(done.stderr, b"")
+        return done.stdout.decode().split()
+
+    def test_bash_completes_commands_options_words_and_files(self):
+        self.assertEqual(sorted(self.complete("st")), ["stage", "stats"])
+        self.assertEqual(self.complete("ls", "--so"), ["--sort"])
+        self.assertEqual(self.complete("ls", "--sort", ""), ["file", "name", "size"])
+        self.assertEqual(self.complete("ls", "state"), ["state_dict.pt"])
+
+    def test_every_shell_gets_every_option_of_every_command(self):
+        listed = run("--help").stdout.decode().split("Subcommands:\n")[1].split("\n\n")[0]
+        commands = [line.split()[0] for line in listed.splitlines() if line[2:3].strip()]
+        self.assertIn("residency", commands)
+        for shell, mark in (("bash", "--{}"), ("zsh", "--{}["), ("fish", " -l {} ")):
+            script = run("completion", shell).stdout.decode()
+            for command in commands:
+                self.assertIn(command, script)
+                for option in re.findall(r"--([a-z-]+)", run(command, "--help").stdout.decode().split("Examples")[0]):
+                    self.assertIn(mark.format(option), script, (shell, command))
+            self.assertNotIn("bench-sample", script)
+
+    def test_scripts_are_what_their_shells_can_read(self):
+        for shell in ("bash", "zsh", "fish"):
+            if shutil.which(shell) is None:
+                print(f"not checked, there is no {shell}", file=sys.stderr)
+                continue
+            script = self.write(f"script.{shell}", run("completion", shell).stdout)
+            done = subprocess.run([shell, "-n", script], capture_output=True)
+            self.assertEqual((done.returncode, done.stderr), (0, b""), shell)
+
+    def test_refuses_other_shells(self):
+        done = run("completion", "tcsh")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+
+
 class Failure(Case):
+    def test_an_unknown_command_is_named(self):
+        self.fails('there is no command "lss"; did you mean ls? (see weightmap --help)', "lss", code=2)
+        self.fails('there is no command "xyz" (see weightmap --help)', "xyz", "model.pt", code=2)
+
     def test_strangers_are_named(self):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),

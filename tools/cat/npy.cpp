@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "weightmap/element_format.hpp"
+#include "weightmap/half.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -24,16 +25,21 @@ std::string tuple(std::span<const std::int64_t> shape) {
   return text + ")";
 }
 
+bool has_float32(DType dtype) {
+  return with_small_float(dtype, [](auto) {});
+}
+
 }  // namespace
 
-Result<std::string> npy_header(const TensorView& view) {
-  if (!element_format(view.dtype()).is_numpy_type())
-    return failure(ErrorCode::unsupported, "numpy has no type for " +
-                                               std::string(to_string(view.dtype())) +
-                                               "; --raw writes the elements as they are");
+Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape) {
+  if (!element_format(dtype).is_numpy_type())
+    return failure(ErrorCode::unsupported,
+                   "numpy has no type for " + std::string(to_string(dtype)) +
+                       "; --raw writes the elements as they are" +
+                       (has_float32(dtype) ? ", --as float32 as numbers" : ""));
   constexpr std::size_t prefix = 10;
-  std::string dict = "{'descr': '" + description(view.dtype()) +
-                     "', 'fortran_order': False, 'shape': " + tuple(view.shape()) + ", }";
+  std::string dict = "{'descr': '" + description(dtype) +
+                     "', 'fortran_order': False, 'shape': " + tuple(shape) + ", }";
   // The elements begin at a multiple of 64; the header ends with a newline.
   dict.append(63 - (prefix + dict.size()) % 64, ' ');
   dict += '\n';

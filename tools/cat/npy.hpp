@@ -1,6 +1,8 @@
 // The .npy format, version 1.0: magic, header length, a Python dict as text, the elements.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "weightmap/tensor_view.hpp"
@@ -9,6 +11,6 @@ namespace weightmap::cli {
 
 // Everything before the elements, for row-major elements in this machine's byte order. Fails with
 // unsupported if numpy has no name for the type.
-Result<std::string> npy_header(const TensorView& view);
+Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape);
 
 }  // namespace weightmap::cli

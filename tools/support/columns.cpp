@@ -7,23 +7,46 @@
 namespace weightmap::cli {
 namespace {
 
-using Widths = std::vector<std::size_t>;
+using Cells = std::vector<std::string>;
 
-// A longer cell shifts its own line instead of moving every other line's columns off the screen.
-constexpr std::size_t widest = 80;
+// How wide a column is. A few long cells shift their own lines instead of moving every other line's
+// columns off the screen.
+class Width {
+ public:
+  void measure(const std::string& cell) {
+    const std::size_t cells = width(cell);
+    ++rows_;
+    if (cells <= usual) usual_ = std::max(usual_, cells);
+    if (cells > usual) ++long_rows_;
+    if (cells <= widest) widest_ = std::max(widest_, cells);
+  }
+  std::size_t width_of_column() const noexcept {
+    return long_rows_ > rows_ / most_shifted ? widest_ : usual_;
+  }
 
-void widen(Widths& widths, const std::vector<std::string>& cells) {
-  for (std::size_t i = 0; i < widths.size(); ++i)
-    if (const std::size_t cell = width(cells[i]); cell <= widest)
-      widths[i] = std::max(widths[i], cell);
+ private:
+  static constexpr std::size_t usual = 80;
+  static constexpr std::size_t widest = 256;
+  static constexpr std::size_t most_shifted = 10;  // one row in so many
+
+  std::size_t rows_ = 0;
+  std::size_t long_rows_ = 0;
+  std::size_t usual_ = 0;
+  std::size_t widest_ = 0;
+};
+
+using Widths = std::vector<Width>;
+
+void measure(Widths& widths, const Cells& cells) {
+  for (std::size_t i = 0; i < widths.size(); ++i) widths[i].measure(cells[i]);
 }
 
 // Two spaces between columns, none at the end of the line.
-std::string line(const std::vector<Column>& columns, const Widths& widths,
-                 const std::vector<std::string>& cells) {
+std::string line(const std::vector<Column>& columns, const Widths& widths, const Cells& cells) {
   std::string out;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string gap(widths[i] - std::min(widths[i], width(cells[i])), ' ');
+    const std::size_t column = widths[i].width_of_column();
+    const std::string gap(column - std::min(column, width(cells[i])), ' ');
     const bool last = i + 1 == cells.size();
     if (i > 0) out += "  ";
     if (columns[i].align == Column::right)
@@ -34,30 +57,64 @@ std::string line(const std::vector<Column>& columns, const Widths& widths,
   return out + "\n";
 }
 
-std::vector<std::string> titles(const std::vector<Column>& columns) {
-  std::vector<std::string> out;
+Cells titles(const std::vector<Column>& columns) {
+  Cells out;
   for (const Column& column : columns) out.push_back(column.title);
   return out;
 }
 
+// `cell` without its blanks; control characters are escaped in it already.
+std::string field(const std::string& cell, std::string_view blank) {
+  std::string out;
+  for (const char c : cell) {
+    if (c == ' ')
+      out += blank;
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string tsv_line(const Cells& cells, std::string_view blank) {
+  std::string out;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    out += (i > 0 ? "\t" : "") + field(cells[i], blank);
+  return out + "\n";
+}
+
 }  // namespace
 
-void print_columns(Output& out, const std::vector<Column>& columns, std::size_t rows,
+std::string TableStyle::bytes(std::uint64_t number) const {
+  return exact_bytes || tsv ? std::to_string(number) : human_bytes(number);
+}
+
+std::string TableStyle::dims(std::span<const std::int64_t> values) const {
+  const std::string text = cli::dims(values);
+  return tsv ? field(text, "") : text;
+}
+
+void print_columns(Output& out, const TableStyle& style, const std::vector<Column>& columns,
+                   std::size_t rows,
                    const std::function<std::vector<std::string>(std::size_t)>& row) {
-  Widths widths(columns.size(), 0);
-  widen(widths, titles(columns));
-  for (std::size_t i = 0; i < rows; ++i) widen(widths, row(i));
+  if (style.tsv) {
+    out.write(tsv_line(titles(columns), "_"));
+    for (std::size_t i = 0; i < rows && !out.failed(); ++i) out.write(tsv_line(row(i), "\\x20"));
+    return;
+  }
+  Widths widths(columns.size());
+  measure(widths, titles(columns));
+  for (std::size_t i = 0; i < rows; ++i) measure(widths, row(i));
   out.write(line(columns, widths, titles(columns)));
   for (std::size_t i = 0; i < rows && !out.failed(); ++i) out.write(line(columns, widths, row(i)));
 }
 
 std::string to_columns(const std::vector<Column>& columns,
                        const std::vector<std::vector<std::string>>& rows) {
-  Widths widths(columns.size(), 0);
-  widen(widths, titles(columns));
-  for (const std::vector<std::string>& row : rows) widen(widths, row);
+  Widths widths(columns.size());
+  measure(widths, titles(columns));
+  for (const Cells& row : rows) measure(widths, row);
   std::string out = line(columns, widths, titles(columns));
-  for (const std::vector<std::string>& row : rows) out += line(columns, widths, row);
+  for (const Cells& row : rows) out += line(columns, widths, row);
   return out;
 }
 

@@ -1,9 +1,9 @@
-// From what a person typed to a tensor, or to what they may have meant.
+// From what a person typed to a tensor or another value, or to what they may have meant.
 #pragma once
 
 #include <string>
-#include <string_view>
 
+#include "tools/value_tree.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli {
@@ -16,5 +16,8 @@ struct FoundTensor {
 // `name` is a tensor's name, or a path as JSON ('["optimizer", "state", 0, "exp_avg"]'), which also
 // reaches tensors that share a name. Failing that, the error lists up to three near names.
 Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name);
+
+// The same for any value: epochs, settings, dicts.
+Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name);
 
 }  // namespace weightmap::cli

@@ -1,33 +1,11 @@
-#include "python/src/value_path.hpp"
+#include "weightmap/value_path.hpp"
 
-#include <string>
+#include <utility>
 
-#include "python/src/text.hpp"
-
-namespace weightmap::python {
+namespace weightmap {
 namespace {
 
-namespace nb = nanobind;
-
 using Kind = Value::Kind;
-
-// Calls visit(key, child) for whatever a key leads to from here.
-template <class Visit>
-void for_each_child(const Value& parent, const Visit& visit) {
-  if (parent.kind() == Kind::list || parent.kind() == Kind::tuple) {
-    std::int64_t index = 0;
-    for (const Value& element : parent.elements()) visit(PathPart(index++), element);
-    return;
-  }
-  for (const auto& [key, value] : parent.items()) {
-    if (const auto text = key.string())
-      visit(PathPart(*text), value);
-    else if (const auto number = key.integer())
-      visit(PathPart(*number), value);
-  }
-  if (const auto state = parent.state(); state && state->kind() == Kind::dict)
-    for_each_child(*state, visit);
-}
 
 class Search {
  public:
@@ -76,6 +54,23 @@ class Search {
 
 }  // namespace
 
+void for_each_child(const Value& parent,
+                    const std::function<void(const PathPart&, const Value&)>& visit) {
+  if (parent.kind() == Kind::list || parent.kind() == Kind::tuple) {
+    std::int64_t index = 0;
+    for (const Value& element : parent.elements()) visit(PathPart(index++), element);
+    return;
+  }
+  for (const auto& [key, value] : parent.items()) {
+    if (const auto text = key.string())
+      visit(PathPart(*text), value);
+    else if (const auto number = key.integer())
+      visit(PathPart(*number), value);
+  }
+  if (const auto state = parent.state(); state && state->kind() == Kind::dict)
+    for_each_child(*state, visit);
+}
+
 std::optional<FoundValue> find_value(const Value& root, std::string_view name) {
   return Search(name).run(root);
 }
@@ -91,6 +86,18 @@ std::optional<Value> find_value(const Value& root, std::span<const PathPart> pat
     at = *next;
   }
   return at;
+}
+
+std::string name_of(std::span<const PathPart> path) {
+  std::string name;
+  for (const PathPart& part : path) {
+    if (&part != path.data()) name += '.';
+    if (part.is_integer())
+      name += std::to_string(part.integer());
+    else
+      name += part.key();
+  }
+  return name;
 }
 
 std::string type_name_of(const Value& value) {
@@ -119,15 +126,4 @@ std::string type_name_of(const Value& value) {
   }
 }
 
-nb::tuple to_python(std::span<const PathPart> path) {
-  nb::list parts;
-  for (const PathPart& part : path) {
-    if (part.is_integer())
-      parts.append(part.integer());
-    else
-      parts.append(to_str(part.key()));
-  }
-  return nb::tuple(parts);
-}
-
-}  // namespace weightmap::python
+}  // namespace weightmap

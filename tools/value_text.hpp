@@ -1,0 +1,27 @@
+// Values of a pickle in words: as Python would print them, where that fits one line.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "weightmap/dtype.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::cli {
+
+// What numpy's pickles say of a type: float64 for dtype("f8"). nullopt for what is no number.
+std::optional<DType> numpy_dtype(const Value& value);
+
+// "17", "'adam'", "(0.9, 0.999)", "numpy.float64 0.25": none, numbers, strings, bytes, dates, and
+// what is made of few of these; numbers and arrays of numpy. A string is cut to `longest` bytes.
+// nullopt for what takes more than a line: containers with more in them, objects with a state.
+std::optional<std::string> one_line(const Value& value, std::size_t longest = 80);
+
+// The head of what takes more than a line: "dict, 3 items", "collections.deque, 2 elements".
+std::string head_of(const Value& value);
+
+// A key of a dict, before the colon.
+std::string key_text(const Value& key);
+
+}  // namespace weightmap::cli
