@@ -15,6 +15,7 @@
 #include "tools/output_file.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "tools/value_text.hpp"
 #include "weightmap/tensor_pieces.hpp"
 #include "weightmap/value_path.hpp"
 
@@ -190,16 +191,20 @@ Result<void> print_value(Output& out, const CatOptions& options, const Checkpoin
     return failure(ErrorCode::invalid_argument,
                    "\"" + printable(options.tensor) + "\" is no tensor (its type is " +
                        printable(type) + "), so there is nothing for --slice, --raw or -o");
-  if (options.json)
-    out.write(to_text({{"file", options.file},
-                       {"name", options.tensor},
-                       {"type", type},
-                       {"value", describe(checkpoint, found)}}) +
-              "\n");
-  else if (const std::optional<std::string_view> text = found.value.string())
+  if (options.json) {
+    const Result<Json> value = describe(checkpoint, found);
+    if (!value) return tl::unexpected<Error>(value.error());
+    out.write(
+        to_text(
+            {{"file", options.file}, {"name", options.tensor}, {"type", type}, {"value", *value}}) +
+        "\n");
+  } else if (const std::optional<std::string_view> text = found.value.string()) {
     out.write(printable(*text) + "\n");
-  else
-    print_tree(out, checkpoint, {"", found.value}, {std::nullopt, true});
+  } else if (const std::optional<std::string> line = one_line(found.value)) {
+    out.write(*line + "\n");
+  } else {
+    print_tree(out, checkpoint, found, {std::nullopt, true});
+  }
   return {};
 }
 

@@ -24,10 +24,13 @@ Result<int> run_tree(Output& out, const TreeOptions& options) {
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   const Result<NamedValue> from = start(*checkpoint, options.path);
   if (!from) return tl::unexpected<Error>(about(options, from.error()));
-  if (options.json)
-    out.write(to_text({{"file", options.file}, {"value", describe(*checkpoint, *from)}}) + "\n");
-  else
+  if (!options.json) {
     print_tree(out, *checkpoint, *from, options.limits);
+    return exit_good;
+  }
+  const Result<Json> value = describe(*checkpoint, *from);
+  if (!value) return tl::unexpected<Error>(about(options, value.error()));
+  out.write(to_text({{"file", options.file}, {"value", *value}}) + "\n");
   return exit_good;
 }
 

@@ -140,7 +140,10 @@ std::optional<std::string> date(const Value& object) {
 
 // "builtins." says nothing that a reader does not know.
 std::string short_type_name(const Value& value) {
-  std::string name = printable(type_name_of(value));
+  constexpr std::size_t longest_name = 200;
+  std::string name = type_name_of(value);
+  if (name.size() > longest_name) name.replace(longest_name, std::string::npos, "...");
+  name = printable(name);
   for (const std::string_view prefix : {"builtins.", "__builtin__."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());
   return name;
@@ -247,9 +250,10 @@ std::string head_of(const Value& value) {
   return text;
 }
 
-std::string key_text(const Value& key) {
-  if (const std::optional<std::string_view> text = key.string()) return printable(*text);
-  return one_line(key).value_or(type_name_of(key));
+std::string key_text(const Value& key, std::size_t longest) {
+  if (const std::optional<std::string_view> text = key.string())
+    return printable(text->substr(0, longest)) + (text->size() > longest ? "..." : "");
+  return one_line(key).value_or(short_type_name(key));
 }
 
 }  // namespace weightmap::cli

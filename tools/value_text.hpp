@@ -21,7 +21,7 @@ std::optional<std::string> one_line(const Value& value, std::size_t longest = 80
 // The head of what takes more than a line: "dict, 3 items", "collections.deque, 2 elements".
 std::string head_of(const Value& value);
 
-// A key of a dict, before the colon.
-std::string key_text(const Value& key);
+// A key of a dict, before the colon, cut to `longest` bytes.
+std::string key_text(const Value& key, std::size_t longest);
 
 }  // namespace weightmap::cli

@@ -1,7 +1,10 @@
 #include "tools/value_tree.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -19,11 +22,29 @@ constexpr std::size_t deepest = 200;  // levels; deeper ones are named, not show
 constexpr std::size_t most_children = 40;
 constexpr std::size_t first_children = 24;  // of more than that
 
+constexpr std::size_t longest_label = 200;  // bytes; one key may stand in many places
+
+// Where a value was reached. A chain, so that long names take memory only while they are shown.
+struct Place {
+  std::shared_ptr<const Place> above;
+  std::string label;
+
+  std::string name() const {
+    const std::string start = above ? above->name() : "";
+    return start.empty() ? label : start + "." + label;
+  }
+};
+using PlaceOf = std::shared_ptr<const Place>;
+
+PlaceOf below(const PlaceOf& place, std::string label) {
+  return std::make_shared<const Place>(Place{place, std::move(label)});
+}
+
 // The parts of a value with what stands before each of them.
 using Visit = std::function<void(const std::string& label, const Value& part)>;
 
 void visit_items(const Value& value, const Visit& visit) {
-  for (const auto& [key, part] : value.items()) visit(key_text(key), part);
+  for (const auto& [key, part] : value.items()) visit(key_text(key, longest_label), part);
 }
 
 void visit_elements(const Value& value, const Visit& visit) {
@@ -56,11 +77,11 @@ std::size_t count_parts(const Value& value) {
 // Where containers were reached first.
 class Seen {
  public:
-  // The name of the place if the container was there before; else remembers it under `name`.
-  const std::string* find_or_add(const Value& value, const std::string& name) {
+  // That place if the container was there before; else remembers `place`.
+  const Place* find_or_add(const Value& value, const PlaceOf& place) {
     if (!value.may_be_shared()) return nullptr;
-    const auto [known, is_new] = names_.try_emplace(value, name);
-    return is_new ? nullptr : &known->second;
+    const auto [known, is_new] = places_.try_emplace(value, place);
+    return is_new ? nullptr : known->second.get();
   }
 
  private:
@@ -70,46 +91,53 @@ class Seen {
   struct Same {
     bool operator()(const Value& a, const Value& b) const noexcept { return a.is_same_as(b); }
   };
-  std::unordered_map<Value, std::string, Hash, Same> names_;
+  std::unordered_map<Value, PlaceOf, Hash, Same> places_;
 };
+
+std::string label_of(const NamedValue& from) {
+  return from.name.empty() ? "" : printable(from.name);
+}
 
 class TreePrinter {
  public:
   TreePrinter(Output& out, const Checkpoint& checkpoint, const TreeLimits& limits)
       : out_(out), checkpoint_(checkpoint), limits_(limits) {}
 
-  void print(const std::string& label, const Value& value, const std::string& name,
-             std::size_t level) {
+  void print(const Value& value, const PlaceOf& place, std::size_t level) {
     if (out_.failed()) return;
-    const std::string indent(2 * level, ' ');
-    const std::string start = indent + label + (label.empty() ? "" : label == "-" ? " " : ": ");
-    if (const std::optional<std::string> tensor = tensor_text(value, name))
+    const std::string start = std::string(2 * level, ' ') + before(place->label);
+    if (const std::optional<std::string> tensor = tensor_text(value, *place))
       return write(start + *tensor);
     if (const std::optional<std::string> line = one_line(value)) return write(start + *line);
-    const std::string* const before = seen_.find_or_add(value, name);
-    if (before != nullptr) return write(start + head_of(value) + ", the same as " + shown(*before));
+    if (const Place* const first = seen_.find_or_add(value, place))
+      return write(start + head_of(value) + ", the same as " + shown(*first));
     write(start + head_of(value));
-    print_parts(value, name, level + 1);
+    print_parts(value, place, level + 1);
   }
 
  private:
-  static std::string shown(const std::string& name) {
-    return name.empty() ? "the root" : printable(name);
+  static std::string before(const std::string& label) {
+    return label.empty() ? "" : label == "-" ? "- " : label + ": ";
+  }
+
+  static std::string shown(const Place& place) {
+    const std::string name = place.name();
+    return name.empty() ? "the root" : name;
   }
 
   void write(const std::string& line) { out_.write(line + "\n"); }
 
-  std::optional<std::string> tensor_text(const Value& value, const std::string& name) const {
+  std::optional<std::string> tensor_text(const Value& value, const Place& place) const {
     if (value.kind() != Kind::object) return std::nullopt;
     const std::optional<NamedTensor> tensor = checkpoint_.tensor(value);
     if (!tensor) return std::nullopt;
     const TensorView& view = tensor->view;
     return std::string(to_string(view.dtype())) + " " + dims(view.shape()) + ", " +
            human_bytes(view.nbytes()) +
-           (tensor->name == name ? "" : ", the same as " + printable(tensor->name));
+           (printable(tensor->name) == place.name() ? "" : ", named " + printable(tensor->name));
   }
 
-  void print_parts(const Value& value, const std::string& name, std::size_t level) {
+  void print_parts(const Value& value, const PlaceOf& place, std::size_t level) {
     if (limits_.depth && level > *limits_.depth) return;
     const std::string indent(2 * level, ' ');
     if (level > deepest) return write(indent + "... deeper than " + std::to_string(deepest));
@@ -117,8 +145,7 @@ class TreePrinter {
     const std::size_t shown_parts = limits_.all || parts <= most_children ? parts : first_children;
     std::size_t printed = 0;
     visit_parts(value, [&](const std::string& label, const Value& part) {
-      if (printed++ < shown_parts)
-        print(label, part, name.empty() ? label : name + "." + label, level);
+      if (printed++ < shown_parts) print(part, below(place, label), level);
     });
     if (shown_parts < parts)
       write(indent + "... " + std::to_string(parts - shown_parts) + " more, with --all");
@@ -134,7 +161,10 @@ class JsonMaker {
  public:
   explicit JsonMaker(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  Json make(const Value& value, const std::string& name, std::size_t level) {
+  // False if a crafted file mentions long texts so often that a document of them fits no memory.
+  bool has_room() const noexcept { return left_ > 0; }
+
+  Json make(const Value& value, const PlaceOf& place, std::size_t level) {
     switch (value.kind()) {
       case Kind::none:
         return nullptr;
@@ -142,43 +172,51 @@ class JsonMaker {
         return *value.boolean();
       case Kind::integer:
         return *value.integer();
-      case Kind::real:
-        if (std::isfinite(*value.real())) return *value.real();
-        break;
       case Kind::string:
-        return *value.string();
+        return text(*value.string());
+      case Kind::list:
+      case Kind::tuple:
+      case Kind::dict:
+      case Kind::set:
+      case Kind::frozen_set:
+        return container(value, place, level);
       case Kind::object:
         if (const std::optional<NamedTensor> tensor = checkpoint_.tensor(value))
-          return {{"$tensor", tensor->name},
+          return {{"$tensor", text(tensor->name)},
                   {"dtype", to_string(tensor->view.dtype())},
                   {"shape", tensor->view.shape()}};
-        break;
+        return container(value, place, level);
       default:
         break;
     }
-    const bool is_container = value.kind() == Kind::list || value.kind() == Kind::tuple ||
-                              value.kind() == Kind::dict || value.kind() == Kind::object ||
-                              value.kind() == Kind::set || value.kind() == Kind::frozen_set;
-    if (!is_container) return {{"$" + type_name_of(value), one_line(value).value_or("")}};
-    if (const std::string* const before = seen_.find_or_add(value, name))
-      return {{"$same_as", *before}};
-    if (level > deepest) return {{"$deeper_than", deepest}};
-    return container(value, name, level + 1);
+    if (value.kind() == Kind::real && std::isfinite(*value.real())) return *value.real();
+    return {{text("$" + type_name_of(value)), one_line(value).value_or("")}};
   }
 
  private:
-  Json container(const Value& value, const std::string& name, std::size_t level) {
+  static constexpr std::uint64_t most_text = std::uint64_t{256} << 20;
+
+  std::string text(std::string_view text) {
+    left_ -= std::min<std::uint64_t>(left_, text.size());
+    return has_room() ? std::string(text) : std::string();
+  }
+
+  Json container(const Value& value, const PlaceOf& place, std::size_t level) {
+    if (const Place* const first = seen_.find_or_add(value, place))
+      return {{"$same_as", text(first->name())}};
+    if (level > deepest) return {{"$deeper_than", deepest}};
+    if (!has_room()) return nullptr;
     switch (value.kind()) {
       case Kind::list:
       case Kind::tuple:
-        return elements(value, name, level);
+        return elements(value, place, level + 1);
       case Kind::dict:
-        return has_plain_keys(value) ? plain_dict(value, name, level)
-                                     : Json{{"$dict", items(value, name, level)}};
+        return has_plain_keys(value) ? plain_dict(value, place, level + 1)
+                                     : Json{{"$dict", items(value, place, level + 1)}};
       case Kind::object:
-        return object(value, name, level);
+        return object(value, place, level + 1);
       default:
-        return {{"$" + type_name_of(value), elements(value, name, level)}};
+        return {{"$" + type_name_of(value), elements(value, place, level + 1)}};
     }
   }
 
@@ -190,58 +228,63 @@ class JsonMaker {
     return true;
   }
 
-  static std::string below(const std::string& name, const std::string& key) {
-    return name.empty() ? key : name + "." + key;
+  static PlaceOf below(const PlaceOf& place, const Value& key) {
+    return cli::below(place, key_text(key, longest_label));
   }
 
-  Json elements(const Value& value, const std::string& name, std::size_t level) {
+  Json elements(const Value& value, const PlaceOf& place, std::size_t level) {
     Json list = Json::array();
     for (const Value& part : value.elements())
-      list.push_back(make(part, below(name, std::to_string(list.size())), level));
+      list.push_back(make(part, cli::below(place, std::to_string(list.size())), level));
     return list;
   }
 
-  Json plain_dict(const Value& value, const std::string& name, std::size_t level) {
+  Json plain_dict(const Value& value, const PlaceOf& place, std::size_t level) {
     Json dict = Json::object();
-    for (const auto& [key, part] : value.items()) {
-      const std::string text(*key.string());
-      dict[text] = make(part, below(name, text), level);
-    }
+    // Not by operator[], which looks at all keys before: those of one dict differ.
+    auto& members = dict.get_ref<Json::object_t&>();
+    for (const auto& [key, part] : value.items())
+      members.emplace_back(text(*key.string()), make(part, below(place, key), level));
     return dict;
   }
 
-  Json items(const Value& value, const std::string& name, std::size_t level) {
+  Json items(const Value& value, const PlaceOf& place, std::size_t level) {
     Json list = Json::array();
     for (const auto& [key, part] : value.items())
-      list.push_back({make(key, name, level), make(part, below(name, key_text(key)), level)});
+      list.push_back(Json::array({make(key, place, level), make(part, below(place, key), level)}));
     return list;
   }
 
-  Json object(const Value& value, const std::string& name, std::size_t level) {
-    Json described = {{"$object", type_name_of(value)}};
-    if (const std::optional<std::string> line = one_line(value)) described["text"] = *line;
-    if (value.arguments().size() > 0) described["arguments"] = make(value.arguments(), name, level);
-    if (value.size() > 0) described["elements"] = elements(value, name, level);
-    if (value.item_count() > 0) described["items"] = items(value, name, level);
+  Json object(const Value& value, const PlaceOf& place, std::size_t level) {
+    Json described = {{"$object", text(type_name_of(value))}};
+    if (const std::optional<std::string> line = one_line(value)) described["text"] = text(*line);
+    if (value.arguments().size() > 0)
+      described["arguments"] = make(value.arguments(), place, level);
+    if (value.size() > 0) described["elements"] = elements(value, place, level);
+    if (value.item_count() > 0) described["items"] = items(value, place, level);
     if (const std::optional<Value> state = value.state())
-      described["state"] = make(*state, name, level);
+      described["state"] = make(*state, place, level);
     return described;
   }
 
   const Checkpoint& checkpoint_;
   Seen seen_;
+  std::uint64_t left_ = most_text;
 };
 
 }  // namespace
 
 void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& from,
                 const TreeLimits& limits) {
-  const std::string label = from.name.empty() ? "" : printable(from.name);
-  TreePrinter(out, checkpoint, limits).print(label, from.value, from.name, 0);
+  TreePrinter(out, checkpoint, limits).print(from.value, below(nullptr, label_of(from)), 0);
 }
 
-Json describe(const Checkpoint& checkpoint, const NamedValue& from) {
-  return JsonMaker(checkpoint).make(from.value, from.name, 0);
+Result<Json> describe(const Checkpoint& checkpoint, const NamedValue& from) {
+  JsonMaker maker(checkpoint);
+  Json document = maker.make(from.value, below(nullptr, label_of(from)), 0);
+  if (maker.has_room()) return document;
+  return failure(ErrorCode::limit_exceeded,
+                 "the values have over 256 MiB of text; choose a part of them by its path");
 }
 
 }  // namespace weightmap::cli

@@ -29,7 +29,8 @@ void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& fro
                 const TreeLimits& limits);
 
 // Numbers, strings, lists and dicts with string keys as those of JSON; everything else as an object
-// whose only or first key begins with "$" (docs/cli.md).
-Json describe(const Checkpoint& checkpoint, const NamedValue& from);
+// whose only or first key begins with "$" (docs/cli.md). Fails with limit_exceeded if that has more
+// text than fits a document.
+Result<Json> describe(const Checkpoint& checkpoint, const NamedValue& from);
 
 }  // namespace weightmap::cli
