@@ -7,6 +7,7 @@
 #include <cmath>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/cat/elements.hpp"
@@ -67,6 +68,25 @@ std::string big_integer_text(Bytes number) {
   return (negative ? "-" : "") + (digits.empty() ? "0" : digits);
 }
 
+// The bytes of a value: as such, or as protocol 2 has them, _codecs.encode(text, "latin1").
+std::optional<std::vector<std::byte>> bytes_of(const Value& value) {
+  if (const std::optional<Bytes> bytes = value.bytes())
+    return std::vector<std::byte>(bytes->begin(), bytes->end());
+  if (value.kind() != Kind::object || type_name_of(value) != "bytes") return std::nullopt;
+  const Value arguments = value.arguments();
+  std::vector<std::byte> bytes;
+  if (arguments.size() == 0) return bytes;
+  // Latin-1 in UTF-8: one byte, or two of which the first has the two upper bits.
+  const std::string_view text = arguments[0].string().value_or("");
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned code = static_cast<unsigned char>(text[i]);
+    if (code >= 0x80 && i + 1 < text.size())
+      code = (code & 3) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
+    bytes.push_back(static_cast<std::byte>(code));
+  }
+  return bytes;
+}
+
 bool is_global(const Value& value, std::string_view module, std::string_view name) {
   return value.kind() == Kind::global && value.module() == module && value.name() == name;
 }
@@ -97,9 +117,9 @@ std::optional<std::string> numpy_scalar(const Value& object) {
       arguments.size() != 2 || !is_bare(object))
     return std::nullopt;
   const std::optional<DType> dtype = numpy_dtype(arguments[0]);
-  const std::optional<Bytes> bytes = arguments[1].bytes();
+  std::optional<std::vector<std::byte>> bytes = bytes_of(arguments[1]);
   if (!dtype || !bytes || bytes->size() != element_size(*dtype)) return std::nullopt;
-  Elements elements{*dtype, {bytes->begin(), bytes->end()}};
+  Elements elements{*dtype, std::move(*bytes)};
   if (is_big_endian(arguments[0]) != (std::endian::native == std::endian::big))
     swap_elements(elements);
   return "numpy." + std::string(to_string(*dtype)) + " " + scalar_word(elements);
@@ -128,7 +148,7 @@ std::optional<std::string> date(const Value& object) {
   if (callable.kind() != Kind::global || callable.module() != "datetime" || !is_bare(object) ||
       arguments.kind() != Kind::tuple || arguments.size() != 1)
     return std::nullopt;
-  const std::optional<Bytes> packed = arguments[0].bytes();
+  const std::optional<std::vector<std::byte>> packed = bytes_of(arguments[0]);
   if (packed && callable.name() == "date" && packed->size() == 4)
     return "datetime.date " + date_text(*packed);
   if (!packed || callable.name() != "datetime" || packed->size() != 10) return std::nullopt;
@@ -174,6 +194,7 @@ std::optional<std::string> sequence(const Value& container, const char* open, co
 std::optional<std::string> object_line(const Value& object, std::size_t deepest) {
   for (const auto& known : {numpy_scalar(object), numpy_array(object), date(object)})
     if (known) return known;
+  if (const auto bytes = bytes_of(object)) return "bytes of " + std::to_string(bytes->size());
   const Value arguments = object.arguments();
   if (!is_bare(object) || arguments.kind() != Kind::tuple) return std::nullopt;
   const std::optional<std::string> words = joined(arguments, deepest);

@@ -185,6 +185,7 @@ class JsonMaker {
           return {{"$tensor", text(tensor->name)},
                   {"dtype", to_string(tensor->view.dtype())},
                   {"shape", tensor->view.shape()}};
+        if (type_name_of(value) == "bytes") break;  // of protocol 2
         return container(value, place, level);
       default:
         break;

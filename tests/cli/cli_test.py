@@ -43,7 +43,8 @@ def run(*arguments, **options):
 
 
 def pickled(word):
-    return b"X" + struct.pack("<I", len(word)) + word.encode()
+    text = word.encode()
+    return b"X" + struct.pack("<I", len(text)) + text
 
 
 # The pickle of a tensor of the four floats in data/0.
@@ -1511,8 +1512,8 @@ class Du(Case):
 
 
 class Tree(Case):
-    def training(self):
-        """What training scripts save, as the pickle module writes it."""
+    def training(self, protocol=4):
+        """What training scripts save, as the pickle module writes it; torch.save asks for 2."""
         content = pickle.dumps(
             {
                 "epoch": 17,
@@ -1530,12 +1531,12 @@ class Tree(Case):
                 ("a", 1): None,
                 5: True,
             },
-            protocol=4,
+            protocol=protocol,
         )
         return self.archive(content)
 
     def test_shows_everything_that_training_saves(self):
-        self.prints(
+        text = (
             "dict, 14 items\n"
             "  epoch: 17\n"
             "  args: argparse.Namespace, 3 attributes\n"
@@ -1559,9 +1560,12 @@ class Tree(Case):
             "  seen: {3}\n"
             "  nan: nan\n"
             "  ('a', 1): None\n"
-            "  5: True\n",
-            "tree", self.training(),
+            "  5: True\n"
         )
+        self.prints(text, "tree", self.training())
+        # Where there is no opcode for a set, there is a call.
+        old = text.replace("set(),", "set([]),").replace("{3}", "set([3])")
+        self.prints(old, "tree", self.training(protocol=2))
 
     def test_shows_tensors_by_type_shape_and_size(self):
         self.prints(
@@ -1601,6 +1605,11 @@ class Tree(Case):
             + pickled("step") + scalar("i4", ">", struct.pack(">i", -7)) + b"u."
         )
         self.prints("dict, 2 items\n  loss: numpy.float64 0.8125\n  step: numpy.int32 -7\n", "tree", path)
+        # Without an opcode for bytes, as protocol 2 writes them.
+        text = struct.pack("<d", -0.7).decode("latin1")
+        encoded = b"c_codecs\nencode\n(" + pickled(text) + pickled("latin1") + b"tR"
+        content = scalar("f8", "<", struct.pack("<d", 0.0)).replace(b"C\x08" + bytes(8), encoded)
+        self.prints("numpy.float64 -0.7\n", "tree", self.archive(b"\x80\x02" + content + b"."))
 
     def test_names_what_is_reached_again(self):
         self.prints(
@@ -1672,6 +1681,9 @@ class Tree(Case):
         self.assertEqual(value['"nan"'], {"$float": "nan"})
         self.assertEqual(value['"seen"'], {"$set": [3]})
         self.assertEqual(value['["a", 1]'], None)
+        for protocol in (2, 4):
+            path = self.archive(pickle.dumps([b"\x00\xff"], protocol=protocol))
+            self.assertEqual(self.document("tree", "--json", path)["value"], [{"$bytes": "bytes of 2"}])
         plain = self.document("tree", "--json", "training.pt", "scheduler")["value"]
         self.assertEqual(plain, {"step_size": 2, "gamma": 0.1, "last_epoch": 2, "base_lrs": [0.01]})
         tensor = self.document("tree", "--json", "training.pt", "model.0.bias")["value"]
