@@ -39,9 +39,10 @@ struct TensorStatistics {
   std::optional<double> std;  // divided by their number, not by one less
 };
 
-// May be called from any thread; `progress` is called on the caller's, about each MiB of what is
-// read. Fails with unsupported for complex numbers, which have no order, for quantized and packed
-// types, which do not store their values, and for lazy negatives.
+// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and its
+// figures do not depend on how many. `progress` is called on the caller's, about each MiB of what
+// is read. Fails with unsupported for complex numbers, which have no order, for quantized and
+// packed types, which do not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
                                                   const Progress& progress = {});
 

@@ -1,8 +1,11 @@
 #include "runtime/inspect/statistics.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/go_on.hpp"
@@ -28,6 +31,8 @@ T load(const std::byte* at) noexcept {
 template <class Stored, class T, class Convert>
 class ByBlock {
  public:
+  static constexpr bool is_exact = false;  // whatever the order of the blocks is
+
   explicit ByBlock(const Convert& convert) : convert_(convert) {}
 
   void add(std::span<const std::byte> bytes) noexcept {
@@ -39,6 +44,7 @@ class ByBlock {
       bytes = bytes.subspan(count * sizeof(Stored));
     }
   }
+  void add(const ByBlock& part) noexcept { summary_.add(part.summary_); }
   TensorStatistics result() { return summary_.result(); }
 
  private:
@@ -52,6 +58,8 @@ class ByBlock {
 template <class Stored, class T, class Convert>
 class ByValue {
  public:
+  static constexpr bool is_exact = true;
+
   explicit ByValue(const Convert& convert) : convert_(convert), counts_(patterns) {}
 
   void add(std::span<const std::byte> bytes) noexcept {
@@ -66,6 +74,12 @@ class ByValue {
     }
     for (; i < count; ++i) ++recent_[0][load<Stored>(bytes.data() + i * sizeof(Stored))];
     if (uncollected_ > std::numeric_limits<std::uint32_t>::max() / 2) collect();
+  }
+
+  void add(ByValue& part) noexcept {
+    part.collect();
+    collect();
+    for (std::size_t bits = 0; bits < patterns; ++bits) counts_[bits] += part.counts_[bits];
   }
 
   TensorStatistics result() {
@@ -99,24 +113,80 @@ class ByValue {
   std::vector<std::uint64_t> counts_;
 };
 
+// Large tensors are taken in by several threads. Where the order of additions shows in the last
+// digit, always in as many parts, so that statistics are the same whatever the processors are.
+constexpr std::size_t most_parts = 8;
+constexpr std::size_t divided_from = std::size_t{8} << 20;  // bytes
+
+// What the threads of one tensor share.
+struct Following {
+  const Progress& progress;
+  std::uint64_t all;  // bytes
+  std::atomic<std::uint64_t> done = 0;
+  std::atomic<bool> stop = false;
+  Result<void> going = {};  // of the caller's thread, which alone asks `progress`
+
+  void ask() {
+    going = go_on(progress, done, all);
+    if (!going) stop = true;
+  }
+};
+
 // Piece by piece, so that somebody may follow or stop it.
 template <class Work>
-Result<TensorStatistics> run(const TensorView& view, const Progress& progress,
-                             std::unique_ptr<Work> work) {
-  Result<void> going = {};
-  std::uint64_t done = 0;
-  const auto take = [&](std::span<const std::byte> bytes) {
-    while (!bytes.empty() && going) {
-      const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), piece_bytes));
-      work->add(piece);
-      bytes = bytes.subspan(piece.size());
-      done += piece.size();
-      going = go_on(progress, done, view.nbytes());
+void take_in(std::span<const std::byte> bytes, Work& work, Following& following, bool asks) {
+  while (!bytes.empty() && !following.stop) {
+    const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), piece_bytes));
+    work.add(piece);
+    bytes = bytes.subspan(piece.size());
+    following.done += piece.size();
+    if (asks) following.ask();
+  }
+}
+
+template <class Work, class Make>
+void take_in_parts(std::span<const std::byte> bytes, Work& sum, Following& following,
+                   const Make& make) {
+  const std::size_t processors =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_parts);
+  const std::size_t parts = Work::is_exact ? processors : most_parts;
+  const std::size_t part_bytes = bytes.size() / parts / piece_bytes * piece_bytes;
+  std::vector<std::unique_ptr<Work>> works;
+  for (std::size_t i = 0; i < parts; ++i) works.push_back(make());
+  std::atomic<std::size_t> next = 0;
+  const auto take_parts = [&](bool asks) {
+    for (std::size_t i = next++; i < parts; i = next++) {
+      const std::size_t begin = i * part_bytes;
+      const std::size_t length = i + 1 < parts ? part_bytes : bytes.size() - begin;
+      take_in(bytes.subspan(begin, length), *works[i], following, asks);
     }
-    return going.has_value();
+  };
+  {
+    std::vector<std::jthread> helpers;
+    helpers.reserve(processors - 1);
+    try {
+      while (helpers.size() + 1 < processors) helpers.emplace_back(take_parts, false);
+    } catch (const std::system_error&) {  // as many as the system gives
+    }
+    take_parts(true);
+  }
+  for (const std::unique_ptr<Work>& work : works) sum.add(*work);
+  if (following.going) following.ask();
+}
+
+template <class Work, class Make>
+Result<TensorStatistics> run(const TensorView& view, const Progress& progress, const Make& make) {
+  const std::unique_ptr<Work> work = make();
+  Following following{progress, view.nbytes()};
+  const auto take = [&](std::span<const std::byte> bytes) {
+    if (bytes.size() < divided_from)
+      take_in(bytes, *work, following, true);
+    else
+      take_in_parts<Work>(bytes, *work, following, make);
+    return following.going.has_value();
   };
   TRY(for_each_piece(view, take, piece_bytes));
-  TRY(going);
+  TRY(following.going);
   return work->result();
 }
 
@@ -128,10 +198,14 @@ struct Question {
   template <class Stored, class T, class Convert>
   Result<TensorStatistics> answer(const Convert& convert) const {
     if constexpr (sizeof(Stored) <= 2) {
-      if (view.numel() >= counted_from)
-        return run(view, progress, std::make_unique<ByValue<Stored, T, Convert>>(convert));
+      if (view.numel() >= counted_from) return run<ByValue<Stored, T, Convert>>(convert);
     }
-    return run(view, progress, std::make_unique<ByBlock<Stored, T, Convert>>(convert));
+    return run<ByBlock<Stored, T, Convert>>(convert);
+  }
+
+  template <class Work, class Convert>
+  Result<TensorStatistics> run(const Convert& convert) const {
+    return inspect::run<Work>(view, progress, [&] { return std::make_unique<Work>(convert); });
   }
 
   // Of integers, T is the one of at least 32 bits that the stored ones are turned into.

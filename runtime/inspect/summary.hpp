@@ -81,6 +81,17 @@ class Summary {
     spread_.add(spread);
   }
 
+  // What another one took in.
+  void add(const Summary& part) noexcept {
+    nan_ += part.nan_;
+    infinite_ += part.infinite_;
+    zeros_ += part.zeros_;
+    take_range(part.min_, part.max_);
+    spread_.add(part.spread_);
+    huge_.add(part.huge_);
+    total_ += part.total_;
+  }
+
   TensorStatistics result() const {
     TensorStatistics all;
     all.nan = nan_;
