@@ -5,11 +5,12 @@
 //   found->mean;                                  // of the finite elements
 //   found->nan + found->infinite;                 // the others
 //
-// Every element is read once. Counts, minima and maxima are exact, also of integers of 64 bits, and
-// so is the sum behind the mean of integers. All else is computed in double: floats of one or two
-// bytes by how often each of their values occurs, wider ones in blocks of 4096 elements around the
-// mean of each, which are joined. The error of mean and std is a few units in the last of double's
-// 15 digits for each thousand blocks, whatever the mean is.
+// Every element is read once, and one that an expanded tensor (stride 0) repeats is, too. Counts,
+// minima and maxima are exact, also of integers of 64 bits, and so is the sum behind the mean of
+// integers. All else is computed in double, where no sum overflows: floats of one or two bytes by
+// how often each of their values occurs, wider ones in blocks of 4096 elements around the mean of
+// each, which are joined. The error of mean and std is a few units in the last of double's 15
+// digits for each thousand blocks, whatever the mean is.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ struct TensorStatistics {
   std::optional<double> std;  // divided by their number, not by one less
 };
 
-// May be called from any thread; `progress` is called on the caller's, about each MiB of the
-// tensor. Fails with unsupported for complex numbers, which have no order, for quantized and packed
+// May be called from any thread; `progress` is called on the caller's, about each MiB of what is
+// read. Fails with unsupported for complex numbers, which have no order, for quantized and packed
 // types, which do not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
                                                   const Progress& progress = {});

@@ -104,6 +104,7 @@ class WEIGHTMAP_API TensorView {
   enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
+  unsigned flags() const noexcept { return flags_; }
   // bytes(), also where the byte order is foreign; and what gather() would refuse.
   std::span<const std::byte> stored_bytes() const noexcept {
     return {first_, first_ ? extent_ : 0};

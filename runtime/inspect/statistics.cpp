@@ -168,11 +168,8 @@ struct Question {
   }
 };
 
-}  // namespace
-
-Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
-                                    std::uint64_t counted_from) {
-  const Question question{view, progress, counted_from};
+Result<TensorStatistics> ask(const Question& question) {
+  const TensorView& view = question.view;
   switch (view.dtype()) {
     case DType::float64:
       return question.of_native<double>();
@@ -202,6 +199,49 @@ Result<TensorStatistics> statistics(const TensorView& view, const Progress& prog
   Result<TensorStatistics> found;
   const auto answer = [&](auto type) { found = question.of_small_floats<decltype(type)>(); };
   return with_small_float(view.dtype(), answer) ? found : question.refuse();
+}
+
+// A tensor without the dimensions of stride 0, along which each element is repeated.
+class Distinct {
+ public:
+  // Borrows what `view` does.
+  explicit Distinct(const TensorView& view) {
+    std::vector<std::int64_t> strides;
+    for (std::size_t dim = 0; dim < view.rank(); ++dim) {
+      const std::int64_t size = view.shape()[dim];
+      if (view.strides()[dim] == 0 && size > 0) {
+        repeats_ *= static_cast<std::uint64_t>(size);  // fits, as view.numel() does
+        continue;
+      }
+      dims_.push_back(size);
+      strides.push_back(view.strides()[dim]);
+    }
+    dims_.insert(dims_.end(), strides.begin(), strides.end());
+    const std::span<const std::byte> bytes = view.stored_bytes();
+    view_ = {view.dtype(), strides.size(), dims_.data(), bytes.data(), bytes.size(), view.flags()};
+  }
+  Distinct(const Distinct&) = delete;
+  Distinct& operator=(const Distinct&) = delete;
+
+  const TensorView& view() const noexcept { return view_; }
+  // How often each of its elements is one of the tensor.
+  std::uint64_t repeats() const noexcept { return repeats_; }
+
+ private:
+  std::vector<std::int64_t> dims_;
+  TensorView view_;
+  std::uint64_t repeats_ = 1;
+};
+
+}  // namespace
+
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
+                                    std::uint64_t counted_from) {
+  const Distinct distinct(view);
+  TRY_ASSIGN(TensorStatistics found, ask({distinct.view(), progress, counted_from}));
+  for (std::uint64_t* count : {&found.count, &found.nan, &found.infinite, &found.zeros})
+    *count *= distinct.repeats();
+  return found;
 }
 
 }  // namespace inspect

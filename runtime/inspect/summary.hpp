@@ -83,23 +83,31 @@ class Summary {
 
   TensorStatistics result() const {
     TensorStatistics all;
-    all.count = spread_.count + nan_ + infinite_;
     all.nan = nan_;
     all.infinite = infinite_;
     all.zeros = zeros_;
-    if (spread_.count == 0) return all;
-    const auto finite = static_cast<double>(spread_.count);
+    const std::uint64_t finite = spread_.count + huge_.count;
+    all.count = finite + nan_ + infinite_;
+    if (finite == 0) return all;
     all.min = number(min_);
     all.max = number(max_);
     all.mean = spread_.mean;
-    if constexpr (!std::is_floating_point_v<T>) all.mean = static_cast<double>(total_) / finite;
-    all.std = std::sqrt(spread_.squares / finite);
+    all.std = std::sqrt(spread_.squares / static_cast<double>(finite));
+    if constexpr (!std::is_floating_point_v<T>)
+      all.mean = static_cast<double>(total_) / static_cast<double>(finite);
+    if (huge_.count > 0) describe_huge(all);
     return all;
   }
 
  private:
   __extension__ using Integer = __int128;
   static constexpr std::size_t lanes = 8;  // what compilers do at once
+  // What blocks with such large doubles are multiplied with, so that no sum of squares overflows:
+  // 2^-600. Others must not be, since the squares of small numbers would vanish.
+  static constexpr double huge_unit = 0x1p-600;
+  // Below these neither a block nor 2^62 elements in all overflow.
+  static constexpr double most_mean = 0x1p470;
+  static constexpr double most_squares = 0x1p960;
 
   static Number number(T value) noexcept {
     if constexpr (std::is_floating_point_v<T>)
@@ -173,6 +181,36 @@ class Summary {
   void add_finite(std::span<const T> block, double sum) noexcept {
     if (block.empty()) return;
     add_range(block);
+    const Spread spread = spread_of(block, sum);
+    if constexpr (std::is_same_v<T, double>) {
+      // Written so that NaN is not.
+      const bool is_moderate = std::abs(spread.mean) < most_mean && spread.squares < most_squares;
+      if (!is_moderate) return add_huge(block);
+    }
+    spread_.add(spread);
+  }
+
+  void add_huge(std::span<const double> block) noexcept {
+    for (std::size_t i = 0; i < block.size(); ++i) finite_[i] = block[i] * huge_unit;
+    const std::span<const double> small(finite_.data(), block.size());
+    huge_.add(spread_of(small, sum_of(small)));
+  }
+
+  // Mean and std where there is more than spread_.
+  void describe_huge(TensorStatistics& all) const noexcept {
+    Spread joined = spread_;
+    joined.mean *= huge_unit;
+    joined.squares = joined.squares * huge_unit * huge_unit;
+    joined.add(huge_);
+    const double variance = joined.squares / static_cast<double>(joined.count);
+    const auto smallest = static_cast<double>(min_);
+    const auto largest = static_cast<double>(max_);
+    // A last bit too much would be infinite.
+    all.mean = std::clamp(joined.mean / huge_unit, smallest, largest);
+    all.std = std::min(std::sqrt(variance) / huge_unit, largest / 2 - smallest / 2);
+  }
+
+  static Spread spread_of(std::span<const T> block, double sum) noexcept {
     Spread spread{block.size(), sum / static_cast<double>(block.size()), 0};
     std::array<double, lanes> squares{};
     in_lanes(block, [&](std::size_t lane, T value) {
@@ -180,7 +218,7 @@ class Summary {
       squares[lane] += apart * apart;
     });
     for (const double part : squares) spread.squares += part;
-    spread_.add(spread);
+    return spread;
   }
 
   static double sum_of(std::span<const T> block) noexcept {
@@ -197,6 +235,7 @@ class Summary {
   T min_ = std::numeric_limits<T>::max();
   T max_ = std::numeric_limits<T>::lowest();
   Spread spread_;
+  Spread huge_;        // of doubles, in units of 1 / huge_unit
   Integer total_ = 0;  // of integers
   std::array<T, std::is_floating_point_v<T> ? block_elements : 1> finite_;
 };

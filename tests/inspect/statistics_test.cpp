@@ -130,6 +130,76 @@ TEST_CASE("the spread of numbers far from zero is not lost") {
   CHECK(*found.std == 0.5);
 }
 
+TEST_CASE("sums that no double holds are still of finite numbers") {
+  constexpr double largest = std::numeric_limits<double>::max();
+  const TensorStatistics same = statistics_of<double>({largest, largest, largest}, DType::float64);
+  CHECK(*same.mean == largest);
+  CHECK(*same.std == 0);
+  const TensorStatistics apart = statistics_of<double>({largest, -largest}, DType::float64);
+  CHECK(*apart.mean == 0);
+  CHECK(*apart.std == largest);
+  CHECK(get<double>(apart.min) == -largest);
+  // Squares overflow long before sums do.
+  const TensorStatistics squares = statistics_of<double>({1e200, 3e200}, DType::float64);
+  CHECK(*squares.mean == doctest::Approx(2e200).epsilon(1e-15));
+  CHECK(*squares.std == doctest::Approx(1e200).epsilon(1e-15));
+  const TensorStatistics others = statistics_of<double>(
+      {1e308, 1e308, 1e308, std::numeric_limits<double>::infinity(), std::nan("")}, DType::float64);
+  CHECK(others.count == 5);
+  CHECK(others.infinite == 1);
+  CHECK(others.nan == 1);
+  CHECK(*others.mean == doctest::Approx(1e308).epsilon(1e-15));
+}
+
+TEST_CASE("blocks of large and of small doubles are joined") {
+  std::vector<double> values(8192, 1.0);
+  for (std::size_t i = 0; i < 4096; ++i) values[i] = 0x1p1000;
+  const TensorStatistics found = statistics_of(values, DType::float64);
+  CHECK(found.count == 8192);
+  CHECK(*found.mean == 0x1p999);
+  CHECK(*found.std == 0x1p999);
+  // Where nothing is large, small ones keep their spread.
+  const TensorStatistics small = statistics_of<double>({1e-150, 3e-150}, DType::float64);
+  CHECK(*small.std == doctest::Approx(1e-150).epsilon(1e-15));
+}
+
+TEST_CASE("what a tensor repeats is read once") {
+  const Numbers<float> numbers{{1, 2, 0, std::nanf("")}, DType::float32};
+  constexpr std::int64_t often = std::int64_t{1} << 40;
+  const std::int64_t dims[6] = {often, 4, 3, 0, 1, 0};
+  const TensorView view(DType::float32, 3, dims, numbers.view().data(), 16, 0);
+  std::uint64_t read = 0;
+  const TensorStatistics found = statistics(view, [&](std::uint64_t, std::uint64_t all) {
+                                   read = all;
+                                   return all == 16;
+                                 }).value();
+  CHECK(read == 16);
+  CHECK(found.count == std::uint64_t{12} << 40);
+  CHECK(found.nan == std::uint64_t{3} << 40);
+  CHECK(found.zeros == std::uint64_t{3} << 40);
+  CHECK(*found.mean == 1);
+  CHECK(get<double>(found.max) == 2);
+  // Of more dimensions than can be sliced; all of them repeat.
+  const std::int64_t many[20] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+  const TensorView deep(DType::float32, 10, many, numbers.view().data(), 4, 0);
+  CHECK(statistics(deep).value().count == 1073741824);
+  CHECK(*statistics(deep).value().std == 0);
+}
+
+TEST_CASE("a repeated tensor without elements has none") {
+  const Numbers<float> numbers{{}, DType::float32};
+  const std::int64_t dims[4] = {5, 0, 0, 0};
+  const TensorView view(DType::float32, 2, dims, nullptr, 0, 0);
+  CHECK(statistics(view).value().count == 0);
+  const std::int64_t foreign_dims[4] = {3, 2, 0, 1};
+  const Numbers<std::uint32_t> swapped{{0x0000803F, 0x00000040}, DType::float32};  // 1, 2
+  const TensorView foreign(DType::float32, 2, foreign_dims,
+                           reinterpret_cast<const std::byte*>(swapped.values.data()), 8,
+                           TensorView::foreign_order);
+  CHECK(statistics(foreign).value().count == 6);
+  CHECK(*statistics(foreign).value().mean == 1.5);
+}
+
 TEST_CASE("blocks that are not full count") {
   for (const std::size_t count : {1U, 7U, 8U, 9U, 4095U, 4096U, 4097U, 12289U}) {
     std::vector<float> values(count);
