@@ -2,11 +2,13 @@
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 
 #include "python/src/arrays.hpp"
 #include "python/src/buffer.hpp"
+#include "python/src/checkpoint.hpp"
 #include "python/src/dlpack.hpp"
 #include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
@@ -50,6 +52,11 @@ std::string describe(const Tensor& tensor) {
   for (std::size_t dim = 0; dim < view.rank(); ++dim)
     text += (dim == 0 ? "" : ", ") + std::to_string(view.shape()[dim]);
   return text + "]>";
+}
+
+nb::object reduce(const Tensor& tensor) {
+  return nb::module_::import_("weightmap._pickling")
+      .attr("reduce_tensor")(OpenCheckpoint{tensor.owner}, nb::find(tensor));
 }
 
 std::int64_t length_of(const Tensor& tensor) {
@@ -215,6 +222,9 @@ quantized and packed types.)")
                  ".numpy()");
            })
       .def("__repr__", describe)
+      .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"),
+           "Its checkpoint and which of its tensors this is, or a part of which: not its "
+           "numbers.")
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("__array_interface__", array_interface,
                    nb::sig("def __array_interface__(self) -> dict[str, typing.Any]"))
@@ -230,6 +240,12 @@ BufferError for a consumer that asks for the unversioned form, which cannot carr
       .def(
           "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): the CPU.");
+  module.def("part_of", part_of, nb::arg("tensor"), nb::arg("offset"), nb::arg("shape"),
+             nb::arg("strides"),
+             nb::sig("def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: "
+                     "tuple[int, ...], /) -> Tensor"),
+             "Those elements of a tensor, as a subscript once picked them; all in elements.");
 }
+
 
 }  // namespace weightmap::python
