@@ -147,9 +147,6 @@ class Tensor:
     def tobytes(self) -> bytes:
         """A copy of the elements, row-major and in this machine's byte order."""
 
-    def __bytes__(self) -> bytes:
-        """tobytes()"""
-
     def buffer(self) -> memoryview:
         """
         The elements by the buffer protocol, with their shape, strides and format.
@@ -174,6 +171,9 @@ class Tensor:
         Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
         quantized and packed types.
         """
+
+    def __bytes__(self) -> bytes:
+        """tobytes()"""
 
     def __int__(self) -> int: ...
 
