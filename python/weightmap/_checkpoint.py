@@ -385,7 +385,8 @@ class Checkpoint(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         if self._opened is None:
             return f"<weightmap.Checkpoint {self.path!r}, closed>"
-        return f"<weightmap.Checkpoint {self.path!r}, {len(self)} tensors>"
+        plural = "" if len(self) == 1 else "s"
+        return f"<weightmap.Checkpoint {self.path!r}, {len(self)} tensor{plural}>"
 
 
 class _Values(ValuesView[Tensor]):
@@ -398,6 +399,9 @@ class _Values(ValuesView[Tensor]):
     def __contains__(self, value: object) -> bool:
         return any(value is tensor for tensor in self)
 
+    def __repr__(self) -> str:
+        return f"ValuesView({self._mapping!r})"
+
 
 class _Items(ItemsView[str, Tensor]):
     _mapping: Checkpoint
@@ -405,3 +409,6 @@ class _Items(ItemsView[str, Tensor]):
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         core = self._mapping._core
         return ((core.name(index), core.at(index)) for index in range(len(core)))
+
+    def __repr__(self) -> str:
+        return f"ItemsView({self._mapping!r})"

@@ -40,13 +40,24 @@ def tensors_below(core: _core.Checkpoint, path: tuple[str | int, ...]) -> list[i
 
 def what_it_is(core: _core.Checkpoint, name: str | tuple[str | int, ...]) -> str:
     """For an error about a name that leads to something else than a tensor."""
+    if not isinstance(name, str):
+        return ""
     try:
-        found = core.look(name) if isinstance(name, str) else None
+        found = core.look(name)
     except Error:
         return ""
-    if found is None:
+    return _what_matches(core, name) if found is None else _what_is_at(core, name, *found)
+
+
+def _what_matches(core: _core.Checkpoint, pattern: str) -> str:
+    matching = core.match(pattern)
+    if not matching or core.name(matching[0]) == pattern:  # a name that several tensors have
         return ""
-    path, kind = found
+    count = f"{len(matching)} name{' matches' if len(matching) == 1 else 's match'}"
+    return f", but it is a pattern that {count}; take find({pattern!r})"
+
+
+def _what_is_at(core: _core.Checkpoint, name: str, path: tuple[str | int, ...], kind: str) -> str:
     kind = kind if kind.isprintable() and len(kind) <= 200 else "object"
     tensors = len(tensors_below(core, path))
     article = "" if kind == "None" else "an " if kind[0] in "aeiou" else "a "

@@ -84,4 +84,5 @@ class Subtree(Mapping[str, Tensor]):
         return LoadReport(*_tensors.load_into(model, self.torch(), strict))
 
     def __repr__(self) -> str:
-        return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {len(self)} tensors>"
+        tensors = f"{len(self)} tensor{'' if len(self) == 1 else 's'}"
+        return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {tensors}>"
