@@ -59,7 +59,7 @@ def test_there_is_much_that_is_public():
 def test_a_public_callable_has_a_signature(name):
     """Which says more than that it takes whatever comes."""
     parameters = list(inspect.signature(CALLABLES[name]).parameters.values())
-    catch_alls = [one.name for one in parameters if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    catch_alls = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     assert catch_alls == (["paths"] if name == "weightmap.processes" else [])
 
 
