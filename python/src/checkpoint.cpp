@@ -14,7 +14,6 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
-#include "python/src/holder.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
@@ -33,19 +32,15 @@ namespace {
 
 namespace nb = nanobind;
 
-// Holds the mapping until it is closed; tensors and arrays hold it on their own.
-struct OpenCheckpoint {
-  Owner owner;
-  const Checkpoint& checkpoint() const noexcept { return owner->checkpoint(); }
-};
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
-std::filesystem::path to_path(const nb::bytes& path) {
-  return std::string(path.c_str(), path.size());
-}
+std::filesystem::path to_path(const nb::bytes& path) { return text_of(path); }
 
-OpenCheckpoint hold(Result<Checkpoint> opened) {
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+OpenCheckpoint hold(Result<Checkpoint> opened, Origin origin) {
   if (!opened) raise(opened.error());
-  return {std::make_shared<const Holder>(std::move(*opened))};
+  return {std::make_shared<const Holder>(std::move(*opened), std::move(origin))};
 }
 
 bool reads_the_file(const OpenOptions& options) {
@@ -55,32 +50,33 @@ bool reads_the_file(const OpenOptions& options) {
 
 // What `open` answers, which is called without the GIL and gets the options.
 template <class Open>
-OpenCheckpoint hold(OpenOptions options, nb::handle progress, const Open& open) {
-  if (reads_the_file(options)) {
+OpenCheckpoint hold(Origin origin, nb::handle progress, const Open& open) {
+  if (reads_the_file(origin.options)) {
     LongCall call(progress);
+    OpenOptions options = origin.options;
     options.progress = call.progress();
     Result<Checkpoint> opened = call.run([&] { return open(options); });
-    return hold(std::move(opened));
+    return hold(std::move(opened), std::move(origin));
   }
   Result<Checkpoint> opened = [&] {
     const nb::gil_scoped_release release;
-    return open(options);
+    return open(origin.options);
   }();
-  return hold(std::move(opened));
+  return hold(std::move(opened), std::move(origin));
 }
 
 OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_torch,
                     nb::handle progress) {
   const std::filesystem::path file = to_path(path);
-  return hold(read_options(options, like_torch), progress,
+  return hold({text_of(path), read_options(options, like_torch)}, progress,
               [&](const OpenOptions& read) { return Checkpoint::open(file, read); });
 }
 
 OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool like_torch,
                                nb::handle progress) {
-  return hold(read_options(options, like_torch), progress, [&](const OpenOptions& read) {
-    return Checkpoint::open_descriptor(descriptor, read);
-  });
+  return hold(
+      {"descriptor " + std::to_string(descriptor), read_options(options, like_torch)}, progress,
+      [&](const OpenOptions& read) { return Checkpoint::open_descriptor(descriptor, read); });
 }
 
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
@@ -88,7 +84,16 @@ OpenCheckpoint reopen(const OpenCheckpoint& self) {
     const nb::gil_scoped_release release;
     return self.checkpoint().reopen();
   }();
-  return hold(std::move(opened));
+  return hold(std::move(opened), self.owner->origin());
+}
+
+nb::tuple origin_of(const OpenCheckpoint& self) {
+  return nb::make_tuple(to_bytes(self.checkpoint().source(0).path.native()),
+                        to_dict(self.owner->origin().options));
+}
+
+nb::object reduce(nb::handle self) {
+  return nb::module_::import_("weightmap._pickling").attr("reduce_core")(self);
 }
 
 nb::tuple generation_fields(const Generation& generation) {
@@ -279,7 +284,7 @@ void demand(const OpenCheckpoint& self, const Tensor& tensor) {
 }
 
 void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const std::filesystem::path file = to_path(path);
   const Result<void> saved = [&] {
     const nb::gil_scoped_release release;
     return save_tensor_order(self.checkpoint(), self.checkpoint().demand_order(), file);
@@ -288,7 +293,7 @@ void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
 }
 
 std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const std::filesystem::path file = to_path(path);
   const Result<TensorOrder> loaded = [&] {
     const nb::gil_scoped_release release;
     return load_tensor_order(self.checkpoint(), file);
@@ -391,7 +396,17 @@ nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
-  nb::class_<OpenCheckpoint>(module, "Checkpoint")
+  nb::class_<OpenCheckpoint>(module, "Checkpoint", nb::is_weak_referenceable())
+      .def(
+          "id",
+          [](const OpenCheckpoint& c) { return reinterpret_cast<std::uintptr_t>(c.owner.get()); },
+          "Of what is open: the same for all that share it, as long as one of them is there.")
+      .def(
+          "file", [](const OpenCheckpoint& c) { return to_bytes(c.owner->origin().file); },
+          "As it was given to open(); b\"descriptor 5\" if that was a descriptor.")
+      .def("origin", origin_of, nb::sig("def origin(self) -> tuple[bytes, dict[str, typing.Any]]"),
+           "The path, absolute as of the open, empty if that was by descriptor; and the options.")
+      .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
       .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
            "The tensor of this name; None if there is none, or more than one.")

@@ -5,20 +5,30 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::python {
 
+// By what a checkpoint was opened, so that another process can do so, too.
+struct Origin {
+  std::string file;     // as it was given, or "descriptor 5"
+  OpenOptions options;  // as they were given: what is not set is up to the environment
+};
+
 class Holder {
  public:
-  explicit Holder(Checkpoint checkpoint) noexcept : checkpoint_(std::move(checkpoint)) {}
+  Holder(Checkpoint checkpoint, Origin origin) noexcept
+      : checkpoint_(std::move(checkpoint)), origin_(std::move(origin)) {}
   Holder(const Holder&) = delete;
   Holder& operator=(const Holder&) = delete;
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
+  const Origin& origin() const noexcept { return origin_; }
 
   // The mapping for those who may write: the file's own if it was opened shared and writable, else
   // copy on write. Made at the first call; safe without the GIL.
@@ -29,6 +39,7 @@ class Holder {
 
  private:
   Checkpoint checkpoint_;
+  Origin origin_;
   mutable std::once_flag storages_listed_;
   mutable std::unordered_map<std::string_view, std::uint32_t> storages_;
 };

@@ -73,6 +73,14 @@ OpenOptions read_options(const nb::dict& options, bool like_torch) {
   return read;
 }
 
+nb::dict to_dict(const OpenOptions& options) {
+  nb::dict set;
+  for (const OptionRow& option : option_table())
+    if (const std::optional<std::size_t> word = option.get(options))
+      set[to_str(option.name)] = value_of(option, *word);
+  return set;
+}
+
 void bind_options(nb::module_& module) {
   module.def("option_values", option_values,
              nb::sig("def option_values() -> dict[str, tuple[str | bool, ...]]"),

@@ -12,6 +12,9 @@ namespace weightmap::python {
 // the defaults of torch.load(mmap=True), which are private, and writable then.
 OpenOptions read_options(const nanobind::dict& options, bool like_torch);
 
+// The options that are set: read_options() of this gives the same.
+nanobind::dict to_dict(const OpenOptions& options);
+
 void bind_options(nanobind::module_& module);
 
 }  // namespace weightmap::python

@@ -1,4 +1,6 @@
 // Slicing without copying.
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -112,7 +114,57 @@ class Slicer {
   std::size_t dim_ = 0;
 };
 
+// Elements from the first that these reach to the last, both included; 0 if there are none, nullopt
+// if the numbers make no sense.
+std::optional<std::uint64_t> reach(const std::vector<std::int64_t>& shape,
+                                   const std::vector<std::int64_t>& strides) {
+  const auto is_negative = [](std::int64_t number) { return number < 0; };
+  if (shape.size() != strides.size() || shape.size() > TensorView::max_slice_rank ||
+      std::any_of(shape.begin(), shape.end(), is_negative) ||
+      std::any_of(strides.begin(), strides.end(), is_negative))
+    return std::nullopt;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::uint64_t count = 1;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    const auto steps = static_cast<std::uint64_t>(shape[dim] - 1);
+    std::uint64_t along;
+    if (__builtin_mul_overflow(steps, static_cast<std::uint64_t>(strides[dim]), &along) ||
+        __builtin_add_overflow(count, along, &count))
+      return std::nullopt;
+  }
+  return count;
+}
+
+// Whether there are more elements than `most`.
+bool are_more(const std::vector<std::int64_t>& shape, std::uint64_t most) {
+  std::uint64_t count = 1;
+  for (const std::int64_t size : shape)
+    if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count)) return true;
+  return count > most;
+}
+
 }  // namespace
+
+Tensor part_of(const Tensor& whole, std::uint64_t offset, const std::vector<std::int64_t>& shape,
+               const std::vector<std::int64_t>& strides) {
+  const TensorView& view = whole.view();
+  const std::size_t size = element_size(view.dtype());
+  const std::span<const std::byte> bytes = view.stored_bytes();
+  const std::optional<std::uint64_t> count = reach(shape, strides);
+  const std::uint64_t there = bytes.size() / size;
+  const bool fits = count && offset <= there && *count <= there - offset;
+  if (!fits || (*count > 0 && are_more(shape, view.numel())))
+    raise(ErrorCode::invalid_argument, "has no such part");
+  std::array<std::int64_t, 2 * TensorView::max_slice_rank> dims{};
+  std::copy(strides.begin(), strides.end(), std::copy(shape.begin(), shape.end(), dims.begin()));
+  const std::byte* first = *count == 0 ? nullptr : bytes.data() + offset * size;
+  Tensor part = whole;
+  part.part = value_or_raise(TensorSlice::of(
+      TensorView(view.dtype(), shape.size(), dims.data(), first, *count * size, view.flags())));
+  part.named.storage_offset += static_cast<std::int64_t>(offset);
+  part.named.file_offset += offset * size;
+  return part;
+}
 
 Tensor subscript(const Tensor& tensor, nb::handle key) { return Slicer(tensor).apply(key); }
 

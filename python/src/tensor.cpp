@@ -2,14 +2,17 @@
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 
 #include "python/src/arrays.hpp"
 #include "python/src/buffer.hpp"
+#include "python/src/checkpoint.hpp"
 #include "python/src/dlpack.hpp"
 #include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
+#include "python/src/plain_method.hpp"
 #include "python/src/text.hpp"
 
 namespace weightmap::python {
@@ -52,6 +55,11 @@ std::string describe(const Tensor& tensor) {
   return text + "]>";
 }
 
+nb::object reduce(const Tensor& tensor) {
+  return nb::module_::import_("weightmap._pickling")
+      .attr("reduce_tensor")(OpenCheckpoint{tensor.owner}, nb::find(tensor));
+}
+
 std::int64_t length_of(const Tensor& tensor) {
   const TensorView& view = tensor.view();
   if (view.rank() == 0)
@@ -83,18 +91,59 @@ nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
   return copy.is(Py_True) ? array.attr("copy")() : array;
 }
 
+// Those that people call; python/stub_patterns.txt has their types.
+void def_methods(nb::handle type) {
+  def_plain<to_numpy>(
+      type, "numpy",
+      R"(A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
+
+bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
+integers. Files of the other byte order give arrays of that byte order.)");
+  def_plain<to_torch>(type, "torch",
+                      R"(A torch tensor over the same pages of the page cache.
+
+torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
+writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
+stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
+the other byte order are copied and swapped. requires_grad is not carried over.)");
+  def_plain<bits_of>(type, "bits",
+                     "The same elements as unsigned integers of their size: what is stored, for "
+                     "any dtype but complex128.");
+  def_plain<to_bytes>(type, "tobytes",
+                      "A copy of the elements, row-major and in this machine's byte order.");
+  def_plain<buffer_of>(type, "buffer",
+                       R"(The elements by the buffer protocol, with their shape, strides and format.
+
+BufferError for what it has no word for, like bfloat16; .bits().buffer() has the stored bits.)");
+  def_plain<item_of>(
+      type, "item",
+      "The only element as a Python number, exactly; ValueError if there is not just one.");
+  def_plain<to_list>(
+      type, "tolist",
+      "The elements as Python numbers, exactly, in lists as deep as there are dimensions.");
+  def_plain<stats_of>(
+      type, "stats",
+      R"(Minimum, maximum, mean, std, and how many are NaN, infinite and zero: a TensorStats.
+
+Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
+quantized and packed types.)");
+}
+
 }  // namespace
 
 void bind_tensor(nb::module_& module) {
-  nb::class_<Tensor>(
-      module, "Tensor",
-      R"(A tensor of a checkpoint, where it lies in the mapped file. Nothing is copied.
+  nb::class_<Tensor> type(module, "Tensor",
+                          // The first line is for inspect.signature().
+                          R"(Tensor()
+--
+
+A tensor of a checkpoint, where it lies in the mapped file. Nothing is copied.
 
 Keeps the mapping alive, and so does every array made of it, after the Checkpoint is closed or gone.
 Slicing gives tensors that share the bytes. All methods may be called from any thread. If another
 process truncates the file, reading lost bytes ends the process with SIGBUS, unless it was opened
-with another protection than "map": replace checkpoints by rename.)")
-      .def_prop_ro(
+with another protection than "map": replace checkpoints by rename.)");
+  type.def_prop_ro(
           "name", [](const Tensor& t) { return to_str(t.named.name); },
           "Keys on the way from the root of the checkpoint, joined by dots.")
       .def_prop_ro(
@@ -151,39 +200,9 @@ with another protection than "map": replace checkpoints by rename.)")
           "Position among the checkpoint's tensors, in the order of the file.")
       .def_prop_ro(
           "file_offset", [](const Tensor& t) { return t.named.file_offset; },
-          "Of the first element in the file, in bytes.")
-      .def(
-          "numpy", to_numpy, nb::sig("def numpy(self) -> numpy.typing.NDArray[typing.Any]"),
-          R"(A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
-
-bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
-integers. Files of the other byte order give arrays of that byte order.)")
-      .def("torch", to_torch,
-           R"(A torch tensor over the same pages of the page cache.
-
-torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
-writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
-stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
-the other byte order are copied and swapped. requires_grad is not carried over.)")
-      .def("bits", bits_of,
-           "The same elements as unsigned integers of their size: what is stored, for any dtype "
-           "but complex128.")
-      .def("tobytes", to_bytes,
-           "A copy of the elements, row-major and in this machine's byte order.")
-      .def("__bytes__", to_bytes, "tobytes()")
-      .def("buffer", buffer_of, nb::sig("def buffer(self) -> memoryview"),
-           R"(The elements by the buffer protocol, with their shape, strides and format.
-
-BufferError for what it has no word for, like bfloat16; .bits().buffer() has the stored bits.)")
-      .def("item", item_of, nb::sig("def item(self) -> bool | int | float | complex"),
-           "The only element as a Python number, exactly; ValueError if there is not just one.")
-      .def("tolist", to_list, nb::sig("def tolist(self) -> typing.Any"),
-           "The elements as Python numbers, exactly, in lists as deep as there are dimensions.")
-      .def("stats", stats_of, nb::sig("def stats(self) -> weightmap._tensor_stats.TensorStats"),
-           R"(Minimum, maximum, mean, std, and how many are NaN, infinite and zero: a TensorStats.
-
-Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
-quantized and packed types.)")
+          "Of the first element in the file, in bytes.");
+  def_methods(type);
+  type.def("__bytes__", to_bytes, "tobytes()")
       .def("__int__", to_int, nb::sig("def __int__(self) -> int"))
       .def("__float__", to_float, nb::sig("def __float__(self) -> float"))
       .def("__complex__", to_complex, nb::sig("def __complex__(self) -> complex"))
@@ -215,6 +234,9 @@ quantized and packed types.)")
                  ".numpy()");
            })
       .def("__repr__", describe)
+      .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"),
+           "Its checkpoint and which of its tensors this is, or a part of which: not its "
+           "numbers.")
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("__array_interface__", array_interface,
                    nb::sig("def __array_interface__(self) -> dict[str, typing.Any]"))
@@ -230,6 +252,11 @@ BufferError for a consumer that asks for the unversioned form, which cannot carr
       .def(
           "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): the CPU.");
+  module.def("part_of", part_of, nb::arg("tensor"), nb::arg("offset"), nb::arg("shape"),
+             nb::arg("strides"),
+             nb::sig("def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: "
+                     "tuple[int, ...], /) -> Tensor"),
+             "Those elements of a tensor, as a subscript once picked them; all in elements.");
 }
 
 }  // namespace weightmap::python

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <vector>
 
 #include "python/src/holder.hpp"
 
@@ -35,6 +35,11 @@ void bind_tensor(nanobind::module_& module);
 // tensor[key] for an integer, a slice, an ellipsis or a tuple of these. Raises IndexError or
 // TypeError as numpy does.
 Tensor subscript(const Tensor& tensor, nanobind::handle key);
+
+// What subscripts once picked: the elements from `offset` on with this shape and these strides, all
+// counted in elements. Raises invalid_argument where the tensor does not have them.
+Tensor part_of(const Tensor& whole, std::uint64_t offset, const std::vector<std::int64_t>& shape,
+               const std::vector<std::int64_t>& strides);
 
 nanobind::tuple shape_of(const Tensor& tensor);
 nanobind::tuple strides_of(const Tensor& tensor);  // in elements

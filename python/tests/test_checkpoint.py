@@ -100,6 +100,21 @@ def test_a_misspelt_name_is_told_which_names_are_like_it(data):
         assert checkpoint.get("stps") is None
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"), [("embedding.*", "1 name matches"), ("layers.?.*", "4 names match")]
+)
+def test_a_pattern_for_a_name_is_told_who_takes_it(data, pattern, names):
+    with weightmap.open(data / "state_dict.pt") as checkpoint:
+        with pytest.raises(KeyError) as caught:
+            checkpoint[pattern]
+        assert caught.value.message == (
+            f'has no tensor "{pattern}", but it is a pattern that {names}; take find({pattern!r})'
+        )
+        with pytest.raises(KeyError) as caught:
+            checkpoint["nothing.*"]
+        assert caught.value.message == 'has no tensor "nothing.*"'
+
+
 @pytest.mark.parametrize("key", [0, None, b"base", 1.5, ["base"], ("base", 1.5), ("base", True)])
 def test_a_key_of_another_type_is_a_type_error(checkpoint, key):
     with pytest.raises(TypeError, match="by name or by path"):
@@ -343,10 +358,17 @@ def test_an_iterator_taken_before_closing_never_reads_lost_memory(checkpoint):
     assert next(tensors).tobytes()[:4] == b"\x00\x00\x80\x3f"
 
 
+def test_one_tensor_is_no_plural(float_archive):
+    path = float_archive({"model.a": bytes(4)})
+    assert repr(weightmap.open(path)) == f"<weightmap.Checkpoint {str(path)!r}, 1 tensor>"
+
+
 def test_a_closed_checkpoint_can_be_shown(checkpoint, data):
     opened = checkpoint("views.pt")
     path = str(data / "views.pt")
     assert repr(opened) == f"<weightmap.Checkpoint {path!r}, 12 tensors>"
+    assert repr(opened.values()) == f"ValuesView({opened!r})"
+    assert repr(opened.items()) == f"ItemsView({opened!r})"
     opened.close()
     assert repr(opened) == f"<weightmap.Checkpoint {path!r}, closed>"
 

@@ -239,6 +239,16 @@ def test_the_tool_takes_its_options(tool, data):
     assert "6" in ran.stdout and ran.returncode == 0
 
 
+def test_bench_measures_with_the_interpreter_that_it_is_called_by(tool, tmp_path):
+    torch = pytest.importorskip("torch", reason="is what bench looks for")
+    ran = tool("bench", "--list", PATH=str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert f"torch.load(mmap=True) {torch.__version__}" in ran.stdout
+    other = tmp_path / "none"
+    ran = tool("bench", "--list", f"--python={other}", PATH=str(tmp_path))
+    assert f"cannot run {other}" in ran.stdout
+
+
 @pytest.mark.parametrize("name", ["strangers/page.pt", "strangers/truncated.pt", "missing.pt"])
 def test_the_tool_ends_with_1_when_a_file_is_at_fault(tool, data, name):
     ran = tool("ls", data / name)

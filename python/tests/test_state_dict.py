@@ -1,9 +1,6 @@
-"""A Checkpoint as a state dict, in patterns, and in another process."""
+"""A Checkpoint as a state dict, and in patterns."""
 
 import json
-import os
-import pickle
-import shutil
 
 import pytest
 
@@ -172,62 +169,3 @@ def test_patterns_are_those_of_the_command_line(float_archive, python):
             ran = python(None, "-m", "weightmap", "ls", path, pattern, "--json")
             listed = [tensor["name"] for tensor in json.loads(ran.stdout)["tensors"]]
             assert listed == checkpoint.find(pattern), pattern
-
-
-# --- pickling
-
-
-def test_a_pickled_checkpoint_is_opened_by_its_path_and_options(copy_of, monkeypatch, tmp_path):
-    path = copy_of("views.pt")
-    monkeypatch.chdir(tmp_path)
-    checkpoint = weightmap.open(path.name, sharing="private", writable=True)
-    pickled = pickle.dumps(checkpoint)
-    checkpoint.close()
-    monkeypatch.chdir("/")
-    again = pickle.loads(pickled)
-    assert again.path == str(path)
-    assert list(again) == list(weightmap.open(path))
-    assert (again.info.sharing, again.info.writable) == ("private", True)
-    assert pickle.loads(pickle.dumps(again)).info == again.info
-
-
-def test_a_pickled_checkpoint_goes_to_a_process_that_is_spawned(copy_of, python):
-    program = """
-import multiprocessing, sys, weightmap
-def names(checkpoint):
-    return list(checkpoint)[:1]
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.apply(names, [weightmap.open(sys.argv[1])]))
-"""
-    path = copy_of("views.pt")
-    script = path.parent / "program.py"
-    script.write_text(program)
-    ran = python(None, script, path)
-    assert ran.stdout == "['base']\n", ran.stderr
-
-
-def test_another_generation_is_not_taken_for_the_pickled_one(copy_of, data):
-    path = copy_of("views.pt")
-    pickled = pickle.dumps(weightmap.open(path))
-    os.chmod(path, 0o600)
-    assert pickle.loads(pickled).path == str(path)
-    shutil.copyfile(data / "views.pt", path.parent / "new.pt")
-    weightmap.publish(path.parent / "new.pt", path)
-    with pytest.raises(weightmap.FileError, match="is not the file that was pickled") as caught:
-        pickle.loads(pickled)
-    assert caught.value.file == str(path)
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        pickle.loads(pickled)
-
-
-def test_what_has_no_path_is_not_pickled(data):
-    with open(data / "views.pt", "rb") as stream:
-        checkpoint = weightmap.open(stream)
-    with pytest.raises(weightmap.InvalidArgumentError, match="cannot be pickled"):
-        pickle.dumps(checkpoint)
-    with weightmap.open(data / "views.pt") as closed:
-        pass
-    with pytest.raises(weightmap.InvalidArgumentError, match="is closed"):
-        pickle.dumps(closed)

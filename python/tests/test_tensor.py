@@ -252,12 +252,6 @@ print("alive")
     assert (ran.returncode, ran.stdout) == (0, "alive\n"), ran.stderr
 
 
-@pytest.mark.parametrize("use", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_is_not_copied_or_pickled_by_accident(checkpoint, use):
-    with pytest.raises(TypeError):
-        use(checkpoint("views.pt")["base"])
-
-
 # --- slicing ----------------------------------------------------------------------------------
 
 BASE = [[6.0 * row + column for column in range(6)] for row in range(4)]

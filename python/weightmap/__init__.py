@@ -14,23 +14,8 @@ weightmap.torch.load() answers what torch.load() would, and weightmap.config has
 from __future__ import annotations
 
 from weightmap import config
-from weightmap._checkpoint import (
-    Checkpoint,
-    CrcReport,
-    EvictReport,
-    Generation,
-    Info,
-    LoadReport,
-    PublishReport,
-    RangeResidency,
-    Residency,
-    Stats,
-    WarmReport,
-    evict,
-    open,
-    publish,
-)
-from weightmap._core import Tensor, guard_is_active
+from weightmap._checkpoint import Checkpoint
+from weightmap._core import Tensor
 from weightmap._core import version as __version__
 from weightmap._errors import (
     CorruptError,
@@ -46,14 +31,19 @@ from weightmap._errors import (
     UnsafePickleError,
     UnsupportedError,
 )
+from weightmap._open import guard_is_active, open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from weightmap import torch
+    from weightmap._files import EvictReport, PublishReport, evict, publish
+    from weightmap._info import Generation, Info, Stats
     from weightmap._processes import MappedCheckpoint, Processes, processes
     from weightmap._replacing import Replacing, replacing
+    from weightmap._reports import CrcReport, LoadReport, WarmReport
+    from weightmap._residency import RangeResidency, Residency
     from weightmap._safe_open import SafeOpen, safe_open
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
@@ -113,18 +103,30 @@ __all__ = [
 
 # Imported when they are asked for.
 _MODULE_OF = {
+    "CrcReport": "_reports",
+    "EvictReport": "_files",
+    "Generation": "_info",
     "Global": "_values",
+    "Info": "_info",
+    "LoadReport": "_reports",
     "MappedCheckpoint": "_processes",
     "Object": "_values",
     "Processes": "_processes",
+    "PublishReport": "_files",
+    "RangeResidency": "_residency",
     "Replacing": "_replacing",
+    "Residency": "_residency",
     "SafeOpen": "_safe_open",
     "StageReport": "_staging",
     "StagedFile": "_staging",
+    "Stats": "_info",
     "Subtree": "_subtree",
     "Summary": "_summary",
     "TensorStats": "_tensor_stats",
+    "WarmReport": "_reports",
+    "evict": "_files",
     "processes": "_processes",
+    "publish": "_files",
     "remove_staged": "_staging",
     "replacing": "_replacing",
     "safe_open": "_safe_open",

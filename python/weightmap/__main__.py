@@ -10,12 +10,13 @@ def main() -> None:
     if not tool.exists():
         sys.exit("weightmap: this package was built without the command line tool "
                  "(WEIGHTMAP_BUILD_TOOLS=OFF)")
-    os.execv(tool, ["weightmap", *_with_interpreter(sys.argv[1:])])
+    os.execv(tool, ["weightmap", *_with_this_python(sys.argv[1:])])
 
 
-def _with_interpreter(arguments: list[str]) -> list[str]:
-    """`bench` measures the libraries of this very interpreter, unless it is told of another."""
-    if arguments[:1] != ["bench"] or any(a.split("=")[0] == "--python" for a in arguments):
+def _with_this_python(arguments: list[str]) -> list[str]:
+    """bench measures what this interpreter has installed, unless it is told which to take."""
+    is_told = any(word.partition("=")[0] == "--python" for word in arguments)
+    if arguments[:1] != ["bench"] or is_told:
         return arguments
     return ["bench", "--python", sys.executable, *arguments[1:]]
 

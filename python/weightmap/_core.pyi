@@ -147,9 +147,6 @@ class Tensor:
     def tobytes(self) -> bytes:
         """A copy of the elements, row-major and in this machine's byte order."""
 
-    def __bytes__(self) -> bytes:
-        """tobytes()"""
-
     def buffer(self) -> memoryview:
         """
         The elements by the buffer protocol, with their shape, strides and format.
@@ -174,6 +171,9 @@ class Tensor:
         Reads each element once and computes in float64, whatever the dtype; UnsupportedError for complex,
         quantized and packed types.
         """
+
+    def __bytes__(self) -> bytes:
+        """tobytes()"""
 
     def __int__(self) -> int: ...
 
@@ -204,6 +204,11 @@ class Tensor:
 
     def __repr__(self) -> str: ...
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """
+        Its checkpoint and which of its tensors this is, or a part of which: not its numbers.
+        """
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
 
     @property
@@ -219,6 +224,11 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): the CPU."""
 
+def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], /) -> Tensor:
+    """
+    Those elements of a tensor, as a subscript once picked them; all in elements.
+    """
+
 class TensorBuffer:
     """
     What Tensor.buffer() is a view of: the elements, by the buffer protocol.
@@ -228,6 +238,21 @@ def option_values() -> dict[str, tuple[str | bool, ...]]:
     """The options of open() and what each takes."""
 
 class Checkpoint:
+    def id(self) -> int:
+        """
+        Of what is open: the same for all that share it, as long as one of them is there.
+        """
+
+    def file(self) -> bytes:
+        """As it was given to open(); b"descriptor 5" if that was a descriptor."""
+
+    def origin(self) -> tuple[bytes, dict[str, Any]]:
+        """
+        The path, absolute as of the open, empty if that was by descriptor; and the options.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
     def __len__(self) -> int: ...
 
     def find(self, name: str, /) -> Tensor | None:

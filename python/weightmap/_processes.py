@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap._checkpoint import PathLike
+    from weightmap._open import PathLike
 
 
 class MappedCheckpoint(Record):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 
-from weightmap import _checkpoint
 from weightmap._errors import InvalidArgumentError, from_library
+from weightmap._files import publish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weightmap._checkpoint import PathLike
+    from weightmap._open import PathLike
 
 # As weightmap/new_file.hpp names what it makes: ".NAME.weightmap-" DIGITS ".tmp", which nobody
 # opens by mistake. It is a directory, so that the file in it has the very name that it will have:
@@ -66,7 +66,7 @@ class Replacing:
                 "stays as it was, since nothing was written to the path that replacing() gave",
                 file=self._shown,
             )
-        _checkpoint.publish(new, self._target, crc=self._crc)
+        publish(new, self._target, crc=self._crc)
 
     def _make_folder(self) -> None:
         while True:

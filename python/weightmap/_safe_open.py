@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from weightmap import _checkpoint
 from weightmap._errors import InvalidArgumentError
+from weightmap._open import open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
+    from weightmap._open import PathLike
 
 _FRAMEWORKS = {
     "pt": "torch",
@@ -75,7 +77,7 @@ class Slice:
 class SafeOpen:
     """What safe_open() returns; a context manager. Tensors outlive it."""
 
-    def __init__(self, checkpoint: _checkpoint.Checkpoint, framework: str, device: Any) -> None:
+    def __init__(self, checkpoint: Checkpoint, framework: str, device: Any) -> None:
         self._checkpoint = checkpoint
         self._framework = framework
         self._device = device
@@ -118,9 +120,7 @@ class SafeOpen:
         self._checkpoint.close()
 
 
-def safe_open(
-    path: _checkpoint.PathLike, framework: str = "pt", device: Any = "cpu"
-) -> SafeOpen:
+def safe_open(path: PathLike, framework: str = "pt", device: Any = "cpu") -> SafeOpen:
     """Opens a checkpoint as safetensors.safe_open() opens its files.
 
     framework: "pt" for torch tensors, "np" for numpy arrays.
@@ -132,5 +132,5 @@ def safe_open(
     is_cpu = device is None or str(device) in ("cpu", "cpu:0")
     if name == "numpy" and not is_cpu:
         raise InvalidArgumentError(f"numpy arrays lie in memory, not on {device}")
-    checkpoint = _checkpoint.open(path)
+    checkpoint = open(path)
     return SafeOpen(checkpoint, name, "cpu" if is_cpu else device)

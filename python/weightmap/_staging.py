@@ -10,7 +10,7 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weightmap._checkpoint import PathLike, Progress
+    from weightmap._open import PathLike, Progress
 
 
 class StageReport(Record):

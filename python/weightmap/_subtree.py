@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weightmap._checkpoint import LoadReport, _root, _tensors_below
 from weightmap._core import Tensor
 from weightmap._errors import TensorNotFoundError
+from weightmap._place import root_at, tensors_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch as torch_module
 
     from weightmap import _core
+    from weightmap._reports import LoadReport
 
 
 class Subtree(Mapping[str, Tensor]):
@@ -30,12 +31,17 @@ class Subtree(Mapping[str, Tensor]):
         self.path = path
         self._indices: dict[str, int] = {}
         self._ambiguous: set[str] = set()
-        for index in _tensors_below(opened, path):
+        for index in tensors_below(opened, path):
             name = ".".join(map(str, opened.path(index)[len(path) :]))
             if self._indices.setdefault(name, index) != index:
                 self._ambiguous.add(name)
         if not self._indices:
             raise TensorNotFoundError(f"has no tensors below {self._shown}", file=file)
+
+    def __reduce__(self) -> Any:
+        from weightmap._pickling import one_of
+
+        return Subtree, (one_of(self._opened), self._file, self.path)
 
     @property
     def _shown(self) -> str:
@@ -62,7 +68,7 @@ class Subtree(Mapping[str, Tensor]):
 
     def root(self) -> Any:
         """Everything below this key as plain Python objects; see Checkpoint.root()."""
-        return _root(self._opened, self.path, self._file)
+        return root_at(self._opened, self.path, self._file)
 
     def torch(self, device: Any = None, dtype: Any = None) -> dict[str, torch_module.Tensor]:
         """A state dict of the tensors below this key; see Checkpoint.torch()."""
@@ -73,8 +79,10 @@ class Subtree(Mapping[str, Tensor]):
     def load_into(self, model: torch_module.nn.Module, *, strict: bool = True) -> LoadReport:
         """Makes these tensors the model's; see Checkpoint.load_into()."""
         from weightmap import _tensors
+        from weightmap._reports import LoadReport
 
         return LoadReport(*_tensors.load_into(model, self.torch(), strict))
 
     def __repr__(self) -> str:
-        return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {len(self)} tensors>"
+        tensors = f"{len(self)} tensor{'' if len(self) == 1 else 's'}"
+        return f"<weightmap.Subtree {self._shown!r} of {self._file!r}, {tensors}>"

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from typing import Any, Literal, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
-from weightmap import _checkpoint, _core, _tensors, config  # noqa: F401
+from weightmap import _core, _open, _tensors, config
+from weightmap._checkpoint import Checkpoint
 from weightmap._errors import (
     Error,
     InvalidArgumentError,
@@ -27,6 +28,7 @@ from weightmap._errors import (
     about_file,
 )
 from weightmap._options import OpenOptions, shows_options
+from weightmap._place import path_to
 
 import torch
 
@@ -65,7 +67,7 @@ __all__ = ["load", "patch"]
 
 @shows_options
 def load(
-    f: _checkpoint.PathLike | _checkpoint.HasDescriptor | _checkpoint.Checkpoint | int,
+    f: _open.PathLike | _open.HasDescriptor | Checkpoint | int,
     map_location: Any = None,
     pickle_module: None = None,
     *,
@@ -114,7 +116,7 @@ def load(
     if on_unknown not in _MACHINES:
         raise InvalidArgumentError(f"on_unknown is {on_unknown!r}, expected 'refuse' or 'object'")
     opened, file = _opened(f, options)
-    path = () if only is None else _checkpoint._path_to(opened, only, file)
+    path = () if only is None else path_to(opened, only, file)
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
@@ -158,7 +160,7 @@ def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None
 
 def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
     """The checkpoint, and what errors call it."""
-    if isinstance(f, _checkpoint.Checkpoint):
+    if isinstance(f, Checkpoint):
         given = [name for name, value in options.items() if value is not None]
         if given:
             raise InvalidArgumentError(
@@ -166,7 +168,7 @@ def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
             )
         return f._core, f.path
     completed = config._with_defaults(options)
-    descriptor = _checkpoint._descriptor_of(f)
+    descriptor = _open.descriptor_of(f)
     if descriptor is not None:
         file = f"descriptor {descriptor}"
         at = f.tell() if hasattr(f, "tell") else 0

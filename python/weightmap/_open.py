@@ -1,0 +1,102 @@
+"""weightmap.open(), and what it takes."""
+
+from __future__ import annotations
+
+import os
+
+from weightmap import _core, config
+from weightmap._checkpoint import Checkpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from inspect import Signature
+    from typing import Any, Protocol, TypeAlias, Unpack
+
+    from weightmap._options import OpenOptions
+
+    class HasDescriptor(Protocol):
+        """A file, a socket, a StagedFile."""
+
+        def fileno(self) -> int: ...
+
+
+PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+# What a long call tells: the bytes done, the bytes in all. What it raises ends the call; the last
+# time, when the two are equal, the work is done already.
+Progress: TypeAlias = "Callable[[int, int], object]"
+
+
+def descriptor_of(source: Any) -> int | None:
+    """None for a path, and for what is neither."""
+    if isinstance(source, (str, bytes, bool, os.PathLike)):
+        return None
+    try:
+        descriptor = source if isinstance(source, int) else source.fileno()
+    except (AttributeError, OSError):  # io.BytesIO has the method, and no descriptor
+        return None
+    return descriptor if isinstance(descriptor, int) else None
+
+
+def open(
+    path: PathLike | HasDescriptor | int,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
+) -> Checkpoint:
+    """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
+
+    path: str, bytes or os.PathLike; or a descriptor that is open for reading, or what has one
+        (fileno()), which stays open and may be closed afterwards.
+    sharing: "shared" (default) or "private". Read-only, both share pages between processes. With
+        writable=True, writes reach the file ("shared") or stay in this process ("private").
+    writable: whether numpy arrays may be written to. Default False: writing to them raises.
+    verify: "chain" (default) proves offsets from the archive's directory, "headers" also compares
+        each with its local header, "crc" also reads every byte and compares the sums.
+    endianness: byte order assumed for files that do not say; default "little".
+    populate: fault every page in before open() returns.
+    no_reserve: no swap accounting for a private writable mapping (MAP_NORESERVE).
+    locked: mlock the mapping; needs RLIMIT_MEMLOCK.
+    huge_pages: ask for huge pages where the file system has them; default True.
+    protection: what becomes of the mapping when the file is truncated under it. "map" (default):
+        the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
+        "snapshot": a reflink is opened, which nobody else can change; an error where the file
+        system has none.
+    shared_catalog: take over the table of tensors that another process of this user has published
+        for this very file, or publish the one that is made; default False. root() and
+        weightmap.torch.load() need the tree of values, too, and parse the file for that.
+    progress: is called with the bytes done and the bytes in all while verify="crc", populate or
+        locked reads the file. What it raises, and Ctrl-C, ends the open.
+
+    What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
+    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
+    released meanwhile.
+    """
+    completed = config._with_defaults(options)
+    descriptor = descriptor_of(path)
+    if descriptor is None:
+        file = os.fsencode(path)  # type: ignore[arg-type]
+        opened = _core.open(file, completed, False, progress)
+        return Checkpoint(opened, os.fsdecode(file))
+    opened = _core.open_descriptor(descriptor, completed, False, progress)
+    return Checkpoint(opened, f"descriptor {descriptor}")
+
+
+class _Shown:
+    """open() as help() and editors see it, who alone need what it takes to tell."""
+
+    __call__ = staticmethod(open)
+
+    @property
+    def __signature__(self) -> Signature:
+        from weightmap._options import signature_with_options
+
+        return signature_with_options(open)
+
+
+open.__wrapped__ = _Shown()  # type: ignore[attr-defined]
+
+
+def guard_is_active() -> bool:
+    """Whether a SIGBUS comes to the guard first; False before the first guarded open."""
+    return _core.guard_is_active()

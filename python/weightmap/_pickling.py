@@ -1,0 +1,105 @@
+"""What of checkpoints and tensors is pickled: where they are in which file, and never their bytes.
+
+pickle writes what is one object once. So all that is pickled of one checkpoint refers to one
+_core.Checkpoint, and who unpickles it opens the file once.
+"""
+
+from __future__ import annotations
+
+import os
+from weakref import WeakValueDictionary
+
+from weightmap import _core
+from weightmap._checkpoint import Checkpoint
+from weightmap._errors import FileError, InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# By the identity of what they have opened.
+_known: WeakValueDictionary[int, _core.Checkpoint] = WeakValueDictionary()
+
+
+def one_of(core: _core.Checkpoint) -> _core.Checkpoint:
+    """The one that stands for all that have opened the same."""
+    return _known.setdefault(core.id(), core)
+
+
+def reduce_core(core: _core.Checkpoint) -> Any:
+    """Path, options and generation. The path is that of the open, whatever directory it is now."""
+    path, options = core.origin()
+    if not path:
+        raise InvalidArgumentError(
+            "cannot be pickled, since only this process knows what it is", file=_shown(core)
+        )
+    return open_again, (os.fsdecode(path), options, core.generation())
+
+
+def open_again(
+    path: str, options: dict[str, Any], generation: tuple[int, int, int, int, int]
+) -> _core.Checkpoint:
+    """The time of a change of its inode does not count: a rename or another mode changes it."""
+    opened = _core.open(os.fsencode(path), options)
+    if opened.generation()[:4] != generation[:4]:
+        raise FileError(
+            "is not the file that was pickled: it was replaced or written to since", file=path
+        )
+    return opened
+
+
+def reduce_checkpoint(core: _core.Checkpoint) -> Any:
+    return checkpoint_again, (one_of(core),)
+
+
+def checkpoint_again(core: _core.Checkpoint) -> Checkpoint:
+    return Checkpoint(core, _shown(core))
+
+
+def _shown(core: _core.Checkpoint) -> str:
+    return os.fsdecode(core.file())
+
+
+def reduce_tensor(core: _core.Checkpoint, tensor: _core.Tensor) -> Any:
+    """The tensor of the file, and which of its elements these are."""
+    whole = core.at(tensor.index)
+    part = None
+    if (tensor.storage_offset, tensor.shape, tensor.strides) != (
+        whole.storage_offset, whole.shape, whole.strides
+    ):
+        part = tensor.storage_offset - whole.storage_offset, tensor.shape, tensor.strides
+    is_bits = _kind(tensor) != _kind(whole)
+    return tensor_again, (one_of(core), _key_of(core, tensor), part, is_bits)
+
+
+def _kind(tensor: _core.Tensor) -> tuple[str, bool, bool]:
+    return tensor.dtype, tensor.is_conjugate, tensor.is_negative
+
+
+def _key_of(core: _core.Checkpoint, tensor: _core.Tensor) -> str | tuple[str | int, ...] | int:
+    """Its name, its path where others have the same name, its position where that is no text."""
+    for key in (tensor.name, core.path(tensor.index)):
+        try:
+            if _look_up(core, key).index == tensor.index:
+                return key
+        except InvalidArgumentError:
+            pass
+    return tensor.index
+
+
+def _look_up(core: _core.Checkpoint, key: str | tuple[str | int, ...] | int) -> _core.Tensor:
+    if isinstance(key, int):
+        return core.at(key)
+    return core.get(key) if isinstance(key, str) else core.get_path(key)
+
+
+def tensor_again(
+    core: _core.Checkpoint,
+    key: str | tuple[str | int, ...] | int,
+    part: tuple[int, tuple[int, ...], tuple[int, ...]] | None,
+    is_bits: bool,
+) -> _core.Tensor:
+    tensor = _look_up(core, key)
+    if is_bits:
+        tensor = tensor.bits()
+    return tensor if part is None else _core.part_of(tensor, *part)

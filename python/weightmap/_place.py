@@ -1,0 +1,68 @@
+"""Places in the tree of values of a checkpoint, and what lies there."""
+
+from __future__ import annotations
+
+from weightmap._errors import Error, TensorNotFoundError, about_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from weightmap import _core
+
+
+def root_at(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:
+    from weightmap._values import PlainMachine
+
+    try:
+        return core.evaluate(PlainMachine(), path)
+    except Error as error:
+        raise about_file(error, file)
+
+
+def path_to(
+    core: _core.Checkpoint, way: str | tuple[str | int, ...], file: str
+) -> tuple[str | int, ...]:
+    """The path that keys joined by dots stand for; a path itself is checked when it is used."""
+    if isinstance(way, tuple) and all(type(part) in (str, int) for part in way):
+        return way
+    if not isinstance(way, str):
+        raise TypeError(f"a place in a checkpoint is a str or a tuple of keys, not {way!r}")
+    found = core.look(way)
+    if found is None:
+        raise TensorNotFoundError(f"has nothing called {way!r}", file=file)
+    return found[0]
+
+
+def tensors_below(core: _core.Checkpoint, path: tuple[str | int, ...]) -> list[int]:
+    return [i for i in range(len(core)) if core.path(i)[: len(path)] == path]
+
+
+def what_it_is(core: _core.Checkpoint, name: str | tuple[str | int, ...]) -> str:
+    """For an error about a name that leads to something else than a tensor."""
+    if not isinstance(name, str):
+        return ""
+    try:
+        found = core.look(name)
+    except Error:
+        return ""
+    return _what_matches(core, name) if found is None else _what_is_at(core, name, *found)
+
+
+def _what_matches(core: _core.Checkpoint, pattern: str) -> str:
+    matching = core.match(pattern)
+    if not matching or core.name(matching[0]) == pattern:  # a name that several tensors have
+        return ""
+    count = f"{len(matching)} name{' matches' if len(matching) == 1 else 's match'}"
+    return f", but it is a pattern that {count}; take find({pattern!r})"
+
+
+def _what_is_at(core: _core.Checkpoint, name: str, path: tuple[str | int, ...], kind: str) -> str:
+    kind = kind if kind.isprintable() and len(kind) <= 200 else "object"
+    tensors = len(tensors_below(core, path))
+    article = "" if kind == "None" else "an " if kind[0] in "aeiou" else "a "
+    where = f"root(){''.join(f'[{part!r}]' for part in path)}"
+    if tensors == 0:
+        return f": it is {article}{kind}; take {where}"
+    of = f"{tensors} tensor{'' if tensors == 1 else 's'}"
+    return f": it is {article}{kind} with {of}; take subtree({name!r}) or {where}"
