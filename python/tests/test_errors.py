@@ -80,7 +80,7 @@ STRANGERS = [
         "model.safetensors",
         weightmap.UnsupportedError,
         None,
-        "is a safetensors file, which is not supported yet",
+        "is a safetensors file, which is not supported yet; safetensors.safe_open reads it",
     ),
     (
         "page.pt",

@@ -117,7 +117,13 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
                  file_bytes,
                  {}};
   if (looks_like_safetensors(text, file_bytes))
-    return foreign(ErrorCode::unsupported, "is a safetensors file, which is not supported yet");
+    return foreign(
+        ErrorCode::unsupported,
+        "is a safetensors file, which is not supported yet; safetensors.safe_open reads it");
+  if (begins_with_tag(text, "{"))
+    return foreign(other,
+                   "is JSON text, such as the index of a sharded checkpoint; open the files that "
+                   "it names");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +
                               " zero bytes; a copy or download probably did not finish");

@@ -1778,6 +1778,19 @@ class Failure(Case):
             self.assertEqual((done.returncode, done.stdout, text.count("\n")), (1, b"", 1))
             self.assertTrue(text.startswith(f"weightmap: strangers/{name}: ") and word in text, text)
 
+    def test_says_what_to_do_with_what_belongs_to_other_libraries(self):
+        self.fails(
+            "strangers/model.safetensors: is a safetensors file, which is not supported yet; "
+            "safetensors.safe_open reads it",
+            "ls", "strangers/model.safetensors",
+        )
+        index = self.write("pytorch_model.bin.index.json", b'\n{"metadata": {}, "weight_map": {}}')
+        self.fails(
+            f"{index}: is JSON text, such as the index of a sharded checkpoint; open the files that "
+            "it names",
+            "info", index,
+        )
+
     def test_directories_and_pipes_are_refused_at_once(self):
         self.fails(".: is a directory, expected a regular file", "ls", ".")
         pipe = self.folder / "pipe"
