@@ -40,8 +40,8 @@ struct TensorStatistics {
 };
 
 // May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and its
-// figures do not depend on how many. `progress` is called by the caller's, about each MiB of what
-// is read. Reads the mapping, which raises SIGBUS where the file was truncated. Fails with
+// figures do not depend on how many. `progress` is called by the calling thread, about each MiB of
+// what is read. Reads the mapping, which raises SIGBUS where the file was truncated. Fails with
 // unsupported for complex numbers, which have no order, for quantized and packed types, which do
 // not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
