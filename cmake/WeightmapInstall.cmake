@@ -1,4 +1,5 @@
-# The installed library: headers, an exported target, a CMake package and a pkg-config file.
+# The installed library: headers, an exported target, a CMake package and a pkg-config file; where
+# weightmap is no guest also the manuals, and the unit for systemd where the tool is built.
 
 include(CMakePackageConfigHelpers)
 
@@ -57,4 +58,13 @@ install(FILES ${PROJECT_BINARY_DIR}/weightmap.pc DESTINATION ${CMAKE_INSTALL_LIB
 
 if(TARGET weightmap_tool)
   install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  # README.md and the pages lie as they do here, so that their links lead somewhere.
+  install(FILES LICENSE README.md CHANGELOG.md HACKING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    PATTERN __pycache__ EXCLUDE)
+  if(TARGET weightmap_tool)  # systemd looks there whatever CMAKE_INSTALL_LIBDIR is
+    install(FILES examples/systemd/weightmap-hold.service DESTINATION lib/systemd/system)
+  endif()
 endif()

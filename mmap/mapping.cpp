@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mmap/kernel.hpp"
+#include "mmap/memory/memory_limit.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "runtime/base/go_on.hpp"
@@ -82,6 +83,16 @@ Error map_failure(std::uint64_t bytes, int error_number, std::uint64_t offset = 
   return error;
 }
 
+// Locked pages cannot be given back, so where memory ends the system kills.
+Result<void> check_room(std::uint64_t piece, std::uint64_t locked, std::uint64_t all) {
+  const MemoryLimit limit = memory_limit();
+  if (piece <= limit.usable()) return {};
+  return failure(ErrorCode::io, "cannot lock " + std::to_string(all) + " bytes in memory: after " +
+                                    std::to_string(locked) + " there are " +
+                                    std::to_string(limit.usable()) + " left (15/16 of " +
+                                    limit.reason + ")");
+}
+
 // Not by MAP_POPULATE, which would copy every page of a private writable mapping. In pieces, so
 // that whoever waits for a large file can be told, and stop.
 Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& options) {
@@ -89,6 +100,7 @@ Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& option
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
     const std::span<const std::byte> part = bytes.subspan(at, std::min(piece, bytes.size() - at));
     void* const address = const_cast<std::byte*>(part.data());
+    if (options.locked) TRY(check_room(part.size(), at, bytes.size()));
     if (options.populate && ::madvise(address, part.size(), MADV_POPULATE_READ) != 0)
       ::madvise(address, part.size(), MADV_WILLNEED);
     if (options.locked && ::mlock(address, part.size()) != 0)

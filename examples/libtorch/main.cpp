@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <iostream>
+#include <optional>
 
 #include "weightmap/shared_tensor.hpp"
 

@@ -2,7 +2,9 @@
 //
 // ArchiveReader is for tools, and for people who keep their own records in a torch archive; it
 // knows nothing of tensors. It reads with pread, so a truncated file is an error here, never a
-// signal. Const members may be called from several threads at once.
+// signal. Const members may be called from several threads at once, and in a child after fork().
+// Names are borrowed from the reader and valid until it is destroyed; moving it is fine, and a
+// moved-from reader may only be assigned to or destroyed.
 #pragma once
 
 #include <cstddef>
@@ -41,9 +43,9 @@ class WEIGHTMAP_API ArchiveReader {
     bool deflated;
   };
 
-  // Reads and proves the central directory. The file stays open until the reader is destroyed.
-  // Fails as Checkpoint::open() does for what is not a zip archive that can be read without
-  // ambiguity.
+  // Reads and proves the central directory. The file stays open until the reader is destroyed. Of
+  // the options it takes the limits. Fails as Checkpoint::open() does for what is not a zip archive
+  // that can be read without ambiguity.
   static Result<ArchiveReader> open(const std::filesystem::path& path,
                                     const OpenOptions& options = {});
 
@@ -67,7 +69,9 @@ class WEIGHTMAP_API ArchiveReader {
   std::optional<RecordInfo> find(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   void find(std::string_view) const&& = delete;
 
-  // The functions below fail with not_found, naming the record, if there is none of this name.
+  // The functions below fail with not_found, naming the record, if there is none of this name; with
+  // io if the file cannot be read, or has become shorter; with corrupt if the record's local header
+  // contradicts the directory, or deflated bytes do not inflate to what it says.
 
   // Returns the record's size after inflating, in bytes.
   Result<std::uint64_t> size(std::string_view name) const;

@@ -38,6 +38,12 @@ inline constexpr bool lends_from_itself<Checkpoint> = true;
 
 class WEIGHTMAP_API Checkpoint {
  public:
+  // Maps the file and reads its metadata, not its tensors. Fails with io if the file cannot be
+  // opened, read or mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or
+  // limit_exceeded for what is in it, as error.hpp says; with invalid_argument for options that
+  // exclude one another, or an environment variable that holds none of its words; with cancelled if
+  // OpenOptions::progress said so. The file's descriptor stays open, close-on-exec, until the
+  // Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
   // open() for those who pass it on: a SharedTensor (shared_tensor.hpp) keeps it open.
@@ -47,12 +53,15 @@ class WEIGHTMAP_API Checkpoint {
   // staged (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call
   // the file "descriptor 5". Fails with io for a bad descriptor, else as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
-  // Opens with a catalog that share_catalog() of another process made for this very file, instead
-  // of parsing it. The descriptor is borrowed. Fails with invalid_argument if it is not sealed
-  // memory, is about another generation of the file, or was made under limits or an assumed byte
-  // order that these options do not allow; with corrupt if its content is damaged or truncated.
+  // Opens with a catalog, the table of the tensors, that share_catalog() of another process made
+  // for this very file, instead of parsing it. The descriptors are borrowed. Fails with
+  // invalid_argument if the catalog is not sealed memory, is about another version of the file, or
+  // was made under limits or an assumed byte order that these options do not allow; with corrupt if
+  // its content is damaged or truncated; else as open() does.
   static Result<Checkpoint> attach(const std::filesystem::path& path, int catalog_descriptor,
                                    const OpenOptions& options = {});
+  static Result<Checkpoint> attach_descriptor(int descriptor, int catalog_descriptor,
+                                              const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -70,7 +79,8 @@ class WEIGHTMAP_API Checkpoint {
   // it, for which up to some milliseconds are spent; or, with both paths, invalid_argument for an
   // ambiguous one. For names that may well be absent there are find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
-  // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
+  // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}). nullopt, and
+  // not_found, if there is none.
   std::optional<TensorView> find_path(
       std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
   std::optional<TensorView> find_path(
@@ -82,7 +92,7 @@ class WEIGHTMAP_API Checkpoint {
       std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
     return get_path(std::span<const PathPart>(path.begin(), path.size()));
   }
-  // The path of tensors()[index].
+  // The path of tensors()[index]. Precondition: index < tensors().size().
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
 
   // The whole value tree: epochs, optimizer state, lists, hyper-parameters. Where the catalog is
@@ -126,14 +136,15 @@ class WEIGHTMAP_API Checkpoint {
   // call. Fails with io if the system refuses it, or if the file was written to since the open.
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
 
-  // Of the first file, at the moment of opening.
+  // The identity of what was opened: of the first file, at that moment.
   const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Two or three system calls a file. Own writes that reach the file lead to `modified`, too.
   CheckpointState state() const noexcept;
   // state() == current, by one stat() a file of the path, which was made absolute at open.
   bool is_current() const noexcept;
   // Opens the path again with the options of this open, environment included as it was then; this
-  // one stays as it is. Fails as open() does, or with invalid_argument if opened by descriptor.
+  // one stays as it is. Errors and the log call the file what they called it then. Fails as open()
+  // does, or with invalid_argument if opened by descriptor.
   Result<Checkpoint> reopen() const;
 
   // view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read the
@@ -143,15 +154,17 @@ class WEIGHTMAP_API Checkpoint {
   // view.bytes().size(), long; gather() also as view.gather() does.
   Result<void> gather(const TensorView& view, std::span<std::byte> out) const;
   Result<void> copy_bytes(const TensorView& view, std::span<std::byte> out) const;
-  // Reads the bytes of `view`, a view of this checkpoint, into the page cache and maps them;
-  // returns when they are there. A Warmer that is at work gives way. Fails with io if the file was
-  // truncated or the disk failed, with invalid_argument if the view is not one of this checkpoint.
+  // For a tensor that is needed now: reads the bytes of `view`, a view of this checkpoint, into the
+  // page cache and maps them; returns when they are there. A Warmer that is at work gives way.
+  // Fails with io if the file was truncated or the disk failed, with invalid_argument if the view
+  // is not one of this checkpoint.
   Result<void> demand(const TensorView& view) const;
   // Positions in tensors() by the first demand() for each, failed ones too, to be saved for the
   // next warm-up (tensor_order.hpp). A view stands for the first tensor that has its first byte.
   std::vector<std::size_t> demand_order() const;
 
-  // Compares every storage offset with the record's local header. One small read a record.
+  // Compares every storage offset with the record's local header. One small read a record. Fails
+  // with corrupt at the first that differs, with io if the file cannot be read.
   Result<void> verify_headers() const;
   // Reads the whole file into the page cache, as a Warmer does, and compares the CRC-32 of each
   // storage as soon as it is there: the disk is read once, and what fits stays. `progress` gets the

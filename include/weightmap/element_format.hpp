@@ -25,6 +25,7 @@ struct ElementFormat {
   constexpr bool is_numpy_type() const noexcept { return numpy_kind != 0 && numpy_name == name; }
 };
 
+// Lives as long as the program.
 WEIGHTMAP_API const ElementFormat& element_format(DType dtype) noexcept;
 
 }  // namespace weightmap

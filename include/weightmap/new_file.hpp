@@ -32,12 +32,13 @@ struct NewFileOptions {
   // away.
   unsigned mode = 0666;
   // A file that is not to be replaced, whatever it is called: it is being read.
-  std::optional<Generation> kept;
+  std::optional<Generation> kept = {};
   // Whether commit() waits for the disk. Not for what a restart may lose.
   bool durable = true;
 };
 
-// Not thread-safe, but for write_at() of ranges that do not overlap.
+// Not thread-safe, but for write_at() of ranges that do not overlap. All of these fail with io if
+// the system refuses: a full disk, a limit, a file system that is read-only.
 class WEIGHTMAP_API NewFile {
  public:
   // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io if the system

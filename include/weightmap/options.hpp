@@ -1,9 +1,9 @@
-// What open() may be told. docs/options.md is the same as a table.
+// What open() may be told. docs/options.md has the same as a table, with the environment variables.
 //
 // Every field is optional: what a call leaves unset is taken from its environment variable, and
 // what that leaves unset from the built-in default. So a call overrides the environment, field by
 // field. The environment is read at each open (getenv: do not call setenv in another thread
-// meanwhile).
+// meanwhile). Functions that are given here must not throw.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ enum class Sharing : std::uint8_t { shared, private_ };
 
 // What is proven before a view is handed out. Each level includes the one before.
 enum class Verify : std::uint8_t {
-  chain,    // every calculated offset against the central directory and its neighbours; no reads
+  chain,    // every calculated offset against the central directory and the records before and
+            // behind it, as links of a chain; no reads
   headers,  // ... and against the record's local header, one small read a record
   crc,      // ... and every stored byte against its CRC-32 (reads the whole file)
 };
@@ -32,8 +33,8 @@ enum class Verify : std::uint8_t {
 // Byte order assumed for a file that has no `byteorder` record (torch before 2.1).
 enum class ByteOrder : std::uint8_t { little, big, native };
 
-// What becomes of the mapping when the file is truncated, or cannot be read any more, under it. See
-// checkpoint.hpp for what each of them can and cannot do.
+// What becomes of the mapping when the file is truncated, or cannot be read any more, under it.
+// docs/protection.md says what each of them can and cannot do.
 enum class Protection : std::uint8_t {
   map,       // the file itself: reading what is gone ends the process with SIGBUS
   guard,     // the file itself: zeros take its place, and Checkpoint::state() says `lost`
@@ -46,27 +47,32 @@ struct Limits {
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
   std::uint64_t record_bytes = std::uint64_t{64} << 20;    // a deflated record, inflated
   // What the pickle may grow to: the value tree to this plus 5 x data.pkl, and the tables of
-  // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, beside the
-  // directory.
+  // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, in addition
+  // to the directory.
   std::uint64_t base_memory = std::uint64_t{24} << 20;
   std::uint32_t depth = 1000;        // nesting of containers; at most 65535
   std::uint32_t tensors = 1u << 24;  // entries of the catalog
   std::uint32_t rank = 64;           // dimensions of one tensor
 };
 
-// What each field does stands in option_table.hpp, with its environment variable, its words and its
-// default.
+// An ArchiveReader (archive.hpp), which maps nothing, takes `limits` of it and ignores the rest.
 struct OpenOptions {
-  std::optional<Sharing> sharing = {};
-  std::optional<bool> writable = {};
-  std::optional<Verify> verify = {};
-  std::optional<ByteOrder> missing_byte_order = {};
+  std::optional<Sharing> sharing = {};               // how the file is mapped; shared
+  std::optional<bool> writable = {};                 // map for writing; false
+  std::optional<Verify> verify = {};                 // what is proven at the open; chain
+  std::optional<ByteOrder> missing_byte_order = {};  // of a file that does not say; little
+  // Read and map all of the file before the open returns, which is then as slow as the disk; false.
+  // A Warmer (warmer.hpp) does so in the background.
   std::optional<bool> populate = {};
-  std::optional<bool> no_reserve = {};
-  std::optional<bool> locked = {};  // needs RLIMIT_MEMLOCK
-  std::optional<bool> huge_pages = {};
-  std::optional<Protection> protection = {};
-  std::optional<bool> shared_catalog = {};  // see shared_catalogs.hpp; ArchiveReader has none
+  std::optional<bool> no_reserve = {};  // MAP_NORESERVE: no swap accounting; false
+  // Lock all of the file in memory (mlock), for as long as the Checkpoint lives; false. Beyond
+  // RLIMIT_MEMLOCK, or what the machine and its cgroup have left, the open fails with io.
+  std::optional<bool> locked = {};
+  std::optional<bool> huge_pages = {};        // ask for pages of 2 MiB (MADV_HUGEPAGE); true
+  std::optional<Protection> protection = {};  // from the loss of the file; map
+  // Use the table of tensors that another process made, or leave one for others; false. See
+  // shared_catalogs.hpp.
+  std::optional<bool> shared_catalog = {};
   // With Protection::guard: a descriptor, as of eventfd(), that gets the number 1 as 8 bytes as
   // soon as the guard finds a file lost, so that an event loop learns of it. Borrowed: it must stay
   // open until this Checkpoint, and what reopen() made of it, are destroyed. -1: none.

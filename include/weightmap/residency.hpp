@@ -3,7 +3,7 @@
 //   auto report = weightmap::residency(checkpoint);
 //   if (!report) return fail(report.error());
 //   report->file.cached_bytes;                    // a read of these needs no disk
-//   weightmap::evict("model.pt");                 // the next read is a cold one
+//   auto evicted = weightmap::evict("model.pt");  // the next read is a cold one
 //
 // All sizes are in bytes. All figures are of one moment: the system and other processes change them
 // at any time. Reports are plain values; they do not refer to the Checkpoint. All functions may be

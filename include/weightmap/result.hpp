@@ -5,8 +5,12 @@
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
 // std::expected. value() throws tl::bad_expected_access<Error>, whose what() is the error's
-// sentence, for those who prefer exceptions. (A Result<void> has no value() in tl 1.0.) The
-// compiler warns where a Result is dropped.
+// sentence, for those who prefer exceptions. (A Result<void> has no value() in tl 1.0; where
+// exceptions are switched off, value() of an error is undefined, so ask first.) The compiler warns
+// where a Result is dropped.
+//
+// It is made of tl::expected under C++23, too: with std::expected there a library would have one
+// interface for each standard, and programs of the other one would not link.
 #pragma once
 
 #include <cstdint>

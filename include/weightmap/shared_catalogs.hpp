@@ -3,15 +3,16 @@
 //
 // The first process that opens a checkpoint with that option writes its catalog, the table of the
 // tensors, to a file in the user's runtime directory (runtime_directory.hpp). Processes that come
-// later map that file and parse nothing. The file's name is the generation of the checkpoint, so a
-// checkpoint that was replaced or written to has no catalog there. What lies there is validated
-// before it is used: the file belongs to this user and nobody else may read it, its checksums are
-// right, and each number is within its bounds. A process of the same user can forge a catalog of
-// other content, just as it can change the checkpoint; docs/security.md has the details.
+// later map that file and parse nothing. The file's name is made of the checkpoint's identity, size
+// and times (generation.hpp), so one that was replaced or written to has no catalog there. What
+// lies there is validated before it is used: the file belongs to this user and nobody else may read
+// it, its checksums are right, and each number is within its bounds. A process of the same user can
+// forge a catalog of other content, just as it can change the checkpoint; docs/security.md has the
+// details.
 //
 // A file is never changed once it has its name, and it is not locked while it is used. One file for
-// each generation stays until it is removed here, or by the system when the user logs out or the
-// machine is restarted. All functions may be called from any thread.
+// each version of a checkpoint stays until it is removed here, or by the system when the user logs
+// out or the machine is restarted. All functions may be called from any thread.
 #pragma once
 
 #include <cstdint>

@@ -40,9 +40,10 @@ struct TensorStatistics {
 };
 
 // May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and its
-// figures do not depend on how many. `progress` is called on the caller's, about each MiB of what
-// is read. Fails with unsupported for complex numbers, which have no order, for quantized and
-// packed types, which do not store their values, and for lazy negatives.
+// figures do not depend on how many. `progress` is called by the calling thread, about each MiB of
+// what is read. Reads the mapping, which raises SIGBUS where the file was truncated. Fails with
+// unsupported for complex numbers, which have no order, for quantized and packed types, which do
+// not store their values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
                                                   const Progress& progress = {});
 

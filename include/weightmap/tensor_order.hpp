@@ -5,8 +5,8 @@
 //   const auto order = weightmap::load_tensor_order(checkpoint, path);
 //   if (order) options.tensors = order->tensors;
 //   auto warmer = weightmap::Warmer::start(checkpoint, options);
-//   ... checkpoint.demand(tensor) for each tensor that is needed ...
-//   weightmap::save_tensor_order(checkpoint, checkpoint.demand_order(), path);
+//   ... checkpoint.demand(tensor), which reads it at once, for each tensor that is needed ...
+//   const auto saved = weightmap::save_tensor_order(checkpoint, checkpoint.demand_order(), path);
 //
 // An order file is UTF-8 text with one tensor on each line, and people may write it, too. A line is
 // a pattern (name_pattern.hpp) and stands for all tensors whose names match, in the order of

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -135,6 +136,7 @@ WEIGHTMAP_API std::string_view to_string(Value::Kind kind) noexcept;
 class WEIGHTMAP_API Value::Iterator {
  public:
   using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_concept = std::forward_iterator_tag;
   using value_type = Value;
   using difference_type = std::ptrdiff_t;
   using pointer = void;
@@ -159,6 +161,7 @@ class WEIGHTMAP_API Value::Iterator {
 class WEIGHTMAP_API Value::ItemIterator {
  public:
   using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_concept = std::forward_iterator_tag;
   using value_type = std::pair<Value, Value>;
   using difference_type = std::ptrdiff_t;
   using pointer = void;
@@ -181,3 +184,8 @@ class WEIGHTMAP_API Value::ItemIterator {
 };
 
 }  // namespace weightmap
+
+template <class I>
+inline constexpr bool std::ranges::enable_view<weightmap::Value::Range<I>> = true;
+template <class I>
+inline constexpr bool std::ranges::enable_borrowed_range<weightmap::Value::Range<I>> = true;

@@ -2,7 +2,7 @@
 //
 //   auto warmer = weightmap::Warmer::start(checkpoint);         // the whole file, in file order
 //   if (!warmer) return fail(warmer.error());
-//   checkpoint.demand(first_needed);                            // the warmer gives way meanwhile
+//   auto there = checkpoint.demand(first_needed);  // reads it now; the warmer gives way meanwhile
 //   auto report = warmer->wait();
 //
 // A tensor that was warmed costs no disk and few page faults when it is read. Warming changes
@@ -34,8 +34,8 @@ struct WarmOptions {
   std::vector<std::size_t> tensors = {};
   // Two keep a disk busy while one of them waits for it; at most 64.
   unsigned threads = 2;
-  // What a thread brings in between two looks at demands and cancel(); at least 2 MiB. More makes
-  // whoever waits in Checkpoint::demand() wait longer, and brings nothing.
+  // What a thread brings in between two looks at whether somebody waits in Checkpoint::demand(), or
+  // called cancel(); at least 2 MiB. More makes these wait longer, and brings nothing.
   std::uint64_t step_bytes = std::uint64_t{2} << 20;
   // Stop after this many bytes. 0: what fits into the memory that the machine and the process's
   // cgroup have left, so that warming never throws out what it has just brought in.
@@ -84,7 +84,7 @@ struct WarmReport {
   std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if it was given
   std::uint64_t budget_bytes = 0;
   std::uint64_t steps = 0;              // that were planned, also if it was cancelled
-  std::uint64_t waits_for_demands = 0;  // how often a thread gave way before a step
+  std::uint64_t waits_for_demands = 0;  // how often a thread gave way to demand() before a step
   bool cancelled = false;
   // With verify_crc: what was compared, with a fault for each storage that differs, and how many
   // storages were not brought in as a whole.
@@ -121,7 +121,7 @@ class WEIGHTMAP_API Warmer {
   // WarmOptions::follow; does nothing without it, or if the tensor was passed already or is not
   // among them.
   void passed(std::size_t tensor);
-  // Stops at the next step, also while it gives way to a demand, and within a MiB of a checksum;
+  // Stops at the next step, also while it gives way to demand(), and within a MiB of a checksum;
   // wait() then says how far it came.
   void cancel() noexcept;
   // Blocks until the work is done, cancelled or has failed; with `follow` until passed() was told

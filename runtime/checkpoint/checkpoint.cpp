@@ -18,14 +18,29 @@
 #include "runtime/warm/verify_crc.hpp"
 
 namespace weightmap {
+namespace {
+
+// The stages behind the first, for a single file that was opened by its path.
+Result<Checkpoint> open_one(std::unique_ptr<Checkpoint::State> state) {
+  Result<void> opened =
+      *state->options.shared_catalog ? open_with_shared_catalog(*state) : parse_and_map(*state);
+  if (!opened) return about_shown(std::move(opened.error()), state->shown_name());
+  return finish_open(std::move(state));
+}
+
+// The same with a catalog that somebody sent.
+Result<Checkpoint> open_attached(std::unique_ptr<Checkpoint::State> state, int catalog) {
+  if (Result<void> opened = open_with_sealed_catalog(*state, catalog); !opened)
+    return about_shown(std::move(opened.error()), state->shown_name());
+  return finish_open(std::move(state));
+}
+
+}  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
-  Result<void> opened =
-      *complete.shared_catalog ? open_with_shared_catalog(*state) : parse_and_map(*state);
-  if (!opened) return about_file(std::move(opened.error()), path);
-  return finish_open(std::move(state));
+  return open_one(std::move(state));
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::filesystem::path& path,
@@ -37,20 +52,21 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::fil
 Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
-  if (Result<void> opened = parse_and_map(*state); !opened)
-    return about_shown(std::move(opened.error()), state->shown_name());
-  if (*complete.shared_catalog)
-    state->info.catalog_reason = "a file without a path takes no shared catalog";
-  return finish_open(std::move(state));
+  return open_alone(std::move(state));
 }
 
 Result<Checkpoint> Checkpoint::attach(const std::filesystem::path& path, int catalog_descriptor,
                                       const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
-  if (Result<void> opened = open_with_sealed_catalog(*state, catalog_descriptor); !opened)
-    return about_file(std::move(opened.error()), path);
-  return finish_open(std::move(state));
+  return open_attached(std::move(state), catalog_descriptor);
+}
+
+Result<Checkpoint> Checkpoint::attach_descriptor(int descriptor, int catalog_descriptor,
+                                                 const OpenOptions& options) {
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
+  return open_attached(std::move(state), catalog_descriptor);
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -127,7 +143,10 @@ Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
 const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
-Result<Checkpoint> Checkpoint::reopen() const { return weightmap::reopen(*state_); }
+Result<Checkpoint> Checkpoint::reopen() const {
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_again(*state_));
+  return state->format == nullptr ? open_one(std::move(state)) : open_alone(std::move(state));
+}
 
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
   return weightmap::gather(*state_, view, out);

@@ -1,12 +1,8 @@
 #include "runtime/checkpoint/live.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <vector>
 
 #include "mmap/bus_handler.hpp"
-#include "runtime/bytes/about_file.hpp"
-#include "runtime/checkpoint/open.hpp"
 
 namespace weightmap {
 namespace {
@@ -53,19 +49,6 @@ CheckpointState state_of(const State& state) noexcept {
   if (state.is_lost()) return CheckpointState::lost;
   if (!unchanged) return CheckpointState::modified;
   return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
-}
-
-Result<Checkpoint> reopen(const State& state) {
-  std::vector<std::filesystem::path> paths;
-  for (const SourceFile& source : state.sources) paths.push_back(source.info.path);
-  if (paths.front().empty())
-    return about_shown(Error{ErrorCode::invalid_argument,
-                             "was opened by descriptor and has no path to open again",
-                             Error::no_offset,
-                             {}},
-                       state.shown_name());
-  if (state.format != nullptr) return open_files(paths, *state.format, state.options);
-  return Checkpoint::open(paths.front(), state.options);
 }
 
 bool guard_is_active() noexcept { return os::bus_handler_is_first(); }

@@ -8,6 +8,5 @@ namespace weightmap {
 // What the member functions of Checkpoint of like names answer. No lock is taken.
 bool is_current(const Checkpoint::State& state) noexcept;
 CheckpointState state_of(const Checkpoint::State& state) noexcept;
-Result<Checkpoint> reopen(const Checkpoint::State& state);
 
 }  // namespace weightmap

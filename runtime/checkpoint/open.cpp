@@ -7,6 +7,7 @@
 #include "mmap/memory/snapshot.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/checkpoint/formats.hpp"
 
 namespace weightmap {
@@ -33,8 +34,8 @@ Result<SourceFile> make_source(os::File file, std::string name, const OpenOption
   return SourceFile{std::move(used), {{}, opened, opened.size, 0}, std::move(name)};
 }
 
-Result<SourceFile> open_source(const std::filesystem::path& path, const OpenOptions& options) {
-  const std::string name = shown_name(path);
+Result<SourceFile> open_source(const std::filesystem::path& path, const std::string& name,
+                               const OpenOptions& options) {
   Result<os::File> file =
       os::File::open(path, *options.writable && *options.sharing == Sharing::shared);
   if (!file) return about_shown(std::move(file.error()), name);
@@ -44,6 +45,15 @@ Result<SourceFile> open_source(const std::filesystem::path& path, const OpenOpti
   source->info.path = std::filesystem::absolute(path, unknown);
   if (unknown) source->info.path = path;
   return source;
+}
+
+// `name`: what errors call the file.
+Result<void> add_source(Sources& sources, const std::filesystem::path& path,
+                        const std::string& name, const OpenOptions& options) {
+  TRY_ASSIGN(SourceFile source, open_source(path, name, options));
+  if (Result<void> placed = sources.add(std::move(source)); !placed)
+    return about_shown(std::move(placed.error()), name);
+  return {};
 }
 
 std::unique_ptr<State> make_state(Sources sources, const OpenOptions& options) {
@@ -93,14 +103,12 @@ void describe(State& state, const format::Parsed& parsed) {
 void log_open(const State& state) {
   if (!state.options.log) return;
   const OpenStats& stats = state.stats;
-  const auto counted = [](std::uint64_t count, const char* one) {
-    return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-  };
-  state.options.log(state.shown_name() + ": opened: " + counted(state.info.tensors, "tensor") +
-                    " in " + counted(state.info.storages, "storage") + ", offsets " +
-                    std::string(to_string(stats.strategy)) + ", " + counted(stats.reads, "read") +
-                    " of " + counted(stats.bytes_read, "byte") + ", " +
-                    std::to_string(stats.total.count() / 1000) + " us");
+  state.options.log(
+      state.shown_name() + ": opened: " + bytes::counted(state.info.tensors, "tensor") + " in " +
+      bytes::counted(state.info.storages, "storage") + ", offsets " +
+      std::string(to_string(stats.strategy)) + ", " + bytes::counted(stats.reads, "read") + " of " +
+      bytes::counted(stats.bytes_read, "byte") + ", " + std::to_string(stats.total.count() / 1000) +
+      " us");
 }
 
 }  // namespace
@@ -127,12 +135,23 @@ std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resour
 Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path> paths,
                                           const OpenOptions& options) {
   Sources sources;
-  for (const std::filesystem::path& path : paths) {
-    TRY_ASSIGN(SourceFile source, open_source(path, options));
-    if (Result<void> placed = sources.add(std::move(source)); !placed)
-      return about_file(std::move(placed.error()), path);
-  }
+  for (const std::filesystem::path& path : paths)
+    TRY(add_source(sources, path, shown_name(path), options));
   return make_state(std::move(sources), options);
+}
+
+Result<std::unique_ptr<State>> begin_again(const State& old) {
+  Sources sources;
+  for (const SourceFile& source : old.sources) {
+    if (source.info.path.empty())
+      return about_shown(Error{ErrorCode::invalid_argument,
+                               "was opened by descriptor and has no path to open again"},
+                         source.shown_name);
+    TRY(add_source(sources, source.info.path, source.shown_name, old.options));
+  }
+  std::unique_ptr<State> state = make_state(std::move(sources), old.options);
+  state->format = old.format;
+  return state;
 }
 
 Result<std::unique_ptr<State>> begin_open(int descriptor, const OpenOptions& options) {
@@ -201,16 +220,22 @@ Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   return checkpoint;
 }
 
+Result<Checkpoint> open_alone(std::unique_ptr<State> state) {
+  if (Result<void> opened = parse_and_map(*state); !opened)
+    return about_shown(std::move(opened.error()), state->shown_name());
+  if (*state->options.shared_catalog)
+    state->info.catalog_reason = state->sources.front().info.path.empty()
+                                     ? "a file without a path takes no shared catalog"
+                                     : "a checkpoint of several files takes no shared catalog";
+  return finish_open(std::move(state));
+}
+
 Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
                               const format::Format& format, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(paths, complete));
   state->format = &format;
-  if (Result<void> opened = parse_and_map(*state); !opened)
-    return about_shown(std::move(opened.error()), state->shown_name());
-  if (*complete.shared_catalog)
-    state->info.catalog_reason = "a checkpoint of several files takes no shared catalog";
-  return finish_open(std::move(state));
+  return open_alone(std::move(state));
 }
 
 }  // namespace weightmap

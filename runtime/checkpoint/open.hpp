@@ -14,6 +14,9 @@ namespace weightmap {
 Result<std::unique_ptr<Checkpoint::State>> begin_open(std::span<const std::filesystem::path> paths,
                                                       const OpenOptions& options);
 Result<std::unique_ptr<Checkpoint::State>> begin_open(int descriptor, const OpenOptions& options);
+// The files that are now at the paths of `old`, with its options and its format, by the names that
+// it was opened by.
+Result<std::unique_ptr<Checkpoint::State>> begin_again(const Checkpoint::State& old);
 
 // What a format reads the metadata of the files from. `memory` holds what is read.
 std::vector<format::Input> inputs_of(const Checkpoint::State& state,
@@ -28,7 +31,10 @@ Result<void> map(Checkpoint::State& state);
 // The last stage of every open: checksums, if the options ask for them.
 Result<Checkpoint> finish_open(std::unique_ptr<Checkpoint::State> state);
 
-// All stages, for files of a format that is known. It takes no shared catalog.
+// The stages behind the first, for what takes no shared catalog: several files, or a descriptor.
+Result<Checkpoint> open_alone(std::unique_ptr<Checkpoint::State> state);
+
+// All stages, for files of a format that is known.
 Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
                               const format::Format& format, const OpenOptions& options);
 

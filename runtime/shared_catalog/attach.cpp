@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/counted.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/shared_catalog/attached.hpp"
@@ -97,9 +98,9 @@ Result<void> map_attached(State& state, Clock::time_point began) {
   TRY(map(state));
   state.stats.total = Clock::now() - began;
   if (state.options.log)
-    state.options.log(state.shown_name() + ": attached: " + std::to_string(state.info.tensors) +
-                      " tensors in " + std::to_string(state.info.storages) +
-                      " storages from a shared catalog, " +
+    state.options.log(state.shown_name() +
+                      ": attached: " + bytes::counted(state.info.tensors, "tensor") + " in " +
+                      bytes::counted(state.info.storages, "storage") + " from a shared catalog, " +
                       std::to_string(state.stats.total.count() / 1000) + " us");
   return {};
 }

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
@@ -212,6 +213,19 @@ TEST_CASE("finds by name what it lists, and nothing else") {
   CHECK(!checkpoint.find(""));
   CHECK_FAILS(checkpoint.get("no such tensor"), ErrorCode::not_found,
               "has no tensor \"no such tensor\"");
+}
+
+static_assert(std::ranges::random_access_range<TensorRange>);
+static_assert(std::ranges::sized_range<TensorRange>);
+static_assert(std::ranges::view<TensorRange> && std::ranges::borrowed_range<TensorRange>);
+
+TEST_CASE("the tensors are a range for the algorithms of the standard library") {
+  const Checkpoint checkpoint = opened(data / "state_dict.pt");
+  const auto steps = std::ranges::find(checkpoint.tensors(), "steps", &NamedTensor::name);
+  REQUIRE(steps != checkpoint.tensors().end());
+  CHECK((*steps).view.dtype() == DType::int64);
+  CHECK(std::ranges::count(checkpoint.tensors(), std::size_t{2},
+                           [](const NamedTensor& tensor) { return tensor.view.rank(); }) == 5);
 }
 
 TEST_CASE("says whether there is a tensor of a name, and which names are like it") {

@@ -146,6 +146,39 @@ TEST_CASE_FIXTURE(Files, "a path is remembered from the working directory of the
   CHECK(checkpoint.reopen().has_value());
 }
 
+TEST_CASE_FIXTURE(Files, "a file that is opened again keeps the name that it was opened by") {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  std::vector<std::string> lines;
+  OpenOptions options;
+  options.log = [&](std::string_view line) { lines.emplace_back(line); };
+  const Checkpoint checkpoint = opened("model.pt", options);
+  fs::current_path(before);
+  const Checkpoint again = checkpoint.reopen().value();
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1].starts_with("model.pt: opened: "));
+  fs::remove(path);
+  for (const Checkpoint* old : {&checkpoint, &again}) {
+    const Result<Checkpoint> missing = old->reopen();
+    CHECK_FAILS(missing, ErrorCode::io, "No such file");
+    CHECK(missing.error().file == "model.pt");
+  }
+  std::ofstream(path) << "no checkpoint";
+  const Result<Checkpoint> wrong = checkpoint.reopen();
+  CHECK_FAILS(wrong, ErrorCode::not_a_checkpoint, "");
+  CHECK(wrong.error().file == "model.pt");
+}
+
+TEST_CASE_FIXTURE(Files, "what was opened by descriptor is not opened again") {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const Checkpoint checkpoint = Checkpoint::open_descriptor(descriptor).value();
+  const Result<Checkpoint> again = checkpoint.reopen();
+  CHECK_FAILS(again, ErrorCode::invalid_argument,
+              "was opened by descriptor and has no path to open again");
+  CHECK(again.error().file == "descriptor " + std::to_string(descriptor));
+  ::close(descriptor);
+}
+
 TEST_CASE_FIXTURE(Files, "is opened again with the options of the first time") {
   const Checkpoint checkpoint = opened(path, private_writable(Protection::guard));
   const Checkpoint again = checkpoint.reopen().value();

@@ -27,6 +27,16 @@ foreach(kind static shared)
   weightmap_consumer_test(${kind} pkgconfig)
 endforeach()
 
+# examples/libtorch is for a weightmap that is installed and for the torch that the comparison uses.
+add_test(NAME libtorch_example_test
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/interop/with_torch.py
+    ${PROJECT_SOURCE_DIR}/tests/examples/libtorch_test.py ${PROJECT_SOURCE_DIR}
+    ${CMAKE_CURRENT_BINARY_DIR}/installed_consumer/static/prefix
+    ${CMAKE_CURRENT_BINARY_DIR}/libtorch ${CMAKE_COMMAND} ${CMAKE_GENERATOR}
+    ${CMAKE_CXX_COMPILER} "${CMAKE_CXX_COMPILER_LAUNCHER}")
+set_tests_properties(libtorch_example_test PROPERTIES
+  LABELS "install;torch" FIXTURES_REQUIRED static_tree SKIP_RETURN_CODE 77)
+
 # Another system gets one sentence.
 add_test(NAME other_systems_are_refused
   COMMAND ${CMAKE_COMMAND} -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR}

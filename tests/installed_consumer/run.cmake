@@ -26,6 +26,17 @@ set(prefix ${WORK}/${KIND}/prefix)
 if(FINDS STREQUAL "prepare")
   file(REMOVE_RECURSE ${prefix})
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+  set(files include/weightmap/checkpoint.hpp share/doc/weightmap/LICENSE
+      share/doc/weightmap/README.md share/doc/weightmap/CHANGELOG.md
+      share/doc/weightmap/docs/production.md share/doc/weightmap/examples/libtorch/main.cpp)
+  if(EXISTS ${prefix}/bin/weightmap)  # the tool may be left out
+    list(APPEND files lib/systemd/system/weightmap-hold.service)
+  endif()
+  foreach(file IN LISTS files)
+    if(NOT EXISTS ${prefix}/${file})
+      message(FATAL_ERROR "${file} is not installed")
+    endif()
+  endforeach()
   return()
 endif()
 

@@ -930,6 +930,34 @@ TEST_CASE_FIXTURE(Fixture, "passes on the catalog of sealed memory, whatever its
   CHECK(describe_all(*attached) == describe_all(own));
 }
 
+TEST_CASE_FIXTURE(Fixture, "attaches to a catalog where the file is a descriptor, too") {
+  const StagedFile staged = stage(copy("training.pt")).value();
+  const Checkpoint own = Checkpoint::open_descriptor(staged.descriptor()).value();
+  const int catalog = own.share_catalog().value();
+  const Result<Checkpoint> attached = Checkpoint::attach_descriptor(staged.descriptor(), catalog);
+  REQUIRE_OK(attached);
+  CHECK(attached->info().catalog == CatalogSource::attached);
+  CHECK(describe_all(*attached) == describe_all(own));
+
+  const StagedFile other = stage(copy("state_dict.pt")).value();
+  const Result<Checkpoint> refused = Checkpoint::attach_descriptor(other.descriptor(), catalog);
+  CHECK_FAILS(refused, ErrorCode::invalid_argument, "is about another file");
+  CHECK(refused.error().file == "descriptor " + std::to_string(other.descriptor()));
+  CHECK_FAILS(Checkpoint::attach_descriptor(-1, catalog), ErrorCode::io, "");
+  close(catalog);
+}
+
+TEST_CASE_FIXTURE(Fixture, "the log says how many tensors were attached, in the right number") {
+  const fs::path file = copy("tensor_root.pt");
+  opened(file);
+  std::string line;
+  OpenOptions options = sharing();
+  options.log = [&](std::string_view text) { line = text; };
+  REQUIRE(source_of(file, options) == CatalogSource::attached);
+  CHECK(line.starts_with(file.string() +
+                         ": attached: 1 tensor in 1 storage from a shared catalog, "));
+}
+
 TEST_CASE_FIXTURE(Fixture, "a catalog is not listed as a checkpoint that a process has mapped") {
   const fs::path file = copy("training.pt");
   const Result<int> descriptor = parsed(file).share_catalog();

@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory_resource>
+#include <optional>
+#include <ranges>
 #include <string>
 
 using namespace weightmap;
@@ -90,6 +93,26 @@ TEST_CASE("builds containers") {
   CHECK(values[5].find("k")->integer() == 6);
   CHECK(values[6].kind() == Kind::dict);
   CHECK(values[6].item_count() == 0);
+}
+
+static_assert(std::ranges::forward_range<Value::Range<Value::Iterator>>);
+static_assert(std::ranges::view<Value::Range<Value::Iterator>>);
+static_assert(std::ranges::forward_range<Value::Range<Value::ItemIterator>>);
+static_assert(std::ranges::view<Value::Range<Value::ItemIterator>>);
+
+TEST_CASE("elements and items are ranges for the algorithms of the standard library") {
+  Builder build = builder();
+  const std::array numbers{build.integer(5), build.integer(6), build.integer(6)};
+  const std::array items{build.string("a"), build.integer(7), build.string("b"), build.integer(8)};
+  const std::array cells{build.list(numbers), build.dict(items)};
+  const Cell root = build.list(cells);
+  const Built built(std::move(build), root);
+  const Value list = built.root()[0];
+  CHECK(std::ranges::count(list.elements(), std::optional<std::int64_t>(6), &Value::integer) == 2);
+  const auto item = std::ranges::find_if(built.root()[1].items(), [](const auto& key_and_value) {
+    return key_and_value.first.string() == "b";
+  });
+  CHECK((*item).second.integer() == 8);
 }
 
 TEST_CASE("builds calls, classes, states and persistent ids") {

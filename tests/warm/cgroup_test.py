@@ -114,6 +114,18 @@ class HalfTheMemory(unittest.TestCase):
     def test_a_warm_up_of_all_of_it_is_not_killed(self):
         self.reads_once(self.sample("populate", self.names()))
 
+    def test_locking_all_of_it_is_refused_and_not_killed(self):
+        done = subprocess.run(
+            [TOOL, "info", self.file], env={**os.environ, "WEIGHTMAP_LOCKED": "1"},
+            preexec_fn=self.group.join, capture_output=True, text=True,
+        )
+        if "RLIMIT_MEMLOCK" in done.stderr:
+            self.cannot_run("this user may not lock so much memory")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"cannot lock \d+ bytes in memory: after \d+ there are \d+ "
+                                      r"left \(15/16 of memory\.\w+ of .*weightmap-test-")
+        self.assertEqual(self.group.kills(), 0)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
