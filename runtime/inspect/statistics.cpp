@@ -1,24 +1,20 @@
 #include "runtime/inspect/statistics.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
-#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/inspect/distinct.hpp"
 #include "runtime/inspect/summary.hpp"
+#include "runtime/inspect/take_in.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/tensor_pieces.hpp"
 
 namespace weightmap {
 namespace inspect {
 namespace {
-
-constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 
 template <class T>
 T load(const std::byte* at) noexcept {
@@ -112,67 +108,6 @@ class ByValue {
   std::uint64_t uncollected_ = 0;
   std::vector<std::uint64_t> counts_;
 };
-
-// Large tensors are taken in by several threads. Where the order of additions shows in the last
-// digit, always in as many parts, so that statistics are the same whatever the processors are.
-constexpr std::size_t most_parts = 8;
-constexpr std::size_t divided_from = std::size_t{8} << 20;  // bytes
-
-// What the threads of one tensor share.
-struct Following {
-  const Progress& progress;
-  std::uint64_t all;  // bytes
-  std::atomic<std::uint64_t> done = 0;
-  std::atomic<bool> stop = false;
-  Result<void> going = {};  // of the caller's thread, which alone asks `progress`
-
-  void ask() {
-    going = go_on(progress, done, all);
-    if (!going) stop = true;
-  }
-};
-
-// Piece by piece, so that somebody may follow or stop it.
-template <class Work>
-void take_in(std::span<const std::byte> bytes, Work& work, Following& following, bool asks) {
-  while (!bytes.empty() && !following.stop) {
-    const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), piece_bytes));
-    work.add(piece);
-    bytes = bytes.subspan(piece.size());
-    following.done += piece.size();
-    if (asks) following.ask();
-  }
-}
-
-template <class Work, class Make>
-void take_in_parts(std::span<const std::byte> bytes, Work& sum, Following& following,
-                   const Make& make) {
-  const std::size_t processors =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_parts);
-  const std::size_t parts = Work::is_exact ? processors : most_parts;
-  const std::size_t part_bytes = bytes.size() / parts / piece_bytes * piece_bytes;
-  std::vector<std::unique_ptr<Work>> works;
-  for (std::size_t i = 0; i < parts; ++i) works.push_back(make());
-  std::atomic<std::size_t> next = 0;
-  const auto take_parts = [&](bool asks) {
-    for (std::size_t i = next++; i < parts; i = next++) {
-      const std::size_t begin = i * part_bytes;
-      const std::size_t length = i + 1 < parts ? part_bytes : bytes.size() - begin;
-      take_in(bytes.subspan(begin, length), *works[i], following, asks);
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    helpers.reserve(processors - 1);
-    try {
-      while (helpers.size() + 1 < processors) helpers.emplace_back(take_parts, false);
-    } catch (const std::system_error&) {  // as many as the system gives
-    }
-    take_parts(true);
-  }
-  for (const std::unique_ptr<Work>& work : works) sum.add(*work);
-  if (following.going) following.ask();
-}
 
 template <class Work, class Make>
 Result<TensorStatistics> run(const TensorView& view, const Progress& progress, const Make& make) {
@@ -274,38 +209,6 @@ Result<TensorStatistics> ask(const Question& question) {
   const auto answer = [&](auto type) { found = question.of_small_floats<decltype(type)>(); };
   return with_small_float(view.dtype(), answer) ? found : question.refuse();
 }
-
-// A tensor without the dimensions of stride 0, along which each element is repeated.
-class Distinct {
- public:
-  // Borrows what `view` does.
-  explicit Distinct(const TensorView& view) {
-    std::vector<std::int64_t> strides;
-    for (std::size_t dim = 0; dim < view.rank(); ++dim) {
-      const std::int64_t size = view.shape()[dim];
-      if (view.strides()[dim] == 0 && size > 0) {
-        repeats_ *= static_cast<std::uint64_t>(size);  // fits, as view.numel() does
-        continue;
-      }
-      dims_.push_back(size);
-      strides.push_back(view.strides()[dim]);
-    }
-    dims_.insert(dims_.end(), strides.begin(), strides.end());
-    const std::span<const std::byte> bytes = view.stored_bytes();
-    view_ = {view.dtype(), strides.size(), dims_.data(), bytes.data(), bytes.size(), view.flags()};
-  }
-  Distinct(const Distinct&) = delete;
-  Distinct& operator=(const Distinct&) = delete;
-
-  const TensorView& view() const noexcept { return view_; }
-  // How often each of its elements is one of the tensor.
-  std::uint64_t repeats() const noexcept { return repeats_; }
-
- private:
-  std::vector<std::int64_t> dims_;
-  TensorView view_;
-  std::uint64_t repeats_ = 1;
-};
 
 }  // namespace
 

@@ -1,0 +1,45 @@
+// The elements of a tensor that are stored, without those that only its strides repeat.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::inspect {
+
+// A tensor without the dimensions of stride 0, along which each element is repeated.
+class Distinct {
+ public:
+  // Borrows what `view` does.
+  explicit Distinct(const TensorView& view) {
+    std::vector<std::int64_t> strides;
+    for (std::size_t dim = 0; dim < view.rank(); ++dim) {
+      const std::int64_t size = view.shape()[dim];
+      if (view.strides()[dim] == 0 && size > 0) {
+        repeats_ *= static_cast<std::uint64_t>(size);  // fits, as view.numel() does
+        continue;
+      }
+      dims_.push_back(size);
+      strides.push_back(view.strides()[dim]);
+    }
+    dims_.insert(dims_.end(), strides.begin(), strides.end());
+    const std::span<const std::byte> bytes = view.stored_bytes();
+    view_ = {view.dtype(), strides.size(), dims_.data(), bytes.data(), bytes.size(), view.flags()};
+  }
+  Distinct(const Distinct&) = delete;
+  Distinct& operator=(const Distinct&) = delete;
+
+  const TensorView& view() const noexcept { return view_; }
+  // How often each of its elements is one of the tensor.
+  std::uint64_t repeats() const noexcept { return repeats_; }
+
+ private:
+  std::vector<std::int64_t> dims_;
+  TensorView view_;
+  std::uint64_t repeats_ = 1;
+};
+
+}  // namespace weightmap::inspect
