@@ -48,21 +48,22 @@ void take_in(std::span<const std::byte> bytes, Work& work, Following& following,
   }
 }
 
+// `first` takes the first part, and what the others have taken in the end.
 template <class Work, class Make>
-void take_in_parts(std::span<const std::byte> bytes, Work& sum, Following& following,
+void take_in_parts(std::span<const std::byte> bytes, Work& first, Following& following,
                    const Make& make) {
   const std::size_t processors =
       std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_parts);
   const std::size_t parts = Work::is_exact ? processors : most_parts;
   const std::size_t part_bytes = bytes.size() / parts / piece_bytes * piece_bytes;
-  std::vector<std::unique_ptr<Work>> works;
-  for (std::size_t i = 0; i < parts; ++i) works.push_back(make());
+  std::vector<std::unique_ptr<Work>> others;
+  while (others.size() + 1 < parts) others.push_back(make());
   std::atomic<std::size_t> next = 0;
   const auto take_parts = [&](bool asks) {
     for (std::size_t i = next++; i < parts; i = next++) {
       const std::size_t begin = i * part_bytes;
       const std::size_t length = i + 1 < parts ? part_bytes : bytes.size() - begin;
-      take_in(bytes.subspan(begin, length), *works[i], following, asks);
+      take_in(bytes.subspan(begin, length), i == 0 ? first : *others[i - 1], following, asks);
     }
   };
   {
@@ -74,7 +75,7 @@ void take_in_parts(std::span<const std::byte> bytes, Work& sum, Following& follo
     }
     take_parts(true);
   }
-  for (const std::unique_ptr<Work>& work : works) sum.add(*work);
+  for (const std::unique_ptr<Work>& other : others) first.add(*other);
   if (following.going) following.ask();
 }
 
