@@ -45,6 +45,7 @@ EDGES = {
 # Public headers that are not of the module base.
 PUBLIC = {
     "archive.hpp": "archive",
+    "archive_writer.hpp": "archive",
     "checkpoint.hpp": "checkpoint",
     "named_tensor.hpp": "checkpoint",
     "shared_tensor.hpp": "checkpoint",

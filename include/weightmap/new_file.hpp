@@ -64,8 +64,18 @@ class WEIGHTMAP_API NewFile {
   // The same, and gets the space, where the file system can: what does not fit is known now.
   Result<void> reserve(std::uint64_t bytes);
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> content);
-  // Behind what write() wrote before.
+  // Behind what write() wrote, or skip() left out, before. Of a durable file the disk gets it
+  // soon, so that sync() has little left to wait for.
   Result<void> write(std::span<const std::byte> content);
+  // Leaves out so many bytes, which read as zeros and take no space where the file system can.
+  Result<void> skip(std::uint64_t bytes);
+
+  // Writes the file to the disk, unless it is not durable. commit() does so, too, if it was not
+  // done. A failure is final: the system may have given up what it could not write, and would say
+  // the next time that all is well, so commit() then fails, too.
+  Result<void> sync();
+  // Reads the end of the file and compares it with `end`; io if it differs.
+  Result<void> check_end(std::span<const std::byte> end) const;
 
   // `refuse` fails with invalid_argument if something has the name.
   enum class Existing : std::uint8_t { replace, refuse };

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -65,9 +66,11 @@ struct NewFile::State {
   UniqueFd directory;
   std::string name;
   UniqueFd file;
-  std::string temporary;  // a name that it has meanwhile; empty: none
-  std::uint64_t written = 0;
+  std::string temporary;         // a name that it has meanwhile; empty: none
+  std::uint64_t written = 0;     // by write() and skip()
+  std::uint64_t on_the_way = 0;  // of these, how many the disk was asked to take
   bool durable = true;
+  std::optional<Result<void>> sync_result = {};
 
   ~State() { remove_temporary(); }
 
@@ -176,8 +179,48 @@ struct NewFile::State {
     return os::os_failure("give the file its name");
   }
 
+  // So the disk works while the rest is written. Only asks, and waits for nothing that matters:
+  // fsync() says what became of it.
+  void start_writing() noexcept {
+    constexpr std::uint64_t step = std::uint64_t{8} << 20;
+    if (!durable || written - on_the_way < step) return;
+    ::sync_file_range(file.get(), static_cast<off_t>(on_the_way),
+                      static_cast<off_t>(written - on_the_way), SYNC_FILE_RANGE_WRITE);
+    on_the_way = written;
+  }
+
+  Result<void> check_end(std::span<const std::byte> end) const {
+    struct stat now {};
+    if (::fstat(file.get(), &now) != 0) return os::os_failure("look at the file");
+    const auto size = static_cast<std::uint64_t>(now.st_size);
+    std::uint64_t at = size - end.size();
+    if (end.size() > size) return failure(ErrorCode::io, "ends before what was written to it");
+    std::array<std::byte, 65536> read;
+    while (!end.empty()) {
+      const ssize_t count = ::pread(file.get(), read.data(), std::min(read.size(), end.size()),
+                                    static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return os::os_failure("read the new file");
+      const auto got = static_cast<std::size_t>(count);
+      if (got == 0 || !std::equal(read.begin(), read.begin() + count, end.begin()))
+        return failure(ErrorCode::io, "holds something else than what was written to it", at);
+      end = end.subspan(got);
+      at += got;
+    }
+    return {};
+  }
+
+  Result<void> sync() {
+    if (!sync_result) {
+      sync_result.emplace();
+      if (durable && ::fsync(file.get()) != 0)
+        *sync_result = os::os_failure("write the file to the disk");
+    }
+    return *sync_result;
+  }
+
   Result<void> commit(Existing existing) {
-    if (durable && ::fsync(file.get()) != 0) return os::os_failure("write the file to the disk");
+    TRY(sync());
     TRY(existing == Existing::replace ? replace() : take_free_name());
     if (!durable) return {};
     Result<void> synced = os::sync_directory(directory.get());
@@ -247,7 +290,9 @@ Result<void> NewFile::write_at(std::uint64_t offset, std::span<const std::byte> 
     const ssize_t count =
         ::pwrite(descriptor(), content.data(), content.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return state_->about(os::os_error("write the file", errno, offset));
+    // A regular file takes at least one byte or says why not.
+    if (count == 0) errno = EIO;
+    if (count <= 0) return state_->about(os::os_error("write the file", errno, offset));
     content = content.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
@@ -257,7 +302,22 @@ Result<void> NewFile::write_at(std::uint64_t offset, std::span<const std::byte> 
 Result<void> NewFile::write(std::span<const std::byte> content) {
   TRY(write_at(state_->written, content));
   state_->written += content.size();
+  state_->start_writing();
   return {};
+}
+
+Result<void> NewFile::skip(std::uint64_t bytes) {
+  std::uint64_t end = 0;
+  if (!bytes::checked_add(state_->written, bytes, &end)) end = ~std::uint64_t{0};
+  TRY(check_size(end));
+  state_->written = end;
+  return {};
+}
+
+Result<void> NewFile::sync() { return state_->about(state_->sync()); }
+
+Result<void> NewFile::check_end(std::span<const std::byte> end) const {
+  return state_->about(state_->check_end(end));
 }
 
 Result<void> NewFile::commit(Existing existing) { return state_->about(state_->commit(existing)); }

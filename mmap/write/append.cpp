@@ -1,0 +1,39 @@
+#include "mmap/write/append.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include "mmap/os_error.hpp"
+#include "mmap/write/size_limit.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
+
+namespace weightmap::os {
+namespace {
+
+// Of what can seek only regular files are limited; others have no position.
+Result<void> check_position(int descriptor, std::uint64_t more) {
+  const off_t position = ::lseek(descriptor, 0, SEEK_CUR);
+  std::uint64_t end = 0;
+  if (position < 0) return {};
+  if (!bytes::checked_add(static_cast<std::uint64_t>(position), more, &end)) end = ~end;
+  return check_size_limit(end);
+}
+
+}  // namespace
+
+Result<void> append(int descriptor, std::span<const std::byte> content) {
+  TRY(check_position(descriptor, content.size()));
+  while (!content.empty()) {
+    const ssize_t count = ::write(descriptor, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return os_failure("write to descriptor " + std::to_string(descriptor));
+    content = content.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,347 @@
+#include "weightmap/archive_writer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/archive/serialization_id.hpp"
+#include "runtime/archive/writer_sink.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/byte_sink.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/deflate.hpp"
+#include "runtime/zip/plan.hpp"
+
+namespace weightmap {
+namespace {
+
+static_assert(ArchiveWriter::max_version == torch::max_version);
+
+// What is small is gathered, so that a small record is not a system call of its own.
+constexpr std::size_t gathered_bytes = std::size_t{1} << 20;
+constexpr std::size_t small_bytes = std::size_t{64} << 10;
+// What lies in memory: summed and then written, while it is in the processor's cache.
+constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
+constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t first_version_in_data = 6;
+
+bool is_ascii(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// A name that is not ASCII torch opens as a Python file, whose archives have this name, too.
+std::string archive_name_of(const std::filesystem::path& path) {
+  const std::string file = path.filename().native();
+  const std::string stem = file.substr(0, file.rfind('.'));
+  return stem.empty() || !is_ascii(path.native()) ? "archive" : stem;
+}
+
+}  // namespace
+
+struct ArchiveWriter::State {
+  State(zip::Plan planned, std::unique_ptr<WriterSink> to, const ArchiveWriterOptions& given)
+      : plan(std::move(planned)), sink(std::move(to)), options(given) {
+    gathered.reserve(gathered_bytes + small_bytes);
+  }
+
+  struct OpenRecord {
+    std::size_t index;
+    std::uint64_t left;  // bytes still to come
+  };
+
+  // What failed once fails ever after.
+  template <class T>
+  Result<T> once(Result<T> result) {
+    if (!result) failed = result.error();
+    return result;
+  }
+  Result<void> check() const {
+    if (failed) return tl::unexpected<Error>(*failed);
+    if (finished) return failure(ErrorCode::invalid_argument, "the archive is finished");
+    return {};
+  }
+  Result<void> check_no_record() const {
+    TRY(check());
+    if (!open) return {};
+    return failure(ErrorCode::invalid_argument,
+                   "the record " + named(open->index) + " has not been ended");
+  }
+  std::string named(std::size_t index) const { return bytes::quote(plan.name(index)); }
+  Place place(std::size_t index) const {
+    const zip::Plan::Planned& record = plan.records()[index];
+    return {record.header_offset, record.payload_offset, record.stored_size};
+  }
+
+  Result<void> flush();
+  Result<void> gather_if_full() {
+    return gathered.size() < gathered_bytes ? Result<void>{} : flush();
+  }
+  Result<void> report(std::uint64_t bytes);
+  Result<void> put(std::span<const std::byte> part);
+  Result<void> put_summed(std::size_t index, std::span<const std::byte> part);
+  Result<void> put_read(std::size_t index, const RecordContent& content);
+  Result<void> put_content(std::size_t index, const RecordContent& content);
+  Result<void> end_record(std::size_t index);
+  Result<std::size_t> begin(std::string_view name, std::uint64_t size);
+  Result<Place> write_stored(std::string_view name, const RecordContent& content);
+  Result<Place> write_deflated(std::string_view name, const RecordContent& content);
+  Result<void> append(std::span<const std::byte> part);
+  Result<void> end();
+  Result<void> write_last_records();
+  Result<std::uint64_t> finish();
+
+  zip::Plan plan;
+  std::unique_ptr<WriterSink> sink;
+  ArchiveWriterOptions options;
+  std::vector<std::byte> gathered;  // what was put and not given to the sink yet
+  std::vector<std::byte> piece;     // of content that is asked for, kept for the next one
+  std::optional<OpenRecord> open;
+  std::optional<Error> failed;
+  std::uint64_t announced = 0;  // bytes in all; 0: nobody said
+  std::uint64_t done = 0;
+  std::uint64_t reported = 0;
+  std::uint64_t version = default_version;
+  bool finished = false;
+};
+
+Result<void> ArchiveWriter::State::flush() {
+  TRY(sink->write(gathered));
+  gathered.clear();
+  return {};
+}
+
+Result<void> ArchiveWriter::State::report(std::uint64_t bytes) {
+  done += bytes;
+  if (!options.progress || done - reported < report_bytes) return {};
+  reported = done;
+  if (options.progress(done, std::max(done, announced))) return {};
+  return failure(ErrorCode::cancelled, "the writing was stopped");
+}
+
+Result<void> ArchiveWriter::State::put(std::span<const std::byte> part) {
+  if (part.size() < small_bytes) {
+    gathered.insert(gathered.end(), part.begin(), part.end());
+    TRY(gather_if_full());
+  } else {
+    TRY(flush());
+    TRY(sink->write(part));
+  }
+  return report(part.size());
+}
+
+Result<void> ArchiveWriter::State::put_summed(std::size_t index, std::span<const std::byte> part) {
+  while (!part.empty()) {
+    const auto chunk = part.first(std::min(part.size(), chunk_bytes));
+    if (options.crc32) plan.set_crc32(index, zip::crc32(chunk, plan.records()[index].crc32));
+    TRY(put(chunk));
+    part = part.subspan(chunk.size());
+  }
+  return {};
+}
+
+Result<void> ArchiveWriter::State::put_read(std::size_t index, const RecordContent& content) {
+  for (std::uint64_t at = 0; at < content.size();) {
+    const auto count =
+        static_cast<std::size_t>(std::min<std::uint64_t>(content.size() - at, gathered_bytes));
+    if (piece.size() < count) piece.resize(count);
+    const auto part = std::span(piece).first(count);
+    if (Result<void> ok = content.read()(at, part); !ok) {
+      ok.error().message.insert(0, "the record " + named(index) + ": ");
+      return ok;
+    }
+    TRY(put_summed(index, part));
+    at += count;
+  }
+  return {};
+}
+
+Result<void> ArchiveWriter::State::put_content(std::size_t index, const RecordContent& content) {
+  if (content.data() != nullptr)
+    return put_summed(index, {content.data(), static_cast<std::size_t>(content.size())});
+  if (content.read()) return put_read(index, content);
+  if (content.size() == 0) return {};
+  TRY(flush());
+  TRY(sink->skip(content.size()));
+  return report(content.size());
+}
+
+Result<void> ArchiveWriter::State::end_record(std::size_t index) {
+  bytes::ByteSink to(gathered);
+  plan.emit_descriptor(to, index);
+  return gather_if_full();
+}
+
+Result<std::size_t> ArchiveWriter::State::begin(std::string_view name, std::uint64_t size) {
+  TRY_ASSIGN(const std::size_t index, plan.add(name, size));
+  bytes::ByteSink to(gathered);
+  plan.emit_local_header(to, index);
+  return index;
+}
+
+Result<ArchiveWriter::Place> ArchiveWriter::State::write_stored(std::string_view name,
+                                                                const RecordContent& content) {
+  TRY_ASSIGN(const std::size_t index, begin(name, content.size()));
+  TRY(put_content(index, content));
+  TRY(end_record(index));
+  return place(index);
+}
+
+Result<ArchiveWriter::Place> ArchiveWriter::State::write_deflated(std::string_view name,
+                                                                  const RecordContent& content) {
+  std::vector<std::byte> read;
+  std::span<const std::byte> all(content.data(), static_cast<std::size_t>(content.size()));
+  if (content.read()) {
+    read.resize(static_cast<std::size_t>(content.size()));
+    TRY(content.read()(0, read));
+    all = read;
+  }
+  const std::vector<std::byte> compressed = zip::deflate(all);
+  if (compressed.empty()) return write_stored(name, RecordContent::bytes(all));
+  TRY_ASSIGN(const std::size_t index,
+             plan.add(name, all.size(), compressed.size(), zip::Method::deflated));
+  if (options.crc32) plan.set_crc32(index, zip::crc32(all));
+  bytes::ByteSink to(gathered);
+  plan.emit_local_header(to, index);
+  TRY(put(compressed));
+  TRY(end_record(index));
+  return place(index);
+}
+
+Result<void> ArchiveWriter::State::append(std::span<const std::byte> part) {
+  if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
+  if (part.size() > open->left)
+    return failure(ErrorCode::invalid_argument,
+                   "the record " + named(open->index) + " was announced with " +
+                       std::to_string(plan.records()[open->index].size) +
+                       " bytes and is given more");
+  open->left -= part.size();
+  return put_summed(open->index, part);
+}
+
+Result<void> ArchiveWriter::State::end() {
+  if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
+  if (open->left > 0)
+    return failure(ErrorCode::invalid_argument,
+                   "the record " + named(open->index) + " was announced with " +
+                       std::to_string(plan.records()[open->index].size) + " bytes and got " +
+                       std::to_string(plan.records()[open->index].size - open->left));
+  return end_record(std::exchange(open, std::nullopt)->index);
+}
+
+Result<void> ArchiveWriter::State::write_last_records() {
+  const std::string text = std::to_string(version) + "\n";
+  TRY(write_stored(version < first_version_in_data ? "version" : ".data/version",
+                   RecordContent::text(text)));
+  const bool little = std::endian::native == std::endian::little;
+  if (!plan.has("byteorder"))
+    TRY(write_stored("byteorder", RecordContent::text(little ? "little" : "big")));
+  const std::string id = serialization_id(plan);
+  if (!plan.has(".data/serialization_id"))
+    TRY(write_stored(".data/serialization_id", RecordContent::text(id)));
+  return {};
+}
+
+Result<std::uint64_t> ArchiveWriter::State::finish() {
+  TRY(write_last_records());
+  const std::uint64_t bytes = plan.archive_bytes();
+  if (announced != 0 && bytes != announced)
+    return failure(ErrorCode::invalid_argument, "the archive was announced with " +
+                                                    std::to_string(announced) + " bytes and has " +
+                                                    std::to_string(bytes));
+  TRY(flush());
+  bytes::ByteSink to(gathered);
+  plan.emit_directory(to);
+  TRY(sink->write(gathered));
+  TRY(sink->commit(gathered));
+  gathered.clear();
+  finished = true;
+  if (options.progress) options.progress(bytes, bytes);
+  return bytes;
+}
+
+ArchiveWriter::ArchiveWriter(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+ArchiveWriter::ArchiveWriter(ArchiveWriter&&) noexcept = default;
+ArchiveWriter& ArchiveWriter::operator=(ArchiveWriter&&) noexcept = default;
+ArchiveWriter::~ArchiveWriter() = default;
+
+Result<ArchiveWriter> ArchiveWriter::create(const std::filesystem::path& path,
+                                            const ArchiveWriterOptions& options) {
+  const std::string name =
+      options.archive_name.empty() ? archive_name_of(path) : options.archive_name;
+  TRY_ASSIGN(zip::Plan plan, zip::Plan::make(name, options.alignment));
+  TRY_ASSIGN(NewFile file, NewFile::create(path, options.file));
+  return ArchiveWriter(
+      std::make_unique<State>(std::move(plan), WriterSink::to(std::move(file)), options));
+}
+
+Result<ArchiveWriter> ArchiveWriter::to_descriptor(int descriptor,
+                                                   const ArchiveWriterOptions& options) {
+  TRY_ASSIGN(zip::Plan plan,
+             zip::Plan::make(options.archive_name.empty() ? "archive" : options.archive_name,
+                             options.alignment));
+  return ArchiveWriter(
+      std::make_unique<State>(std::move(plan), WriterSink::to_descriptor(descriptor), options));
+}
+
+Result<ArchiveWriter> ArchiveWriter::to_function(Write write, const ArchiveWriterOptions& options) {
+  TRY_ASSIGN(zip::Plan plan,
+             zip::Plan::make(options.archive_name.empty() ? "archive" : options.archive_name,
+                             options.alignment));
+  return ArchiveWriter(
+      std::make_unique<State>(std::move(plan), WriterSink::to(std::move(write)), options));
+}
+
+Result<void> ArchiveWriter::reserve_space(std::uint64_t archive_bytes) {
+  TRY(state_->check_no_record());
+  state_->announced = archive_bytes;
+  return state_->once(state_->sink->reserve(archive_bytes));
+}
+
+Result<ArchiveWriter::Place> ArchiveWriter::write(std::string_view name,
+                                                  const RecordContent& content,
+                                                  Compression compression) {
+  TRY(state_->check_no_record());
+  return state_->once(compression == Compression::deflated && !content.is_reserved()
+                          ? state_->write_deflated(name, content)
+                          : state_->write_stored(name, content));
+}
+
+Result<ArchiveWriter::Place> ArchiveWriter::begin(std::string_view name, std::uint64_t size) {
+  TRY(state_->check_no_record());
+  Result<std::size_t> index = state_->once(state_->begin(name, size));
+  if (!index) return tl::unexpected<Error>(std::move(index).error());
+  state_->open = State::OpenRecord{*index, size};
+  return state_->place(*index);
+}
+
+Result<void> ArchiveWriter::append(std::span<const std::byte> part) {
+  TRY(state_->check());
+  return state_->once(state_->append(part));
+}
+
+Result<void> ArchiveWriter::end() {
+  TRY(state_->check());
+  return state_->once(state_->end());
+}
+
+Result<void> ArchiveWriter::require_version(std::uint64_t version) {
+  TRY(state_->check());
+  if (version > max_version)
+    return failure(ErrorCode::invalid_argument, "version " + std::to_string(version) +
+                                                    " is higher than the highest there is, " +
+                                                    std::to_string(max_version));
+  state_->version = std::max(state_->version, version);
+  return {};
+}
+
+Result<std::uint64_t> ArchiveWriter::finish() {
+  TRY(state_->check_no_record());
+  return state_->once(state_->finish());
+}
+
+}  // namespace weightmap

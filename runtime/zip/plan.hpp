@@ -1,0 +1,85 @@
+// The records of an archive that is to be written, in order: names that are checked, places that
+// are computed. Each place is known as soon as the record is added, before a byte is written.
+//
+// Offsets count from the start of the archive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/bytes/byte_sink.hpp"
+#include "runtime/zip/emit.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::zip {
+
+class Plan {
+ public:
+  // What the 16-bit length of the extra fields has room for, behind the longest ZIP64 field.
+  static constexpr std::uint64_t max_alignment = 0xFFFF - 28 - Layout::padding_field_bytes + 1;
+
+  struct Planned {
+    std::uint64_t header_offset;
+    std::uint64_t payload_offset;
+    std::uint64_t size;
+    std::uint64_t stored_size;
+    std::size_t name_at;  // in the plan's text
+    std::uint32_t crc32;
+    std::uint16_t name_length;
+    Method method;
+  };
+
+  // Fails with invalid_argument if the name of the top folder is empty or not one folder, or the
+  // alignment is not within 1 and max_alignment.
+  static Result<Plan> make(std::string_view top_folder, std::uint64_t alignment);
+
+  // Puts a record behind those before it. Fails with invalid_argument, and adds nothing, if the
+  // name is empty, too long, no UTF-8, no relative path, or is there already (but for the case of
+  // ASCII letters, which readers leave out of account); with limit_exceeded beyond what the format
+  // can number.
+  Result<std::size_t> add(std::string_view name, std::uint64_t size, std::uint64_t stored_size,
+                          Method method);
+  Result<std::size_t> add(std::string_view name, std::uint64_t size) {
+    return add(name, size, size, Method::stored);
+  }
+
+  std::span<const Planned> records() const noexcept { return records_; }
+  // Without the top folder; valid until the next add().
+  std::string_view name(std::size_t index) const noexcept;
+  std::string_view top_folder() const noexcept { return {text_.data(), top_length_}; }
+  std::uint64_t alignment() const noexcept { return layout_.alignment; }
+  bool has(std::string_view name) const;
+  // Of the content before it is deflated; 0 where it is not computed.
+  void set_crc32(std::size_t index, std::uint32_t crc32) noexcept { records_[index].crc32 = crc32; }
+
+  // Where the next record's header would stand, or the directory.
+  std::uint64_t end() const noexcept { return end_; }
+  // Of the whole archive, if no record were added any more.
+  std::uint64_t archive_bytes() const noexcept { return end_ + directory_bytes_ + tail_bytes; }
+
+  void emit_local_header(bytes::ByteSink& sink, std::size_t index) const;
+  void emit_descriptor(bytes::ByteSink& sink, std::size_t index) const;
+  // All entries and the three end records.
+  void emit_directory(bytes::ByteSink& sink) const;
+
+ private:
+  static constexpr std::uint64_t tail_bytes = end64_bytes + locator_bytes + end_bytes;
+  Plan() = default;
+  EmittedRecord emitted(const Planned& record) const noexcept;
+
+  Layout layout_;
+  // The top folder with its slash, then the names of all records, each with it.
+  std::string text_;
+  std::size_t top_length_ = 0;
+  std::vector<Planned> records_;
+  std::unordered_set<std::string> folded_names_;  // in small letters
+  std::uint64_t end_ = 0;
+  std::uint64_t directory_bytes_ = 0;
+};
+
+}  // namespace weightmap::zip

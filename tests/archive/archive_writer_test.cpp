@@ -1,0 +1,446 @@
+#include "weightmap/archive_writer.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/archive_builder.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+
+namespace weightmap {
+namespace {
+
+using test::Bytes;
+using test::read_file;
+using test::TemporaryFolder;
+using test::to_bytes;
+
+using Compression = ArchiveWriter::Compression;
+
+std::filesystem::path fixture(std::string_view name) {
+  return std::filesystem::path(WEIGHTMAP_TEST_DATA) / name;
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// An archive in memory.
+struct Target {
+  Bytes bytes;
+  ArchiveWriter writer(const ArchiveWriterOptions& options = {}) {
+    return ArchiveWriter::to_function(
+               [this](std::span<const std::byte> part) -> Result<void> {
+                 bytes.insert(bytes.end(), part.begin(), part.end());
+                 return {};
+               },
+               options)
+        .value();
+  }
+};
+
+ArchiveReader reopened(const TemporaryFolder& folder, const Bytes& bytes) {
+  Result<ArchiveReader> archive =
+      ArchiveReader::open(folder.write("again.pt", std::span<const std::byte>(bytes)));
+  REQUIRE_OK(archive);
+  return std::move(*archive);
+}
+
+bool is_written_by_finish(std::string_view name) {
+  return name == "version" || name == ".data/serialization_id";
+}
+
+// All records of `from`, in their order, through a writer.
+std::string copied(const std::filesystem::path& from, const std::filesystem::path& to,
+                   ArchiveWriterOptions options) {
+  const ArchiveReader reader = ArchiveReader::open(from).value();
+  options.archive_name = reader.archive_name();
+  ArchiveWriter writer = ArchiveWriter::create(to, options).value();
+  for (const ArchiveReader::RecordInfo& record : reader.records()) {
+    if (is_written_by_finish(record.name)) continue;
+    const std::vector<std::byte> content = reader.read(record.name).value();
+    REQUIRE_OK(writer.write(record.name, RecordContent::bytes(content)));
+  }
+  REQUIRE_OK(writer.finish());
+  return read_file(to);
+}
+
+TEST_SUITE("archive writer") {
+  TEST_CASE("writes the records of torch's files to the same bytes, serialization id included") {
+    const TemporaryFolder folder;
+    struct Case {
+      std::string_view name;
+      ArchiveWriterOptions options;
+    };
+    ArchiveWriterOptions aligned;
+    aligned.alignment = 4096;
+    ArchiveWriterOptions without_crc;
+    without_crc.crc32 = false;
+    for (const auto& [name, options] : {
+             Case{"state_dict.pt", {}},
+             Case{"views.pt", {}},
+             Case{"training.pt", {}},
+             Case{"scalars_and_empty.pt", {}},
+             Case{"many_state_dict.pt", {}},
+             Case{"old_order.pt", {}},
+             Case{"renamed.tar.pt", {}},
+             Case{"aligned_4096.pt", aligned},
+             Case{"no_crc.pt", without_crc},
+         }) {
+      CAPTURE(name);
+      CHECK(copied(fixture(name), folder.path() / "copy.pt", options) == read_file(fixture(name)));
+    }
+  }
+
+  TEST_CASE("calls the top folder what torch.save calls it") {
+    const TemporaryFolder folder;
+    for (const auto& [file, name] : {std::pair{"model.pt", "model"},
+                                     {"model.tar.pt", "model.tar"},
+                                     {"model", "model"},
+                                     {".pt", "archive"},
+                                     {"modèle.pt", "archive"}}) {
+      ArchiveWriter writer = ArchiveWriter::create(folder.path() / file).value();
+      REQUIRE_OK(writer.write("a", RecordContent::text("1")));
+      REQUIRE_OK(writer.finish());
+      const ArchiveReader archive = ArchiveReader::open(folder.path() / file).value();
+      CHECK(archive.archive_name() == name);
+    }
+  }
+
+  TEST_CASE("a record in parts is the record in one") {
+    Target whole, parts;
+    ArchiveWriter one = whole.writer();
+    REQUIRE_OK(one.write("a", RecordContent::text("hello world")));
+    REQUIRE_OK(one.finish());
+    ArchiveWriter two = parts.writer();
+    const ArchiveWriter::Place place = two.begin("a", 11).value();
+    CHECK(place.header_offset == 0);
+    CHECK(place.offset == 64);
+    for (const std::string_view part : {"hello", "", " world"})
+      REQUIRE_OK(two.append(std::as_bytes(std::span(part))));
+    REQUIRE_OK(two.end());
+    REQUIRE_OK(two.finish());
+    CHECK(parts.bytes == whole.bytes);
+  }
+
+  TEST_CASE("content that is asked for is asked for in order, once") {
+    const TemporaryFolder folder;
+    const std::uint64_t size = (std::uint64_t{5} << 20) + 3;
+    std::uint64_t next = 0;
+    Target target;
+    ArchiveWriter writer = target.writer();
+    REQUIRE_OK(writer.write(
+        "big", RecordContent::read_by(size, [&](std::uint64_t offset, std::span<std::byte> out) {
+          CHECK(offset == next);
+          for (std::size_t i = 0; i < out.size(); ++i)
+            out[i] = static_cast<std::byte>((offset + i) % 251);
+          next += out.size();
+          return Result<void>{};
+        })));
+    REQUIRE_OK(writer.finish());
+    CHECK(next == size);
+    const ArchiveReader archive = reopened(folder, target.bytes);
+    CHECK(archive.verify_crc("big").value());
+    const std::vector<std::byte> content = archive.read("big").value();
+    REQUIRE(content.size() == size);
+    for (std::size_t i = 0; i < content.size(); ++i)
+      if (content[i] != static_cast<std::byte>(i % 251)) FAIL("differs at ", i);
+  }
+
+  TEST_CASE("deflates what becomes smaller, and stores what does not") {
+    const TemporaryFolder folder;
+    Target target;
+    ArchiveWriter writer = target.writer();
+    const std::string code(1000, 'x');
+    REQUIRE_OK(writer.write("code", RecordContent::text(code), Compression::deflated));
+    REQUIRE_OK(writer.write("short", RecordContent::text("ab"), Compression::deflated));
+    REQUIRE_OK(writer.write("empty", RecordContent::text(""), Compression::deflated));
+    REQUIRE_OK(writer.finish());
+    const ArchiveReader archive = reopened(folder, target.bytes);
+    CHECK(archive.find("code")->deflated);
+    CHECK(archive.find("code")->stored_bytes < 50);
+    CHECK_FALSE(archive.find("short")->deflated);
+    CHECK_FALSE(archive.find("empty")->deflated);
+    CHECK(text_of(archive.read("code").value()) == code);
+    CHECK(archive.verify_crc("code").value());
+  }
+
+  TEST_CASE("reserved records have the places of a written archive, and no space on the disk") {
+    const TemporaryFolder folder;
+    const std::uint64_t size = std::uint64_t{64} << 20;
+    const auto places = [&](const std::filesystem::path& path, const RecordContent& content) {
+      ArchiveWriter writer = ArchiveWriter::create(path).value();
+      const ArchiveWriter::Place first = writer.write("data/0", content).value();
+      const ArchiveWriter::Place second = writer.write("data/1", content).value();
+      REQUIRE_OK(writer.finish());
+      return std::array{first.offset, second.offset};
+    };
+    const Bytes zeros(size);
+    const auto reserved = places(folder.path() / "hole.pt", RecordContent::reserved(size));
+    CHECK(reserved == places(folder.path() / "full.pt", RecordContent::bytes(zeros)));
+    struct stat hole {};
+    REQUIRE(::stat((folder.path() / "hole.pt").c_str(), &hole) == 0);
+    CHECK(static_cast<std::uint64_t>(hole.st_blocks) * 512 < size);
+    const ArchiveReader archive = ArchiveReader::open(folder.path() / "hole.pt").value();
+    CHECK(archive.find("data/0")->crc32 == 0);
+    CHECK(std::filesystem::file_size(folder.path() / "hole.pt") ==
+          std::filesystem::file_size(folder.path() / "full.pt"));
+  }
+
+  TEST_CASE("a stream gets zeros for what is reserved") {
+    const TemporaryFolder folder;
+    Target target;
+    ArchiveWriter writer = target.writer();
+    REQUIRE_OK(writer.write("data/0", RecordContent::reserved(3000000)));
+    REQUIRE_OK(writer.finish());
+    CHECK(reopened(folder, target.bytes).read("data/0").value() == Bytes(3000000));
+  }
+
+  TEST_CASE("a descriptor that cannot seek gets the same bytes") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    Target target;
+    ArchiveWriter to_memory = target.writer();
+    ArchiveWriter to_pipe = ArchiveWriter::to_descriptor(ends[1]).value();
+    for (ArchiveWriter* writer : {&to_memory, &to_pipe}) {
+      REQUIRE_OK(writer->write("a", RecordContent::text("hello")));
+      REQUIRE_OK(writer->finish());
+    }
+    Bytes read(target.bytes.size() + 1);
+    REQUIRE(::read(ends[0], read.data(), read.size()) == static_cast<ssize_t>(target.bytes.size()));
+    read.pop_back();
+    CHECK(read == target.bytes);
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+
+  TEST_CASE("the version is written at the end, as the highest that somebody needs") {
+    const TemporaryFolder folder;
+    struct Case {
+      std::vector<std::uint64_t> needs;
+      std::string_view name;
+      std::string_view text;
+    };
+    for (const auto& [needs, name, text] :
+         {Case{{}, "version", "3\n"}, Case{{1}, "version", "3\n"}, Case{{5, 4}, "version", "5\n"},
+          Case{{6}, ".data/version", "6\n"}, Case{{4, 10}, ".data/version", "10\n"}}) {
+      Target target;
+      ArchiveWriter writer = target.writer();
+      for (const std::uint64_t need : needs) REQUIRE_OK(writer.require_version(need));
+      REQUIRE_OK(writer.finish());
+      const ArchiveReader archive = reopened(folder, target.bytes);
+      CHECK(archive.record(0).name == name);
+      CHECK(text_of(archive.read(name).value()) == text);
+      CHECK(archive.version().has_value());
+    }
+  }
+
+  TEST_CASE("refuses a version that nobody reads") {
+    Target target;
+    ArchiveWriter writer = target.writer();
+    CHECK_FAILS(writer.require_version(11), ErrorCode::invalid_argument,
+                "version 11 is higher than the highest there is, 10");
+  }
+
+  TEST_CASE("archives of versions outside the bounds are refused by the reader") {
+    const TemporaryFolder folder;
+    for (const auto& [text, message] :
+         {std::pair{"0\n", "the archive has version 0, the lowest supported version is 1"},
+          {"11\n", "the archive has version 11, the highest supported version is 10"}}) {
+      Target target;
+      ArchiveWriter writer = target.writer();
+      REQUIRE_OK(writer.write(".data/version", RecordContent::text(text)));
+      REQUIRE_OK(writer.finish());
+      CHECK_FAILS(reopened(folder, target.bytes).version(), ErrorCode::unsupported, message);
+    }
+  }
+
+  TEST_CASE("refuses names") {
+    for (const auto& [name, message] :
+         {std::pair<std::string, std::string>{"", "\"\" is empty"},
+          {"/a", "is not a relative path"},
+          {"a/", "is not a relative path"},
+          {"a//b", "is not a relative path"},
+          {"../a", "is not a relative path"},
+          {"a/./b", "is not a relative path"},
+          {std::string("a\0b", 3), "has a NUL or a backslash in it"},
+          {"a\\b", "has a NUL or a backslash in it"},
+          {"a\xFF", "\"a\\xFF\" is not UTF-8"},
+          {std::string(65528, 'a'), "is longer than the 65535 bytes"}}) {
+      Target target;
+      ArchiveWriter writer = target.writer();
+      CHECK_FAILS(writer.write(name, RecordContent::text("")), ErrorCode::invalid_argument,
+                  message);
+    }
+  }
+
+  TEST_CASE("refuses a name that is there already, also in other letters of the case") {
+    for (const std::string_view name : {"data/a", "DATA/A"}) {
+      Target target;
+      ArchiveWriter writer = target.writer();
+      REQUIRE_OK(writer.write("data/a", RecordContent::text("1")));
+      CHECK_FAILS(writer.write(name, RecordContent::text("2")), ErrorCode::invalid_argument,
+                  "is in the archive already");
+    }
+  }
+
+  TEST_CASE("refuses an alignment that the padding cannot express") {
+    ArchiveWriterOptions options;
+    for (const std::uint64_t alignment : {std::uint64_t{0}, std::uint64_t{65505}}) {
+      options.alignment = alignment;
+      CHECK_FAILS(ArchiveWriter::to_descriptor(1, options), ErrorCode::invalid_argument,
+                  "the padding of a record can make it 1 to 65504 bytes");
+    }
+  }
+
+  TEST_CASE("takes every alignment that it can express") {
+    const TemporaryFolder folder;
+    for (const std::uint64_t alignment : {1, 3, 512, 4096, 32768, 65504}) {
+      Target target;
+      ArchiveWriterOptions options;
+      options.alignment = alignment;
+      ArchiveWriter writer = target.writer(options);
+      REQUIRE_OK(
+          writer.write(".storage_alignment", RecordContent::text(std::to_string(alignment))));
+      for (const std::string_view name : {"data/0", "data/1", "data/22"})
+        CHECK(writer.write(name, RecordContent::text("some bytes"))->offset % alignment == 0);
+      REQUIRE_OK(writer.finish());
+      const ArchiveReader archive = reopened(folder, target.bytes);
+      for (const std::string_view name : {"data/0", "data/1", "data/22"})
+        CHECK(archive.payload_offset(name).value() ==
+              archive.payload_offset_without_reading(name).value());
+    }
+  }
+
+  TEST_CASE("refuses archive names that are no folder") {
+    ArchiveWriterOptions options;
+    for (const std::string_view name : {"a/b", "..", "a\\b"}) {
+      options.archive_name = name;
+      CHECK_FAILS(ArchiveWriter::to_descriptor(1, options), ErrorCode::invalid_argument,
+                  "the archive's name");
+    }
+  }
+
+  TEST_CASE("a record of another size than announced is an error, and leaves nothing behind") {
+    const TemporaryFolder folder;
+    for (const std::string_view part : {"short", "much too long"}) {
+      ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
+      REQUIRE_OK(writer.begin("data/0", 10));
+      Result<void> ok = writer.append(std::as_bytes(std::span(part)));
+      if (ok) ok = writer.end();
+      CHECK_FAILS(ok, ErrorCode::invalid_argument,
+                  "the record \"data/0\" was announced with 10 bytes and");
+      CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "was announced with 10 bytes");
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+
+  TEST_CASE("an archive of another size than announced is an error, and leaves nothing behind") {
+    const TemporaryFolder folder;
+    {
+      ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
+      REQUIRE_OK(writer.reserve_space(100000));
+      REQUIRE_OK(writer.write("a", RecordContent::text("hello")));
+      CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument,
+                  "the archive was announced with 100000 bytes and has");
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+
+  TEST_CASE("refuses whatever comes in the wrong order") {
+    Target target;
+    ArchiveWriter writer = target.writer();
+    REQUIRE_OK(writer.begin("a", 1));
+    CHECK_FAILS(writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
+                "the record \"a\" has not been ended");
+    CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "has not been ended");
+    REQUIRE_OK(writer.append(to_bytes("x")));
+    REQUIRE_OK(writer.end());
+    REQUIRE_OK(writer.finish());
+    CHECK_FAILS(writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
+                "the archive is finished");
+    CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "the archive is finished");
+    Target other;
+    ArchiveWriter second = other.writer();
+    CHECK_FAILS(second.append(to_bytes("x")), ErrorCode::invalid_argument,
+                "no record has been begun");
+  }
+
+  TEST_CASE("what the content or the target fails with is passed on, and stays") {
+    const TemporaryFolder folder;
+    {
+      ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
+      const auto vanished =
+          RecordContent::read_by(8, [](std::uint64_t, std::span<std::byte>) -> Result<void> {
+            return failure(ErrorCode::io, "the tensor is gone");
+          });
+      CHECK_FAILS(writer.write("data/0", vanished), ErrorCode::io,
+                  "the record \"data/0\": the tensor is gone");
+      CHECK_FAILS(writer.write("data/1", RecordContent::text("")), ErrorCode::io,
+                  "the tensor is gone");
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+    ArchiveWriter full = ArchiveWriter::to_function([](std::span<const std::byte>) -> Result<void> {
+                           return failure(ErrorCode::io, "no space left");
+                         }).value();
+    REQUIRE_OK(full.write("a", RecordContent::text("x")));
+    CHECK_FAILS(full.finish(), ErrorCode::io, "no space left");
+  }
+
+  TEST_CASE("stops when the progress says so, and leaves nothing behind") {
+    const TemporaryFolder folder;
+    const Bytes zeros(std::size_t{16} << 20);
+    {
+      ArchiveWriterOptions options;
+      options.progress = [](std::uint64_t done, std::uint64_t all) {
+        CHECK(done <= all);
+        return done < (std::uint64_t{8} << 20);
+      };
+      ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt", options).value();
+      CHECK_FAILS(writer.write("data/0", RecordContent::bytes(zeros)), ErrorCode::cancelled,
+                  "the writing was stopped");
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+
+  TEST_CASE("what had the name stays until the archive is finished") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.write("model.pt", "old");
+    {
+      ArchiveWriter writer = ArchiveWriter::create(path).value();
+      REQUIRE_OK(writer.write("a", RecordContent::text("new")));
+    }
+    CHECK(read_file(path) == "old");
+    ArchiveWriter writer = ArchiveWriter::create(path).value();
+    REQUIRE_OK(writer.write("a", RecordContent::text("new")));
+    CHECK(read_file(path) == "old");
+    REQUIRE_OK(writer.finish());
+    CHECK(text_of(ArchiveReader::open(path).value().read("a").value()) == "new");
+  }
+
+  TEST_CASE("records beyond 4 GiB have the fields that torch gives them") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "large.pt";
+    ArchiveWriter writer = ArchiveWriter::create(path).value();
+    const std::uint64_t size = 0xFFFFFFFF;
+    const ArchiveWriter::Place large =
+        writer.write("data/0", RecordContent::reserved(size)).value();
+    const ArchiveWriter::Place behind = writer.write("data/1", RecordContent::text("x")).value();
+    REQUIRE_OK(writer.finish());
+    CHECK(behind.header_offset == large.offset + size + 24);
+    const ArchiveReader archive = ArchiveReader::open(path).value();
+    CHECK(archive.find("data/0")->size == size);
+    CHECK(archive.payload_offset("data/1").value() == behind.offset);
+    CHECK(text_of(archive.read("data/1").value()) == "x");
+  }
+}
+
+}  // namespace
+}  // namespace weightmap
