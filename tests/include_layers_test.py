@@ -25,7 +25,7 @@ LIBRARY = {
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
 LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive")
-SERVICES = ("shared_catalog", "warm", "inspect", "files")
+SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 # The members of Checkpoint, some of which are told by a service.
@@ -51,6 +51,8 @@ PUBLIC = {
     "shared_tensor.hpp": "checkpoint",
     "tensor_match.hpp": "checkpoint",
     "value.hpp": "value",
+    "value_builder.hpp": "value",
+    "checkpoint_writer.hpp": "write",
     "shared_catalogs.hpp": "shared_catalog",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",

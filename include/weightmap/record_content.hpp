@@ -14,45 +14,54 @@ namespace weightmap {
 
 class RecordContent {
  public:
-  // Fills `out` with the bytes from `offset` on; fails with what the writer passes on. Is called
-  // from the thread that writes, with ranges that follow one another from 0 to the end, once each.
-  using Read = std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)>;
+  // Takes the next bytes of a record, which it does not keep. What it fails with, whoever calls it
+  // returns on.
+  using Take = std::function<Result<void>(std::span<const std::byte>)>;
+  // Gives all bytes of a record to `take`, part by part, in order. Is called once, by the thread
+  // that writes.
+  using Produce = std::function<Result<void>(const Take& take)>;
 
   // Borrows the bytes, which must stay as they are until they are written.
   static RecordContent bytes(std::span<const std::byte> content) noexcept {
-    return RecordContent(content.data(), content.size());
+    RecordContent made(Kind::memory, content.size());
+    made.data_ = content.data();
+    return made;
   }
   static RecordContent text(std::string_view content) noexcept {
     return bytes(std::as_bytes(std::span(content)));
   }
-  // `size` bytes, asked for piece by piece, so that they need not be in memory at once.
-  static RecordContent read_by(std::uint64_t size, Read read) {
-    RecordContent content(nullptr, size);
-    content.read_ = std::move(read);
-    return content;
+  // `size` bytes, which need not be in memory at once.
+  static RecordContent produced(std::uint64_t size, Produce produce) {
+    RecordContent made(Kind::produced, size);
+    made.produce_ = std::move(produce);
+    return made;
   }
-  // `size` bytes of which none is written: a hole, which reads as zeros, or zeros where the target
-  // knows no holes. The record's CRC-32 is given as "not computed".
+  // A hole, which reads as zeros; zeros where the target knows no holes.
+  static RecordContent zeros(std::uint64_t size) noexcept {
+    return RecordContent(Kind::zeros, size);
+  }
+  // The same, to be filled in later: the record's CRC-32 is given as "not computed".
   static RecordContent reserved(std::uint64_t size) noexcept {
-    RecordContent content(nullptr, size);
-    content.reserved_ = true;
-    return content;
+    return RecordContent(Kind::reserved, size);
   }
 
+  enum class Kind : std::uint8_t { memory, produced, zeros, reserved };
+  Kind kind() const noexcept { return kind_; }
   std::uint64_t size() const noexcept { return size_; }
-  bool is_reserved() const noexcept { return reserved_; }
-  // nullptr unless it is in memory.
-  const std::byte* data() const noexcept { return data_; }
-  // Empty unless it is asked for piece by piece.
-  const Read& read() const noexcept { return read_; }
+  // Of content in memory; else none.
+  std::span<const std::byte> memory() const noexcept {
+    return {data_, kind_ == Kind::memory ? static_cast<std::size_t>(size_) : 0};
+  }
+  // Of content that is produced; else empty.
+  const Produce& produce() const noexcept { return produce_; }
 
  private:
-  RecordContent(const std::byte* data, std::uint64_t size) noexcept : data_(data), size_(size) {}
+  RecordContent(Kind kind, std::uint64_t size) noexcept : kind_(kind), size_(size) {}
 
-  const std::byte* data_;
+  Kind kind_;
   std::uint64_t size_;
-  Read read_;
-  bool reserved_ = false;
+  const std::byte* data_ = nullptr;
+  Produce produce_ = {};
 };
 
 }  // namespace weightmap

@@ -124,6 +124,7 @@ class WEIGHTMAP_API Value {
   // For the library, which builds values and takes them apart.
   Value(const value::Tree* tree, const value::Cell& cell) noexcept;
   value::Cell cell() const noexcept;
+  const value::Tree* tree() const noexcept { return tree_; }
 
  private:
   const value::Tree* tree_ = nullptr;

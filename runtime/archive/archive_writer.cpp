@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/archive/archive_name.hpp"
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/archive/writer_sink.hpp"
 #include "runtime/base/try.hpp"
@@ -28,18 +29,6 @@ constexpr std::size_t small_bytes = std::size_t{64} << 10;
 constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
 constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t first_version_in_data = 6;
-
-bool is_ascii(std::string_view text) noexcept {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-// A name that is not ASCII torch opens as a Python file, whose archives have this name, too.
-std::string archive_name_of(const std::filesystem::path& path) {
-  const std::string file = path.filename().native();
-  const std::string stem = file.substr(0, file.rfind('.'));
-  return stem.empty() || !is_ascii(path.native()) ? "archive" : stem;
-}
 
 }  // namespace
 
@@ -84,7 +73,17 @@ struct ArchiveWriter::State {
   Result<void> report(std::uint64_t bytes);
   Result<void> put(std::span<const std::byte> part);
   Result<void> put_summed(std::size_t index, std::span<const std::byte> part);
-  Result<void> put_read(std::size_t index, const RecordContent& content);
+  // Errors of the content name the record; those of `take` stay as they are.
+  Result<void> produce(const RecordContent& content, std::size_t index,
+                       const RecordContent::Take& take);
+  tl::unexpected<Error> wrong_size(std::size_t index, const std::string& got) const {
+    return failure(ErrorCode::invalid_argument,
+                   "the record " + named(index) + " was announced with " +
+                       std::to_string(plan.records()[index].size) + " bytes and got " + got);
+  }
+  Result<void> put_produced(std::size_t index, const RecordContent& content);
+  Result<void> put_zeros(std::size_t index, std::uint64_t size);
+  Result<void> leave_out(std::uint64_t size);
   Result<void> put_content(std::size_t index, const RecordContent& content);
   Result<void> end_record(std::size_t index);
   Result<std::size_t> begin(std::string_view name, std::uint64_t size);
@@ -99,7 +98,6 @@ struct ArchiveWriter::State {
   std::unique_ptr<WriterSink> sink;
   ArchiveWriterOptions options;
   std::vector<std::byte> gathered;  // what was put and not given to the sink yet
-  std::vector<std::byte> piece;     // of content that is asked for, kept for the next one
   std::optional<OpenRecord> open;
   std::optional<Error> failed;
   std::uint64_t announced = 0;  // bytes in all; 0: nobody said
@@ -144,30 +142,57 @@ Result<void> ArchiveWriter::State::put_summed(std::size_t index, std::span<const
   return {};
 }
 
-Result<void> ArchiveWriter::State::put_read(std::size_t index, const RecordContent& content) {
-  for (std::uint64_t at = 0; at < content.size();) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::uint64_t>(content.size() - at, gathered_bytes));
-    if (piece.size() < count) piece.resize(count);
-    const auto part = std::span(piece).first(count);
-    if (Result<void> ok = content.read()(at, part); !ok) {
-      ok.error().message.insert(0, "the record " + named(index) + ": ");
-      return ok;
-    }
-    TRY(put_summed(index, part));
-    at += count;
+Result<void> ArchiveWriter::State::produce(const RecordContent& content, std::size_t index,
+                                           const RecordContent::Take& take) {
+  bool taken = true;
+  Result<void> produced = content.produce()([&](std::span<const std::byte> part) {
+    Result<void> ok = take(part);
+    taken = ok.has_value();
+    return ok;
+  });
+  if (!produced && taken) produced.error().message.insert(0, "the record " + named(index) + ": ");
+  return produced;
+}
+
+Result<void> ArchiveWriter::State::put_produced(std::size_t index, const RecordContent& content) {
+  std::uint64_t got = 0;
+  TRY(produce(content, index, [&](std::span<const std::byte> part) -> Result<void> {
+    if (part.size() > content.size() - got) return wrong_size(index, "more");
+    got += part.size();
+    return put_summed(index, part);
+  }));
+  return got == content.size() ? Result<void>{} : wrong_size(index, std::to_string(got));
+}
+
+Result<void> ArchiveWriter::State::put_zeros(std::size_t index, std::uint64_t size) {
+  const std::vector<std::byte> zeros(std::min<std::uint64_t>(size, chunk_bytes));
+  for (std::uint64_t left = options.crc32 ? size : 0; left > 0;) {
+    const auto part = std::span(zeros).first(std::min<std::uint64_t>(left, zeros.size()));
+    plan.set_crc32(index, zip::crc32(part, plan.records()[index].crc32));
+    left -= part.size();
   }
-  return {};
+  return leave_out(size);
+}
+
+Result<void> ArchiveWriter::State::leave_out(std::uint64_t size) {
+  if (size == 0) return {};
+  TRY(flush());
+  TRY(sink->skip(size));
+  return report(size);
 }
 
 Result<void> ArchiveWriter::State::put_content(std::size_t index, const RecordContent& content) {
-  if (content.data() != nullptr)
-    return put_summed(index, {content.data(), static_cast<std::size_t>(content.size())});
-  if (content.read()) return put_read(index, content);
-  if (content.size() == 0) return {};
-  TRY(flush());
-  TRY(sink->skip(content.size()));
-  return report(content.size());
+  switch (content.kind()) {
+    case RecordContent::Kind::memory:
+      return put_summed(index, content.memory());
+    case RecordContent::Kind::produced:
+      return put_produced(index, content);
+    case RecordContent::Kind::zeros:
+      return put_zeros(index, content.size());
+    case RecordContent::Kind::reserved:
+      break;
+  }
+  return leave_out(content.size());
 }
 
 Result<void> ArchiveWriter::State::end_record(std::size_t index) {
@@ -193,13 +218,14 @@ Result<ArchiveWriter::Place> ArchiveWriter::State::write_stored(std::string_view
 
 Result<ArchiveWriter::Place> ArchiveWriter::State::write_deflated(std::string_view name,
                                                                   const RecordContent& content) {
-  std::vector<std::byte> read;
-  std::span<const std::byte> all(content.data(), static_cast<std::size_t>(content.size()));
-  if (content.read()) {
-    read.resize(static_cast<std::size_t>(content.size()));
-    TRY(content.read()(0, read));
-    all = read;
-  }
+  std::vector<std::byte> produced;
+  if (content.produce())
+    TRY(content.produce()([&](std::span<const std::byte> part) -> Result<void> {
+      produced.insert(produced.end(), part.begin(), part.end());
+      return {};
+    }));
+  const std::span<const std::byte> all =
+      content.produce() ? std::span<const std::byte>(produced) : content.memory();
   const std::vector<std::byte> compressed = zip::deflate(all);
   if (compressed.empty()) return write_stored(name, RecordContent::bytes(all));
   TRY_ASSIGN(const std::size_t index,
@@ -214,11 +240,7 @@ Result<ArchiveWriter::Place> ArchiveWriter::State::write_deflated(std::string_vi
 
 Result<void> ArchiveWriter::State::append(std::span<const std::byte> part) {
   if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
-  if (part.size() > open->left)
-    return failure(ErrorCode::invalid_argument,
-                   "the record " + named(open->index) + " was announced with " +
-                       std::to_string(plan.records()[open->index].size) +
-                       " bytes and is given more");
+  if (part.size() > open->left) return wrong_size(open->index, "more");
   open->left -= part.size();
   return put_summed(open->index, part);
 }
@@ -226,10 +248,7 @@ Result<void> ArchiveWriter::State::append(std::span<const std::byte> part) {
 Result<void> ArchiveWriter::State::end() {
   if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
   if (open->left > 0)
-    return failure(ErrorCode::invalid_argument,
-                   "the record " + named(open->index) + " was announced with " +
-                       std::to_string(plan.records()[open->index].size) + " bytes and got " +
-                       std::to_string(plan.records()[open->index].size - open->left));
+    return wrong_size(open->index, std::to_string(plan.records()[open->index].size - open->left));
   return end_record(std::exchange(open, std::nullopt)->index);
 }
 
@@ -271,9 +290,8 @@ ArchiveWriter::~ArchiveWriter() = default;
 
 Result<ArchiveWriter> ArchiveWriter::create(const std::filesystem::path& path,
                                             const ArchiveWriterOptions& options) {
-  const std::string name =
-      options.archive_name.empty() ? archive_name_of(path) : options.archive_name;
-  TRY_ASSIGN(zip::Plan plan, zip::Plan::make(name, options.alignment));
+  TRY_ASSIGN(zip::Plan plan,
+             zip::Plan::make(archive_name(path, options.archive_name), options.alignment));
   TRY_ASSIGN(NewFile file, NewFile::create(path, options.file));
   return ArchiveWriter(
       std::make_unique<State>(std::move(plan), WriterSink::to(std::move(file)), options));
@@ -282,16 +300,14 @@ Result<ArchiveWriter> ArchiveWriter::create(const std::filesystem::path& path,
 Result<ArchiveWriter> ArchiveWriter::to_descriptor(int descriptor,
                                                    const ArchiveWriterOptions& options) {
   TRY_ASSIGN(zip::Plan plan,
-             zip::Plan::make(options.archive_name.empty() ? "archive" : options.archive_name,
-                             options.alignment));
+             zip::Plan::make(archive_name({}, options.archive_name), options.alignment));
   return ArchiveWriter(
       std::make_unique<State>(std::move(plan), WriterSink::to_descriptor(descriptor), options));
 }
 
 Result<ArchiveWriter> ArchiveWriter::to_function(Write write, const ArchiveWriterOptions& options) {
   TRY_ASSIGN(zip::Plan plan,
-             zip::Plan::make(options.archive_name.empty() ? "archive" : options.archive_name,
-                             options.alignment));
+             zip::Plan::make(archive_name({}, options.archive_name), options.alignment));
   return ArchiveWriter(
       std::make_unique<State>(std::move(plan), WriterSink::to(std::move(write)), options));
 }
@@ -306,7 +322,9 @@ Result<ArchiveWriter::Place> ArchiveWriter::write(std::string_view name,
                                                   const RecordContent& content,
                                                   Compression compression) {
   TRY(state_->check_no_record());
-  return state_->once(compression == Compression::deflated && !content.is_reserved()
+  const bool has_bytes = content.kind() == RecordContent::Kind::memory ||
+                         content.kind() == RecordContent::Kind::produced;
+  return state_->once(compression == Compression::deflated && has_bytes
                           ? state_->write_deflated(name, content)
                           : state_->write_stored(name, content));
 }

@@ -121,6 +121,12 @@ std::optional<StorageType> storage_type(std::string_view module, std::string_vie
   return StorageType{*dtype, false};
 }
 
+std::string_view storage_class(DType dtype) noexcept {
+  for (const auto& [name, known] : storage_types)
+    if (known == dtype) return name;
+  return {};
+}
+
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept {
   return module == "torch" ? dtype_from_string(name) : std::nullopt;
 }

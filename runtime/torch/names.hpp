@@ -33,6 +33,10 @@ struct StorageType {
 // "torch FloatStorage", "torch.cuda HalfStorage", "torch.storage UntypedStorage".
 std::optional<StorageType> storage_type(std::string_view module, std::string_view name) noexcept;
 
+// The class that torch.save writes for storages of such elements: "FloatStorage", of the module
+// torch. Empty for the types that have none: they are written as torch.storage UntypedStorage.
+std::string_view storage_class(DType dtype) noexcept;
+
 // "torch bfloat16": a dtype pickled as a global.
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept;
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "runtime/value/build.hpp"
 
 namespace weightmap::value {
@@ -25,7 +26,7 @@ Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
                                    std::span<const std::byte>{}, memory, chunk_bytes,
                                    limits.budget_bytes)) {}
 
-bool Builder::check(bool fits) {
+bool Builder::fits_budget(bool fits) {
   if (!fits && fault_.empty())
     fault_ = "the value tree needs more memory than its budget of " +
              std::to_string(limits_.budget_bytes) + " bytes";
@@ -51,7 +52,7 @@ Cell Builder::real(double value) const noexcept {
 Cell Builder::add_text(Value::Kind kind, std::string_view text) {
   constexpr std::size_t longest = 0xFFFFFFFF;  // Cell::count has 32 bits
   // While a string grows, the old text and the new exist together.
-  if (!check(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
+  if (!fits_budget(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
   const std::uint64_t position = text_.size();
   text_.append(text);
   return make_cell(kind, position, static_cast<std::uint32_t>(text.size()));
@@ -73,8 +74,8 @@ Cell Builder::tuple(std::span<const Cell> elements) {
   const std::uint32_t depth = nest(elements);
   Cell made;
   if (depth != 0)
-    check(make_tuple(tree_->arena_, elements.data(), static_cast<std::uint32_t>(elements.size()),
-                     depth, made));
+    fits_budget(make_tuple(tree_->arena_, elements.data(),
+                           static_cast<std::uint32_t>(elements.size()), depth, made));
   return made;
 }
 
@@ -85,7 +86,7 @@ Sequence* Builder::sequence_of(std::span<const Cell> cells) {
   const bool fits =
       sequence != nullptr && extend(tree_->arena_, *sequence, cells.data(),
                                     static_cast<std::uint32_t>(cells.size()), depth, 0);
-  return check(fits) ? sequence : nullptr;
+  return fits_budget(fits) ? sequence : nullptr;
 }
 
 Cell Builder::add_sequence(Value::Kind kind, std::span<const Cell> cells) {
@@ -106,14 +107,14 @@ Cell Builder::dict(std::span<const Cell> items) { return add_sequence(Value::Kin
 
 std::string_view Builder::keep(std::string_view text) {
   char* kept = tree_->arena_.allocate<char>(text.size());
-  if (!check(kept != nullptr)) return {};
+  if (!fits_budget(kept != nullptr)) return {};
   std::copy(text.begin(), text.end(), kept);
   return {kept, text.size()};
 }
 
 Cell Builder::global(std::string_view module, std::string_view name) {
   const Global* made = make_global(tree_->arena_, keep(module), keep(name), 0);
-  if (!check(made != nullptr)) return {};
+  if (!fits_budget(made != nullptr)) return {};
   tree_->globals_.push_back(made);
   return make_cell(Value::Kind::global, made);
 }
@@ -124,7 +125,7 @@ Cell Builder::object(const Call& call) {
   if (depth == 0) return {};
   Object* made = value::make_object(tree_->arena_, call.callable, call.arguments,
                                     call.is_new_object, depth, ++objects_);
-  if (!check(made != nullptr)) return {};
+  if (!fits_budget(made != nullptr)) return {};
   made->has_state = call.state.has_value();
   made->state = parts[2];
   for (const auto& [cells, place] :
@@ -140,12 +141,17 @@ Cell Builder::object(const Call& call) {
 Cell Builder::persistent_id(const Cell& id) {
   const std::uint32_t depth = nest({&id, 1});
   Cell made;
-  if (depth != 0) check(make_persistent_id(tree_->arena_, id, depth, made));
+  if (depth != 0) fits_budget(make_persistent_id(tree_->arena_, id, depth, made));
   return made;
 }
 
+Result<void> Builder::check() const {
+  if (fault_.empty()) return {};
+  return failure(ErrorCode::limit_exceeded, fault_);
+}
+
 Result<std::unique_ptr<Tree>> Builder::finish(const Cell& root) && {
-  if (!fault_.empty()) return failure(ErrorCode::limit_exceeded, std::move(fault_));
+  TRY(check());
   weightmap::bytes::Buffer text(text_.size(), *memory_);
   std::copy(text_.begin(), text_.end(), reinterpret_cast<char*>(text.data()));
   tree_->pickle_ = text.span();

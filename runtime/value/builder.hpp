@@ -61,8 +61,11 @@ class Builder {
   Cell object(const Call& call);
   Cell persistent_id(const Cell& id);
 
-  // The tree, to which the builder adds nothing more. Fails with limit_exceeded if the nodes did
-  // not fit the limits; until then each node that did not is none.
+  // The tree that finish() will give. Texts in it can be read only from then on.
+  const Tree& tree() const noexcept { return *tree_; }
+  // Fails with limit_exceeded if the nodes did not fit the limits; each that did not is none.
+  Result<void> check() const;
+  // The tree, to which the builder adds nothing more. Fails as check() does.
   Result<std::unique_ptr<Tree>> finish(const Cell& root) &&;
 
  private:
@@ -72,7 +75,7 @@ class Builder {
   std::string_view keep(std::string_view text);
   // One more than the deepest of the cells; 0 (and the builder has failed) beyond the limit.
   std::uint32_t nest(std::span<const Cell> cells);
-  bool check(bool fits);
+  bool fits_budget(bool fits);
 
   std::pmr::memory_resource* memory_;
   BuildLimits limits_;

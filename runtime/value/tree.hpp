@@ -253,6 +253,11 @@ inline const PackedCall* packed_call(const Cell& cell) noexcept {
   return cell.part == packed_object ? target_of<const PackedCall>(cell) : nullptr;
 }
 
+// False for a piece of a packed call that nothing else refers to.
+inline bool may_be_shared(const Cell& cell) noexcept {
+  return cell.part <= packed_object || target_of<const PackedCall>(cell)->has_shared_pieces;
+}
+
 // Where in the pickle the object of this cell is made: no two objects share a position. nullopt for
 // cells of other kinds, and for the hooks of a packed call.
 inline std::optional<std::uint32_t> position_of(const Cell& cell) noexcept {

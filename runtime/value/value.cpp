@@ -177,10 +177,7 @@ std::uint32_t Value::changed_at() const noexcept {
   return sequence ? sequence->changed_at : 0;
 }
 
-bool Value::may_be_shared() const noexcept {
-  const Cell of = cell();
-  return of.part <= value::packed_object || target_of<const PackedCall>(of)->has_shared_pieces;
-}
+bool Value::may_be_shared() const noexcept { return value::may_be_shared(cell()); }
 
 Value Value::Iterator::operator*() const noexcept {
   const value::Tree* tree = parent_.tree_;

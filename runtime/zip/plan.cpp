@@ -1,6 +1,7 @@
 #include "runtime/zip/plan.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -11,6 +12,15 @@ namespace weightmap::zip {
 namespace {
 
 constexpr std::size_t longest_name = 0xFFFF;
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::optional<bytes::CodePoint> next = bytes::first_code_point(text);
+    if (!next || (next->code >= 0xD800 && next->code <= 0xDFFF)) return false;
+    text.remove_prefix(next->length);
+  }
+  return true;
+}
 
 std::string folded(std::string_view name) {
   std::string small(name);
@@ -33,7 +43,7 @@ bool is_relative_path(std::string_view name) {
 // nullptr, or what is wrong with it.
 const char* fault_of(std::string_view name) {
   if (name.empty()) return "is empty";
-  if (!bytes::is_utf8(name)) return "is not UTF-8";
+  if (!is_utf8(name)) return "is not UTF-8";
   if (name.find_first_of(std::string_view("\0\\", 2)) != name.npos)
     return "has a NUL or a backslash in it";
   if (!is_relative_path(name)) return "is not a relative path";

@@ -130,28 +130,42 @@ TEST_SUITE("archive writer") {
     CHECK(parts.bytes == whole.bytes);
   }
 
-  TEST_CASE("content that is asked for is asked for in order, once") {
+  TEST_CASE("content that is produced part by part") {
     const TemporaryFolder folder;
-    const std::uint64_t size = (std::uint64_t{5} << 20) + 3;
-    std::uint64_t next = 0;
-    Target target;
+    Target target, whole;
+    Bytes content((std::size_t{5} << 20) + 3);
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i % 251);
     ArchiveWriter writer = target.writer();
     REQUIRE_OK(writer.write(
-        "big", RecordContent::read_by(size, [&](std::uint64_t offset, std::span<std::byte> out) {
-          CHECK(offset == next);
-          for (std::size_t i = 0; i < out.size(); ++i)
-            out[i] = static_cast<std::byte>((offset + i) % 251);
-          next += out.size();
+        "big", RecordContent::produced(content.size(), [&](const RecordContent::Take& take) {
+          for (std::size_t at = 0; at < content.size(); at += 1000000)
+            if (Result<void> ok = take(std::span(content).subspan(
+                    at, std::min<std::size_t>(1000000, content.size() - at)));
+                !ok)
+              return ok;
           return Result<void>{};
         })));
     REQUIRE_OK(writer.finish());
-    CHECK(next == size);
-    const ArchiveReader archive = reopened(folder, target.bytes);
-    CHECK(archive.verify_crc("big").value());
-    const std::vector<std::byte> content = archive.read("big").value();
-    REQUIRE(content.size() == size);
-    for (std::size_t i = 0; i < content.size(); ++i)
-      if (content[i] != static_cast<std::byte>(i % 251)) FAIL("differs at ", i);
+    ArchiveWriter other = whole.writer();
+    REQUIRE_OK(other.write("big", RecordContent::bytes(content)));
+    REQUIRE_OK(other.finish());
+    CHECK(target.bytes == whole.bytes);
+    CHECK(reopened(folder, target.bytes).verify_crc("big").value());
+  }
+
+  TEST_CASE("zeros are a hole with the checksum of zeros") {
+    const TemporaryFolder folder;
+    const Bytes zeros(std::size_t{1} << 20);
+    Target hole, full;
+    ArchiveWriter one = hole.writer();
+    REQUIRE_OK(one.write("zeros", RecordContent::zeros(zeros.size())));
+    REQUIRE_OK(one.finish());
+    ArchiveWriter two = full.writer();
+    REQUIRE_OK(two.write("zeros", RecordContent::bytes(zeros)));
+    REQUIRE_OK(two.finish());
+    CHECK(hole.bytes == full.bytes);
+    const ArchiveReader archive = reopened(folder, hole.bytes);
+    CHECK(archive.find("zeros")->crc32 == 0xA738EA1C);
   }
 
   TEST_CASE("deflates what becomes smaller, and stores what does not") {
@@ -342,6 +356,22 @@ TEST_SUITE("archive writer") {
     CHECK(std::filesystem::is_empty(folder.path()));
   }
 
+  TEST_CASE("content that turns out to have another size is an error") {
+    for (const auto& [part, message] :
+         {std::pair{"short", "the record \"data/0\" was announced with 10 bytes and got 5"},
+          {"much too long", "the record \"data/0\" was announced with 10 bytes and got more"}}) {
+      Target target;
+      ArchiveWriter writer = target.writer();
+      const std::string_view text = part;
+      CHECK_FAILS(writer.write("data/0", RecordContent::produced(
+                                             10,
+                                             [&](const RecordContent::Take& take) {
+                                               return take(std::as_bytes(std::span(text)));
+                                             })),
+                  ErrorCode::invalid_argument, message);
+    }
+  }
+
   TEST_CASE("an archive of another size than announced is an error, and leaves nothing behind") {
     const TemporaryFolder folder;
     {
@@ -378,7 +408,7 @@ TEST_SUITE("archive writer") {
     {
       ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
       const auto vanished =
-          RecordContent::read_by(8, [](std::uint64_t, std::span<std::byte>) -> Result<void> {
+          RecordContent::produced(8, [](const RecordContent::Take&) -> Result<void> {
             return failure(ErrorCode::io, "the tensor is gone");
           });
       CHECK_FAILS(writer.write("data/0", vanished), ErrorCode::io,

@@ -1,0 +1,75 @@
+// Builds the value tree of a checkpoint that is to be written (checkpoint_writer.hpp).
+//
+//   weightmap::ValueBuilder& build = writer.values();
+//   const weightmap::Value root = build.dict(std::array{build.string("epoch"), build.integer(3)});
+//
+// A Value that a builder returns can be given to the same builder, as part of another, and to the
+// writer it belongs to; what it says can be read once it is written. Children come before the
+// container that holds them, so there are no cycles. A Value that is used twice is one object in
+// the file, which its readers share. Text is copied. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap {
+
+class WEIGHTMAP_API ValueBuilder {
+ public:
+  // Nesting of containers and calls. Checkpoint::open() takes as much unless it is told otherwise.
+  static constexpr std::uint32_t max_depth = 1000;
+
+  ValueBuilder();
+  ValueBuilder(ValueBuilder&&) noexcept;
+  ValueBuilder& operator=(ValueBuilder&&) noexcept;
+  ~ValueBuilder();
+
+  Value none() const noexcept { return {}; }
+  Value boolean(bool value);
+  Value integer(std::int64_t value);
+  // Little-endian two's complement, of any length.
+  Value big_integer(std::span<const std::byte> digits);
+  Value real(double value);
+  Value string(std::string_view utf8);
+  Value bytes(std::span<const std::byte> content);
+  Value byte_array(std::span<const std::byte> content);
+  Value tuple(std::span<const Value> elements);
+  Value list(std::span<const Value> elements);
+  Value set(std::span<const Value> elements);
+  Value frozen_set(std::span<const Value> elements);
+  Value dict(std::span<const Value> items);  // key, value, key, value ...
+  // A name, such as torch.float32: that of a class, of a function, of a constant.
+  Value global(std::string_view module, std::string_view name);
+  Value persistent_id(const Value& id);
+
+  // A call that whoever loads the checkpoint will make: callable(*arguments), to whose result the
+  // elements, the items and the state are given.
+  struct Call {
+    Value callable;
+    Value arguments;  // a tuple
+    std::span<const Value> elements = {};
+    std::span<const Value> items = {};  // key, value, key, value ...
+    std::optional<Value> state = {};
+    bool is_new_object = false;  // callable.__new__(callable, *arguments)
+  };
+  Value object(const Call& call);
+
+  // Fails with limit_exceeded if something could not be added: it nests deeper than max_depth. The
+  // writer asks, too.
+  Result<void> check() const;
+
+ private:
+  friend class CheckpointWriter;
+  struct WEIGHTMAP_LOCAL State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weightmap

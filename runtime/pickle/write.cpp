@@ -1,0 +1,582 @@
+#include "runtime/pickle/write.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/utf8.hpp"
+#include "runtime/pickle/opcode.hpp"
+#include "runtime/pickle/written_nodes.hpp"
+#include "runtime/value/tree.hpp"
+
+namespace weightmap::pickle {
+namespace {
+
+using value::Cell;
+using value::Tree;
+using enum Value::Kind;
+using State = WrittenNodes::State;
+
+constexpr std::uint64_t batch_values = 1000;  // between MARK and APPENDS or SETITEMS
+
+// Whether a pickler remembers where it wrote the value.
+bool has_memo_id(const Cell& cell) noexcept {
+  const Value::Kind kind = kind_of(cell);
+  if (kind == tuple) return cell.count > 0;
+  return kind >= Value::Kind::string && kind != persistent_id;
+}
+
+// Whether an object has elements, items or a state.
+bool has_contents(const Cell& cell) noexcept {
+  if (cell.part != value::whole_value) return false;
+  const value::Object& object = *target_of<const value::Object>(cell);
+  return object.has_state || object.items != nullptr || object.elements != nullptr;
+}
+
+// Bytes at the end of a vector that is longer than what was written.
+class Output {
+ public:
+  // False if that would be more than `limit` bytes.
+  bool reserve(std::uint64_t count, std::uint64_t limit) {
+    if (count <= bytes_.size() - size_) return true;
+    if (size_ > limit || count > limit - size_ + margin) return false;
+    bytes_.resize(std::max(bytes_.size() * 2, size_ + static_cast<std::size_t>(count) + 1024));
+    return true;
+  }
+  // These take what reserve() gave.
+  void byte(unsigned value) noexcept { bytes_[size_++] = static_cast<std::byte>(value); }
+  void little_endian(std::uint64_t value, unsigned count) noexcept {
+    for (unsigned i = 0; i < count; ++i) byte(static_cast<std::uint8_t>(value >> (8 * i)));
+  }
+  void text(std::string_view text) noexcept {
+    if (!text.empty()) std::memcpy(bytes_.data() + size_, text.data(), text.size());
+    size_ += text.size();
+  }
+  std::size_t size() const noexcept { return size_; }
+  std::vector<std::byte> take() {
+    bytes_.resize(size_);
+    return std::move(bytes_);
+  }
+
+  // What reserve() may be asked for beyond the limit, so that it can be asked for more than enough.
+  static constexpr std::uint64_t margin = 128;
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t size_ = 0;
+};
+
+// What is left to do with a value that was begun.
+enum class Step : std::uint8_t {
+  value,        // all of it
+  tuple,        // its further elements, then TUPLE
+  batches,      // further elements or items, then APPENDS or SETITEMS
+  reduce,       // REDUCE or NEWOBJ
+  build,        // BUILD
+  persist,      // BINPERSID
+  call_of_set,  // TUPLE1, REDUCE
+  close,        // nothing: all that it holds is written
+  replaced,     // likewise what stands in its place, which is `cell`
+};
+
+struct Task {
+  static constexpr WrittenNodes::Number unshared = 0xFFFFFFFF;
+  Step step;
+  bool is_pairs = false;  // batches: of items
+  bool is_exact = false;  // batches: of a list or dict, not of an object
+  bool is_in_batch = false;
+  bool is_single = false;  // the batch: has no mark
+  bool is_full = false;    // the batch: is as long as they get
+  WrittenNodes::Number node = unshared;
+  const Tree* tree = nullptr;
+  Cell cell{};
+  value::CellCursor cursor{};
+  std::uint64_t left = 0;      // cells to come; behind the batch, if there is one
+  std::uint64_t in_batch = 0;  // cells to come
+
+  std::uint64_t cells(std::uint64_t values) const noexcept {
+    return is_pairs ? 2 * values : values;
+  }
+};
+
+class Writer {
+ public:
+  explicit Writer(const WriteOptions& options)
+      : replace_(options.replace), max_bytes_(std::min(options.max_bytes, longest)) {}
+
+  Result<std::vector<std::byte>> run(const Value& root);
+
+ private:
+  // These return false after fail().
+  bool step();
+  bool more_of_tuple();
+  bool more_of_batches();
+  // Writes a value, or its beginning, and leaves the rest to tasks.
+  bool value(const Tree* tree, Cell cell, bool may_replace = true);
+  bool node(const Tree* tree, const Cell& cell, bool may_replace);
+  bool object(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  bool set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  bool string(std::string_view text, WrittenNodes::Number number);
+  bool global(std::string_view module, std::string_view name, WrittenNodes::Number number);
+  bool encoded(std::string_view content, WrittenNodes::Number number);
+  bool byte_array_like(std::string_view content, WrittenNodes::Number number);
+  bool long_integer(std::string_view digits);
+
+  // These cannot fail: reserve() was asked before.
+  void integer(std::int64_t value);
+  void number_of(std::uint64_t bits);  // a float's
+  void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  void latin1();
+  void put(WrittenNodes::Number number = Task::unshared);
+  void get(std::uint32_t id);
+
+  void push(Step step, const Tree* tree, const Cell& cell,
+            WrittenNodes::Number number = Task::unshared);
+  void push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
+                    bool is_exact);
+  void end_replaced(const Task& task);
+
+  bool reserve(std::uint64_t count) {
+    return out_.reserve(count + opcode_bytes, max_bytes_) || fail_length();
+  }
+  [[gnu::cold]] bool fail(ErrorCode code, std::string message) {
+    error_ = Error{code, std::move(message)};
+    return false;
+  }
+  [[gnu::cold]] bool fail_length() {
+    return fail(ErrorCode::limit_exceeded,
+                "the pickle would be longer than " + bytes::counted(max_bytes_, "byte"));
+  }
+
+  static constexpr std::uint64_t longest = 0xFFFFFFFF;
+  // More than the opcodes need that are written between two calls of reserve(), without texts.
+  static constexpr std::uint64_t opcode_bytes = Output::margin;
+
+  const std::function<std::optional<Value>(const Value&)>& replace_;
+  const std::uint64_t max_bytes_;
+  Output out_;
+  std::vector<Task> tasks_;
+  WrittenNodes nodes_;
+  std::unordered_map<std::string, std::uint32_t> globals_;  // "module\nname\n" -> memo id
+  std::optional<std::uint32_t> latin1_;                     // memo id
+  std::uint32_t next_id_ = 0;
+  Error error_;
+};
+
+Result<std::vector<std::byte>> Writer::run(const Value& root) {
+  if (!reserve(0)) return tl::unexpected(std::move(error_));
+  out_.byte(op_PROTO);
+  out_.byte(2);
+  push(Step::value, root.tree(), root.cell());
+  while (!tasks_.empty())
+    if (!reserve(0) || !step()) return tl::unexpected(std::move(error_));
+  out_.byte(op_STOP);
+  if (out_.size() > max_bytes_) fail_length();
+  if (!error_.message.empty()) return tl::unexpected(std::move(error_));
+  return out_.take();
+}
+
+bool Writer::step() {
+  if (tasks_.back().step == Step::tuple) return more_of_tuple();
+  if (tasks_.back().step == Step::batches) return more_of_batches();
+  const Task task = tasks_.back();
+  tasks_.pop_back();
+  switch (task.step) {
+    case Step::value:
+      return value(task.tree, task.cell);
+    case Step::reduce:
+      out_.byte(Value(task.tree, task.cell).is_new_object() ? op_NEWOBJ : op_REDUCE);
+      put(task.node);
+      if (has_contents(task.cell)) nodes_[task.node].state = State::begun;
+      return true;
+    case Step::build:
+      out_.byte(op_BUILD);
+      return true;
+    case Step::persist:
+      out_.byte(op_BINPERSID);
+      return true;
+    case Step::call_of_set:
+      out_.byte(op_TUPLE1);
+      put();
+      out_.byte(op_REDUCE);
+      put(task.node);
+      return true;
+    case Step::close:
+      nodes_[task.node].state = State::written;
+      return true;
+    default:
+      end_replaced(task);
+      return true;
+  }
+}
+
+bool Writer::value(const Tree* tree, Cell cell, bool may_replace) {
+  if (!reserve(0)) return false;
+  while (kind_of(cell) == persistent_id) {
+    push(Step::persist, tree, cell);
+    cell = Value(tree, cell).persistent_id().cell();
+    may_replace = true;
+  }
+  switch (kind_of(cell)) {
+    case none:
+      out_.byte(op_NONE);
+      return true;
+    case boolean:
+      out_.byte(cell.payload != 0 ? op_NEWTRUE : op_NEWFALSE);
+      return true;
+    case Value::Kind::integer:
+      integer(static_cast<std::int64_t>(cell.payload));
+      return true;
+    case real:
+      number_of(cell.payload);
+      return true;
+    case big_integer:
+      return long_integer(tree->text(cell.payload, cell.count));
+    case tuple:
+      if (cell.count > 0) return node(tree, cell, may_replace);
+      out_.byte(op_EMPTY_TUPLE);
+      return true;
+    default:
+      return node(tree, cell, may_replace);
+  }
+}
+
+bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
+  WrittenNodes::Number number = Task::unshared;
+  if (may_be_shared(cell)) {
+    number = nodes_.meet(*tree, cell);
+    WrittenNodes::Node& met = nodes_[number];
+    if (met.state == State::written) {
+      get(met.id);
+      return true;
+    }
+    if (met.state == State::begun)
+      return fail(ErrorCode::invalid_argument, "the value refers to itself: a value of kind " +
+                                                   std::string(to_string(kind_of(cell))) +
+                                                   " holds itself, directly or further down");
+    met.state = State::begun;
+  }
+  switch (kind_of(cell)) {
+    case Value::Kind::string:
+      return string(tree->text(cell.payload, cell.count), number);
+    case Value::Kind::bytes:
+      return encoded(tree->text(cell.payload, cell.count), number);
+    case byte_array:
+      return byte_array_like(tree->text(cell.payload, cell.count), number);
+    case tuple:
+      if (cell.count > 3) out_.byte(op_MARK);
+      push(Step::tuple, tree, cell, number);
+      tasks_.back().left = cell.count;
+      return true;
+    case set:
+    case frozen_set:
+      return set_like(tree, cell, number);
+    case Value::Kind::global: {
+      const value::Global& named = *target_of<const value::Global>(cell);
+      return global(named.module, named.name, number);
+    }
+    case Value::Kind::object: {
+      if (!may_replace || !replace_) return object(tree, cell, number);
+      const Value original(tree, cell);
+      const std::optional<Value> other = replace_(original);
+      if (!other || other->is_same_as(original)) return object(tree, cell, number);
+      push(Step::replaced, other->tree(), other->cell(), number);
+      return value(other->tree(), other->cell(), false);
+    }
+    default:
+      container(tree, cell, number);
+      return true;
+  }
+}
+
+void Writer::end_replaced(const Task& task) {
+  if (task.node == Task::unshared) return;
+  // A number, say, has no memo id: the next time its original is met, it is asked about again.
+  State state = State::unknown;
+  std::uint32_t id = 0;
+  if (has_memo_id(task.cell) && may_be_shared(task.cell)) {
+    const WrittenNodes::Node& other = nodes_[nodes_.meet(*task.tree, task.cell)];
+    state = other.state;
+    id = other.id;
+  }
+  nodes_[task.node].state = state;
+  nodes_[task.node].id = id;
+}
+
+bool Writer::more_of_tuple() {
+  const std::size_t depth = tasks_.size();
+  const Tree* const tree = tasks_.back().tree;
+  const Cell cell = tasks_.back().cell;
+  while (tasks_.back().left > 0) {
+    const std::uint64_t index = cell.count - tasks_.back().left--;
+    if (!value(tree, tuple_element(cell, index))) return false;
+    if (tasks_.size() != depth) return true;
+  }
+  constexpr std::array<Opcode, 3> short_tuples{op_TUPLE1, op_TUPLE2, op_TUPLE3};
+  out_.byte(cell.count > 3 ? op_TUPLE : short_tuples[cell.count - 1]);
+  put(tasks_.back().node);
+  tasks_.pop_back();
+  return true;
+}
+
+// CPython writes a list or a dict by one function and what an object gives it by another. The
+// latter has no mark for a last value that is alone in its batch, the former only for a value that
+// is alone altogether; and a dict's last batch may be empty, since it ends with one that is not
+// full.
+bool Writer::more_of_batches() {
+  const std::size_t depth = tasks_.size();
+  for (;;) {
+    Task& task = tasks_.back();
+    if (!task.is_in_batch) {
+      task.is_in_batch = true;
+      task.in_batch = std::min(task.left, task.cells(batch_values));
+      task.is_full = task.in_batch == task.cells(batch_values);
+      task.left -= task.in_batch;
+      if (!task.is_single) out_.byte(op_MARK);
+    }
+    while (tasks_.back().in_batch > 0) {
+      --tasks_.back().in_batch;
+      if (!value(tasks_.back().tree, *tasks_.back().cursor.next())) return false;
+      if (tasks_.size() != depth) return true;
+    }
+    Task& ended = tasks_.back();
+    if (ended.is_pairs)
+      out_.byte(ended.is_single ? op_SETITEM : op_SETITEMS);
+    else
+      out_.byte(ended.is_single ? op_APPEND : op_APPENDS);
+    const bool has_empty_batch = ended.is_exact && ended.is_pairs && ended.is_full;
+    if (ended.left == 0 && !has_empty_batch) break;
+    ended.is_in_batch = false;
+    ended.is_single = !ended.is_exact && ended.left == ended.cells(1);
+  }
+  tasks_.pop_back();
+  return true;
+}
+
+void Writer::push(Step step, const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  Task& task = tasks_.emplace_back();
+  task.step = step;
+  task.node = number;
+  task.tree = tree;
+  task.cell = cell;
+}
+
+void Writer::push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
+                          bool is_exact) {
+  if (sequence == nullptr || sequence->count == 0) return;
+  push(Step::batches, tree, {});
+  Task& task = tasks_.back();
+  task.is_pairs = is_pairs;
+  task.is_exact = is_exact;
+  task.cursor = value::CellCursor(sequence);
+  task.left = sequence->count;
+  task.is_single = task.left == task.cells(1);
+}
+
+void Writer::container(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  const bool is_dict = kind_of(cell) == dict;
+  out_.byte(is_dict ? op_EMPTY_DICT : op_EMPTY_LIST);
+  put(number);
+  nodes_[number].state = State::begun;
+  push(Step::close, tree, cell, number);
+  push_batches(tree, target_of<const value::Sequence>(cell), is_dict, true);
+}
+
+bool Writer::set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  if (!global("__builtin__", kind_of(cell) == set ? "set" : "frozenset", Task::unshared))
+    return false;
+  out_.byte(op_EMPTY_LIST);
+  put();
+  push(Step::call_of_set, tree, cell, number);
+  push_batches(tree, target_of<const value::Sequence>(cell), false, true);
+  return true;
+}
+
+bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  // In the opposite order: the last task is the next one.
+  if (has_contents(cell)) {
+    const value::Object& held = *target_of<const value::Object>(cell);
+    push(Step::close, tree, cell, number);
+    if (held.has_state) {
+      push(Step::build, tree, cell);
+      push(Step::value, tree, held.state);
+    }
+    push_batches(tree, held.items, true, false);
+    push_batches(tree, held.elements, false, false);
+  }
+  push(Step::reduce, tree, cell, number);
+  const Value called(tree, cell);
+  push(Step::value, tree, called.arguments().cell());
+  push(Step::value, tree, called.callable().cell());
+  return true;
+}
+
+bool Writer::string(std::string_view text, WrittenNodes::Number number) {
+  const std::size_t valid = bytes::valid_prefix(text);
+  if (valid != text.size())
+    return fail(ErrorCode::invalid_argument, "the text " + bytes::quote(text) +
+                                                 " is not UTF-8 at its byte " +
+                                                 std::to_string(valid) + ", so no string holds it");
+  if (!reserve(text.size())) return false;
+  out_.byte(op_BINUNICODE);
+  out_.little_endian(text.size(), 4);
+  out_.text(text);
+  put(number);
+  return true;
+}
+
+bool Writer::global(std::string_view module, std::string_view name, WrittenNodes::Number number) {
+  const std::string line = std::string(module) + '\n' + std::string(name) + '\n';
+  if (const auto known = globals_.find(line); known != globals_.end()) {
+    get(known->second);
+    if (number != Task::unshared) {
+      nodes_[number].id = known->second;
+      nodes_[number].state = State::written;
+    }
+    return true;
+  }
+  if (std::ranges::count(line, '\n') != 2 || bytes::valid_prefix(line) != line.size())
+    return fail(ErrorCode::invalid_argument,
+                "the global " + bytes::quote(name) + " of module " + bytes::quote(module) +
+                    " has a line break or is not UTF-8, so protocol 2 cannot name it");
+  if (!reserve(line.size())) return false;
+  globals_.emplace(line, next_id_);
+  out_.byte(op_GLOBAL);
+  out_.text(line);
+  put(number);
+  return true;
+}
+
+// _codecs.encode(text, "latin1"), where each byte is a character. CPython writes empty bytes as
+// __builtin__.bytes() instead, which torch.load(weights_only=True) refuses; this it reads.
+bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
+  if (!global("_codecs", "encode", Task::unshared)) return false;
+  const auto wide = static_cast<std::uint64_t>(
+      std::ranges::count_if(content, [](char byte) { return (byte & 0x80) != 0; }));
+  const std::uint64_t length = content.size() + wide;
+  if (!reserve(length)) return false;
+  out_.byte(op_BINUNICODE);
+  out_.little_endian(length, 4);
+  for (const char signed_byte : content) {
+    const auto byte = static_cast<std::uint8_t>(signed_byte);
+    if (byte < 0x80) {
+      out_.byte(byte);
+    } else {
+      out_.byte(0xC0 | byte >> 6);
+      out_.byte(0x80 | (byte & 0x3F));
+    }
+  }
+  put();
+  latin1();
+  out_.byte(op_TUPLE2);
+  put();
+  out_.byte(op_REDUCE);
+  put(number);
+  return true;
+}
+
+void Writer::latin1() {
+  if (latin1_) return get(*latin1_);
+  constexpr std::string_view name = "latin1";
+  latin1_ = next_id_;
+  out_.byte(op_BINUNICODE);
+  out_.little_endian(name.size(), 4);
+  out_.text(name);
+  put();
+}
+
+bool Writer::byte_array_like(std::string_view content, WrittenNodes::Number number) {
+  if (!global("__builtin__", "bytearray", Task::unshared)) return false;
+  if (content.empty()) {
+    out_.byte(op_EMPTY_TUPLE);
+  } else {
+    if (!encoded(content, Task::unshared)) return false;
+    out_.byte(op_TUPLE1);
+    put();
+  }
+  out_.byte(op_REDUCE);
+  put(number);
+  return true;
+}
+
+void Writer::integer(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  if (bits <= 0xFF) {
+    out_.byte(op_BININT1);
+    out_.little_endian(bits, 1);
+  } else if (bits <= 0xFFFF) {
+    out_.byte(op_BININT2);
+    out_.little_endian(bits, 2);
+  } else if (value == static_cast<std::int32_t>(value)) {
+    out_.byte(op_BININT);
+    out_.little_endian(bits, 4);
+  } else {
+    unsigned length = 5;
+    while (length < 8 && value >> (8 * length - 1) != value >> 63) ++length;
+    out_.byte(op_LONG1);
+    out_.byte(length);
+    out_.little_endian(bits, length);
+  }
+}
+
+bool Writer::long_integer(std::string_view digits) {
+  // CPython writes no digit that only repeats the sign.
+  const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(digits[i]); };
+  while (digits.size() > 1 &&
+         byte_at(digits.size() - 1) == ((byte_at(digits.size() - 2) & 0x80) != 0 ? 0xFF : 0))
+    digits.remove_suffix(1);
+  if (digits.size() <= 8) {
+    std::uint64_t bits = (byte_at(digits.size() - 1) & 0x80) != 0 ? ~std::uint64_t{0} : 0;
+    for (std::size_t i = digits.size(); i-- > 0;) bits = bits << 8 | byte_at(i);
+    integer(static_cast<std::int64_t>(bits));
+    return true;
+  }
+  constexpr std::size_t most = 0x7FFFFFFF;  // LONG4 has a signed length
+  if (digits.size() > most)
+    return fail(ErrorCode::limit_exceeded, "an integer of " +
+                                               bytes::counted(digits.size(), "byte") +
+                                               " is longer than protocol 2 can write");
+  if (!reserve(digits.size())) return false;
+  const bool is_short = digits.size() <= 0xFF;
+  out_.byte(is_short ? op_LONG1 : op_LONG4);
+  out_.little_endian(digits.size(), is_short ? 1 : 4);
+  out_.text(digits);
+  return true;
+}
+
+void Writer::number_of(std::uint64_t bits) {
+  out_.byte(op_BINFLOAT);
+  for (int shift = 56; shift >= 0; shift -= 8) out_.byte(static_cast<std::uint8_t>(bits >> shift));
+}
+
+void Writer::put(WrittenNodes::Number number) {
+  const bool is_short = next_id_ <= 0xFF;
+  out_.byte(is_short ? op_BINPUT : op_LONG_BINPUT);
+  out_.little_endian(next_id_, is_short ? 1 : 4);
+  if (number != Task::unshared) {
+    nodes_[number].id = next_id_;
+    nodes_[number].state = State::written;
+  }
+  ++next_id_;
+}
+
+void Writer::get(std::uint32_t id) {
+  const bool is_short = id <= 0xFF;
+  out_.byte(is_short ? op_BINGET : op_LONG_BINGET);
+  out_.little_endian(id, is_short ? 1 : 4);
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> write(const Value& root, const WriteOptions& options) {
+  return Writer(options).run(root);
+}
+
+}  // namespace weightmap::pickle

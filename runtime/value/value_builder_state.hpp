@@ -1,0 +1,22 @@
+// What a ValueBuilder holds, for those who take the finished tree.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/value/builder.hpp"
+#include "weightmap/value_builder.hpp"
+
+namespace weightmap {
+
+struct ValueBuilder::State {
+  State();
+  Value value(const value::Cell& cell) const noexcept { return {&builder.tree(), cell}; }
+  // Until the next call.
+  std::span<const value::Cell> cells(std::span<const Value> values);
+
+  value::Builder builder;
+  std::vector<value::Cell> scratch;
+};
+
+}  // namespace weightmap

@@ -1,0 +1,255 @@
+#include "weightmap/checkpoint_writer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <deque>
+#include <numeric>
+#include <utility>
+
+#include "runtime/archive/archive_name.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/pickle/write.hpp"
+#include "runtime/value/tree.hpp"
+#include "runtime/value/value_builder_state.hpp"
+#include "runtime/write/record_list.hpp"
+#include "runtime/write/tensor_values.hpp"
+#include "weightmap/tensor_pieces.hpp"
+
+namespace weightmap {
+namespace {
+
+std::string_view spelled(ByteOrder order) noexcept {
+  if (order == ByteOrder::native)
+    order = std::endian::native == std::endian::little ? ByteOrder::little : ByteOrder::big;
+  return order == ByteOrder::little ? "little" : "big";
+}
+
+// The elements of a view that does not lie in one piece, row-major.
+RecordContent gathered(const TensorView& view) {
+  return RecordContent::produced(view.nbytes(), [view](const RecordContent::Take& take) {
+    Result<void> taken;
+    const Result<void> gone_through = for_each_piece(view, [&](std::span<const std::byte> piece) {
+      taken = take(piece);
+      return taken.has_value();
+    });
+    return gone_through ? taken : gone_through;
+  });
+}
+
+std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes) {
+  std::vector<std::int64_t> strides(sizes.size());
+  std::int64_t step = 1;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<std::int64_t>(sizes[i], 1);  // as torch counts a dimension without elements
+  }
+  return strides;
+}
+
+}  // namespace
+
+struct CheckpointWriter::State {
+  explicit State(const CheckpointWriterOptions& given) : options(given), tensors(values) {}
+
+  struct Storage {
+    RecordContent content;
+    Value key;
+    Value location;
+  };
+  struct Extra {
+    std::string name;
+    RecordContent content;
+  };
+
+  bool is_in_order() const noexcept {
+    return std::is_sorted(options.order.begin(), options.order.end());
+  }
+  bool pads_only() const noexcept { return options.alignment <= zip::Plan::max_alignment; }
+  Result<void> check_order() const;
+  Result<void> check_alignment() const;
+  Result<void> make_pickle(const Value& root);
+  void add_head();
+  Result<WrittenStorage> add_storage_record(std::size_t number);
+  Result<WritePlan> lay_out();
+  ArchiveWriterOptions archive_options() const;
+  // Everything up to the first byte. Once: what is planned is written.
+  Result<void> prepare(const Value& root, std::string name);
+  Result<WritePlan> write_to(ArchiveWriter archive);
+
+  CheckpointWriterOptions options;
+  ValueBuilder values;
+  TensorValues tensors;
+  std::vector<Storage> storages;
+  std::deque<Extra> extras;
+  std::unique_ptr<value::Tree> tree;
+  std::vector<std::byte> pickle;
+  std::string alignment_text;
+  // Behind data.pkl and before the storages.
+  std::vector<std::pair<std::string_view, RecordContent>> head;
+  std::string archive_name;
+  std::optional<RecordList> records;
+  WritePlan plan{};
+};
+
+Result<void> CheckpointWriter::State::check_order() const {
+  if (options.order.empty()) return {};
+  std::vector<std::size_t> sorted = options.order;
+  std::sort(sorted.begin(), sorted.end());
+  bool each_once = sorted.size() == storages.size();
+  for (std::size_t i = 0; each_once && i < sorted.size(); ++i) each_once = sorted[i] == i;
+  if (each_once) return {};
+  return failure(ErrorCode::invalid_argument,
+                 "the order of the storages does not name each of the " +
+                     std::to_string(storages.size()) + " storages once");
+}
+
+Result<void> CheckpointWriter::State::check_alignment() const {
+  if (pads_only() || std::has_single_bit(options.alignment)) return {};
+  return failure(ErrorCode::invalid_argument,
+                 "an alignment of " + std::to_string(options.alignment) +
+                     " cannot be had: beyond " + std::to_string(zip::Plan::max_alignment) +
+                     " it must be a power of two");
+}
+
+Result<void> CheckpointWriter::State::make_pickle(const Value& root) {
+  TRY_ASSIGN(tree, std::move(values.state_->builder).finish(root.cell()));
+  TRY_ASSIGN(pickle, pickle::write(Value(tree.get(), tree->root())));
+  return {};
+}
+
+// The records behind data.pkl, in torch's order. Storages elsewhere than where torch computes them
+// to be must not be in a file that has a .format_version.
+void CheckpointWriter::State::add_head() {
+  const std::uint64_t padding = pads_only() ? options.alignment : zip::Layout::default_alignment;
+  alignment_text = std::to_string(padding);
+  head.emplace_back("data.pkl", RecordContent::bytes(pickle));
+  if (pads_only() && is_in_order()) head.emplace_back(".format_version", RecordContent::text("1"));
+  head.emplace_back(".storage_alignment", RecordContent::text(alignment_text));
+  head.emplace_back("byteorder", RecordContent::text(spelled(options.byte_order)));
+}
+
+Result<WrittenStorage> CheckpointWriter::State::add_storage_record(std::size_t number) {
+  const std::string name = "data/" + std::to_string(number);
+  const RecordContent& content = storages[number].content;
+  const bool moved = !pads_only() && content.size() >= options.alignment;
+  TRY_ASSIGN(
+      const std::uint64_t offset,
+      moved ? records->add_aligned(name, content, options.alignment) : records->add(name, content));
+  return WrittenStorage{offset, content.size(), content.kind() == RecordContent::Kind::reserved};
+}
+
+Result<WritePlan> CheckpointWriter::State::lay_out() {
+  for (const auto& [name, content] : head) TRY(records->add(name, content));
+  WritePlan made{};
+  made.storages.resize(storages.size());
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const std::size_t number = options.order.empty() ? i : options.order[i];
+    TRY_ASSIGN(made.storages[number], add_storage_record(number));
+  }
+  for (const Extra& extra : extras) TRY(records->add(extra.name, extra.content));
+  TRY_ASSIGN(made.archive_bytes, records->close());
+  return made;
+}
+
+ArchiveWriterOptions CheckpointWriter::State::archive_options() const {
+  return {.alignment = pads_only() ? options.alignment : zip::Layout::default_alignment,
+          .crc32 = options.crc32,
+          .archive_name = archive_name,
+          .file = options.file,
+          .progress = options.progress};
+}
+
+Result<void> CheckpointWriter::State::prepare(const Value& root, std::string name) {
+  archive_name = std::move(name);
+  if (records) return {};
+  TRY(check_order());
+  TRY(check_alignment());
+  TRY(make_pickle(root));
+  add_head();
+  TRY_ASSIGN(records, RecordList::make(archive_name, archive_options().alignment));
+  TRY_ASSIGN(plan, lay_out());
+  return {};
+}
+
+Result<WritePlan> CheckpointWriter::State::write_to(ArchiveWriter archive) {
+  const bool has_holes = std::any_of(plan.storages.begin(), plan.storages.end(),
+                                     [](const WrittenStorage& s) { return s.is_reserved; });
+  if (!has_holes) TRY(archive.reserve_space(plan.archive_bytes));
+  TRY(records->write(archive));
+  TRY(archive.finish());
+  return std::move(plan);
+}
+
+CheckpointWriter::CheckpointWriter(const CheckpointWriterOptions& options)
+    : state_(std::make_unique<State>(options)) {}
+CheckpointWriter::CheckpointWriter(CheckpointWriter&&) noexcept = default;
+CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&&) noexcept = default;
+CheckpointWriter::~CheckpointWriter() = default;
+
+ValueBuilder& CheckpointWriter::values() noexcept { return state_->values; }
+
+std::size_t CheckpointWriter::add_storage(RecordContent content, std::string_view location) {
+  const std::size_t number = state_->storages.size();
+  const Value key = state_->values.string(std::to_string(number));
+  state_->storages.push_back({std::move(content), key, state_->tensors.location(location)});
+  return number;
+}
+
+Value CheckpointWriter::storage(std::size_t number, DType dtype) {
+  const State::Storage& storage = state_->storages[number];
+  return state_->tensors.storage(storage.key, storage.location, storage.content.size(), dtype);
+}
+
+Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spec) {
+  return state_->tensors.tensor(storage(storage_number, spec.dtype), spec);
+}
+
+Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_grad) {
+  if (view.is_foreign_byte_order())
+    return failure(ErrorCode::unsupported,
+                   "the elements have the other byte order; only gather() reads them");
+  const std::vector<std::int64_t> strides = row_major_strides(view.shape());
+  const std::size_t number =
+      add_storage(view.is_contiguous() ? RecordContent::bytes(view.bytes()) : gathered(view));
+  return tensor(number, {.dtype = view.dtype(),
+                         .sizes = view.shape(),
+                         .strides = strides,
+                         .requires_grad = requires_grad});
+}
+
+Value CheckpointWriter::parameter(const Value& tensor, bool requires_grad) {
+  return state_->tensors.parameter(tensor, requires_grad);
+}
+
+Value CheckpointWriter::ordered_dict(std::span<const Value> items, std::optional<Value> state) {
+  return state_->tensors.ordered_dict(items, state);
+}
+
+Value CheckpointWriter::size(std::span<const std::int64_t> sizes) {
+  return state_->tensors.size(sizes);
+}
+
+void CheckpointWriter::add_record(std::string name, RecordContent content) {
+  state_->extras.push_back({std::move(name), std::move(content)});
+}
+
+Result<WritePlan> CheckpointWriter::plan(const Value& root, const std::filesystem::path& path) {
+  TRY(state_->prepare(root, archive_name(path, state_->options.archive_name)));
+  return state_->plan;
+}
+
+Result<WritePlan> CheckpointWriter::write(const Value& root, const std::filesystem::path& path) && {
+  TRY(state_->prepare(root, archive_name(path, state_->options.archive_name)));
+  TRY_ASSIGN(ArchiveWriter archive, ArchiveWriter::create(path, state_->archive_options()));
+  return state_->write_to(std::move(archive));
+}
+
+Result<WritePlan> CheckpointWriter::write(const Value& root, ArchiveWriter::Write write) && {
+  TRY(state_->prepare(root, archive_name({}, state_->options.archive_name)));
+  TRY_ASSIGN(ArchiveWriter archive,
+             ArchiveWriter::to_function(std::move(write), state_->archive_options()));
+  return state_->write_to(std::move(archive));
+}
+
+}  // namespace weightmap

@@ -1,0 +1,78 @@
+#include "runtime/write/record_list.hpp"
+
+#include <string>
+
+#include "runtime/base/try.hpp"
+#include "runtime/zip/layout.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::string_view filler_name = ".data/padding/";
+
+// What ArchiveWriter adds: "3\n", and 40 digits.
+constexpr std::uint64_t version_bytes = 2;
+constexpr std::uint64_t serialization_id_bytes = 40;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t power_of_two) noexcept {
+  return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+
+// How many zeros a record of that name must hold so that, behind it, the payload of a record lies
+// at a multiple of the alignment: where the header just leaves no padding to do. The archive is far
+// from 2^64 bytes, which its plan has made sure of.
+std::uint64_t filler_bytes(const zip::Layout& layout, std::uint64_t at, std::uint64_t filler_length,
+                           std::uint64_t name_length, std::uint64_t size, std::uint64_t alignment) {
+  const std::uint64_t fixed =
+      zip::local_header_bytes + name_length + zip::Layout::padding_field_bytes;
+  const std::uint64_t filler = layout.payload_offset(at, filler_length, 1).value();
+  for (std::uint64_t target = round_up(filler + fixed, alignment);; target += alignment) {
+    std::uint64_t header = target - fixed;
+    header -= zip::Layout::zip64_field_bytes(size, header);
+    const std::uint64_t descriptor = zip::Layout::footer_bytes(1, at);
+    const bool fits =
+        header > filler + descriptor && layout.payload_offset(header, name_length, size) == target;
+    if (fits) return header - descriptor - filler;
+  }
+}
+
+}  // namespace
+
+Result<RecordList> RecordList::make(std::string_view archive_name, std::uint64_t alignment) {
+  TRY_ASSIGN(zip::Plan plan, zip::Plan::make(archive_name, alignment));
+  return RecordList(std::move(plan));
+}
+
+Result<std::uint64_t> RecordList::add(std::string_view name, const RecordContent& content) {
+  TRY_ASSIGN(const std::size_t index, plan_.add(name, content.size()));
+  contents_.push_back(&content);
+  return plan_.records()[index].payload_offset;
+}
+
+Result<std::uint64_t> RecordList::add_aligned(std::string_view name, const RecordContent& content,
+                                              std::uint64_t alignment) {
+  const zip::Layout layout{plan_.alignment()};
+  const std::uint64_t top = plan_.top_folder().size() + 1;
+  const auto place = layout.payload_offset(plan_.end(), top + name.size(), content.size());
+  if (place && *place % alignment != 0) {
+    const std::string filler = std::string(filler_name) + std::to_string(fillers_.size());
+    const std::uint64_t bytes = filler_bytes(layout, plan_.end(), top + filler.size(),
+                                             top + name.size(), content.size(), alignment);
+    TRY(add(filler, fillers_.emplace_back(RecordContent::zeros(bytes))));
+  }
+  return add(name, content);
+}
+
+Result<std::uint64_t> RecordList::close() {
+  TRY(plan_.add("version", version_bytes));
+  TRY(plan_.add(".data/serialization_id", serialization_id_bytes));
+  return plan_.archive_bytes();
+}
+
+Result<void> RecordList::write(ArchiveWriter& archive) const {
+  for (std::size_t i = 0; i < contents_.size(); ++i)
+    TRY(archive.write(plan_.name(i), *contents_[i]));
+  return {};
+}
+
+}  // namespace weightmap

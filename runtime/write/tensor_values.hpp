@@ -1,0 +1,46 @@
+// The calls by which torch.save describes tensors, as values (pytorch's torch/_utils.py and
+// serialization.py have the functions that take them apart again).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/dtype.hpp"
+#include "weightmap/value_builder.hpp"
+
+namespace weightmap {
+
+class TensorValues {
+ public:
+  explicit TensorValues(ValueBuilder& build) : build_(build) {}
+
+  // ("storage", type, key, location, numel) as a persistent id. `key` and `location` are texts.
+  Value storage(const Value& key, const Value& location, std::uint64_t nbytes, DType dtype);
+  // One text for each place, so that all storages there share it.
+  Value location(std::string_view name);
+  Value tensor(const Value& storage, const TensorSpec& spec);
+  Value parameter(const Value& tensor, bool requires_grad);
+  Value ordered_dict(std::span<const Value> items, const std::optional<Value>& state);
+  Value size(std::span<const std::int64_t> sizes);
+
+ private:
+  // A value that is made when it is first asked for.
+  using Once = std::optional<Value>;
+  Value global(Once& once, std::string_view module, std::string_view name);
+  Value integers(std::span<const std::int64_t> values);
+
+  ValueBuilder& build_;
+  Once tag_, untyped_, rebuild_v2_, rebuild_v3_, rebuild_parameter_, ordered_dict_, size_;
+  std::array<Once, dtype_count> storage_types_;
+  std::array<Once, dtype_count> dtypes_;
+  std::map<std::string, Value, std::less<>> locations_;
+  std::vector<Value> scratch_;
+};
+
+}  // namespace weightmap

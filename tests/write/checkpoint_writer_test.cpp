@@ -1,0 +1,292 @@
+#include "weightmap/checkpoint_writer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap {
+namespace {
+
+using test::data;
+using test::opened;
+using test::read_file;
+using test::TemporaryFolder;
+
+constexpr std::array<float, 6> six = {1, 2, 3, 4, 5, 6};
+
+RecordContent floats(std::span<const float> values) {
+  return RecordContent::bytes(std::as_bytes(values));
+}
+
+bool has_record(const std::filesystem::path& path, std::string_view name) {
+  const ArchiveReader archive = ArchiveReader::open(path).value();
+  return archive.has(name);
+}
+
+// A checkpoint of this many float32 storages of `bytes` bytes each, in a list.
+Value tensors_of(CheckpointWriter& writer, std::size_t count, const std::vector<float>& values) {
+  std::vector<Value> tensors;
+  const std::array<std::int64_t, 1> sizes{static_cast<std::int64_t>(values.size())};
+  const std::array<std::int64_t, 1> strides{1};
+  for (std::size_t i = 0; i < count; ++i)
+    tensors.push_back(
+        writer.tensor(writer.add_storage(floats(values)), {.sizes = sizes, .strides = strides}));
+  return writer.values().list(tensors);
+}
+
+TEST_SUITE("checkpoint writer") {
+  TEST_CASE("writes each dtype to the bytes that torch.save writes") {
+    const TemporaryFolder folder;
+    const Checkpoint torchs = opened(data / "dtypes.pt");
+    CheckpointWriter writer;
+    std::vector<Value> items;
+    for (const NamedTensor& tensor : torchs.tensors()) {
+      items.push_back(writer.values().string(tensor.name));
+      items.push_back(writer.tensor(tensor.view).value());
+    }
+    const Value root = writer.values().dict(items);
+    REQUIRE_OK(std::move(writer).write(root, folder.path() / "dtypes.pt"));
+    CHECK(read_file(folder.path() / "dtypes.pt") == read_file(data / "dtypes.pt"));
+  }
+
+  TEST_CASE("shared storages are written once, and views keep their offsets and strides") {
+    const TemporaryFolder folder;
+    CheckpointWriter writer;
+    const std::size_t storage = writer.add_storage(floats(six));
+    const std::array<std::int64_t, 2> sizes{2, 2};
+    const std::array<std::int64_t, 2> strides{1, 3};
+    const Value whole = writer.tensor(storage, {.sizes = std::array<std::int64_t, 1>{6},
+                                                .strides = std::array<std::int64_t, 1>{1}});
+    const Value view = writer.tensor(
+        storage, {.storage_offset = 1, .sizes = sizes, .strides = strides, .requires_grad = true});
+    const Value root = writer.values().list(std::array{whole, writer.parameter(view)});
+    REQUIRE_OK(std::move(writer).write(root, folder.path() / "views.pt"));
+    const Checkpoint read = opened(folder.path() / "views.pt");
+    CHECK(read.storage_count() == 1);
+    const NamedTensor tensor = read.get("1").value();
+    CHECK(tensor.storage_offset == 1);
+    CHECK(tensor.is_parameter);
+    CHECK(tensor.requires_grad);
+    CHECK(std::vector(tensor.view.strides().begin(), tensor.view.strides().end()) ==
+          std::vector<std::int64_t>{1, 3});
+    std::array<float, 4> values{};
+    REQUIRE_OK(tensor.view.gather(std::as_writable_bytes(std::span(values))));
+    CHECK(values == std::array<float, 4>{2, 5, 3, 6});
+  }
+
+  TEST_CASE("a view that does not lie in one piece is written row-major") {
+    const TemporaryFolder folder;
+    CheckpointWriter first;
+    const Value view = first.tensor(
+        first.add_storage(floats(six)),
+        {.sizes = std::array<std::int64_t, 2>{3, 2}, .strides = std::array<std::int64_t, 2>{1, 3}});
+    REQUIRE_OK(std::move(first).write(view, folder.path() / "view.pt"));
+    const Checkpoint read = opened(folder.path() / "view.pt");
+    CheckpointWriter second;
+    const Value copy = second.tensor(read.tensors()[0].view).value();
+    REQUIRE_OK(std::move(second).write(copy, folder.path() / "copy.pt"));
+    const Checkpoint copied = opened(folder.path() / "copy.pt");
+    const auto values = copied.tensors()[0].as<float>().value();
+    CHECK(std::vector(values.begin(), values.end()) == std::vector<float>{1, 4, 2, 5, 3, 6});
+  }
+
+  TEST_CASE("the plan is what is written") {
+    const TemporaryFolder folder;
+    CheckpointWriter writer;
+    const std::vector<float> values(1000, 1.5f);
+    const Value root = tensors_of(writer, 12, values);
+    const WritePlan plan = writer.plan(root, folder.path() / "model.pt").value();
+    CHECK(std::filesystem::is_empty(folder.path()));
+    const WritePlan written = std::move(writer).write(root, folder.path() / "model.pt").value();
+    CHECK(plan.archive_bytes == std::filesystem::file_size(folder.path() / "model.pt"));
+    CHECK(written.archive_bytes == plan.archive_bytes);
+    const Checkpoint read = opened(folder.path() / "model.pt");
+    REQUIRE(plan.storages.size() == 12);
+    for (std::size_t i = 0; i < 12; ++i) {
+      CHECK(plan.storages[i].offset == read.storage(i).payload_offset);
+      CHECK(plan.storages[i].nbytes == 4000);
+    }
+  }
+
+  TEST_CASE("alignments that padding can do") {
+    const TemporaryFolder folder;
+    for (const std::uint64_t alignment : {1, 64, 4096, 32768}) {
+      CheckpointWriter writer({.alignment = alignment});
+      const std::vector<float> values(100, 1);
+      const Value root = tensors_of(writer, 3, values);
+      const WritePlan plan = std::move(writer).write(root, folder.path() / "model.pt").value();
+      for (const WrittenStorage& storage : plan.storages) CHECK(storage.offset % alignment == 0);
+      const Checkpoint read = opened(folder.path() / "model.pt");
+      CHECK(read.info().storage_alignment == alignment);
+      CHECK(has_record(folder.path() / "model.pt", ".format_version"));
+    }
+  }
+
+  TEST_CASE("alignment to 2 MiB moves large storages, and takes no space for it") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    const std::uint64_t alignment = std::uint64_t{2} << 20;
+    CheckpointWriter writer({.alignment = alignment});
+    const std::vector<float> large(alignment / 4 + 1, 1), small(16, 2);
+    const std::array values{writer.tensor(writer.add_storage(floats(small)), {}),
+                            writer.tensor(writer.add_storage(floats(large)), {}),
+                            writer.tensor(writer.add_storage(floats(large)), {}),
+                            writer.tensor(writer.add_storage(floats(small)), {})};
+    const Value root = writer.values().list(values);
+    const WritePlan plan = std::move(writer).write(root, path).value();
+    CHECK(plan.storages[0].offset < alignment);
+    CHECK(plan.storages[1].offset == alignment);
+    CHECK(plan.storages[2].offset == 3 * alignment);
+    CHECK(plan.storages[3].offset < 5 * alignment);
+    CHECK(plan.archive_bytes == std::filesystem::file_size(path));
+    const Checkpoint read = opened(path);
+    CHECK(read.info().storage_alignment == 64);
+    CHECK(read.verify_crc().faults.empty());
+    CHECK(read.stats().local_headers_read <= 1);
+    // torch would compute other places.
+    CHECK_FALSE(has_record(path, ".format_version"));
+  }
+
+  TEST_CASE("storages in another order") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter writer({.order = {2, 0, 1}});
+    const std::vector<float> values(4, 1);
+    const Value root = tensors_of(writer, 3, values);
+    const WritePlan plan = std::move(writer).write(root, path).value();
+    CHECK(plan.storages[2].offset < plan.storages[0].offset);
+    CHECK(plan.storages[0].offset < plan.storages[1].offset);
+    CHECK_FALSE(has_record(path, ".format_version"));
+    const Checkpoint read = opened(path);
+    for (std::size_t i = 0; i < 3; ++i)
+      CHECK(read.storage(i).payload_offset == plan.storages[i].offset);
+  }
+
+  TEST_CASE("reserved storages have the places of a normal save, and are named in the plan") {
+    const TemporaryFolder folder;
+    const std::vector<float> values(100000, 0);
+    CheckpointWriter full, hole;
+    const Value root = tensors_of(full, 2, values);
+    const WritePlan normal = std::move(full).write(root, folder.path() / "full.pt").value();
+    std::vector<Value> tensors;
+    for (int i = 0; i < 2; ++i)
+      tensors.push_back(hole.tensor(hole.add_storage(RecordContent::reserved(400000)),
+                                    {.sizes = std::array<std::int64_t, 1>{100000},
+                                     .strides = std::array<std::int64_t, 1>{1}}));
+    const Value holes = hole.values().list(tensors);
+    const WritePlan plan = std::move(hole).write(holes, folder.path() / "hole.pt").value();
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(plan.storages[i].offset == normal.storages[i].offset);
+      CHECK(plan.storages[i].is_reserved);
+      CHECK_FALSE(normal.storages[i].is_reserved);
+    }
+  }
+
+  TEST_CASE("a write over the checkpoint that is mapped leaves it whole") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter first;
+    const Value old = first.tensor(
+        first.add_storage(floats(six)),
+        {.sizes = std::array<std::int64_t, 1>{6}, .strides = std::array<std::int64_t, 1>{1}});
+    REQUIRE_OK(std::move(first).write(old, path));
+    const Checkpoint mapped = opened(path);
+    CheckpointWriter second;
+    const Value again = second.tensor(mapped.tensors()[0].view).value();
+    REQUIRE_OK(std::move(second).write(again, path));
+    CHECK(mapped.state() == CheckpointState::replaced);
+    const Checkpoint now = opened(path);
+    for (const Checkpoint* checkpoint : {&mapped, &now}) {
+      const auto values = checkpoint->tensors()[0].as<float>().value();
+      CHECK(std::equal(values.begin(), values.end(), six.begin(), six.end()));
+    }
+  }
+
+  TEST_CASE("to a function, equal to the file") {
+    const TemporaryFolder folder;
+    std::string streamed;
+    const std::vector<float> values(1000, 3);
+    for (const bool to_file : {true, false}) {
+      CheckpointWriter writer({.archive_name = "archive"});
+      const Value root = tensors_of(writer, 3, values);
+      if (to_file) {
+        REQUIRE_OK(std::move(writer).write(root, folder.path() / "model.pt"));
+        continue;
+      }
+      REQUIRE_OK(std::move(writer).write(root, [&](std::span<const std::byte> part) {
+        streamed.append(reinterpret_cast<const char*>(part.data()), part.size());
+        return Result<void>{};
+      }));
+    }
+    CHECK(streamed == read_file(folder.path() / "model.pt"));
+  }
+
+  TEST_CASE("a record of one's own stands behind the storages") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter writer;
+    writer.add_record("notes.txt", RecordContent::text("hello"));
+    REQUIRE_OK(std::move(writer).write(Value(), path));
+    const ArchiveReader archive = ArchiveReader::open(path).value();
+    CHECK(archive.record(4).name == "notes.txt");
+    CHECK(archive.read("notes.txt")->size() == 5);
+  }
+
+  TEST_CASE("refuses a record that is a storage's") {
+    const TemporaryFolder folder;
+    CheckpointWriter writer;
+    const std::vector<float> values(4, 1);
+    const Value root = tensors_of(writer, 1, values);
+    writer.add_record("data/0", RecordContent::text("x"));
+    CHECK_FAILS(std::move(writer).write(root, folder.path() / "model.pt"),
+                ErrorCode::invalid_argument, "the record \"data/0\" is in the archive already");
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+
+  TEST_CASE("refuses an order that is none") {
+    for (const std::vector<std::size_t>& order :
+         {std::vector<std::size_t>{0}, {0, 0}, {1, 2}, {0, 1, 2}}) {
+      CheckpointWriter writer({.order = order});
+      const std::vector<float> values(4, 1);
+      const Value root = tensors_of(writer, 2, values);
+      CHECK_FAILS(writer.plan(root, "model.pt"), ErrorCode::invalid_argument,
+                  "does not name each of the 2 storages once");
+    }
+  }
+
+  TEST_CASE("refuses an alignment beyond padding that is no power of two") {
+    CheckpointWriter writer({.alignment = 3000000});
+    CHECK_FAILS(writer.plan(Value(), "model.pt"), ErrorCode::invalid_argument,
+                "an alignment of 3000000 cannot be had: beyond 65504 it must be a power of two");
+    CheckpointWriter zero({.alignment = 0});
+    CHECK_FAILS(zero.plan(Value(), "model.pt"), ErrorCode::invalid_argument,
+                "an alignment of 0 cannot be expressed");
+  }
+
+  TEST_CASE("refuses values that nest too deep") {
+    CheckpointWriter writer;
+    Value value;
+    for (int i = 0; i < 1001; ++i) value = writer.values().list(std::array{value});
+    CHECK_FAILS(writer.values().check(), ErrorCode::limit_exceeded, "nests deeper than 1000");
+    CHECK_FAILS(writer.plan(value, "model.pt"), ErrorCode::limit_exceeded,
+                "nests deeper than 1000");
+  }
+
+  TEST_CASE("refuses elements in the other byte order") {
+    const Checkpoint big = opened(data / "big_endian.pt");
+    CheckpointWriter writer;
+    CHECK_FAILS(writer.tensor(big.tensors()[0].view), ErrorCode::unsupported,
+                "the elements have the other byte order");
+  }
+}
+
+}  // namespace
+}  // namespace weightmap
