@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 
@@ -108,12 +109,19 @@ Result<Generation> File::current_generation() const {
 }
 
 Result<void> File::check_unchanged() const {
-  const Result<Generation> now = current_generation();
-  if (!now) return tl::unexpected<Error>(now.error());
-  if (now->same_content(generation_)) return {};
+  TRY_ASSIGN(const Generation now, current_generation());
+  return now.same_content(generation_) ? Result<void>{} : changed(now);
+}
+
+Result<void> File::check_not_resized() const {
+  TRY_ASSIGN(const Generation now, current_generation());
+  return now.size == size() ? Result<void>{} : changed(now);
+}
+
+tl::unexpected<Error> File::changed(const Generation& now) const {
   return failure(ErrorCode::io, "the file changed since it was opened: it had " +
                                     std::to_string(size()) + " bytes and has now " +
-                                    std::to_string(now->size) +
+                                    std::to_string(now.size) +
                                     ", or was written to; replace checkpoints by rename");
 }
 

@@ -42,6 +42,8 @@ class File final : public bytes::Source {
   Result<Generation> current_generation() const;
   // Fails with io if the content is not that of the moment of opening any more.
   Result<void> check_unchanged() const;
+  // The same of its size, where others may write to it.
+  Result<void> check_not_resized() const;
 
   // Continues after short counts and signals. Fails with io, saying so, if the file has shrunk.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
@@ -59,6 +61,7 @@ class File final : public bytes::Source {
   enum class Access { normal, random };
   void advise(Access access) const noexcept;
   static Result<File> of(UniqueFd descriptor);
+  tl::unexpected<Error> changed(const Generation& now) const;
   File(UniqueFd descriptor, const Generation& generation) noexcept
       : descriptor_(std::move(descriptor)), generation_(generation) {}
 

@@ -140,7 +140,8 @@ int Mapping::map_or_fall_back(const MapOptions& options, const Map& map) {
 
 Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions& options) {
   for (const PlacedFile& placed : files) {
-    Result<void> same = placed.file->check_unchanged();
+    Result<void> same =
+        options.being_filled ? placed.file->check_not_resized() : placed.file->check_unchanged();
     if (!same && files.size() > 1) same.error().file_offset = placed.base;
     TRY(same);
   }

@@ -53,6 +53,7 @@ PUBLIC = {
     "value.hpp": "value",
     "value_builder.hpp": "value",
     "checkpoint_writer.hpp": "write",
+    "fill.hpp": "write",
     "shared_catalogs.hpp": "shared_catalog",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",

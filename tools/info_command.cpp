@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
@@ -11,6 +14,32 @@ namespace {
 
 std::int64_t microseconds(const OpenStats& stats) {
   return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
+}
+
+// "data/1, data/5 and 3 more"
+std::string unwritten_text(const ReservedStorages& reserved) {
+  constexpr std::size_t most = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, reserved.unwritten.size()); ++i)
+    text += (i == 0 ? "" : ", ") + ("data/" + std::to_string(reserved.unwritten[i]));
+  if (reserved.unwritten.size() > most)
+    text += " and " + std::to_string(reserved.unwritten.size() - most) + " more";
+  return text;
+}
+
+std::string reserved_text(const ReservedStorages& reserved) {
+  std::string text = count(reserved.storages, "storage");
+  if (reserved.is_sealed) return text + ", all written, sealed";
+  text += ", " + std::to_string(reserved.unwritten.size()) + " unwritten";
+  if (!reserved.unwritten.empty()) text += " (" + unwritten_text(reserved) + ")";
+  return text + ", not sealed";
+}
+
+Json describe_reserved(const std::optional<ReservedStorages>& reserved) {
+  if (!reserved) return nullptr;
+  return {{"storages", reserved->storages},
+          {"unwritten", reserved->unwritten},
+          {"sealed", reserved->is_sealed}};
 }
 
 Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
@@ -26,6 +55,7 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
           {"storages", info.storages},
           {"tensor_bytes", info.tensor_bytes},
           {"file_bytes", info.file_bytes},
+          {"reserved", describe_reserved(info.reserved)},
           {"offsets",
            {{"strategy", to_string(stats.strategy)},
             {"local_headers_read", stats.local_headers_read},
@@ -85,6 +115,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   block.line("alignment", count(info.storage_alignment, "byte"));
   block.line("tensors", std::to_string(info.tensors) + ", " + human_bytes(info.tensor_bytes));
   block.line("storages", std::to_string(info.storages));
+  if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   block.line("offsets", offsets_text(stats));
   block.line("mapping", mapping_text(info));
   block.line("catalog", std::string(to_string(info.catalog)) +

@@ -47,7 +47,14 @@ std::string lazy_text(const TensorView& view) {
   return view.is_negative() ? "negative" : "";
 }
 
-std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options, bool has_lazy) {
+// Columns that only some files need.
+struct Extras {
+  bool lazy = false;
+  const ReservedStorages* filling = nullptr;  // of a file that is not sealed
+};
+
+std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options,
+                             const Extras& extras) {
   const TensorView& view = tensor.view;
   const TableStyle& style = options.style;
   std::vector<std::string> cells = {printable(tensor.name), std::string(to_string(view.dtype())),
@@ -56,7 +63,9 @@ std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options
     cells.insert(cells.end(),
                  {style.dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
-  if (has_lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
+  if (extras.lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
+  if (extras.filling != nullptr)
+    cells.push_back(extras.filling->is_unwritten(tensor.storage) ? "no" : "yes");
   return cells;
 }
 
@@ -72,6 +81,18 @@ std::string summary(const Checkpoint& checkpoint, const TableStyle& style,
   return what + ", " + style.bytes(bytes) + (style.exact_bytes ? " bytes\n" : "\n");
 }
 
+Extras extras_of(const Checkpoint& checkpoint, const LsOptions& options,
+                 const std::vector<std::size_t>& indices) {
+  Extras extras;
+  extras.lazy =
+      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
+        return !lazy_text(checkpoint.tensors()[index].view).empty();
+      });
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  if (reserved && !reserved->is_sealed) extras.filling = &*reserved;
+  return extras;
+}
+
 void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
                  const std::vector<std::size_t>& indices) {
   std::vector<Column> columns = {{"NAME", Column::left},
@@ -83,14 +104,12 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
                                    {"STORAGE", Column::right},
                                    {"OFFSET", Column::right},
                                    {"FILE OFFSET", Column::right}});
-  const bool has_lazy =
-      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
-        return !lazy_text(checkpoint.tensors()[index].view).empty();
-      });
-  if (has_lazy) columns.push_back({"LAZY", Column::left});
+  const Extras extras = extras_of(checkpoint, options, indices);
+  if (extras.lazy) columns.push_back({"LAZY", Column::left});
+  if (extras.filling != nullptr) columns.push_back({"WRITTEN", Column::left});
   if (!indices.empty() || options.style.tsv)
     print_columns(out, options.style, columns, indices.size(), [&](std::size_t i) {
-      return row(checkpoint.tensors()[indices[i]], options, has_lazy);
+      return row(checkpoint.tensors()[indices[i]], options, extras);
     });
   if (!options.style.tsv) out.write(summary(checkpoint, options.style, indices));
 }

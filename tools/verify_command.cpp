@@ -6,6 +6,7 @@
 #include "tools/progress_bar.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/fill.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -21,11 +22,33 @@ struct Findings {
   std::vector<Error> faults;
 };
 
+// What was reserved and never filled in, a fault for each storage.
+void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
+  const std::vector<std::size_t> unwritten = unwritten_storages(checkpoint);
+  for (const std::size_t index : unwritten) {
+    const NamedStorage storage = checkpoint.storage(index);
+    findings.faults.push_back({ErrorCode::corrupt,
+                               "storage data/" + printable(storage.key) + " of " +
+                                   count(storage.nbytes, "byte") +
+                                   " is reserved, and nobody has written it",
+                               storage.payload_offset,
+                               {}});
+  }
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  if (unwritten.empty() && reserved && !reserved->is_sealed)
+    findings.faults.push_back({ErrorCode::corrupt,
+                               "all reserved storages are written, but the file is not sealed: it "
+                               "has no checksums of them",
+                               Error::no_offset,
+                               {}});
+}
+
 Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
   Findings findings;
   findings.storages = checkpoint.storage_count();
   findings.headers = true;
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
+  add_unwritten(checkpoint, findings);
   if (!options.crc) return findings;
   ProgressBar bar;
   findings.crc = checkpoint.verify_crc(bar.follow());

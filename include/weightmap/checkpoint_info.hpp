@@ -16,6 +16,18 @@
 
 namespace weightmap {
 
+// Storages for which the writer reserved space, to be filled in afterwards (fill.hpp).
+struct ReservedStorages {
+  // Numbers of the storages that had not been written to when the file was opened: 3 for data/3.
+  std::vector<std::uint64_t> unwritten;
+  std::uint64_t storages = 0;  // that were reserved
+  // Everything was written, and the checksums were computed.
+  bool is_sealed = false;
+
+  // Whether the storage of this key is one of `unwritten`.
+  WEIGHTMAP_API bool is_unwritten(std::string_view key) const noexcept;
+};
+
 // The fields of `weightmap info`.
 struct CheckpointInfo {
   std::string_view format;                    // "torch_zip"
@@ -30,6 +42,9 @@ struct CheckpointInfo {
   std::uint64_t tensor_bytes = 0;
   std::uint64_t file_bytes = 0;  // of all files
   std::uint64_t pickle_bytes = 0;
+  // Of a file that was made with reserved storages and says so. With CatalogSource::attached it is
+  // not looked at.
+  std::optional<ReservedStorages> reserved;
   Sharing sharing = Sharing::shared;  // as mapped, after any fallback
   bool sharing_fell_back = false;     // the file system refused MAP_SHARED
   bool writable = false;

@@ -45,9 +45,16 @@ class RecordContent {
     return RecordContent(Kind::reserved, size);
   }
 
+  // The same content, whose CRC-32 is given as "not computed": it will be changed in place.
+  RecordContent changeable() && {
+    is_summed_ = false;
+    return std::move(*this);
+  }
+
   enum class Kind : std::uint8_t { memory, produced, zeros, reserved };
   Kind kind() const noexcept { return kind_; }
   std::uint64_t size() const noexcept { return size_; }
+  bool is_summed() const noexcept { return is_summed_; }
   // Of content in memory; else none.
   std::span<const std::byte> memory() const noexcept {
     return {data_, kind_ == Kind::memory ? static_cast<std::size_t>(size_) : 0};
@@ -59,6 +66,7 @@ class RecordContent {
   RecordContent(Kind kind, std::uint64_t size) noexcept : kind_(kind), size_(size) {}
 
   Kind kind_;
+  bool is_summed_ = true;
   std::uint64_t size_;
   const std::byte* data_ = nullptr;
   Produce produce_ = {};

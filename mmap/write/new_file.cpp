@@ -19,6 +19,7 @@
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/write/size_limit.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -286,17 +287,7 @@ Result<void> NewFile::write_at(std::uint64_t offset, std::span<const std::byte> 
   std::uint64_t end = 0;
   if (!bytes::checked_add<std::uint64_t>(offset, content.size(), &end)) end = ~end;
   TRY(check_size(end));
-  while (!content.empty()) {
-    const ssize_t count =
-        ::pwrite(descriptor(), content.data(), content.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    // A regular file takes at least one byte or says why not.
-    if (count == 0) errno = EIO;
-    if (count <= 0) return state_->about(os::os_error("write the file", errno, offset));
-    content = content.subspan(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
-  }
-  return {};
+  return state_->about(os::write_at(descriptor(), offset, content));
 }
 
 Result<void> NewFile::write(std::span<const std::byte> content) {

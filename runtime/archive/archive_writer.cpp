@@ -184,7 +184,7 @@ Result<void> ArchiveWriter::State::leave_out(std::uint64_t size) {
 Result<void> ArchiveWriter::State::put_content(std::size_t index, const RecordContent& content) {
   switch (content.kind()) {
     case RecordContent::Kind::memory:
-      return put_summed(index, content.memory());
+      return content.is_summed() ? put_summed(index, content.memory()) : put(content.memory());
     case RecordContent::Kind::produced:
       return put_produced(index, content);
     case RecordContent::Kind::zeros:
@@ -259,9 +259,11 @@ Result<void> ArchiveWriter::State::write_last_records() {
   const bool little = std::endian::native == std::endian::little;
   if (!plan.has("byteorder"))
     TRY(write_stored("byteorder", RecordContent::text(little ? "little" : "big")));
-  const std::string id = serialization_id(plan);
-  if (!plan.has(".data/serialization_id"))
-    TRY(write_stored(".data/serialization_id", RecordContent::text(id)));
+  if (plan.has(SerializationId::record)) return {};
+  SerializationId id;
+  for (std::size_t i = 0; i < plan.records().size(); ++i)
+    id.add(plan.name(i), plan.records()[i].size, plan.records()[i].crc32);
+  TRY(write_stored(SerializationId::record, RecordContent::text(id.digits())));
   return {};
 }
 

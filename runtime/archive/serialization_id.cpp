@@ -1,8 +1,6 @@
 #include "runtime/archive/serialization_id.hpp"
 
-#include <cstdint>
 #include <functional>
-#include <unordered_set>
 
 namespace weightmap {
 namespace {
@@ -19,17 +17,16 @@ std::string in_20_digits(std::uint64_t number) {
 
 }  // namespace
 
-std::string serialization_id(const zip::Plan& plan) {
-  std::unordered_set<std::string> names;
-  std::uint64_t checksums = 0;
-  for (std::size_t i = 0; i < plan.records().size(); ++i) {
-    names.emplace(plan.name(i));
-    // The writer learns checksums from data descriptors, which an empty record does not have.
-    if (plan.records()[i].size > 0) checksums = combined(checksums, plan.records()[i].crc32);
-  }
+// torch's writer learns checksums from data descriptors, which an empty record does not have.
+void SerializationId::add(std::string_view name, std::uint64_t size, std::uint32_t crc32) {
+  names_.emplace(name);
+  if (size > 0) checksums_ = combined(checksums_, crc32);
+}
+
+std::string SerializationId::digits() const {
   std::uint64_t hashes = 0;
-  for (const std::string& name : names) hashes = combined(hashes, std::hash<std::string>{}(name));
-  return in_20_digits(hashes) + in_20_digits(checksums);
+  for (const std::string& name : names_) hashes = combined(hashes, std::hash<std::string>{}(name));
+  return in_20_digits(hashes) + in_20_digits(checksums_);
 }
 
 }  // namespace weightmap

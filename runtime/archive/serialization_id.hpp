@@ -1,15 +1,28 @@
 // The record `.data/serialization_id`, by which torch recognises equal content.
 #pragma once
 
+#include <cstdint>
 #include <string>
-
-#include "runtime/zip/plan.hpp"
+#include <string_view>
+#include <unordered_set>
 
 namespace weightmap {
 
-// 20 digits of a hash of all names, then 20 of all checksums, as PyTorchStreamWriter computes them
-// (caffe2/serialize/inline_container.cc). The hash is that of the C++ library, and the order that
-// of its std::unordered_set: with libstdc++, which torch is built with, the digits are torch's.
-std::string serialization_id(const zip::Plan& plan);
+// As PyTorchStreamWriter computes it (caffe2/serialize/inline_container.cc). The hash is that of
+// the C++ library, and the order that of its std::unordered_set: with libstdc++, which torch is
+// built with, the digits are torch's.
+class SerializationId {
+ public:
+  static constexpr std::string_view record = ".data/serialization_id";
+
+  // A record, in the order of the archive, by its name without the top folder.
+  void add(std::string_view name, std::uint64_t size, std::uint32_t crc32);
+  // 20 digits of a hash of all names, then 20 of all checksums.
+  std::string digits() const;
+
+ private:
+  std::unordered_set<std::string> names_;
+  std::uint64_t checksums_ = 0;
+};
 
 }  // namespace weightmap

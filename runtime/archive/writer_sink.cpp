@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/write/append.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap {

@@ -170,7 +170,8 @@ Result<void> parse_and_map(State& state) {
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
   for (const SourceFile& source : state.sources) source.file.advise_mapping();
-  TRY(map(state));
+  const std::optional<ReservedStorages>& reserved = own->parsed.facts.reserved;
+  TRY(map(state, reserved && !reserved->is_sealed));
   own->memory.trim();
   describe(state, own->parsed);
   state.catalogs.set_own(std::move(own));
@@ -179,7 +180,7 @@ Result<void> parse_and_map(State& state) {
   return {};
 }
 
-Result<void> map(State& state) {
+Result<void> map(State& state, bool being_filled) {
   const Clock::time_point began = Clock::now();
   const OpenOptions& options = state.options;
   os::MapOptions how{};
@@ -192,6 +193,7 @@ Result<void> map(State& state) {
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
   how.loss_event = options.loss_event;
+  how.being_filled = being_filled;
   Result<os::Mapping> mapped = os::Mapping::map(state.sources.placed(), how);
   if (!mapped && state.sources.size() > 1)
     return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));

@@ -26,7 +26,8 @@ Result<const format::Format*> format_of(const Checkpoint::State& state, format::
 // The stages between: parses the files and maps them; or only maps them, for a state that has a
 // catalog of another process.
 Result<void> parse_and_map(Checkpoint::State& state);
-Result<void> map(Checkpoint::State& state);
+// `being_filled`: others write to the file at this moment (fill.hpp).
+Result<void> map(Checkpoint::State& state, bool being_filled = false);
 
 // The last stage of every open: checksums, if the options ask for them.
 Result<Checkpoint> finish_open(std::unique_ptr<Checkpoint::State> state);

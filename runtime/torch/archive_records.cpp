@@ -9,6 +9,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/torch/reserved_marks.hpp"
 #include "runtime/zip/layout.hpp"
 #include "runtime/zip/record_bytes.hpp"
 
@@ -82,6 +83,31 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& wi
   records.big_endian = record->text == "big";
   if (records.big_endian || record->text == "little") return {};
   return unexpected_text(name, *record, "little or big");
+}
+
+// The storages that the letters speak of.
+Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows,
+                        ArchiveRecords& records) {
+  const zip::Record* const record = directory.find(marks_record);
+  if (record == nullptr) return {};
+  // A letter for each storage, each of which is a record.
+  const std::uint64_t most = directory.records().size();
+  if (record->size == 0 || record->size > most)
+    return failure(ErrorCode::corrupt,
+                   "record " + std::string(marks_record) + " has " +
+                       bytes::counted(record->size, "byte") + ", expected 1 to " +
+                       std::to_string(most),
+                   record->header_offset);
+  TRY_ASSIGN(const zip::RecordBytes content, zip::read_record(directory, *record, windows, most));
+  ReservedStorages& reserved = records.reserved.emplace();
+  for (std::size_t i = 0; i + 1 < content.bytes.size(); ++i) {
+    const auto letter = static_cast<char>(content.bytes[i]);
+    if (letter == mark::saved) continue;
+    ++reserved.storages;
+    if (letter != mark::written) reserved.unwritten.push_back(i);
+  }
+  reserved.is_sealed = static_cast<char>(content.bytes.back()) == mark::sealed;
+  return {};
 }
 
 // Behind the first storage's header there is its name and up to this much padding.
@@ -172,6 +198,7 @@ Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
   if (format) records.format_version = std::move(format->text);
   TRY_ASSIGN(records.storage_alignment, read_storage_alignment(directory, windows));
   TRY(read_byte_order(directory, windows, missing_byte_order, records));
+  TRY(read_marks(directory, windows, records));
   return records;
 }
 

@@ -8,6 +8,7 @@
 
 #include "runtime/bytes/windows.hpp"
 #include "runtime/zip/directory.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -22,6 +23,7 @@ struct ArchiveRecords {
   std::uint64_t storage_alignment;            // `.storage_alignment`, or 64
   bool big_endian;                            // `byteorder`, or the option
   bool byte_order_assumed;
+  std::optional<ReservedStorages> reserved;  // as marks_record says
 };
 
 // Lowest and highest version that is understood: torch's own bounds.

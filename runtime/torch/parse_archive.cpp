@@ -199,6 +199,7 @@ void ArchiveParser::describe() {
   facts.byteorder = records_.big_endian ? "big" : "little";
   facts.byteorder_assumed = records_.byte_order_assumed;
   facts.storage_alignment = records_.storage_alignment;
+  facts.reserved = std::move(records_.reserved);
   facts.pickle_bytes = parsed_.tree->pickle().size();
 }
 

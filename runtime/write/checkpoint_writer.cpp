@@ -10,6 +10,7 @@
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/pickle/write.hpp"
+#include "runtime/torch/reserved_marks.hpp"
 #include "runtime/value/tree.hpp"
 #include "runtime/value/value_builder_state.hpp"
 #include "runtime/write/record_list.hpp"
@@ -23,6 +24,11 @@ std::string_view spelled(ByteOrder order) noexcept {
   if (order == ByteOrder::native)
     order = std::endian::native == std::endian::little ? ByteOrder::little : ByteOrder::big;
   return order == ByteOrder::little ? "little" : "big";
+}
+
+// An empty storage has nothing to be filled in.
+bool is_reserved(const RecordContent& content) noexcept {
+  return content.kind() == RecordContent::Kind::reserved && content.size() > 0;
 }
 
 // The elements of a view that does not lie in one piece, row-major.
@@ -70,6 +76,7 @@ struct CheckpointWriter::State {
   Result<void> check_alignment() const;
   Result<void> make_pickle(const Value& root);
   void add_head();
+  void add_marks();
   Result<WrittenStorage> add_storage_record(std::size_t number);
   Result<WritePlan> lay_out();
   ArchiveWriterOptions archive_options() const;
@@ -87,6 +94,8 @@ struct CheckpointWriter::State {
   std::string alignment_text;
   // Behind data.pkl and before the storages.
   std::vector<std::pair<std::string_view, RecordContent>> head;
+  std::string marks;  // torch/reserved_marks.hpp; empty if nothing is reserved
+  RecordContent marks_content = RecordContent::text({});
   std::string archive_name;
   std::optional<RecordList> records;
   WritePlan plan{};
@@ -129,6 +138,15 @@ void CheckpointWriter::State::add_head() {
   head.emplace_back("byteorder", RecordContent::text(spelled(options.byte_order)));
 }
 
+void CheckpointWriter::State::add_marks() {
+  std::string letters(storages.size(), torch::mark::saved);
+  for (std::size_t i = 0; i < storages.size(); ++i)
+    if (is_reserved(storages[i].content)) letters[i] = torch::mark::reserved;
+  if (letters.find(torch::mark::reserved) == letters.npos) return;
+  marks = letters + torch::mark::open;
+  marks_content = RecordContent::text(marks).changeable();
+}
+
 Result<WrittenStorage> CheckpointWriter::State::add_storage_record(std::size_t number) {
   const std::string name = "data/" + std::to_string(number);
   const RecordContent& content = storages[number].content;
@@ -136,7 +154,7 @@ Result<WrittenStorage> CheckpointWriter::State::add_storage_record(std::size_t n
   TRY_ASSIGN(
       const std::uint64_t offset,
       moved ? records->add_aligned(name, content, options.alignment) : records->add(name, content));
-  return WrittenStorage{offset, content.size(), content.kind() == RecordContent::Kind::reserved};
+  return WrittenStorage{offset, content.size(), is_reserved(content)};
 }
 
 Result<WritePlan> CheckpointWriter::State::lay_out() {
@@ -147,6 +165,7 @@ Result<WritePlan> CheckpointWriter::State::lay_out() {
     const std::size_t number = options.order.empty() ? i : options.order[i];
     TRY_ASSIGN(made.storages[number], add_storage_record(number));
   }
+  if (!marks.empty()) TRY(records->add(torch::marks_record, marks_content));
   for (const Extra& extra : extras) TRY(records->add(extra.name, extra.content));
   TRY_ASSIGN(made.archive_bytes, records->close());
   return made;
@@ -167,15 +186,15 @@ Result<void> CheckpointWriter::State::prepare(const Value& root, std::string nam
   TRY(check_alignment());
   TRY(make_pickle(root));
   add_head();
+  add_marks();
   TRY_ASSIGN(records, RecordList::make(archive_name, archive_options().alignment));
   TRY_ASSIGN(plan, lay_out());
   return {};
 }
 
 Result<WritePlan> CheckpointWriter::State::write_to(ArchiveWriter archive) {
-  const bool has_holes = std::any_of(plan.storages.begin(), plan.storages.end(),
-                                     [](const WrittenStorage& s) { return s.is_reserved; });
-  if (!has_holes) TRY(archive.reserve_space(plan.archive_bytes));
+  // Space that is got would fill the holes.
+  if (marks.empty()) TRY(archive.reserve_space(plan.archive_bytes));
   TRY(records->write(archive));
   TRY(archive.finish());
   return std::move(plan);

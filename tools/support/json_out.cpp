@@ -14,6 +14,12 @@ Json describe_path(const std::vector<PathPart>& path) {
   return json;
 }
 
+// False only for a storage that was reserved and not filled in yet.
+bool is_written(const Checkpoint& checkpoint, const NamedTensor& tensor) {
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  return !reserved || !reserved->is_unwritten(tensor.storage);
+}
+
 }  // namespace
 
 std::string to_text(const Json& json) {
@@ -31,6 +37,7 @@ Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
           {"storage_offset", tensor.storage_offset},
           {"file_offset", tensor.file_offset},
           {"nbytes", view.nbytes()},
+          {"written", is_written(checkpoint, tensor)},
           {"contiguous", view.is_contiguous()},
           {"requires_grad", tensor.requires_grad},
           {"location", tensor.location},

@@ -1,4 +1,4 @@
-#include "mmap/write/append.hpp"
+#include "mmap/write/write_all.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,6 +32,19 @@ Result<void> append(int descriptor, std::span<const std::byte> content) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return os_failure("write to descriptor " + std::to_string(descriptor));
     content = content.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std::byte> content) {
+  while (!content.empty()) {
+    const ssize_t count =
+        ::pwrite(descriptor, content.data(), content.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) errno = EIO;  // a file takes at least one byte, or says why not
+    if (count <= 0) return tl::unexpected<Error>(os_error("write the file", errno, offset));
+    content = content.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
   }
   return {};
 }

@@ -1,0 +1,50 @@
+#include "mmap/write/in_place.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "mmap/os_error.hpp"
+#include "mmap/write/write_all.hpp"
+
+namespace weightmap::os {
+
+Result<void> write_in_place(const File& file, std::uint64_t offset,
+                            std::span<const std::byte> content) {
+  return write_at(file.descriptor(), offset, content);
+}
+
+Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return {};
+  int result = 0;
+  do {
+    result =
+        ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset), static_cast<off_t>(length));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return os_failure("get disk space for what was reserved");
+}
+
+Result<void> sync_content(const File& file) {
+  if (::fsync(file.descriptor()) == 0) return {};
+  return os_failure("write the file to the disk");
+}
+
+Result<bool> lock_for(const File& file, Users users) {
+  struct flock whole {};
+  whole.l_type = users == Users::alone ? F_WRLCK : F_RDLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file.descriptor(), F_OFD_SETLK, &whole) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  return os_failure("lock the file");
+}
+
+bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+  if (length == 0) return false;
+  const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0) return errno == ENXIO;
+  return static_cast<std::uint64_t>(data) >= offset + length;
+}
+
+}  // namespace weightmap::os

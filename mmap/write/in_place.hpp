@@ -1,0 +1,34 @@
+// Changing a file where it lies. Several processes may do so at once, each its own ranges.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "mmap/file.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+// All of these take a file that is open for writing, and fail with io if the system refuses.
+
+// Within the file.
+Result<void> write_in_place(const File& file, std::uint64_t offset,
+                            std::span<const std::byte> content);
+// Gives holes in the range space on the disk, so that writing to it through a mapping cannot fail.
+// Where the file system cannot, zeros that are not there yet are not written either.
+Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length);
+// Writes the content to the disk.
+Result<void> sync_content(const File& file);
+
+// Several open files of one file, in whatever processes, may be locked as `shared`, or one as
+// `alone`; again with the other word changes it. Held until the File is destroyed. False if others
+// hold what excludes it.
+enum class Users { shared, alone };
+Result<bool> lock_for(const File& file, Users users);
+
+// Whether the range has no block of its own on the disk, and so was never written. False where the
+// file system does not tell. Any file that is open.
+bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
+
+}  // namespace weightmap::os

@@ -1,0 +1,170 @@
+#include "runtime/write/reserved_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "mmap/write/in_place.hpp"
+#include "runtime/archive/serialization_id.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/byte_sink.hpp"
+#include "runtime/bytes/decimal.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/format/zip_directory.hpp"
+#include "runtime/torch/archive_records.hpp"
+#include "runtime/torch/reserved_marks.hpp"
+#include "runtime/zip/checksum_places.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/local_header.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+
+tl::unexpected<Error> nothing_reserved() {
+  return failure(ErrorCode::invalid_argument,
+                 "has no reserved storages (no record " + std::string(torch::marks_record) + ")");
+}
+
+std::array<std::byte, 1> letter(char mark) noexcept { return {static_cast<std::byte>(mark)}; }
+
+}  // namespace
+
+Result<std::unique_ptr<ReservedFile>> ReservedFile::open(const std::filesystem::path& path) {
+  TRY_ASSIGN(os::File file, os::File::open(path, true));
+  TRY_ASSIGN(const bool is_ours, os::lock_for(file, os::Users::shared));
+  if (!is_ours) return failure(ErrorCode::io, "another process is sealing the file at this moment");
+  std::unique_ptr<ReservedFile> made(new ReservedFile(std::move(file)));
+  TRY(made->read_records());
+  return made;
+}
+
+Result<void> ReservedFile::read_records() {
+  TRY_ASSIGN(directory_, format::read_directory(file_, windows_, Limits{}));
+  const zip::Record* const marks = directory_.find(torch::marks_record);
+  if (marks == nullptr || marks->size == 0) return nothing_reserved();
+  TRY_ASSIGN(marks_at_, payload_of(*marks));
+  marks_length_ = marks->size;
+  return find_storages();
+}
+
+Result<void> ReservedFile::find_storages() {
+  TRY_ASSIGN(const std::string letters, marks());
+  if (letters.back() == torch::mark::sealed)
+    return failure(ErrorCode::invalid_argument, "is sealed: all that was reserved is written");
+  for (std::uint64_t i = 0; i + 1 < letters.size(); ++i) {
+    if (letters[i] == torch::mark::saved) continue;
+    const std::string name = std::string(torch::storage_folder) + std::to_string(i);
+    const zip::Record* const record = directory_.find(name);
+    if (record == nullptr)
+      return failure(ErrorCode::corrupt, "record " + std::string(torch::marks_record) +
+                                             " speaks of " + bytes::quote(name) +
+                                             ", which is not there");
+    TRY_ASSIGN(const std::uint64_t offset, payload_of(*record));
+    storages_.push_back({i, offset, record->size});
+  }
+  return storages_.empty() ? nothing_reserved() : Result<void>{};
+}
+
+Result<std::uint64_t> ReservedFile::payload_of(const zip::Record& record) const {
+  if (record.method != zip::Method::stored)
+    return failure(ErrorCode::unsupported,
+                   "record " + bytes::quote(record.full_name()) + " is compressed",
+                   record.header_offset);
+  return zip::read_local_header(file_, record, directory_.limit_of(record));
+}
+
+const ReservedFile::Storage* ReservedFile::find(std::string_view key) const noexcept {
+  const std::uint32_t number = bytes::decimal(key);
+  const auto at =
+      std::lower_bound(storages_.begin(), storages_.end(), number,
+                       [](const Storage& s, std::uint64_t value) { return s.number < value; });
+  return at == storages_.end() || at->number != number ? nullptr : &*at;
+}
+
+Result<std::string> ReservedFile::marks() const {
+  std::string letters(static_cast<std::size_t>(marks_length_), '\0');
+  TRY(file_.read(marks_at_, std::as_writable_bytes(std::span(letters))));
+  return letters;
+}
+
+Result<void> ReservedFile::mark_written(const Storage& storage) const {
+  return os::write_in_place(file_, marks_at_ + storage.number, letter(torch::mark::written));
+}
+
+Result<void> ReservedFile::sum(const zip::Record& record, std::uint64_t payload,
+                               std::uint32_t& crc) {
+  std::vector<std::byte> chunk(static_cast<std::size_t>(
+      std::min<std::uint64_t>(std::max<std::uint64_t>(record.size, 1), chunk_bytes)));
+  std::uint32_t sum = 0;
+  for (std::uint64_t done = 0; done < record.size;) {
+    const auto part = std::span(chunk).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), record.size - done)));
+    TRY(file_.read(payload + done, part));
+    sum = zip::crc32(part, sum);
+    done += part.size();
+  }
+  std::vector<std::byte> field;
+  bytes::ByteSink(field).u32(sum);
+  TRY_ASSIGN(const zip::ChecksumPlaces places,
+             zip::checksum_places(file_, directory_, record, payload));
+  TRY(os::write_in_place(file_, places.in_descriptor, field));
+  TRY(os::write_in_place(file_, places.in_directory, field));
+  crc = sum;
+  return {};
+}
+
+Result<void> ReservedFile::write_checksums(const Progress& progress) {
+  std::uint64_t all = 0;
+  std::uint64_t done = 0;
+  for (const Storage& storage : storages_) all += storage.nbytes;
+  for (const Storage& storage : storages_) {
+    const std::string name = std::string(torch::storage_folder) + std::to_string(storage.number);
+    const zip::Record& record = *directory_.find(name);
+    const auto index = static_cast<std::size_t>(&record - directory_.records().data());
+    TRY(sum(record, storage.offset, checksums_[index]));
+    done += storage.nbytes;
+    if (progress && !progress(done, all))
+      return failure(ErrorCode::cancelled, "the sealing was stopped");
+  }
+  return {};
+}
+
+// As the writer computes it, now that there are checksums. The marks count as not computed, which
+// they were when the file was made.
+Result<void> ReservedFile::write_serialization_id() {
+  const zip::Record* const record = directory_.find(SerializationId::record);
+  if (record == nullptr) return {};
+  SerializationId id;
+  for (std::size_t i = 0; i < directory_.records().size(); ++i) {
+    const zip::Record& other = directory_.records()[i];
+    if (&other != record) id.add(directory_.short_name(other), other.size, checksums_[i]);
+  }
+  const std::string digits = id.digits();
+  if (record->size != digits.size()) return {};  // another writer's
+  TRY_ASSIGN(const std::uint64_t payload, payload_of(*record));
+  TRY(os::write_in_place(file_, payload, std::as_bytes(std::span(digits))));
+  const auto index = static_cast<std::size_t>(record - directory_.records().data());
+  return sum(*record, payload, checksums_[index]);
+}
+
+Result<void> ReservedFile::seal(const Progress& progress) {
+  TRY_ASSIGN(const bool is_alone, os::lock_for(file_, os::Users::alone));
+  if (!is_alone)
+    return failure(ErrorCode::io,
+                   "others have the file open for filling; they must close it first");
+  checksums_.clear();
+  for (const zip::Record& record : directory_.records()) checksums_.push_back(record.crc32);
+  TRY(os::sync_content(file_));
+  TRY(write_checksums(progress));
+  TRY(write_serialization_id());
+  TRY(os::sync_content(file_));
+  TRY(os::write_in_place(file_, marks_at_ + marks_length_ - 1, letter(torch::mark::sealed)));
+  const zip::Record& marks = *directory_.find(torch::marks_record);
+  TRY(sum(marks, marks_at_,
+          checksums_[static_cast<std::size_t>(&marks - directory_.records().data())]));
+  return os::sync_content(file_);
+}
+
+}  // namespace weightmap

@@ -1,0 +1,67 @@
+// A checkpoint's file with reserved storages, as an archive: where the marks, the storages and
+// their checksums stand.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mmap/file.hpp"
+#include "runtime/bytes/windows.hpp"
+#include "runtime/zip/directory.hpp"
+#include "weightmap/progress.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+class ReservedFile {
+ public:
+  struct Storage {
+    std::uint64_t number;
+    std::uint64_t offset;
+    std::uint64_t nbytes;
+  };
+
+  // Open for writing, and locked as shared with others that do the same. Fails as
+  // CheckpointFill::open() does.
+  static Result<std::unique_ptr<ReservedFile>> open(const std::filesystem::path& path);
+
+  const os::File& file() const noexcept { return file_; }
+  // The reserved ones, by their numbers.
+  const std::vector<Storage>& storages() const noexcept { return storages_; }
+  // nullptr if it was not reserved.
+  const Storage* find(std::string_view key) const noexcept;
+
+  // The letter of each storage, now.
+  Result<std::string> marks() const;
+  Result<void> mark_written(const Storage& storage) const;
+
+  // What CheckpointFill::seal() does, for a file of which all storages are written.
+  Result<void> seal(const Progress& progress);
+
+ private:
+  explicit ReservedFile(os::File file) : file_(std::move(file)), windows_(file_, memory_) {}
+  Result<void> read_records();
+  Result<void> find_storages();
+  Result<std::uint64_t> payload_of(const zip::Record& record) const;
+  // Computes the checksum of what the record holds, and puts it where it stands.
+  Result<void> sum(const zip::Record& record, std::uint64_t payload, std::uint32_t& crc);
+  Result<void> write_checksums(const Progress& progress);
+  Result<void> write_serialization_id();
+
+  std::pmr::unsynchronized_pool_resource memory_;
+  os::File file_;
+  bytes::Windows windows_;
+  zip::Directory directory_;
+  std::vector<Storage> storages_;
+  std::uint64_t marks_at_ = 0;
+  std::uint64_t marks_length_ = 0;
+  std::vector<std::uint32_t> checksums_;  // of all records, in directory order
+};
+
+}  // namespace weightmap

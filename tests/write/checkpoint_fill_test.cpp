@@ -1,0 +1,275 @@
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/fill.hpp"
+
+namespace weightmap {
+namespace {
+
+using test::data;
+using test::opened;
+using test::read_file;
+using test::TemporaryFolder;
+
+constexpr std::size_t count = 8;
+constexpr std::size_t length = 3000;
+
+std::vector<float> values_of(std::size_t tensor) {
+  std::vector<float> values(length);
+  for (std::size_t i = 0; i < length; ++i)
+    values[i] = static_cast<float>(tensor * length + i) + 0.5f;
+  return values;
+}
+
+std::string name_of(std::size_t tensor) { return "layer." + std::to_string(tensor); }
+
+// "layer.0" ... of float32, and "step", which is written at once. `content` makes that of a layer.
+template <class Content>
+WritePlan write_layers(const std::filesystem::path& path, const Content& content) {
+  CheckpointWriter writer({.archive_name = "model"});
+  std::vector<Value> items;
+  const std::array<std::int64_t, 1> sizes{length};
+  const std::array<std::int64_t, 1> strides{1};
+  for (std::size_t i = 0; i < count; ++i) {
+    items.push_back(writer.values().string(name_of(i)));
+    items.push_back(
+        writer.tensor(writer.add_storage(content(i)), {.sizes = sizes, .strides = strides}));
+  }
+  const std::int64_t step = 7;
+  items.push_back(writer.values().string("step"));
+  items.push_back(
+      writer.tensor(writer.add_storage(RecordContent::bytes(std::as_bytes(std::span(&step, 1)))),
+                    {.dtype = DType::int64}));
+  const Value root = writer.values().dict(items);
+  return std::move(writer).write(root, path).value();
+}
+
+WritePlan write_reserved(const std::filesystem::path& path) {
+  return write_layers(path,
+                      [](std::size_t) { return RecordContent::reserved(length * sizeof(float)); });
+}
+
+CheckpointFill opened_for_filling(const std::filesystem::path& path) {
+  Result<CheckpointFill> fill = CheckpointFill::open(path);
+  REQUIRE_OK(fill);
+  return std::move(*fill);
+}
+
+void fill_layer(const CheckpointFill& fill, std::size_t i) {
+  const std::vector<float> values = values_of(i);
+  REQUIRE_OK(fill.write(name_of(i), std::as_bytes(std::span(values))));
+}
+
+std::vector<std::string> bad_checksums(const std::filesystem::path& path) {
+  std::vector<std::string> bad;
+  const ArchiveReader archive = ArchiveReader::open(path).value();
+  for (const ArchiveReader::RecordInfo& record : archive.records())
+    if (!archive.verify_crc(record.name).value_or(false)) bad.emplace_back(record.name);
+  return bad;
+}
+
+TEST_SUITE("checkpoint fill") {
+  TEST_CASE("a file that is filled and sealed holds what a normal save writes") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    const WritePlan reserved = write_reserved(path);
+    {
+      CheckpointFill fill = opened_for_filling(path);
+      for (const std::size_t i : {3, 0, 7, 1, 2, 6, 5, 4}) fill_layer(fill, i);
+      REQUIRE_OK(fill.seal());
+    }
+    std::vector<std::vector<float>> values;
+    for (std::size_t i = 0; i < count; ++i) values.push_back(values_of(i));
+    const WritePlan normal = write_layers(folder.path() / "normal.pt", [&](std::size_t i) {
+      return RecordContent::bytes(std::as_bytes(std::span(values[i])));
+    });
+    // Byte for byte, up to the marks, which stand behind the storages.
+    const WrittenStorage& last = normal.storages.back();
+    const std::size_t same = static_cast<std::size_t>(last.offset + last.nbytes + 16);
+    CHECK(reserved.storages.back().offset == last.offset);
+    CHECK(read_file(path).substr(0, same) ==
+          read_file(folder.path() / "normal.pt").substr(0, same));
+    CHECK(bad_checksums(path).empty());
+    const Checkpoint read = opened(path);
+    REQUIRE(read.info().reserved);
+    CHECK(read.info().reserved->is_sealed);
+    CHECK(read.info().reserved->storages == count);
+    CHECK(read.info().reserved->unwritten.empty());
+    CHECK(read.verify_crc().faults.empty());
+    CHECK(read.verify_crc().storages_checked == count + 1);
+  }
+
+  TEST_CASE("processes that fill at once make the file that one process makes") {
+    const TemporaryFolder folder;
+    const std::filesystem::path one = folder.path() / "one.pt";
+    const std::filesystem::path many = folder.path() / "many.pt";
+    write_reserved(one);
+    write_reserved(many);
+    {
+      CheckpointFill fill = opened_for_filling(one);
+      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      REQUIRE_OK(fill.seal());
+    }
+    constexpr std::size_t processes = 64;
+    std::vector<pid_t> children;
+    for (std::size_t k = 0; k < processes; ++k) {
+      children.push_back(::fork());
+      REQUIRE(children.back() >= 0);
+      if (children.back() != 0) continue;
+      // Several write the same layer, as replicas do.
+      const std::vector<float> values = values_of(k % count);
+      Result<CheckpointFill> fill = CheckpointFill::open(many);
+      const bool ok =
+          fill && fill->write(name_of(k % count), std::as_bytes(std::span(values))).has_value();
+      ::_exit(ok ? 0 : 1);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      REQUIRE(::waitpid(child, &status, 0) == child);
+      CHECK(status == 0);
+    }
+    CheckpointFill fill = opened_for_filling(many);
+    REQUIRE_OK(fill.seal());
+    CHECK(read_file(many) == read_file(one));
+  }
+
+  TEST_CASE("a file that is half filled opens and says what is missing") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    {
+      const CheckpointFill fill = opened_for_filling(path);
+      for (const std::size_t i : {0, 2, 3, 4, 6, 7}) fill_layer(fill, i);
+    }
+    const Checkpoint read = opened(path);
+    REQUIRE(read.info().reserved);
+    CHECK_FALSE(read.info().reserved->is_sealed);
+    CHECK(read.info().reserved->unwritten == std::vector<std::uint64_t>{1, 5});
+    CHECK(read.get("layer.2").value().as<float>().value()[0] == 6000.5f);
+    CHECK(read.get("layer.1").value().as<float>().value()[0] == 0.0f);
+  }
+
+  TEST_CASE("refuses to seal what is not written, and names it") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    CheckpointFill fill = opened_for_filling(path);
+    for (const std::size_t i : {0, 2, 3, 4, 6, 7}) fill_layer(fill, i);
+    CHECK_FAILS(fill.seal(), ErrorCode::invalid_argument,
+                "2 of 8 reserved storages are not marked as written: data/1, data/5");
+    fill_layer(fill, 1);
+    fill_layer(fill, 5);
+    REQUIRE_OK(fill.seal());
+  }
+
+  TEST_CASE("refuses to seal while somebody else fills") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    CheckpointFill fill = opened_for_filling(path);
+    for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+    {
+      const CheckpointFill other = opened_for_filling(path);
+      CHECK_FAILS(fill.seal(), ErrorCode::io, "others have the file open for filling");
+    }
+    REQUIRE_OK(fill.seal());
+    CHECK_FAILS(CheckpointFill::open(path), ErrorCode::io, "another process is sealing the file");
+  }
+
+  TEST_CASE("through the mapping, marked by whoever wrote it") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    CheckpointFill fill = opened_for_filling(path);
+    for (std::size_t i = 1; i < count; ++i) fill_layer(fill, i);
+    const std::vector<float> values = values_of(0);
+    const std::span<std::byte> place = fill.writable_bytes("layer.0").value();
+    REQUIRE(place.size() == length * sizeof(float));
+    std::memcpy(place.data(), values.data(), place.size());
+    const auto written = [&] { return fill.storages().value().front().is_written; };
+    CHECK_FALSE(written());
+    REQUIRE_OK(fill.mark_written("layer.0"));
+    CHECK(written());
+    REQUIRE_OK(fill.seal());
+    CHECK(bad_checksums(path).empty());
+  }
+
+  TEST_CASE("lists the reserved storages with their places") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    const WritePlan plan = write_reserved(path);
+    const CheckpointFill fill = opened_for_filling(path);
+    fill_layer(fill, 2);
+    const std::vector<CheckpointFill::Storage> storages = fill.storages().value();
+    REQUIRE(storages.size() == count);
+    for (std::size_t i = 0; i < count; ++i) {
+      CHECK(storages[i].key == std::to_string(i));
+      CHECK(storages[i].offset == plan.storages[i].offset);
+      CHECK(storages[i].nbytes == length * sizeof(float));
+      CHECK(storages[i].is_written == (i == 2));
+    }
+  }
+
+  TEST_CASE("sealing that was stopped can be done again") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    {
+      CheckpointFill fill = opened_for_filling(path);
+      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      std::size_t calls = 0;
+      CHECK_FAILS(fill.seal([&](std::uint64_t, std::uint64_t) { return ++calls < 3; }),
+                  ErrorCode::cancelled, "the sealing was stopped");
+    }
+    const Checkpoint between = opened(path);
+    CHECK_FALSE(between.info().reserved->is_sealed);
+    CheckpointFill again = opened_for_filling(path);
+    REQUIRE_OK(again.seal());
+    CHECK(bad_checksums(path).empty());
+  }
+
+  TEST_CASE("refuses what has nothing to be filled") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    std::filesystem::copy_file(data / "state_dict.pt", path);
+    CHECK_FAILS(CheckpointFill::open(path), ErrorCode::invalid_argument,
+                "has no reserved storages");
+    const std::filesystem::path sealed = folder.path() / "sealed.pt";
+    write_reserved(sealed);
+    {
+      CheckpointFill fill = opened_for_filling(sealed);
+      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      REQUIRE_OK(fill.seal());
+    }
+    CHECK_FAILS(CheckpointFill::open(sealed), ErrorCode::invalid_argument, "is sealed");
+  }
+
+  TEST_CASE("refuses tensors and bytes that do not fit") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    CheckpointFill fill = opened_for_filling(path);
+    const std::vector<std::byte> few(8);
+    CHECK_FAILS(fill.write("layer.0", few), ErrorCode::invalid_argument, "has 12000 bytes, got 8");
+    CHECK_FAILS(fill.write("step", few), ErrorCode::invalid_argument,
+                "its storage data/8 was not reserved");
+    CHECK_FAILS(fill.write("layer.9", few), ErrorCode::not_found, "layer.9");
+    CHECK_FAILS(fill.mark_written("step"), ErrorCode::invalid_argument, "was not reserved");
+    CHECK_FAILS(fill.writable_bytes("step"), ErrorCode::invalid_argument, "was not reserved");
+  }
+}
+
+}  // namespace
+}  // namespace weightmap
