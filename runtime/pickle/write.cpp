@@ -137,6 +137,7 @@ class Writer {
 
  private:
   // These return false after fail().
+  bool write_all(const Value& root);
   bool step();
   bool more_of_tuple();
   bool more_of_batches();
@@ -144,6 +145,7 @@ class Writer {
   bool value(const Tree* tree, const Cell& cell, bool may_replace = true);
   bool node(const Tree* tree, const Cell& cell, bool may_replace);
   bool object(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  bool packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number);
   bool set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   bool string(std::string_view text, WrittenNodes::Number number);
   bool global(std::string_view module, std::string_view name, WrittenNodes::Number number);
@@ -156,7 +158,7 @@ class Writer {
   void number_of(std::uint64_t bits);  // a float's
   void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   void reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
-  void end_tuple(const Cell& cell, WrittenNodes::Number number);
+  void end_tuple(std::size_t count, WrittenNodes::Number number);
   void latin1();
   void put(WrittenNodes::Number number = Task::unshared);
   void get(std::uint32_t id);
@@ -193,20 +195,29 @@ class Writer {
   std::unordered_map<std::string, std::uint32_t> globals_;  // "module\nname\n" -> memo id
   std::optional<std::uint32_t> latin1_;                     // memo id
   std::uint32_t next_id_ = 0;
+  // Of the last packed call, and the memo ids that its values have here.
+  const value::PackedHeader* known_header_ = nullptr;
+  value::PackedHeader::Ids known_ids_{};
   Error error_;
 };
 
 Result<std::vector<std::byte>> Writer::run(const Value& root) {
-  if (!reserve(0)) return tl::unexpected(std::move(error_));
-  out_.byte(op_PROTO);
-  out_.byte(2);
-  push(Step::value, root.tree(), root.cell());
+  if (write_all(root)) return out_.take();
+  return tl::unexpected<Error>(std::move(error_));
+}
+
+bool Writer::write_all(const Value& root) {
+  const Tree* const tree = root.tree();
+  // A whole tree that was parsed takes about as much as it took; whether that fits does not matter.
+  if (tree != nullptr && root.is_same_as({tree, tree->root()}))
+    out_.reserve(tree->pickle().size() + opcode_bytes, max_bytes_);
+  if (!reserve(0)) return false;
+  out_.opcode(op_PROTO, 2, 1);
+  push(Step::value, tree, root.cell());
   while (!tasks_.empty())
-    if (!reserve(0) || !step()) return tl::unexpected(std::move(error_));
+    if (!reserve(0) || !step()) return false;
   out_.byte(op_STOP);
-  if (out_.size() > max_bytes_) fail_length();
-  if (!error_.message.empty()) return tl::unexpected(std::move(error_));
-  return out_.take();
+  return out_.size() <= max_bytes_ || fail_length();
 }
 
 bool Writer::step() {
@@ -305,7 +316,7 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
       if (has_simple_elements(cell)) {
         for (std::uint32_t i = 0; i < cell.count; ++i)
           if (!value(tree, tuple_element(cell, i))) return false;
-        end_tuple(cell, number);
+        end_tuple(cell.count, number);
         return true;
       }
       push(Step::tuple, tree, cell, number);
@@ -349,14 +360,15 @@ bool Writer::more_of_tuple() {
     if (!value(tree, tuple_element(cell, index))) return false;
     if (tasks_.size() != depth) return true;
   }
-  end_tuple(cell, tasks_.back().node);
+  end_tuple(cell.count, tasks_.back().node);
   tasks_.pop_back();
   return true;
 }
 
-void Writer::end_tuple(const Cell& cell, WrittenNodes::Number number) {
+void Writer::end_tuple(std::size_t count, WrittenNodes::Number number) {
+  if (count == 0) return out_.byte(op_EMPTY_TUPLE);
   static_assert(op_TUPLE2 == op_TUPLE1 + 1 && op_TUPLE3 == op_TUPLE1 + 2);
-  out_.byte(cell.count > 3 ? unsigned{op_TUPLE} : op_TUPLE1 + cell.count - 1);
+  out_.byte(count > 3 ? unsigned{op_TUPLE} : static_cast<unsigned>(op_TUPLE1 + count - 1));
   put(number);
 }
 
@@ -438,6 +450,10 @@ bool Writer::set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number n
 }
 
 bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  const value::PackedCall* const call = packed_call(cell);
+  // Whoever may replace objects is asked about the hooks, too; pieces that are reached by another
+  // way as well have memo ids to be remembered.
+  if (call != nullptr && !call->has_shared_pieces && !replace_) return packed(tree, *call, number);
   const Value called(tree, cell);
   const Cell callable = called.callable().cell();
   const Cell arguments = called.arguments().cell();
@@ -450,6 +466,54 @@ bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number num
   push(Step::value, tree, arguments);
   if (is_flat(callable)) return value(tree, callable);
   push(Step::value, tree, callable);
+  return true;
+}
+
+// The same bytes as from the pieces of the call one by one.
+bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number) {
+  const value::PackedShape& shape = *call.shape;
+  const value::PackedHeader& header = *shape.header;
+  value::PackedHeader::Ids& ids = known_ids_;
+  const bool is_known = known_header_ == &header;
+  const auto constant = [&](const Cell& cell, std::uint32_t& id) {
+    if (is_known) {
+      get(id);
+      return true;
+    }
+    if (!value(tree, cell)) return false;
+    id = nodes_.id(nodes_.meet(*tree, cell));
+    return true;
+  };
+  if (!constant(header.callable, ids.callable)) return false;
+  out_.byte(op_MARK);
+  out_.byte(op_MARK);
+  if (!constant(header.tag, ids.tag) || !constant(header.type, ids.type) ||
+      !value(tree, packed_key_cell(call)) || !constant(header.location, ids.location))
+    return false;
+  integer(shape.numel);
+  out_.byte(op_TUPLE);
+  put();
+  out_.byte(op_BINPERSID);
+  integer(shape.storage_offset);
+  for (const std::span<const std::int64_t> dims : {shape.sizes(), shape.strides()}) {
+    constexpr std::uint64_t longest_integer = 10;
+    if (!reserve(dims.size() * longest_integer)) return false;
+    if (dims.size() > 3) out_.byte(op_MARK);
+    for (const std::int64_t dim : dims) integer(dim);
+    end_tuple(dims.size(), Task::unshared);
+  }
+  out_.byte(call.requires_grad ? op_NEWTRUE : op_NEWFALSE);
+  if (!constant(header.hooks_callable, ids.hooks_callable)) return false;
+  out_.byte(op_EMPTY_TUPLE);
+  out_.byte(op_REDUCE);
+  put();
+  if (header.ids.extra != value::PackedHeader::no_id && !constant(header.extra, ids.extra))
+    return false;
+  out_.byte(op_TUPLE);
+  put();
+  out_.byte(op_REDUCE);
+  put(number);
+  known_header_ = &header;
   return true;
 }
 

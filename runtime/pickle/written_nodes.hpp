@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -30,14 +31,15 @@ class WrittenNodes {
   Number meet(const value::Tree& tree, const value::Cell& cell) {
     const value::Cell key = with_address(tree, cell);
     Number& first = chain_of(key.payload);
-    for (Number number = first; number != none; number = nodes_[number].next)
-      if (words_of(nodes_[number].cell) == words_of(key)) return number;
-    nodes_.push_back({key, unknown, first});
-    first = static_cast<Number>(nodes_.size() - 1);
-    return first;
+    for (Number number = first; number != none; number = node(number).next)
+      if (words_of(node(number).cell) == words_of(key)) return number;
+    if (count_ % segment_nodes == 0)
+      segments_.push_back(std::make_unique_for_overwrite<Node[]>(segment_nodes));
+    node(count_) = {key, unknown, first};
+    return first = count_++;
   }
   // Its memo id, or one of the above.
-  std::uint32_t& id(Number number) noexcept { return nodes_[number].id; }
+  std::uint32_t& id(Number number) noexcept { return node(number).id; }
 
  private:
   struct Node {
@@ -50,10 +52,14 @@ class WrittenNodes {
     std::uint64_t number = 0;
   };
   static constexpr Number none = 0xFFFFFFFF;
+  static constexpr Number segment_nodes = 4096;
   static constexpr std::uint64_t page_bytes = 4096;
   static constexpr std::uint64_t chain_bytes = 16;
   static constexpr std::uint64_t no_page = ~std::uint64_t{0};
 
+  Node& node(Number number) noexcept {
+    return segments_[number / segment_nodes][number % segment_nodes];
+  }
   static std::array<std::uint64_t, 2> words_of(const value::Cell& cell) noexcept {
     return std::bit_cast<std::array<std::uint64_t, 2>>(cell);
   }
@@ -94,7 +100,8 @@ class WrittenNodes {
       if (block.page != no_page) place_of(block.page) = block;
   }
 
-  std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<Node[]>> segments_;  // whose nodes stay where they are
+  Number count_ = 0;
   std::vector<Number> chains_;
   std::vector<Block> blocks_;  // a power of two, by a hash of the page
   std::uint64_t block_count_ = 0;
