@@ -22,7 +22,6 @@ namespace {
 using value::Cell;
 using value::Tree;
 using enum Value::Kind;
-using State = WrittenNodes::State;
 
 constexpr std::uint64_t batch_values = 1000;  // between MARK and APPENDS or SETITEMS
 
@@ -33,11 +32,29 @@ bool has_memo_id(const Cell& cell) noexcept {
   return kind >= Value::Kind::string && kind != persistent_id;
 }
 
-// Whether an object has elements, items or a state.
-bool has_contents(const Cell& cell) noexcept {
-  if (cell.part != value::whole_value) return false;
-  const value::Object& object = *target_of<const value::Object>(cell);
-  return object.has_state || object.items != nullptr || object.elements != nullptr;
+// Whether a value is written at once, without a task.
+bool is_simple(const Cell& cell) noexcept {
+  switch (kind_of(cell)) {
+    case tuple:
+      return cell.count == 0;
+    case list:
+    case dict:
+    case set:
+    case frozen_set:
+    case Value::Kind::object:
+    case persistent_id:
+      return false;
+    default:
+      return true;
+  }
+}
+bool has_simple_elements(const Cell& tuple_cell) noexcept {
+  for (std::uint32_t i = 0; i < tuple_cell.count; ++i)
+    if (!is_simple(tuple_element(tuple_cell, i))) return false;
+  return true;
+}
+bool is_flat(const Cell& cell) noexcept {
+  return is_simple(cell) || (kind_of(cell) == tuple && has_simple_elements(cell));
 }
 
 // Bytes at the end of a vector that is longer than what was written.
@@ -52,8 +69,12 @@ class Output {
   }
   // These take what reserve() gave.
   void byte(unsigned value) noexcept { bytes_[size_++] = static_cast<std::byte>(value); }
-  void little_endian(std::uint64_t value, unsigned count) noexcept {
-    for (unsigned i = 0; i < count; ++i) byte(static_cast<std::uint8_t>(value >> (8 * i)));
+  // An opcode with `width` bytes, at most seven, little-endian.
+  void opcode(Opcode code, std::uint64_t operand, unsigned width) noexcept {
+    std::uint64_t word = operand << 8 | code;
+    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    std::memcpy(bytes_.data() + size_, &word, sizeof word);
+    size_ += 1 + width;
   }
   void text(std::string_view text) noexcept {
     if (!text.empty()) std::memcpy(bytes_.data() + size_, text.data(), text.size());
@@ -82,7 +103,7 @@ enum class Step : std::uint8_t {
   build,        // BUILD
   persist,      // BINPERSID
   call_of_set,  // TUPLE1, REDUCE
-  close,        // nothing: all that it holds is written
+  close,        // no bytes: all that it holds is written
   replaced,     // likewise what stands in its place, which is `cell`
 };
 
@@ -100,6 +121,7 @@ struct Task {
   value::CellCursor cursor{};
   std::uint64_t left = 0;      // cells to come; behind the batch, if there is one
   std::uint64_t in_batch = 0;  // cells to come
+  std::uint32_t id = 0;        // close: the memo id
 
   std::uint64_t cells(std::uint64_t values) const noexcept {
     return is_pairs ? 2 * values : values;
@@ -115,13 +137,15 @@ class Writer {
 
  private:
   // These return false after fail().
+  bool write_all(const Value& root);
   bool step();
   bool more_of_tuple();
   bool more_of_batches();
   // Writes a value, or its beginning, and leaves the rest to tasks.
-  bool value(const Tree* tree, Cell cell, bool may_replace = true);
+  bool value(const Tree* tree, const Cell& cell, bool may_replace = true);
   bool node(const Tree* tree, const Cell& cell, bool may_replace);
   bool object(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  bool packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number);
   bool set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   bool string(std::string_view text, WrittenNodes::Number number);
   bool global(std::string_view module, std::string_view name, WrittenNodes::Number number);
@@ -133,12 +157,16 @@ class Writer {
   void integer(std::int64_t value);
   void number_of(std::uint64_t bits);  // a float's
   void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  void reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
+  void end_tuple(std::size_t count, WrittenNodes::Number number);
   void latin1();
   void put(WrittenNodes::Number number = Task::unshared);
   void get(std::uint32_t id);
 
   void push(Step step, const Tree* tree, const Cell& cell,
             WrittenNodes::Number number = Task::unshared);
+  // For what was given a memo id and is not written before all that it holds is.
+  void push_close(WrittenNodes::Number number);
   void push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
                     bool is_exact);
   void end_replaced(const Task& task);
@@ -167,20 +195,29 @@ class Writer {
   std::unordered_map<std::string, std::uint32_t> globals_;  // "module\nname\n" -> memo id
   std::optional<std::uint32_t> latin1_;                     // memo id
   std::uint32_t next_id_ = 0;
+  // Of the last packed call, and the memo ids that its values have here.
+  const value::PackedHeader* known_header_ = nullptr;
+  value::PackedHeader::Ids known_ids_{};
   Error error_;
 };
 
 Result<std::vector<std::byte>> Writer::run(const Value& root) {
-  if (!reserve(0)) return tl::unexpected(std::move(error_));
-  out_.byte(op_PROTO);
-  out_.byte(2);
-  push(Step::value, root.tree(), root.cell());
+  if (write_all(root)) return out_.take();
+  return tl::unexpected<Error>(std::move(error_));
+}
+
+bool Writer::write_all(const Value& root) {
+  const Tree* const tree = root.tree();
+  // A whole tree that was parsed takes about as much as it took; whether that fits does not matter.
+  if (tree != nullptr && root.is_same_as({tree, tree->root()}))
+    out_.reserve(tree->pickle().size() + opcode_bytes, max_bytes_);
+  if (!reserve(0)) return false;
+  out_.opcode(op_PROTO, 2, 1);
+  push(Step::value, tree, root.cell());
   while (!tasks_.empty())
-    if (!reserve(0) || !step()) return tl::unexpected(std::move(error_));
+    if (!reserve(0) || !step()) return false;
   out_.byte(op_STOP);
-  if (out_.size() > max_bytes_) fail_length();
-  if (!error_.message.empty()) return tl::unexpected(std::move(error_));
-  return out_.take();
+  return out_.size() <= max_bytes_ || fail_length();
 }
 
 bool Writer::step() {
@@ -192,9 +229,7 @@ bool Writer::step() {
     case Step::value:
       return value(task.tree, task.cell);
     case Step::reduce:
-      out_.byte(Value(task.tree, task.cell).is_new_object() ? op_NEWOBJ : op_REDUCE);
-      put(task.node);
-      if (has_contents(task.cell)) nodes_[task.node].state = State::begun;
+      reduce(task.tree, task.cell, task.node);
       return true;
     case Step::build:
       out_.byte(op_BUILD);
@@ -209,7 +244,7 @@ bool Writer::step() {
       put(task.node);
       return true;
     case Step::close:
-      nodes_[task.node].state = State::written;
+      nodes_.id(task.node) = task.id;
       return true;
     default:
       end_replaced(task);
@@ -217,13 +252,8 @@ bool Writer::step() {
   }
 }
 
-bool Writer::value(const Tree* tree, Cell cell, bool may_replace) {
+bool Writer::value(const Tree* tree, const Cell& cell, bool may_replace) {
   if (!reserve(0)) return false;
-  while (kind_of(cell) == persistent_id) {
-    push(Step::persist, tree, cell);
-    cell = Value(tree, cell).persistent_id().cell();
-    may_replace = true;
-  }
   switch (kind_of(cell)) {
     case none:
       out_.byte(op_NONE);
@@ -243,6 +273,17 @@ bool Writer::value(const Tree* tree, Cell cell, bool may_replace) {
       if (cell.count > 0) return node(tree, cell, may_replace);
       out_.byte(op_EMPTY_TUPLE);
       return true;
+    case persistent_id: {
+      const Cell id = Value(tree, cell).persistent_id().cell();
+      if (is_flat(id)) {
+        if (!value(tree, id)) return false;
+        out_.byte(op_BINPERSID);
+        return true;
+      }
+      push(Step::persist, tree, cell);
+      push(Step::value, tree, id);
+      return true;
+    }
     default:
       return node(tree, cell, may_replace);
   }
@@ -252,16 +293,16 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
   WrittenNodes::Number number = Task::unshared;
   if (may_be_shared(cell)) {
     number = nodes_.meet(*tree, cell);
-    WrittenNodes::Node& met = nodes_[number];
-    if (met.state == State::written) {
-      get(met.id);
-      return true;
-    }
-    if (met.state == State::begun)
+    std::uint32_t& id = nodes_.id(number);
+    if (id == WrittenNodes::begun)
       return fail(ErrorCode::invalid_argument, "the value refers to itself: a value of kind " +
                                                    std::string(to_string(kind_of(cell))) +
                                                    " holds itself, directly or further down");
-    met.state = State::begun;
+    if (id != WrittenNodes::unknown) {
+      get(id);
+      return true;
+    }
+    id = WrittenNodes::begun;
   }
   switch (kind_of(cell)) {
     case Value::Kind::string:
@@ -272,6 +313,12 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
       return byte_array_like(tree->text(cell.payload, cell.count), number);
     case tuple:
       if (cell.count > 3) out_.byte(op_MARK);
+      if (has_simple_elements(cell)) {
+        for (std::uint32_t i = 0; i < cell.count; ++i)
+          if (!value(tree, tuple_element(cell, i))) return false;
+        end_tuple(cell.count, number);
+        return true;
+      }
       push(Step::tuple, tree, cell, number);
       tasks_.back().left = cell.count;
       return true;
@@ -299,15 +346,9 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
 void Writer::end_replaced(const Task& task) {
   if (task.node == Task::unshared) return;
   // A number, say, has no memo id: the next time its original is met, it is asked about again.
-  State state = State::unknown;
-  std::uint32_t id = 0;
-  if (has_memo_id(task.cell) && may_be_shared(task.cell)) {
-    const WrittenNodes::Node& other = nodes_[nodes_.meet(*task.tree, task.cell)];
-    state = other.state;
-    id = other.id;
-  }
-  nodes_[task.node].state = state;
-  nodes_[task.node].id = id;
+  const bool is_known = has_memo_id(task.cell) && may_be_shared(task.cell);
+  nodes_.id(task.node) =
+      is_known ? nodes_.id(nodes_.meet(*task.tree, task.cell)) : WrittenNodes::unknown;
 }
 
 bool Writer::more_of_tuple() {
@@ -319,11 +360,16 @@ bool Writer::more_of_tuple() {
     if (!value(tree, tuple_element(cell, index))) return false;
     if (tasks_.size() != depth) return true;
   }
-  constexpr std::array<Opcode, 3> short_tuples{op_TUPLE1, op_TUPLE2, op_TUPLE3};
-  out_.byte(cell.count > 3 ? op_TUPLE : short_tuples[cell.count - 1]);
-  put(tasks_.back().node);
+  end_tuple(cell.count, tasks_.back().node);
   tasks_.pop_back();
   return true;
+}
+
+void Writer::end_tuple(std::size_t count, WrittenNodes::Number number) {
+  if (count == 0) return out_.byte(op_EMPTY_TUPLE);
+  static_assert(op_TUPLE2 == op_TUPLE1 + 1 && op_TUPLE3 == op_TUPLE1 + 2);
+  out_.byte(count > 3 ? unsigned{op_TUPLE} : static_cast<unsigned>(op_TUPLE1 + count - 1));
+  put(number);
 }
 
 // CPython writes a list or a dict by one function and what an object gives it by another. The
@@ -368,6 +414,11 @@ void Writer::push(Step step, const Tree* tree, const Cell& cell, WrittenNodes::N
   task.cell = cell;
 }
 
+void Writer::push_close(WrittenNodes::Number number) {
+  push(Step::close, nullptr, {}, number);
+  tasks_.back().id = std::exchange(nodes_.id(number), WrittenNodes::begun);
+}
+
 void Writer::push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
                           bool is_exact) {
   if (sequence == nullptr || sequence->count == 0) return;
@@ -384,8 +435,7 @@ void Writer::container(const Tree* tree, const Cell& cell, WrittenNodes::Number 
   const bool is_dict = kind_of(cell) == dict;
   out_.byte(is_dict ? op_EMPTY_DICT : op_EMPTY_LIST);
   put(number);
-  nodes_[number].state = State::begun;
-  push(Step::close, tree, cell, number);
+  push_close(number);
   push_batches(tree, target_of<const value::Sequence>(cell), is_dict, true);
 }
 
@@ -400,22 +450,86 @@ bool Writer::set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number n
 }
 
 bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
-  // In the opposite order: the last task is the next one.
-  if (has_contents(cell)) {
-    const value::Object& held = *target_of<const value::Object>(cell);
-    push(Step::close, tree, cell, number);
-    if (held.has_state) {
-      push(Step::build, tree, cell);
-      push(Step::value, tree, held.state);
-    }
-    push_batches(tree, held.items, true, false);
-    push_batches(tree, held.elements, false, false);
-  }
-  push(Step::reduce, tree, cell, number);
+  const value::PackedCall* const call = packed_call(cell);
+  // Whoever may replace objects is asked about the hooks, too; pieces that are reached by another
+  // way as well have memo ids to be remembered.
+  if (call != nullptr && !call->has_shared_pieces && !replace_) return packed(tree, *call, number);
   const Value called(tree, cell);
-  push(Step::value, tree, called.arguments().cell());
-  push(Step::value, tree, called.callable().cell());
+  const Cell callable = called.callable().cell();
+  const Cell arguments = called.arguments().cell();
+  if (is_flat(callable) && is_flat(arguments)) {
+    if (!value(tree, callable) || !value(tree, arguments)) return false;
+    reduce(tree, cell, number);
+    return true;
+  }
+  push(Step::reduce, tree, cell, number);  // the last task is the next one
+  push(Step::value, tree, arguments);
+  if (is_flat(callable)) return value(tree, callable);
+  push(Step::value, tree, callable);
   return true;
+}
+
+// The same bytes as from the pieces of the call one by one.
+bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number) {
+  const value::PackedShape& shape = *call.shape;
+  const value::PackedHeader& header = *shape.header;
+  value::PackedHeader::Ids& ids = known_ids_;
+  const bool is_known = known_header_ == &header;
+  const auto constant = [&](const Cell& cell, std::uint32_t& id) {
+    if (is_known) {
+      get(id);
+      return true;
+    }
+    if (!value(tree, cell)) return false;
+    id = nodes_.id(nodes_.meet(*tree, cell));
+    return true;
+  };
+  if (!constant(header.callable, ids.callable)) return false;
+  out_.byte(op_MARK);
+  out_.byte(op_MARK);
+  if (!constant(header.tag, ids.tag) || !constant(header.type, ids.type) ||
+      !value(tree, packed_key_cell(call)) || !constant(header.location, ids.location))
+    return false;
+  integer(shape.numel);
+  out_.byte(op_TUPLE);
+  put();
+  out_.byte(op_BINPERSID);
+  integer(shape.storage_offset);
+  for (const std::span<const std::int64_t> dims : {shape.sizes(), shape.strides()}) {
+    constexpr std::uint64_t longest_integer = 10;
+    if (!reserve(dims.size() * longest_integer)) return false;
+    if (dims.size() > 3) out_.byte(op_MARK);
+    for (const std::int64_t dim : dims) integer(dim);
+    end_tuple(dims.size(), Task::unshared);
+  }
+  out_.byte(call.requires_grad ? op_NEWTRUE : op_NEWFALSE);
+  if (!constant(header.hooks_callable, ids.hooks_callable)) return false;
+  out_.byte(op_EMPTY_TUPLE);
+  out_.byte(op_REDUCE);
+  put();
+  if (header.ids.extra != value::PackedHeader::no_id && !constant(header.extra, ids.extra))
+    return false;
+  out_.byte(op_TUPLE);
+  put();
+  out_.byte(op_REDUCE);
+  put(number);
+  known_header_ = &header;
+  return true;
+}
+
+void Writer::reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
+  const value::Object* const whole =
+      cell.part == value::whole_value ? target_of<const value::Object>(cell) : nullptr;
+  out_.byte(whole != nullptr && whole->is_new_object ? op_NEWOBJ : op_REDUCE);
+  put(number);
+  if (whole == nullptr || !(whole->has_state || whole->items || whole->elements)) return;
+  push_close(number);
+  if (whole->has_state) {
+    push(Step::build, tree, cell);
+    push(Step::value, tree, whole->state);
+  }
+  push_batches(tree, whole->items, true, false);
+  push_batches(tree, whole->elements, false, false);
 }
 
 bool Writer::string(std::string_view text, WrittenNodes::Number number) {
@@ -425,8 +539,7 @@ bool Writer::string(std::string_view text, WrittenNodes::Number number) {
                                                  " is not UTF-8 at its byte " +
                                                  std::to_string(valid) + ", so no string holds it");
   if (!reserve(text.size())) return false;
-  out_.byte(op_BINUNICODE);
-  out_.little_endian(text.size(), 4);
+  out_.opcode(op_BINUNICODE, text.size(), 4);
   out_.text(text);
   put(number);
   return true;
@@ -436,10 +549,7 @@ bool Writer::global(std::string_view module, std::string_view name, WrittenNodes
   const std::string line = std::string(module) + '\n' + std::string(name) + '\n';
   if (const auto known = globals_.find(line); known != globals_.end()) {
     get(known->second);
-    if (number != Task::unshared) {
-      nodes_[number].id = known->second;
-      nodes_[number].state = State::written;
-    }
+    if (number != Task::unshared) nodes_.id(number) = known->second;
     return true;
   }
   if (std::ranges::count(line, '\n') != 2 || bytes::valid_prefix(line) != line.size())
@@ -462,8 +572,7 @@ bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
       std::ranges::count_if(content, [](char byte) { return (byte & 0x80) != 0; }));
   const std::uint64_t length = content.size() + wide;
   if (!reserve(length)) return false;
-  out_.byte(op_BINUNICODE);
-  out_.little_endian(length, 4);
+  out_.opcode(op_BINUNICODE, length, 4);
   for (const char signed_byte : content) {
     const auto byte = static_cast<std::uint8_t>(signed_byte);
     if (byte < 0x80) {
@@ -486,8 +595,7 @@ void Writer::latin1() {
   if (latin1_) return get(*latin1_);
   constexpr std::string_view name = "latin1";
   latin1_ = next_id_;
-  out_.byte(op_BINUNICODE);
-  out_.little_endian(name.size(), 4);
+  out_.opcode(op_BINUNICODE, name.size(), 4);
   out_.text(name);
   put();
 }
@@ -509,20 +617,16 @@ bool Writer::byte_array_like(std::string_view content, WrittenNodes::Number numb
 void Writer::integer(std::int64_t value) {
   const auto bits = static_cast<std::uint64_t>(value);
   if (bits <= 0xFF) {
-    out_.byte(op_BININT1);
-    out_.little_endian(bits, 1);
+    out_.opcode(op_BININT1, bits, 1);
   } else if (bits <= 0xFFFF) {
-    out_.byte(op_BININT2);
-    out_.little_endian(bits, 2);
+    out_.opcode(op_BININT2, bits, 2);
   } else if (value == static_cast<std::int32_t>(value)) {
-    out_.byte(op_BININT);
-    out_.little_endian(bits, 4);
+    out_.opcode(op_BININT, bits, 4);
   } else {
     unsigned length = 5;
     while (length < 8 && value >> (8 * length - 1) != value >> 63) ++length;
-    out_.byte(op_LONG1);
-    out_.byte(length);
-    out_.little_endian(bits, length);
+    out_.opcode(op_LONG1, length, 1);
+    for (unsigned i = 0; i < length; ++i) out_.byte(static_cast<std::uint8_t>(bits >> (8 * i)));
   }
 }
 
@@ -545,8 +649,7 @@ bool Writer::long_integer(std::string_view digits) {
                                                " is longer than protocol 2 can write");
   if (!reserve(digits.size())) return false;
   const bool is_short = digits.size() <= 0xFF;
-  out_.byte(is_short ? op_LONG1 : op_LONG4);
-  out_.little_endian(digits.size(), is_short ? 1 : 4);
+  out_.opcode(is_short ? op_LONG1 : op_LONG4, digits.size(), is_short ? 1 : 4);
   out_.text(digits);
   return true;
 }
@@ -558,19 +661,14 @@ void Writer::number_of(std::uint64_t bits) {
 
 void Writer::put(WrittenNodes::Number number) {
   const bool is_short = next_id_ <= 0xFF;
-  out_.byte(is_short ? op_BINPUT : op_LONG_BINPUT);
-  out_.little_endian(next_id_, is_short ? 1 : 4);
-  if (number != Task::unshared) {
-    nodes_[number].id = next_id_;
-    nodes_[number].state = State::written;
-  }
+  out_.opcode(is_short ? op_BINPUT : op_LONG_BINPUT, next_id_, is_short ? 1 : 4);
+  if (number != Task::unshared) nodes_.id(number) = next_id_;
   ++next_id_;
 }
 
 void Writer::get(std::uint32_t id) {
   const bool is_short = id <= 0xFF;
-  out_.byte(is_short ? op_BINGET : op_LONG_BINGET);
-  out_.little_endian(id, is_short ? 1 : 4);
+  out_.opcode(is_short ? op_BINGET : op_LONG_BINGET, id, is_short ? 1 : 4);
 }
 
 }  // namespace

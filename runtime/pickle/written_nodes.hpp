@@ -1,9 +1,18 @@
 // The nodes that a pickle being written has met so far, and their memo ids.
+//
+// Found by address: of each 4 KiB of memory in which a node lies there is a block of numbers, one
+// for each 16 bytes, which begins the chain of the nodes there. Since a tree is met about in the
+// order in which it lies in memory, this touches memory in order, too; and no chain is longer than
+// the few nodes that 16 bytes have room for, whatever a file says.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/bytes/seed.hpp"
@@ -13,41 +22,47 @@ namespace weightmap::pickle {
 
 class WrittenNodes {
  public:
-  enum class State : std::uint8_t {
-    unknown,  // not met, or to be met as if for the first time
-    begun,    // something within it is being written
-    written,
-  };
-  struct Node {
-    value::Cell cell;  // whose text has its address, not its position
-    std::uint32_t id;  // from its PUT on
-    State state;
-  };
   using Number = std::uint32_t;
+  // Instead of a memo id, of which there are far fewer in a pickle of less than 4 GiB.
+  static constexpr std::uint32_t unknown = 0xFFFFFFFF;  // not met, or to be met as if it were not
+  static constexpr std::uint32_t begun = 0xFFFFFFFE;    // something within it is being written
 
-  // The number of the node, new or known. A reference to a node lives until the next call.
+  // The number of the node, new (its id is unknown) or not.
   Number meet(const value::Tree& tree, const value::Cell& cell) {
     const value::Cell key = with_address(tree, cell);
-    const std::uint32_t hash = hash_of(key);
-    if (nodes_.size() * 2 >= slots_.size()) grow();
-    for (std::size_t at = hash;; ++at) {
-      std::uint64_t& slot = slots_[at & mask_];
-      if (slot == empty) {
-        slot = std::uint64_t{hash} << 32 | nodes_.size();
-        nodes_.push_back({key, 0, State::unknown});
-        return static_cast<Number>(nodes_.size() - 1);
-      }
-      const auto number = static_cast<Number>(slot);
-      if (slot >> 32 == hash && words_of(nodes_[number].cell) == words_of(key)) return number;
-    }
+    Number& first = chain_of(key.payload);
+    for (Number number = first; number != none; number = node(number).next)
+      if (words_of(node(number).cell) == words_of(key)) return number;
+    if (count_ % segment_nodes == 0)
+      segments_.push_back(std::make_unique_for_overwrite<Node[]>(segment_nodes));
+    node(count_) = {key, unknown, first};
+    return first = count_++;
   }
-  Node& operator[](Number number) noexcept { return nodes_[number]; }
+  // Its memo id, or one of the above.
+  std::uint32_t& id(Number number) noexcept { return node(number).id; }
 
  private:
-  using Words = std::array<std::uint64_t, 2>;
-  static constexpr std::uint64_t empty = ~std::uint64_t{0};  // as if for the last of 2^32 nodes
+  struct Node {
+    value::Cell cell;  // with_address()
+    std::uint32_t id;
+    Number next;  // of the chain
+  };
+  struct Block {
+    std::uint64_t page = no_page;
+    std::uint64_t number = 0;
+  };
+  static constexpr Number none = 0xFFFFFFFF;
+  static constexpr Number segment_nodes = 4096;
+  static constexpr std::uint64_t page_bytes = 4096;
+  static constexpr std::uint64_t chain_bytes = 16;
+  static constexpr std::uint64_t no_page = ~std::uint64_t{0};
 
-  static Words words_of(const value::Cell& cell) noexcept { return std::bit_cast<Words>(cell); }
+  Node& node(Number number) noexcept {
+    return segments_[number / segment_nodes][number % segment_nodes];
+  }
+  static std::array<std::uint64_t, 2> words_of(const value::Cell& cell) noexcept {
+    return std::bit_cast<std::array<std::uint64_t, 2>>(cell);
+  }
   // Text is told apart by where it lies in memory, since each tree counts positions from zero.
   static value::Cell with_address(const value::Tree& tree, value::Cell cell) noexcept {
     const Value::Kind kind = kind_of(cell);
@@ -56,27 +71,40 @@ class WrittenNodes {
       cell.payload = reinterpret_cast<std::uintptr_t>(tree.text(cell.payload, cell.count).data());
     return cell;
   }
-  std::uint32_t hash_of(const value::Cell& cell) const noexcept {
-    const Words words = words_of(cell);
-    std::uint64_t hash = (words[1] ^ seed_) * 0x9E3779B97F4A7C15 ^ words[0];
-    hash = (hash ^ hash >> 32) * 0xD6E8FEB86659FD93;
-    return static_cast<std::uint32_t>(hash >> 32);
+
+  Number& chain_of(std::uint64_t address) {
+    const std::uint64_t block = block_of(address / page_bytes);
+    return chains_[block * (page_bytes / chain_bytes) + address % page_bytes / chain_bytes];
   }
-  void grow() {
-    std::vector<std::uint64_t> smaller = std::move(slots_);
-    slots_.assign(std::max<std::size_t>(64, smaller.size() * 2), empty);
-    mask_ = slots_.size() - 1;
-    for (const std::uint64_t slot : smaller) {
-      if (slot == empty) continue;
-      std::size_t at = slot >> 32;
-      while (slots_[at & mask_] != empty) ++at;
-      slots_[at & mask_] = slot;
+  std::uint64_t block_of(std::uint64_t page) {
+    if (blocks_.size() <= 2 * block_count_) grow();
+    Block& block = place_of(page);
+    if (block.page != page) {
+      block = {page, block_count_++};
+      chains_.resize(block_count_ * (page_bytes / chain_bytes), none);
+    }
+    return block.number;
+  }
+  Block& place_of(std::uint64_t page) noexcept {
+    std::uint64_t at = (page ^ seed_) * 0x9E3779B97F4A7C15;
+    at = (at ^ at >> 32) * 0xD6E8FEB86659FD93 >> 32;
+    for (;; ++at) {
+      Block& block = blocks_[at & (blocks_.size() - 1)];
+      if (block.page == page || block.page == no_page) return block;
     }
   }
+  void grow() {
+    const std::vector<Block> smaller =
+        std::exchange(blocks_, std::vector<Block>(std::max<std::size_t>(64, blocks_.size() * 2)));
+    for (const Block& block : smaller)
+      if (block.page != no_page) place_of(block.page) = block;
+  }
 
-  std::vector<Node> nodes_;
-  std::vector<std::uint64_t> slots_;  // hash, then number
-  std::size_t mask_ = 0;
+  std::vector<std::unique_ptr<Node[]>> segments_;  // whose nodes stay where they are
+  Number count_ = 0;
+  std::vector<Number> chains_;
+  std::vector<Block> blocks_;  // a power of two, by a hash of the page
+  std::uint64_t block_count_ = 0;
   std::uint64_t seed_ = bytes::fresh_seed();
 };
 

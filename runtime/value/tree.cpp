@@ -28,10 +28,6 @@ Cell strides_cell(const PackedCall& call) noexcept {
   return part_cell(tuple, call, packed_strides, count);
 }
 
-Cell key_cell(const PackedCall& call) noexcept {
-  return make_cell(string, call.key_position, call.key_length);
-}
-
 Cell argument(const PackedCall& call, std::size_t index) noexcept {
   switch (index) {
     case 0:
@@ -58,7 +54,7 @@ Cell id_field(const PackedCall& call, std::size_t index) noexcept {
     case 1:
       return call.shape->header->type;
     case 2:
-      return key_cell(call);
+      return packed_key_cell(call);
     case 3:
       return call.shape->header->location;
     default:
@@ -101,7 +97,7 @@ Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept {
   // The order in which a pickler numbers them: children before their tuple.
   if (call.has_name() && offset-- == 0)
     return make_cell(string, call.name_position(), call.name_length);
-  if (call.has_key_put && offset-- == 0) return key_cell(call);
+  if (call.has_key_put && offset-- == 0) return packed_key_cell(call);
   if (offset-- == 0) return packed_id_cell(call);
   if (call.shape->size_count > 0 && offset-- == 0) return sizes_cell(call);
   if (call.shape->stride_count > 0 && offset-- == 0) return strides_cell(call);

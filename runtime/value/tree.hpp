@@ -269,6 +269,10 @@ inline std::optional<std::uint32_t> position_of(const Cell& cell) noexcept {
 // The tuples (arguments) and (tag, type, key, location, numel) of a packed call.
 Cell packed_arguments_cell(const PackedCall& call) noexcept;
 Cell packed_id_cell(const PackedCall& call) noexcept;
+// The key among the latter.
+inline Cell packed_key_cell(const PackedCall& call) noexcept {
+  return make_cell(Value::Kind::string, call.key_position, call.key_length);
+}
 // Element `index` of a tuple cell that is a part of a packed call. Precondition: index < count.
 Cell packed_element(const Cell& tuple, std::size_t index) noexcept;
 // Element `index` of any tuple cell. Precondition: index < count.

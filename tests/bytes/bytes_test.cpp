@@ -12,6 +12,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/short_copy.hpp"
 #include "runtime/bytes/source.hpp"
+#include "runtime/bytes/utf8.hpp"
 #include "runtime/bytes/windows.hpp"
 #include "tests/support/failures.hpp"
 
@@ -81,6 +82,23 @@ TEST_CASE("a sink writes little-endian fields") {
   sink.fill(2, 'Z');
   sink.text("end");
   CHECK(as_text(out) == "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0eZZend");
+}
+
+TEST_CASE("finds the first byte that belongs to no character") {
+  using weightmap::bytes::valid_prefix;
+  CHECK(valid_prefix("") == 0);
+  CHECK(valid_prefix("0123456789") == 10);
+  CHECK(valid_prefix("gr\xC3\xBC\xC3\x9F \xE6\x97\xA5 \xF0\x9F\x90\x8D") == 15);
+  CHECK(valid_prefix("01234567\xED\xA0\x80") == 11);  // a lone surrogate
+  CHECK(valid_prefix("\xF4\x8F\xBF\xBF") == 4);
+  CHECK(valid_prefix("\xF4\x90\x80\x80") == 0);  // beyond U+10FFFF
+  CHECK(valid_prefix("\xF5\x80\x80\x80") == 0);
+  CHECK(valid_prefix("0123456\x80") == 7);
+  CHECK(valid_prefix("01234567\xC3") == 8);
+  CHECK(valid_prefix("ab\xC3(") == 2);
+  CHECK(valid_prefix("\xC0\x80") == 0);  // longer than it need be
+  CHECK(valid_prefix("\xE0\x9F\xBF") == 0);
+  CHECK(valid_prefix("\xF0\x8F\xBF\xBF") == 0);
 }
 
 TEST_CASE("escape leaves printable text alone") {

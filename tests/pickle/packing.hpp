@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "runtime/pickle/machine.hpp"
+#include "runtime/pickle/write.hpp"
 
 namespace weightmap::test {
 
@@ -90,6 +91,14 @@ struct Run {
   Error error;
 };
 
+inline bool is_written_alike(const value::Tree& a, const value::Tree& b) {
+  const auto first = pickle::write({&a, a.root()});
+  const auto second = pickle::write({&b, b.root()});
+  if (!first || !second)
+    return !first && !second && first.error().message == second.error().message;
+  return *first == *second;
+}
+
 // Answers how many calls were packed.
 inline std::uint64_t same_with_and_without_packing(std::span<const std::byte> bytes,
                                                    const pickle::ParseLimits& limits = roomy) {
@@ -100,6 +109,7 @@ inline std::uint64_t same_with_and_without_packing(std::span<const std::byte> by
   if (packed.has_tree) {
     const bool is_same_tree = TreeText(*packed.tree).text() == TreeText(*general.tree).text();
     CHECK(is_same_tree);
+    CHECK(is_written_alike(*packed.tree, *general.tree));
     return packed.tree->packed_count();
   }
   CHECK(packed.error.code == general.error.code);

@@ -160,9 +160,9 @@ TEST_CASE("writes each integer in the shortest form") {
       {INT64_MAX, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"},
       {least, "\x8a\x08\0\0\0\0\0\0\0\x80"s},
   };
-  for (const auto& [integer, expected] : integers) {
-    INFO(integer);
-    CHECK(body([&, value = integer](Builder& build) { return build.integer(value); }) == expected);
+  for (const auto& expected : integers) {
+    INFO(expected.first);
+    CHECK(body([&](Builder& build) { return build.integer(expected.first); }) == expected.second);
   }
 }
 
