@@ -195,6 +195,15 @@ class Tensors(Case):
             "8 tensors: 6 equal, 1 removed, 1 added; values: equal\n",
             old, other)
 
+    def test_the_key_of_a_string_is_no_index(self):
+        key = b"X\x05\0\0\0steps"
+        old = self.copy("state_dict.pt", "old.pt", pickle=replacing(key, b"X\x01\0\0\x007"))
+        new = self.copy("state_dict.pt", "new.pt", pickle=replacing(key, b"K\x07"))
+        self.prints("7 tensors: 6 equal, 1 renamed; values: equal\n", "-q", old, new)
+        other = self.copy("state_dict.pt", "other.pt", pickle=replacing(key, b"K\x07"),
+                          data_5=with_floats({0: 8}, "<q"))
+        self.prints("8 tensors: 6 equal, 1 removed, 1 added; values: equal\n", "-q", old, other)
+
     def test_many_tensors_of_one_shape_that_were_renamed(self):
         subprocess.run([MAKER, self.folder / "old.pt", "--count", "300", "--shape", "4x4"],
                        check=True)

@@ -7,8 +7,8 @@
 #include <bit>
 #include <cmath>
 #include <complex>
-#include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,9 +22,8 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 template <class T>
 std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
 }
 
 // A tensor with elements of its own.
@@ -267,6 +266,10 @@ TEST_CASE("what both repeat is compared once, and counted as often as it is ther
   const Tensor d(DType::float32, std::vector<float>{1, 2}, {3, 2}, {0, 1});
   check_counts(found(c, d), 6, 1, 0, 0);
   check_largest(found(c, d), 6.0, {2, 1});
+  const Tensor e(DType::float32, std::vector<float>{1, 2}, {2, times}, {1, 0});
+  const Tensor f(DType::float32, std::vector<float>{1, 4}, {2, times}, {1, 0});
+  check_counts(found(e, f), 2199023255552, 1099511627776, 0, 0);
+  check_largest(found(e, f), 2.0, {1, 0});
 }
 
 TEST_CASE("tensors of many dimensions are compared whole") {
@@ -292,6 +295,19 @@ TEST_CASE("several threads find what one finds") {
   const Tensor b(DType::float32, values);
   check_counts(found(a, b), 6291456, 4, 0, 0);
   check_largest(found(a, b), 2.0, {1'000'000});
+  values[6'291'455] = -5;
+  const Tensor c(DType::float32, values);
+  check_largest(found(a, c), 6.0, {6'291'455});
+}
+
+TEST_CASE("what a block had is not found again in a shorter one") {
+  std::vector<float> values(1027, 1);
+  const Tensor a(DType::float32, values);
+  std::fill(values.begin(), values.end() - 3, 9.0F);
+  values[1025] = 2;
+  const Tensor b(DType::float32, values);
+  check_counts(found(a, b), 1027, 1025, 0, 0);
+  check_largest(found(a, b), 8.0, {0});
 }
 
 TEST_CASE("lazy bits that both have do not matter") {
