@@ -58,6 +58,7 @@ PUBLIC = {
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
+    "difference.hpp": "inspect",
     "statistics.hpp": "inspect",
     "processes.hpp": "inspect",
     "new_file.hpp": "mmap",

@@ -47,6 +47,7 @@ void add_tree(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
 void add_stats(CLI::App& app, Run& run);
+void add_diff(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);

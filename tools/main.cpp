@@ -72,6 +72,7 @@ int run_command_line(int argc, char** argv) {
   add_info(app, run);
   add_cat(app, run);
   add_stats(app, run);
+  add_diff(app, run);
   add_verify(app, run);
   add_residency(app, run);
   add_evict(app, run);

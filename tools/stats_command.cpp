@@ -1,15 +1,13 @@
-#include <fmt/format.h>
-
 #include <memory>
 #include <vector>
 
 #include "tools/command.hpp"
+#include "tools/number_text.hpp"
 #include "tools/progress_bar.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensor_selection.hpp"
-#include "weightmap/statistics.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -25,29 +23,6 @@ struct Row {
   Result<TensorStatistics> found;
 };
 
-std::string text_of(double value) { return fmt::format("{:.6g}", value); }
-
-std::string text_of(const std::optional<double>& value) { return value ? text_of(*value) : "-"; }
-
-std::string text_of(const std::optional<Number>& number) {
-  if (!number) return "-";
-  return std::visit(
-      [](auto value) {
-        if constexpr (std::is_same_v<decltype(value), double>)
-          return text_of(value);
-        else
-          return std::to_string(value);
-      },
-      *number);
-}
-
-Json json_of(const std::optional<Number>& number) {
-  if (!number) return nullptr;
-  return std::visit([](auto value) { return Json(value); }, *number);
-}
-
-Json json_of(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
 Json describe_row(const Checkpoint& checkpoint, const Row& row) {
   Json document = {{"name", row.tensor.name},
                    {"dtype", to_string(row.tensor.view.dtype())},
@@ -57,10 +32,10 @@ Json describe_row(const Checkpoint& checkpoint, const Row& row) {
     return document;
   }
   document["count"] = row.found->count;
-  document["min"] = json_of(row.found->min);
-  document["max"] = json_of(row.found->max);
-  document["mean"] = json_of(row.found->mean);
-  document["std"] = json_of(row.found->std);
+  document["min"] = number_json(row.found->min);
+  document["max"] = number_json(row.found->max);
+  document["mean"] = number_json(row.found->mean);
+  document["std"] = number_json(row.found->std);
   document["nan"] = row.found->nan;
   document["infinite"] = row.found->infinite;
   document["zeros"] = row.found->zeros;
@@ -75,9 +50,10 @@ std::vector<std::string> cells_of(const Row& row) {
     return cells;
   }
   const TensorStatistics& found = *row.found;
-  for (std::string cell : {std::to_string(found.count), text_of(found.min), text_of(found.max),
-                           text_of(found.mean), text_of(found.std), std::to_string(found.nan),
-                           std::to_string(found.infinite), std::to_string(found.zeros)})
+  for (std::string cell :
+       {std::to_string(found.count), number_text(found.min), number_text(found.max),
+        number_text(found.mean), number_text(found.std), std::to_string(found.nan),
+        std::to_string(found.infinite), std::to_string(found.zeros)})
     cells.push_back(std::move(cell));
   return cells;
 }

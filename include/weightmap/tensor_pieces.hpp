@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
+#include <type_traits>
 
 #include "weightmap/export.hpp"
 #include "weightmap/tensor_view.hpp"
@@ -22,5 +24,14 @@ using PieceSink = std::function<bool(std::span<const std::byte>)>;
 // was truncated.
 WEIGHTMAP_API Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
                                           std::uint64_t copied_bytes = std::uint64_t{16} << 20);
+
+// The T that begins at `at`, which need not be aligned.
+template <class T>
+T load_element(const std::byte* at) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
 
 }  // namespace weightmap

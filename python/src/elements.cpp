@@ -1,6 +1,5 @@
 #include "python/src/elements.hpp"
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/statistics.hpp"
+#include "weightmap/tensor_pieces.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -16,27 +16,20 @@ namespace {
 namespace nb = nanobind;
 
 template <class T>
-T load(const std::byte* at) noexcept {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-template <class T>
 PyObject* integer_at(const std::byte* at) {
   if constexpr (std::is_signed_v<T>)
-    return PyLong_FromLongLong(load<T>(at));
+    return PyLong_FromLongLong(load_element<T>(at));
   else
-    return PyLong_FromUnsignedLongLong(load<T>(at));
+    return PyLong_FromUnsignedLongLong(load_element<T>(at));
 }
 
 // Of a floating point type, or of half a complex one.
 double real_at(DType dtype, const std::byte* at) noexcept {
-  if (dtype == DType::float64) return load<double>(at);
-  if (dtype == DType::float32) return static_cast<double>(load<float>(at));
+  if (dtype == DType::float64) return load_element<double>(at);
+  if (dtype == DType::float32) return static_cast<double>(load_element<float>(at));
   double value = 0;
   with_small_float(dtype, [&](auto type) {
-    value = static_cast<double>(static_cast<float>(load<decltype(type)>(at)));
+    value = static_cast<double>(static_cast<float>(load_element<decltype(type)>(at)));
   });
   return value;
 }

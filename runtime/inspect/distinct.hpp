@@ -14,11 +14,13 @@ namespace weightmap::inspect {
 class Distinct {
  public:
   // Borrows what `view` does.
-  explicit Distinct(const TensorView& view) {
+  explicit Distinct(const TensorView& view) : Distinct(view, view) {}
+  // Without those that have stride 0 in `other`, too, a tensor of the same shape.
+  Distinct(const TensorView& view, const TensorView& other) {
     std::vector<std::int64_t> strides;
     for (std::size_t dim = 0; dim < view.rank(); ++dim) {
       const std::int64_t size = view.shape()[dim];
-      if (view.strides()[dim] == 0 && size > 0) {
+      if (repeats_along(dim, view, other)) {
         repeats_ *= static_cast<std::uint64_t>(size);  // fits, as view.numel() does
         continue;
       }
@@ -31,6 +33,11 @@ class Distinct {
   }
   Distinct(const Distinct&) = delete;
   Distinct& operator=(const Distinct&) = delete;
+
+  static bool repeats_along(std::size_t dim, const TensorView& view,
+                            const TensorView& other) noexcept {
+    return view.strides()[dim] == 0 && other.strides()[dim] == 0 && view.shape()[dim] > 0;
+  }
 
   const TensorView& view() const noexcept { return view_; }
   // How often each of its elements is one of the tensor.

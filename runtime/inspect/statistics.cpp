@@ -1,6 +1,5 @@
 #include "runtime/inspect/statistics.hpp"
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,13 +15,6 @@ namespace weightmap {
 namespace inspect {
 namespace {
 
-template <class T>
-T load(const std::byte* at) noexcept {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
 // Elements in blocks, each turned into a T.
 template <class Stored, class T, class Convert>
 class ByBlock {
@@ -35,7 +27,7 @@ class ByBlock {
     while (!bytes.empty()) {
       const std::size_t count = std::min(bytes.size() / sizeof(Stored), block_elements);
       for (std::size_t i = 0; i < count; ++i)
-        block_[i] = convert_(load<Stored>(bytes.data() + i * sizeof(Stored)));
+        block_[i] = convert_(load_element<Stored>(bytes.data() + i * sizeof(Stored)));
       summary_.add(std::span<const T>(block_.data(), count));
       bytes = bytes.subspan(count * sizeof(Stored));
     }
@@ -64,11 +56,11 @@ class ByValue {
     std::size_t i = 0;
     // Word by word, into tables that take turns: equal neighbours would wait for one another.
     for (; i + word <= count; i += word) {
-      auto bits = load<std::uint64_t>(bytes.data() + i * sizeof(Stored));
+      auto bits = load_element<std::uint64_t>(bytes.data() + i * sizeof(Stored));
       for (std::size_t part = 0; part < word; ++part, bits >>= 8 * sizeof(Stored))
         ++recent_[part % tables][bits % patterns];
     }
-    for (; i < count; ++i) ++recent_[0][load<Stored>(bytes.data() + i * sizeof(Stored))];
+    for (; i < count; ++i) ++recent_[0][load_element<Stored>(bytes.data() + i * sizeof(Stored))];
     if (uncollected_ > std::numeric_limits<std::uint32_t>::max() / 2) collect();
   }
 

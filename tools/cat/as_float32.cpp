@@ -1,7 +1,6 @@
 #include "tools/cat/as_float32.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -18,11 +17,8 @@ bool convert(std::span<const std::byte> piece, const PieceSink& sink) {
   std::vector<float> block(std::min(piece.size() / sizeof(Small), block_bytes / sizeof(float)));
   while (!piece.empty()) {
     const std::size_t count = std::min(piece.size() / sizeof(Small), block.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      Small element;
-      std::memcpy(&element, piece.data() + i * sizeof(Small), sizeof(Small));
-      block[i] = element;
-    }
+    for (std::size_t i = 0; i < count; ++i)
+      block[i] = load_element<Small>(piece.data() + i * sizeof(Small));
     if (!sink(std::as_bytes(std::span(block).first(count)))) return false;
     piece = piece.subspan(count * sizeof(Small));
   }

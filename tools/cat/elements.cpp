@@ -1,21 +1,14 @@
 #include "tools/cat/elements.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "weightmap/half.hpp"
+#include "weightmap/tensor_pieces.hpp"
 
 namespace weightmap::cli {
 namespace {
-
-template <class T>
-T load(const std::byte* at) noexcept {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 template <class T>
 Real load_small(const std::byte* at) {
@@ -23,7 +16,7 @@ Real load_small(const std::byte* at) {
   const auto decode = [](unsigned bits) -> double { return T::from_bits(static_cast<Bits>(bits)); };
   constexpr unsigned all_bits = std::numeric_limits<Bits>::max();
   constexpr bool has_sign = !std::is_same_v<T, float8_e8m0fnu>;
-  const unsigned bits = load<Bits>(at);
+  const unsigned bits = load_element<Bits>(at);
   const double value = decode(bits);
   if (!std::isfinite(value)) return {value, {}};
   const unsigned magnitude = has_sign ? bits & (all_bits / 2) : bits;
@@ -37,7 +30,7 @@ Real load_small(const std::byte* at) {
 
 template <class T>
 Real load_native(const std::byte* at) {
-  const T value = load<T>(at);
+  const T value = load_element<T>(at);
   return {static_cast<double>(value), std::isfinite(value) ? shortest(value) : Decimal{}};
 }
 
@@ -72,7 +65,8 @@ bool is_signed(DType dtype) noexcept {
 
 template <class Signed, class Unsigned>
 std::string integer_text(const std::byte* at, bool with_sign) {
-  return with_sign ? std::to_string(load<Signed>(at)) : std::to_string(load<Unsigned>(at));
+  return with_sign ? std::to_string(load_element<Signed>(at))
+                   : std::to_string(load_element<Unsigned>(at));
 }
 
 }  // namespace

@@ -1,0 +1,453 @@
+#include "weightmap/difference.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "runtime/base/try.hpp"
+#include "runtime/inspect/distinct.hpp"
+#include "runtime/inspect/piece_pairs.hpp"
+#include "runtime/inspect/take_in.hpp"
+#include "weightmap/half.hpp"
+#include "weightmap/tensor_pieces.hpp"
+
+namespace weightmap {
+namespace inspect {
+namespace {
+
+constexpr std::size_t block_elements = 1024;
+constexpr std::size_t lanes = 8;  // what compilers do at once
+static_assert(block_elements % lanes == 0);
+
+// T: double, or std::uint64_t for integers of 64 bits.
+template <class T>
+struct Findings {
+  std::uint64_t differing = 0;
+  std::uint64_t other_value = 0;  // of these
+  std::uint64_t not_finite = 0;   // of these
+  T largest = 0;
+  std::uint64_t largest_at = 0;
+
+  void take(T apart, std::uint64_t index) noexcept {
+    if (apart < largest || (apart == largest && index >= largest_at)) return;
+    largest = apart;
+    largest_at = index;
+  }
+  void add(const Findings& part) noexcept {
+    differing += part.differing;
+    other_value += part.other_value;
+    not_finite += part.not_finite;
+    if (part.largest > 0) take(part.largest, part.largest_at);
+  }
+};
+
+// Consecutive elements of both tensors. `index` is that of the first.
+struct Block {
+  const std::byte* a;
+  const std::byte* b;
+  std::size_t count;
+  std::uint64_t index;
+};
+
+using Decode = void (*)(const std::byte* from, std::size_t count, double* to);
+
+template <class Stored>
+void decode_as(const std::byte* from, std::size_t count, double* to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto element = load_element<Stored>(from + i * sizeof(Stored));
+    if constexpr (std::is_arithmetic_v<Stored>)
+      to[i] = static_cast<double>(element);
+    else
+      to[i] = static_cast<double>(static_cast<float>(element));
+  }
+}
+
+void decode_bools(const std::byte* from, std::size_t count, double* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = from[i] == std::byte{0} ? 0 : 1;
+}
+
+Decode decoder_of_floats(DType dtype) noexcept {
+  if (dtype == DType::float64) return decode_as<double>;
+  if (dtype == DType::float32) return decode_as<float>;
+  Decode decode = nullptr;
+  with_small_float(dtype, [&](auto type) { decode = decode_as<decltype(type)>; });
+  return decode;
+}
+
+// Of types of which double has every value; else nullptr.
+Decode decoder_of(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::int32:
+      return decode_as<std::int32_t>;
+    case DType::int16:
+      return decode_as<std::int16_t>;
+    case DType::int8:
+      return decode_as<std::int8_t>;
+    case DType::uint32:
+      return decode_as<std::uint32_t>;
+    case DType::uint16:
+      return decode_as<std::uint16_t>;
+    case DType::uint8:
+      return decode_as<std::uint8_t>;
+    case DType::boolean:
+      return decode_bools;
+    default:
+      return decoder_of_floats(dtype);
+  }
+}
+
+// Of half a complex number; else nullptr.
+Decode decoder_of_halves(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::complex128:
+      return decode_as<double>;
+    case DType::complex64:
+      return decode_as<float>;
+    case DType::complex32:
+      return decode_as<float16>;
+    default:
+      return nullptr;
+  }
+}
+
+bool is_same(double x, double y) noexcept { return x == y || (std::isnan(x) && std::isnan(y)); }
+
+// What two tensors are, as far as it matters to comparing their elements.
+struct Types {
+  DType a;
+  DType b;
+
+  bool are_equal() const noexcept { return a == b; }
+};
+
+// What compares numbers of a kind: a member `compare` that takes in what differs in value, and T.
+
+class Reals {
+ public:
+  using T = double;
+  explicit Reals(const Types& types)
+      : decode_a_(decoder_of(types.a)), decode_b_(decoder_of(types.b)) {}
+
+  void compare(const Block& block, Findings<double>& found) noexcept {
+    decode_a_(block.a, block.count, x_.data());
+    decode_b_(block.b, block.count, y_.data());
+    std::size_t end = block.count;
+    for (; end % lanes != 0; ++end) x_[end] = y_[end] = 0;
+    std::array<double, lanes> largest{};
+    std::array<double, lanes> none{};  // NaN once a difference is not finite
+    std::array<std::uint64_t, lanes> other{};
+    for (std::size_t i = 0; i < end; i += lanes)
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const double apart = std::abs(x_[i + lane] - y_[i + lane]);
+        largest[lane] = apart > largest[lane] ? apart : largest[lane];
+        none[lane] += apart - apart;
+        other[lane] += apart == 0 ? 0 : 1;
+      }
+    for (const double sum : none)
+      if (sum != 0) return compare_one_by_one(block, found);
+    for (const std::uint64_t count : other) found.other_value += count;
+    const double most = *std::max_element(largest.begin(), largest.end());
+    if (most > found.largest) found.take(most, block.index + find(most));
+  }
+
+ private:
+  // Precondition: two of the block are so far apart.
+  std::size_t find(double apart) const noexcept {
+    std::size_t i = 0;
+    while (std::abs(x_[i] - y_[i]) != apart) ++i;
+    return i;
+  }
+
+  void compare_one_by_one(const Block& block, Findings<double>& found) const noexcept {
+    for (std::size_t i = 0; i < block.count; ++i) {
+      if (is_same(x_[i], y_[i])) continue;
+      ++found.other_value;
+      if (std::isfinite(x_[i]) && std::isfinite(y_[i]))
+        found.take(std::abs(x_[i] - y_[i]), block.index + i);
+      else
+        ++found.not_finite;
+    }
+  }
+
+  Decode decode_a_;
+  Decode decode_b_;
+  std::array<double, block_elements> x_;
+  std::array<double, block_elements> y_;
+};
+
+class Complexes {
+ public:
+  using T = double;
+  explicit Complexes(const Types& types) : decode_(decoder_of_halves(types.a)) {}
+
+  void compare(const Block& block, Findings<double>& found) noexcept {
+    decode_(block.a, 2 * block.count, x_.data());
+    decode_(block.b, 2 * block.count, y_.data());
+    for (std::size_t i = 0; i < block.count; ++i) {
+      const double* const x = &x_[2 * i];
+      const double* const y = &y_[2 * i];
+      if (is_same(x[0], y[0]) && is_same(x[1], y[1])) continue;
+      ++found.other_value;
+      if (std::isfinite(x[0]) && std::isfinite(x[1]) && std::isfinite(y[0]) && std::isfinite(y[1]))
+        found.take(std::hypot(x[0] - y[0], x[1] - y[1]), block.index + i);
+      else
+        ++found.not_finite;
+    }
+  }
+
+ private:
+  Decode decode_;
+  std::array<double, 2 * block_elements> x_;
+  std::array<double, 2 * block_elements> y_;
+};
+
+template <class Integer>
+struct WideIntegers {
+  using T = std::uint64_t;
+  explicit WideIntegers(const Types&) {}
+
+  void compare(const Block& block, Findings<std::uint64_t>& found) const noexcept {
+    for (std::size_t i = 0; i < block.count; ++i) {
+      const auto x = load_element<Integer>(block.a + i * sizeof(Integer));
+      const auto y = load_element<Integer>(block.b + i * sizeof(Integer));
+      if (x == y) continue;
+      ++found.other_value;
+      const std::uint64_t apart = static_cast<std::uint64_t>(x) - static_cast<std::uint64_t>(y);
+      found.take(x > y ? apart : 0 - apart, block.index + i);
+    }
+  }
+};
+
+using CountBits = std::uint64_t (*)(const Block& block);
+
+template <class Bits>
+std::uint64_t count_bits(const Block& block) {
+  std::uint64_t differing = 0;
+  for (std::size_t i = 0; i < block.count; ++i)
+    differing += load_element<Bits>(block.a + i * sizeof(Bits)) ==
+                         load_element<Bits>(block.b + i * sizeof(Bits))
+                     ? 0
+                     : 1;
+  return differing;
+}
+
+CountBits counter_of(std::size_t size) noexcept {
+  switch (size) {
+    case 16:
+      return count_bits<std::array<std::uint64_t, 2>>;
+    case 8:
+      return count_bits<std::uint64_t>;
+    case 4:
+      return count_bits<std::uint32_t>;
+    case 2:
+      return count_bits<std::uint16_t>;
+    default:
+      return count_bits<std::uint8_t>;
+  }
+}
+
+// Of which nothing is known but their bits.
+struct OnlyBits {
+  using T = double;
+  explicit OnlyBits(const Types& types) : count(counter_of(element_size(types.a))) {}
+
+  void compare(const Block& block, Findings<double>& found) const noexcept {
+    found.other_value += count(block);
+  }
+
+  CountBits count;
+};
+
+// The bytes of the same elements of both, and the index of the first.
+struct Piece {
+  std::span<const std::byte> a;
+  std::span<const std::byte> b;
+  std::uint64_t index = 0;
+};
+
+// Takes in parts of the first tensor's bytes of a piece, and finds those of the second.
+template <class Numbers>
+class Comparison {
+ public:
+  static constexpr bool is_exact = true;  // whatever the order of the blocks is
+
+  Comparison(const Types& types, const Piece& piece)
+      : types_(types), piece_(piece), count_bits_(counter_of(size_a_)), numbers_(types) {}
+
+  void add(std::span<const std::byte> bytes) noexcept {
+    std::size_t at = static_cast<std::size_t>(bytes.data() - piece_.a.data()) / size_a_;
+    for (std::size_t left = bytes.size() / size_a_; left > 0;) {
+      const std::size_t count = std::min(left, block_elements);
+      add({piece_.a.data() + at * size_a_, piece_.b.data() + at * size_b_, count,
+           piece_.index + at});
+      at += count;
+      left -= count;
+    }
+  }
+  void add(const Comparison& part) noexcept { found_.add(part.found_); }
+  const Findings<typename Numbers::T>& found() const noexcept { return found_; }
+
+ private:
+  void add(const Block& block) noexcept {
+    if (types_.are_equal()) {
+      if (std::memcmp(block.a, block.b, block.count * size_a_) == 0) return;
+      found_.differing += count_bits_(block);
+    }
+    const std::uint64_t before = found_.other_value;
+    numbers_.compare(block, found_);
+    if (!types_.are_equal()) found_.differing += found_.other_value - before;
+  }
+
+  const Types types_;
+  const Piece& piece_;
+  const std::size_t size_a_ = element_size(types_.a);
+  const std::size_t size_b_ = element_size(types_.b);
+  CountBits count_bits_;
+  Numbers numbers_;
+  Findings<typename Numbers::T> found_;
+};
+
+// Two tensors of one shape, neither of which has a lazy bit.
+struct Question {
+  const TensorView& a;
+  const TensorView& b;
+  const Progress& progress;
+  std::uint64_t largest_at = 0;  // of the answer
+
+  template <class Numbers>
+  Result<TensorDifference> answer() {
+    using Work = Comparison<Numbers>;
+    const Types types{a.dtype(), b.dtype()};
+    Piece piece;
+    const auto make = [&] { return std::make_unique<Work>(types, piece); };
+    const std::unique_ptr<Work> work = make();
+    Following following{progress, a.nbytes()};
+    const auto take = [&](std::span<const std::byte> bytes_a, std::span<const std::byte> bytes_b) {
+      piece.a = bytes_a;
+      piece.b = bytes_b;
+      if (bytes_a.size() < divided_from)
+        take_in(bytes_a, *work, following, true);
+      else
+        take_in_parts<Work>(bytes_a, *work, following, make);
+      piece.index += bytes_a.size() / element_size(types.a);
+      return following.going.has_value();
+    };
+    TRY(PiecePairs(take, piece_bytes).walk(a, b));
+    TRY(following.going);
+    return describe(work->found());
+  }
+
+  template <class T>
+  TensorDifference describe(const Findings<T>& found) {
+    TensorDifference all;
+    all.count = a.numel();
+    all.differing = found.differing;
+    all.same_value = found.differing - found.other_value;
+    all.not_finite = found.not_finite;
+    if (found.largest == 0) return all;
+    largest_at = found.largest_at;
+    if (std::is_same_v<T, double> && decoder_of_floats(a.dtype()) == nullptr &&
+        decoder_of_halves(a.dtype()) == nullptr)
+      all.largest = static_cast<std::uint64_t>(found.largest);
+    else
+      all.largest = found.largest;
+    return all;
+  }
+};
+
+Result<TensorDifference> ask(Question& question) {
+  const DType dtype = question.a.dtype();
+  if (dtype == DType::int64) return question.answer<WideIntegers<std::int64_t>>();
+  if (dtype == DType::uint64) return question.answer<WideIntegers<std::uint64_t>>();
+  if (decoder_of(dtype) != nullptr) return question.answer<Reals>();
+  if (decoder_of_halves(dtype) != nullptr) return question.answer<Complexes>();
+  return question.answer<OnlyBits>();
+}
+
+unsigned lazy_bits(const TensorView& view) noexcept {
+  return view.flags() & (TensorView::conjugate | TensorView::negative);
+}
+
+// What is stored of a tensor: without its lazy bits.
+TensorView stored(const TensorView& view) noexcept {
+  const std::span<const std::byte> bytes = view.stored_bytes();
+  return {view.dtype(), view.rank(),  view.shape().data(),
+          bytes.data(), bytes.size(), view.flags() & TensorView::foreign_order};
+}
+
+// The index along each dimension of the element `index` of what is distinct in both.
+std::vector<std::int64_t> place_of(std::uint64_t index, const TensorView& a, const TensorView& b) {
+  std::vector<std::int64_t> place(a.rank(), 0);
+  for (std::size_t dim = a.rank(); dim-- > 0;) {
+    if (Distinct::repeats_along(dim, a, b)) continue;
+    const auto size = static_cast<std::uint64_t>(a.shape()[dim]);
+    place[dim] = static_cast<std::int64_t>(index % size);
+    index /= size;
+  }
+  return place;
+}
+
+bool have_one_shape(const TensorView& a, const TensorView& b) noexcept {
+  return std::ranges::equal(a.shape(), b.shape());
+}
+
+Result<void> check_comparable(const TensorView& a, const TensorView& b) {
+  if (!have_one_shape(a, b))
+    return failure(ErrorCode::invalid_argument, "tensors of different shapes cannot be compared");
+  const bool are_floats =
+      decoder_of_floats(a.dtype()) != nullptr && decoder_of_floats(b.dtype()) != nullptr;
+  if (a.dtype() != b.dtype() && !are_floats)
+    return failure(ErrorCode::unsupported, "elements of " + std::string(to_string(a.dtype())) +
+                                               " and " + std::string(to_string(b.dtype())) +
+                                               " are not compared: not both are floating point");
+  if (lazy_bits(a) != lazy_bits(b))
+    return failure(ErrorCode::unsupported,
+                   "one tensor is a lazy conjugate or negative and the other is not, so what they "
+                   "store is not compared");
+  return {};
+}
+
+}  // namespace
+}  // namespace inspect
+
+Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
+                                    const Progress& progress) {
+  using namespace inspect;
+  TRY(check_comparable(a, b));
+  const Distinct distinct_a(stored(a), stored(b));
+  const Distinct distinct_b(stored(b), stored(a));
+  Question question{distinct_a.view(), distinct_b.view(), progress};
+  TRY_ASSIGN(TensorDifference found, ask(question));
+  for (std::uint64_t* count :
+       {&found.count, &found.differing, &found.same_value, &found.not_finite})
+    *count *= distinct_a.repeats();
+  if (found.largest) found.at = place_of(question.largest_at, a, b);
+  return found;
+}
+
+Result<bool> same_bits(const TensorView& a, const TensorView& b, const Progress& progress) {
+  using namespace inspect;
+  if (a.dtype() != b.dtype() || !have_one_shape(a, b) || lazy_bits(a) != lazy_bits(b)) return false;
+  const Distinct distinct_a(stored(a), stored(b));
+  const Distinct distinct_b(stored(b), stored(a));
+  Following following{progress, distinct_a.view().nbytes()};
+  bool same = true;
+  const auto compare = [&](std::span<const std::byte> bytes_a, std::span<const std::byte> bytes_b) {
+    for (std::size_t at = 0; at < bytes_a.size() && same && following.going;) {
+      const std::size_t count = std::min<std::size_t>(bytes_a.size() - at, piece_bytes);
+      same = std::memcmp(bytes_a.data() + at, bytes_b.data() + at, count) == 0;
+      at += count;
+      following.done += count;
+      following.ask();
+    }
+    return same && following.going.has_value();
+  };
+  TRY(PiecePairs(compare, piece_bytes).walk(distinct_a.view(), distinct_b.view()));
+  TRY(following.going);
+  return same;
+}
+
+}  // namespace weightmap
