@@ -65,6 +65,16 @@ struct TensorSpec {
   std::span<const std::int64_t> sizes = {};
   std::span<const std::int64_t> strides = {};  // in elements, as many as there are sizes
   bool requires_grad = false;
+  // What the tensor does lazily, as torch says it: {"conj": True}, {"neg": True}.
+  std::optional<Value> metadata = {};
+};
+
+// The texts in the references to a storage, for those who have them as values already: what is one
+// object in memory is one in the file.
+struct StorageTexts {
+  Value tag;       // "storage"
+  Value key;       // "0", "1" ...: the number that add_storage() is about to return
+  Value location;  // "cpu"
 };
 
 struct WrittenStorage {
@@ -91,6 +101,7 @@ class WEIGHTMAP_API CheckpointWriter {
   // Adds a storage and returns its number, which is its record's: "data/0" for the first. The
   // content is borrowed until it is written. `location` is where torch.load puts it: "cuda:0".
   std::size_t add_storage(RecordContent content, std::string_view location = "cpu");
+  std::size_t add_storage(RecordContent content, const StorageTexts& texts);
   // The reference to a storage that stands in the calls of tensors, which says of what type its
   // elements are. Precondition: there is a storage of this number.
   Value storage(std::size_t number, DType dtype);

@@ -130,6 +130,9 @@ class Evaluator {
       case Kind::object:
       case Kind::persistent_id:
         break;
+      case Kind::string:
+        if (machine_.wants_texts()) return text(value);
+        [[fallthrough]];
       default:
         return {to_python(value)};
     }
@@ -154,6 +157,12 @@ class Evaluator {
     push(value);
     frames_.back().made.object = container;
     return {};
+  }
+
+  Made text(const Value& value) {
+    const auto [known, is_new] = made_.try_emplace(value);
+    if (is_new) known->second.object = machine_.text(to_python(value));
+    return known->second;
   }
 
   // The tensor or parameter that a call would answer, made at once. Invalid if it takes frames.

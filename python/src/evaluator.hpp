@@ -15,6 +15,8 @@
 //                                 now that it has its elements, items and state, that answers what
 //                                 it becomes
 //   tensor                        None, or a function of a Tensor that answers what it becomes
+//   text                          a function of a str that answers what it becomes, once for each
+//                                 text of the pickle; need not be there
 //   direct                        None, or what direct_tensors.hpp wants to know to make tensors
 //
 // Nodes that the pickle shares become shared objects. Nothing recurses, however deep a file nests.

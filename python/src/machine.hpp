@@ -30,6 +30,7 @@ class Machine {
         persistent_(machine.attr("persistent")),
         tensor_(machine.attr("tensor")),
         finish_(machine.attr("finish")),
+        text_(nanobind::getattr(machine, "text", nanobind::none())),
         ordered_dict_(nanobind::module_::import_("collections").attr("OrderedDict")),
         function_type_(nanobind::module_::import_("types").attr("FunctionType")) {}
 
@@ -66,6 +67,8 @@ class Machine {
   }
   bool wants_finish() const { return !finish_.is_none(); }
   nanobind::object finish(const nanobind::object& object) const { return finish_(object); }
+  bool wants_texts() const { return !text_.is_none(); }
+  nanobind::object text(const nanobind::object& text) const { return text_(text); }
   bool is_function(const nanobind::object& callable) const {
     return nanobind::handle(callable.type()).is(function_type_);
   }
@@ -75,7 +78,7 @@ class Machine {
 
  private:
   nanobind::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_,
-      finish_;
+      finish_, text_;
   nanobind::object ordered_dict_, function_type_;
 };
 

@@ -8,6 +8,7 @@
 #include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/torch_door.hpp"
+#include "python/src/writer.hpp"
 
 // nanobind's own entry point gets another name, so that ours comes before it.
 extern "C" PyObject* weightmap_core_init();
@@ -26,6 +27,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_staging(module);
   weightmap::python::bind_processes(module);
   weightmap::python::bind_torch_door(module);
+  weightmap::python::bind_writer(module);
 }
 
 #undef PyInit__core

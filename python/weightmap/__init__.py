@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weightmap._reports import CrcReport, LoadReport, WarmReport
     from weightmap._residency import RangeResidency, Residency
     from weightmap._safe_open import SafeOpen, safe_open
+    from weightmap._save import SavedStorage, SaveReport, empty, save
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
     from weightmap._summary import Summary
@@ -76,6 +77,8 @@ __all__ = [
     "Replacing",
     "Residency",
     "SafeOpen",
+    "SaveReport",
+    "SavedStorage",
     "StageReport",
     "StagedFile",
     "Stats",
@@ -89,6 +92,7 @@ __all__ = [
     "WarmReport",
     "__version__",
     "config",
+    "empty",
     "evict",
     "guard_is_active",
     "open",
@@ -97,6 +101,7 @@ __all__ = [
     "remove_staged",
     "replacing",
     "safe_open",
+    "save",
     "stage",
 ]
 
@@ -117,6 +122,8 @@ _MODULE_OF = {
     "Replacing": "_replacing",
     "Residency": "_residency",
     "SafeOpen": "_safe_open",
+    "SaveReport": "_save",
+    "SavedStorage": "_save",
     "StageReport": "_staging",
     "StagedFile": "_staging",
     "Stats": "_info",
@@ -124,12 +131,14 @@ _MODULE_OF = {
     "Summary": "_summary",
     "TensorStats": "_tensor_stats",
     "WarmReport": "_reports",
+    "empty": "_save",
     "evict": "_files",
     "processes": "_processes",
     "publish": "_files",
     "remove_staged": "_staging",
     "replacing": "_replacing",
     "safe_open": "_safe_open",
+    "save": "_save",
     "stage": "_staging",
 }
 

@@ -1,6 +1,7 @@
-"""torch.load(mmap=True), only faster: the same objects, over a mapped file.
+"""torch.load(mmap=True), only faster: the same objects, over a mapped file; and torch.save.
 
     state = weightmap.torch.load("model.pt")
+    weightmap.torch.save(state, "model.pt")          # also over what is mapped
 
     with weightmap.torch.patch():
         state = torch.load("model.pt", mmap=True)    # goes the same way
@@ -13,12 +14,14 @@ import gc
 import mmap as _mmap
 import operator
 import os
+import pickle
+import stat
 import threading
 from collections.abc import Iterator
 from typing import Any, Literal, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
-from weightmap import _core, _open, _tensors, config
+from weightmap import _core, _open, _save, _tensors, config
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import (
     Error,
@@ -50,8 +53,11 @@ try:
         (torch, ("_tensor_classes", "_guards.detect_fake_mode")),
         (torch._utils, ("_element_size", "_rebuild_tensor_v3", "_validate_loaded_sparse_tensors",
                         "set_tensor_metadata")),
-        (serialization, ("_get_restore_location", "_is_meta_location", "_serialization_tls",
-                         "get_default_load_endianness")),
+        (serialization, ("_cpu_tag", "_get_restore_location", "_get_storage_alignment",
+                         "_is_meta_location", "_package_registry", "_serialization_tls",
+                         "get_crc32_options", "get_default_load_endianness", "location_tag",
+                         "normalize_storage_type")),
+        (torch, ("_C._get_tensor_metadata", "storage._new_dtypes")),
     ):
         for _name in _names:
             operator.attrgetter(_name)(_owner)
@@ -62,7 +68,7 @@ except (ImportError, AttributeError) as missing:
         f"{torch.__version__} has not: {missing}"
     ) from missing
 
-__all__ = ["load", "patch"]
+__all__ = ["load", "patch", "save"]
 
 
 @shows_options
@@ -212,33 +218,121 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def save(
+    obj: Any,
+    f: _open.PathLike | _save.CanWrite,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = serialization.DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+    *,
+    durable: bool = True,
+    progress: _open.Progress | None = None,
+) -> None:
+    """Writes what torch.save(obj, f) writes, byte for byte, of all that weights_only=True reads.
+
+    Anything else raises UnsupportedError, which names the way to it, before a byte is written. A
+    path has its new file once that is whole and, with durable, on the disk; until then it keeps
+    what it has, also if tensors of `obj` are mapped from it.
+
+    f: a path, or what has a write().
+    pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
+        UnsupportedError.
+    progress: as in weightmap.save(), which takes more than torch.save does.
+
+    Follows torch.utils.serialization.config.save and torch.serialization.skip_data().
+    """
+    if not _is_default_save(
+        pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record
+    ):
+        raise UnsupportedError(
+            "only what torch.save writes by default is written: pickle_module=pickle, "
+            "pickle_protocol=2, a zip file, with the record byteorder"
+        )
+    _save._write(
+        obj,
+        f,
+        strict=True,
+        reserve="data" if serialization._serialization_tls.skip_data else False,
+        alignment=serialization._get_storage_alignment(),
+        crc32=serialization.get_crc32_options(),
+        durable=durable,
+        progress=progress,
+    )
+
+
+def _is_default_save(
+    pickle_module: Any, pickle_protocol: int, is_zip: bool, has_no_byte_order: bool
+) -> bool:
+    return pickle_module is pickle and pickle_protocol == 2 and is_zip and not has_no_byte_order
+
+
 _patch_lock = threading.Lock()
 _open_patches = 0  # blocks of patch() under way, in all threads
+_open_save_patches = 0  # those of them with save=True
 _torch_load: Any = None  # torch's own, while there are any
+_torch_save: Any = None
 
 
 @contextlib.contextmanager
-def patch() -> Iterator[None]:
+def patch(*, save: bool = False) -> Iterator[None]:
     """Makes torch.load(path, mmap=True) use weightmap, in the whole process, for a block.
 
     What weightmap does not do (weights_only=False, a file object, a path that ends with
     .safetensors, mmap=False) still goes to torch. torch.serialization.set_default_mmap_options() and
     torch.utils.serialization.config are followed. Blocks may nest and overlap, in several threads:
     torch has its own function back when the last of them ends.
+
+    save: also torch.save(). What save() above refuses still goes to torch.
     """
-    global _open_patches, _torch_load
+    global _open_patches, _open_save_patches, _torch_load, _torch_save
     with _patch_lock:
         if _open_patches == 0:
             _torch_load = torch.load
             torch.load = serialization.load = _load_for_torch
+        if save and _open_save_patches == 0:
+            _torch_save = torch.save
+            torch.save = serialization.save = _save_for_torch
         _open_patches += 1
+        _open_save_patches += save
     try:
         yield
     finally:
         with _patch_lock:
             _open_patches -= 1
+            _open_save_patches -= save
             if _open_patches == 0:
                 torch.load = serialization.load = _torch_load
+            if save and _open_save_patches == 0:
+                torch.save = serialization.save = _torch_save
+
+
+def _save_for_torch(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = serialization.DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """What torch.save is while a block of patch(save=True) is open."""
+    given = (pickle_module, pickle_protocol, _use_new_zipfile_serialization,
+             _disable_byteorder_record)
+    original = _torch_save
+    if _is_default_save(*given) and not _is_special_file(f):
+        try:
+            return save(obj, f)
+        except UnsupportedError:
+            pass  # nothing is written yet
+    original(obj, f, *given)
+
+
+def _is_special_file(f: Any) -> bool:
+    """A device or a pipe, which has no new version to take its place."""
+    try:
+        return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
+    except OSError:
+        return False
 
 
 def _load_for_torch(

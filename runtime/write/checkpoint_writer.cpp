@@ -60,8 +60,7 @@ struct CheckpointWriter::State {
 
   struct Storage {
     RecordContent content;
-    Value key;
-    Value location;
+    StorageTexts texts;
   };
   struct Extra {
     std::string name;
@@ -209,15 +208,19 @@ CheckpointWriter::~CheckpointWriter() = default;
 ValueBuilder& CheckpointWriter::values() noexcept { return state_->values; }
 
 std::size_t CheckpointWriter::add_storage(RecordContent content, std::string_view location) {
-  const std::size_t number = state_->storages.size();
-  const Value key = state_->values.string(std::to_string(number));
-  state_->storages.push_back({std::move(content), key, state_->tensors.location(location)});
-  return number;
+  const Value key = state_->values.string(std::to_string(state_->storages.size()));
+  return add_storage(std::move(content),
+                     {state_->tensors.tag(), key, state_->tensors.location(location)});
+}
+
+std::size_t CheckpointWriter::add_storage(RecordContent content, const StorageTexts& texts) {
+  state_->storages.push_back({std::move(content), texts});
+  return state_->storages.size() - 1;
 }
 
 Value CheckpointWriter::storage(std::size_t number, DType dtype) {
   const State::Storage& storage = state_->storages[number];
-  return state_->tensors.storage(storage.key, storage.location, storage.content.size(), dtype);
+  return state_->tensors.storage(storage.texts, storage.content.size(), dtype);
 }
 
 Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spec) {

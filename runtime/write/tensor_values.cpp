@@ -26,32 +26,39 @@ Value TensorValues::location(std::string_view name) {
   return locations_.emplace(std::string(name), build_.string(name)).first->second;
 }
 
-// numel counts elements of the type, and bytes of a storage that has none.
-Value TensorValues::storage(const Value& key, const Value& location, std::uint64_t nbytes,
-                            DType dtype) {
+Value TensorValues::tag() {
   if (!tag_) tag_ = build_.string("storage");
+  return *tag_;
+}
+
+// numel counts elements of the type, and bytes of a storage that has none.
+Value TensorValues::storage(const StorageTexts& texts, std::uint64_t nbytes, DType dtype) {
   const std::string_view name = torch::storage_class(dtype);
   const Value type = name.empty() ? global(untyped_, "torch.storage", "UntypedStorage")
                                   : global(storage_types_[index_of(dtype)], "torch", name);
   const std::uint64_t numel = name.empty() ? nbytes : nbytes / element_size(dtype);
-  const std::array id{*tag_, type, key, location, build_.integer(static_cast<std::int64_t>(numel))};
+  const std::array id{texts.tag, type, texts.key, texts.location,
+                      build_.integer(static_cast<std::int64_t>(numel))};
   return build_.persistent_id(build_.tuple(id));
 }
 
 Value TensorValues::tensor(const Value& storage, const TensorSpec& spec) {
   const bool typed = !torch::storage_class(spec.dtype).empty();
-  const std::array arguments{
+  std::array<Value, 8> arguments{
       storage,
       build_.integer(spec.storage_offset),
       integers(spec.sizes),
       integers(spec.strides),
       build_.boolean(spec.requires_grad),
       ordered_dict({}, {}),
-      typed ? Value() : global(dtypes_[index_of(spec.dtype)], "torch", to_string(spec.dtype)),
   };
+  std::size_t count = 6;
+  if (!typed)
+    arguments[count++] = global(dtypes_[index_of(spec.dtype)], "torch", to_string(spec.dtype));
+  if (spec.metadata) arguments[count++] = *spec.metadata;
   const Value rebuild = typed ? global(rebuild_v2_, "torch._utils", "_rebuild_tensor_v2")
                               : global(rebuild_v3_, "torch._utils", "_rebuild_tensor_v3");
-  const auto given = std::span(arguments).first(typed ? 6 : 7);
+  const auto given = std::span(arguments).first(count);
   return build_.object({.callable = rebuild, .arguments = build_.tuple(given)});
 }
 

@@ -20,8 +20,10 @@ class TensorValues {
  public:
   explicit TensorValues(ValueBuilder& build) : build_(build) {}
 
-  // ("storage", type, key, location, numel) as a persistent id. `key` and `location` are texts.
-  Value storage(const Value& key, const Value& location, std::uint64_t nbytes, DType dtype);
+  // ("storage", type, key, location, numel) as a persistent id.
+  Value storage(const StorageTexts& texts, std::uint64_t nbytes, DType dtype);
+  // "storage", one text for all.
+  Value tag();
   // One text for each place, so that all storages there share it.
   Value location(std::string_view name);
   Value tensor(const Value& storage, const TensorSpec& spec);

@@ -82,6 +82,38 @@ TEST_SUITE("checkpoint writer") {
     CHECK(values == std::array<float, 4>{2, 5, 3, 6});
   }
 
+  TEST_CASE("a tensor that is a lazy conjugate is one when it is read") {
+    const TemporaryFolder folder;
+    CheckpointWriter writer;
+    const std::size_t storage = writer.add_storage(floats(six));
+    const std::array items{writer.values().string("conj"), writer.values().boolean(true)};
+    const Value tensor = writer.tensor(storage, {.dtype = DType::complex64,
+                                                 .sizes = std::array<std::int64_t, 1>{3},
+                                                 .strides = std::array<std::int64_t, 1>{1},
+                                                 .metadata = writer.values().dict(items)});
+    REQUIRE_OK(std::move(writer).write(writer.values().list(std::array{tensor}),
+                                       folder.path() / "conjugate.pt"));
+    const Checkpoint read = opened(folder.path() / "conjugate.pt");
+    CHECK(read.get("0").value().view.is_conjugate());
+    CHECK_FALSE(read.get("0").value().view.is_negative());
+  }
+
+  TEST_CASE("texts of one's own stand in the references to a storage") {
+    const TemporaryFolder folder;
+    CheckpointWriter writer;
+    const Value key = writer.values().string("0");
+    const StorageTexts texts{writer.values().string("storage"), key, writer.values().string("xla")};
+    const Value tensor = writer.tensor(
+        writer.add_storage(floats(six), texts),
+        {.sizes = std::array<std::int64_t, 1>{6}, .strides = std::array<std::int64_t, 1>{1}});
+    const Value root = writer.values().list(std::array{tensor, key});
+    REQUIRE_OK(std::move(writer).write(root, folder.path() / "texts.pt"));
+    const Checkpoint read = opened(folder.path() / "texts.pt");
+    const Value id = read.root()[0].arguments()[0].persistent_id();
+    CHECK(id[3].string() == "xla");
+    CHECK(id[2].is_same_as(read.root()[1]));
+  }
+
   TEST_CASE("a view that does not lie in one piece is written row-major") {
     const TemporaryFolder folder;
     CheckpointWriter first;

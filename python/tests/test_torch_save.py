@@ -1,0 +1,403 @@
+"""weightmap.torch.save() against torch.save(): the same bytes, or a refusal that says where."""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+import pathlib
+import pickle
+import random
+import sys
+import threading
+import zipfile
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
+
+import weightmap  # noqa: E402
+import weightmap.torch  # noqa: E402
+from same_objects import assert_same  # noqa: E402
+from torch.utils.serialization import config  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+sys.path.insert(0, str(ROOT / "tests" / "interop"))
+import random_test  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def both(value, folder, name="model.pt"):
+    """The bytes that torch writes, and those that weightmap writes, to files of one name."""
+    (folder / "torch").mkdir(exist_ok=True)
+    (folder / "weightmap").mkdir(exist_ok=True)
+    torch.save(value, folder / "torch" / name)
+    weightmap.torch.save(value, folder / "weightmap" / name, durable=False)
+    return (folder / "torch" / name).read_bytes(), (folder / "weightmap" / name).read_bytes()
+
+
+def assert_same_file(value, folder, name="model.pt"):
+    expected, written = both(value, folder, name)
+    assert written == expected
+
+
+def loaded(name):
+    try:
+        return torch.load(DATA / name, weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError):
+        return None
+
+
+FIXTURES = sorted(path.name for path in DATA.glob("*.pt") if loaded(path.name) is not None)
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_writes_what_torch_writes_for_every_fixture(name, tmp_path):
+    assert_same_file(loaded(name), tmp_path, name)
+
+
+def test_the_fixtures_are_of_every_kind():
+    for name in ("quantized.pt", "sparse.pt", "nested_tensor.pt", "parameters.pt", "views.pt",
+                 "conjugate.pt", "attributes.pt", "bare_storages.pt", "training.pt"):
+        assert name in FIXTURES
+
+
+def test_writes_what_torch_writes_for_random_objects(tmp_path):
+    # Among them are four with 101 to 5,000 storages.
+    for number in range(60):
+        value = random_test.make_object(number, random.Random(f"save {number}"))
+        expected, written = both(value, tmp_path)
+        assert written == expected, f"object {number}"
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_torch_loads_it(mmap, tmp_path):
+    for number in range(8, 20):
+        value = random_test.make_object(number, random.Random(f"load {number}"))
+        path = tmp_path / "model.pt"
+        weightmap.torch.save(value, path, durable=False)
+        try:
+            expected = torch.load(path, weights_only=True, mmap=mmap)
+        except RuntimeError as error:  # a storage of an odd size, which torch only maps
+            assert not mmap and "record size" in str(error)
+            continue
+        assert_same(expected, weightmap.torch.load(path))
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+
+
+PLAIN = {
+    "numbers": [0, 1, -1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63,
+                -(2**63), -(2**63) - 1, 2**64, -(2**71), 2**2039 - 1, -(2**2039), 0.1, 1j],
+    "words of the format": {"storage": "cpu", "latin1": b"x", "latin-1": bytearray(b"y"),
+                            "0": torch.ones(1), "cpu": torch.ones(1), "1": "0"},
+    "texts": ["", "a", "a" * 70000, "\ud800", "ä🙂", "\n"],
+    "bytes": [b"a", b"abc", b"\xff\x00", bytearray(), bytearray(b"abc"), bytearray(b"a")],
+    "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ((), ((),))],
+    "sets": [set(), {1}, {"a", "b", "c"}],
+    "counter": collections.Counter("abracadabra"),
+    "classes": [torch.Size([1, 2]), torch.float8_e5m2, torch.device("cuda:1"), torch.strided,
+                torch.per_channel_affine, torch.Tensor, torch.FloatStorage, torch.nn.Parameter],
+    "1000 elements": [list(range(1000)), {n: n for n in range(1000)}],
+    "1001 elements": [list(range(1001)), {n: n for n in range(1001)}],
+    "ordered": collections.OrderedDict((n, n) for n in range(1001)),
+    "1 item": [[1], {1: 1}, collections.OrderedDict({1: 1})],
+    "300 texts": [str(n) for n in range(300)] * 2,
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_writes_what_torch_writes_for_plain_data(name, tmp_path):
+    assert_same_file(PLAIN[name], tmp_path)
+
+
+def test_objects_are_shared_as_they_are_in_memory(tmp_path):
+    part, text, tensor = [1], "".join(["te", "xt"]), torch.ones(3)
+    assert_same_file(
+        {"a": part, "b": part, "c": [text, text, "".join(["te", "xt"])], "d": tensor, "e": tensor,
+         "f": tensor[1:], "g": (text, part), "h": tensor.detach()},
+        tmp_path,
+    )
+
+
+def test_an_ordered_dict_keeps_its_metadata(tmp_path):
+    state = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).state_dict()
+    assert state._metadata["1"] == {"version": 2}
+    assert_same_file({"model": state}, tmp_path)
+
+
+def test_a_training_checkpoint(tmp_path):
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    assert_same_file(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
+         "parameters": list(model.parameters())},
+        tmp_path,
+    )
+
+
+def test_parameters_and_tensors_with_attributes(tmp_path):
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.tag = "tied"
+    tensor = torch.ones(2)
+    tensor.tag = parameter
+    assert_same_file([parameter, tensor, torch.nn.Parameter(torch.ones(1), requires_grad=False)],
+                     tmp_path)
+
+
+def test_tensors_of_every_layout(tmp_path):
+    dense = torch.eye(4)
+    assert_same_file(
+        [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((2, 2)),
+         torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.empty(2, 3, device="meta"),
+         torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag,
+         torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.quint8), torch.tensor(3.0),
+         torch.empty(0, 3), torch.ones(2, 3).t(), torch.ones(1).expand(4, 5)],
+        tmp_path,
+    )
+
+
+def test_storages_alone(tmp_path):
+    storage = torch.UntypedStorage([1, 2, 3])
+    assert_same_file([storage, torch.ones(3).untyped_storage(), storage,
+                      torch.ones(2).storage()], tmp_path)
+
+
+def test_a_tensor_with_hooks_warns_as_torch_does(tmp_path):
+    tensor = torch.ones(1, requires_grad=True)
+    tensor.register_hook(print)
+    with pytest.warns(UserWarning, match="backward hook <built-in function print>"):
+        weightmap.torch.save(tensor, tmp_path / "model.pt", durable=False)
+    assert_same_file(tensor, tmp_path)
+
+
+def test_what_is_registered_as_safe_is_written(tmp_path):
+    value = [Registered(3)]
+    with torch.serialization.safe_globals([Registered]):
+        assert_same_file(value, tmp_path)
+        (back,) = torch.load(tmp_path / "weightmap" / "model.pt", weights_only=True)
+    assert back.number == 3
+
+
+@pytest.mark.parametrize("name", ["model.pt", "no_ending", "two.dots.pt", "ä.pt"])
+def test_the_archive_is_called_as_torch_calls_it(name, tmp_path):
+    assert_same_file({"a": torch.ones(3)}, tmp_path, name)
+
+
+def test_a_buffer_gets_what_torch_gives_it():
+    value = {"a": torch.ones(1000, 1000), "b": [1, "x"]}
+    expected, written = io.BytesIO(), io.BytesIO()
+    torch.save(value, expected)
+    weightmap.torch.save(value, written)
+    assert written.getvalue() == expected.getvalue()
+
+
+def test_follows_torch_s_settings(tmp_path):
+    value = {"a": torch.ones(5), "b": torch.ones(7)}
+    try:
+        config.save.compute_crc32 = False
+        assert_same_file(value, tmp_path)
+        config.save.storage_alignment = 4096
+        assert_same_file(value, tmp_path)
+    finally:
+        config.save.compute_crc32 = True
+        config.save.storage_alignment = 64
+    assert_same_file(value, tmp_path)
+
+
+def test_skip_data_leaves_storages_out(tmp_path):
+    value = {"a": torch.ones(5), "b": [torch.ones(700)]}
+    with torch.serialization.skip_data():
+        expected, written = both(value, tmp_path)
+    assert len(written) == len(expected)
+    with weightmap.open(tmp_path / "weightmap" / "model.pt") as checkpoint:
+        places = {name: tensor.file_offset for name, tensor in checkpoint.items()}
+        assert checkpoint["b", 0].torch().tolist() == [0] * 700
+    with weightmap.open(tmp_path / "torch" / "model.pt") as checkpoint:
+        assert places == {name: tensor.file_offset for name, tensor in checkpoint.items()}
+
+
+class Registered:
+    def __init__(self, number):
+        self.number = number
+
+
+class Slots:
+    __slots__ = ("a",)
+
+
+class Ints(list):
+    pass
+
+
+def holding_itself(kind):
+    held = []
+    held.append(kind([held]))
+    return held
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def of_two_types():
+    tensor = torch.ones(4)
+    return [tensor, tensor.view(torch.int32)]
+
+
+def bound_method():
+    return Registered(1).__init__
+
+
+REFUSED = {
+    "module": (lambda: {"m": [torch.nn.Linear(1, 1)]},
+               "['m'][0] is a torch.nn.modules.linear.Linear, for which the file would need "
+               "torch.nn.modules.linear.Linear, which torch.load(weights_only=True) does not read "
+               "unless it is registered with torch.serialization.add_safe_globals()"),
+    "instance": (lambda: {"m": Registered(1)}, "['m'] is a test_torch_save.Registered, for which"),
+    "instance with slots": (lambda: [Slots()], "[0] is a test_torch_save.Slots, for which"),
+    "class": (lambda: [Registered], "[0] is test_torch_save.Registered, which torch.load("),
+    "function": (lambda: [both], "[0] is test_torch_save.both, which torch.load("),
+    "lambda": (lambda: [lambda: 0], "[0] is test_torch_save.<lambda>.<locals>.<lambda>, which torch.load("),
+    "built-in function": (lambda: [len], "[0] is a builtin_function_or_method, for which the file "
+                          "would need builtins.len"),
+    "bound method": (lambda: [bound_method()], "[0] is a method, for which the file would need "
+                     "builtins.getattr, which torch.load(weights_only=True) does not read"),
+    "frozenset": (lambda: {"f": frozenset()}, "['f'] is a frozenset, for which"),
+    "empty bytes": (lambda: {"b": b""}, "['b'] is b'', which torch.load(weights_only=True) does not"),
+    "long int": (lambda: [2**2039], "[0] is an int of 2040 bits"),
+    "longest negative int": (lambda: [-(2**2039) - 1], "[0] is an int of 2040 bits"),
+    "subclass of list": (lambda: [Ints([1])], "[0] is a test_torch_save.Ints, for which"),
+    "defaultdict": (lambda: collections.defaultdict(list, a=[1]),
+                    "what is to be saved is a collections.defaultdict, for which the file would need "
+                    "collections.defaultdict, which torch.load(weights_only=True) does not read"),
+    "deque": (lambda: [collections.deque([1])], "[0] is a collections.deque, for which"),
+    "range": (lambda: [range(3)], "[0] is a range, for which the file would need builtins.range"),
+    "slice": (lambda: [slice(3)], "[0] is a slice, for which the file would need builtins.slice"),
+    "ellipsis": (lambda: [...], "[0] is a ellipsis, for which the file would need builtins.Ellipsis"),
+    "path": (lambda: [pathlib.PurePosixPath("x")], "[0] is a pathlib.PurePosixPath, for which"),
+    "generator": (lambda: [(x for x in ())], "[0] is a generator: cannot pickle 'generator' object"),
+    "lock": (lambda: [threading.Lock()], "[0] is a _thread.lock: cannot pickle '_thread.lock' object"),
+    "key": (lambda: {frozenset(): 1}, "[frozenset()] is a frozenset, for which"),
+    "in an attribute": (lambda: attribute(frozenset()), "[0].__reduce__()[1][3]['tag'] is a frozenset"),
+    "in metadata": (lambda: metadata(len), "what is to be saved.__dict__['_metadata'] is a builtin_"),
+    "list in itself": (lambda: holding_itself(list), "[0][0] is a list that holds itself"),
+    "tuple in itself": (lambda: holding_itself(tuple), "[0][0] is a list that holds itself"),
+    "dict in itself": (lambda: dict_in_itself(), "['a'] is a dict that holds itself"),
+    "two types": (of_two_types, "[1] shares its elements with a tensor of another type, "
+                  "torch.float32, and torch loads a storage as one type only"),
+    "depth": (lambda: nested(1001), "is nested deeper than 1000 levels"),
+    "mkldnn": (lambda: [torch.ones(3).to_mkldnn()], "[0] is a torch.Tensor: "),
+}
+
+
+def attribute(value):
+    tensor = torch.ones(1)
+    tensor.tag = value
+    return [tensor]
+
+
+def metadata(value):
+    state = collections.OrderedDict()
+    state._metadata = value
+    return state
+
+
+def dict_in_itself():
+    value = {}
+    value["a"] = value
+    return value
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name, tmp_path):
+    make, message = REFUSED[name]
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"what was there")
+    with pytest.raises(weightmap.UnsupportedError) as refused:
+        weightmap.torch.save(make(), path)
+    assert message in str(refused.value)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert path.read_bytes() == b"what was there"
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_refuses_arrays_of_numpy(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    for value in (numpy.ones(3), numpy.float32(1), numpy.dtype("f4")):
+        with pytest.raises(weightmap.UnsupportedError, match=r"^\S+ \['a'\] is a numpy\."):
+            weightmap.torch.save({"a": value}, tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("refused", [
+    {"pickle_module": sys}, {"pickle_protocol": 4}, {"_use_new_zipfile_serialization": False},
+    {"_disable_byteorder_record": True},
+])
+def test_refuses_other_ways_of_writing(refused, tmp_path):
+    with pytest.raises(weightmap.UnsupportedError, match="pickle_protocol=2, a zip file"):
+        weightmap.torch.save({}, tmp_path / "model.pt", **refused)
+
+
+def test_the_deepest_nesting_is_written(tmp_path):
+    path = tmp_path / "model.pt"
+    weightmap.torch.save(nested(999), path, durable=False)
+    value, depth = torch.load(path, weights_only=True), 0
+    while value:
+        value, depth = value[0], depth + 1
+    assert depth == 999
+
+
+def test_may_overwrite_the_file_that_is_mapped(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.arange(100000.0)}, path)
+    state = weightmap.torch.load(path)
+    before = path.read_bytes()
+    weightmap.torch.save(state, path)
+    assert path.read_bytes() == before
+    assert state["a"].tolist() == list(range(100000))
+
+
+def test_patch_leaves_save_alone_unless_it_is_asked():
+    with weightmap.torch.patch():
+        assert torch.save.__module__ == "torch.serialization"
+
+
+def test_patch_saves_without_cutting_the_file_that_is_mapped(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.arange(100000.0)}, path)
+    own = torch.save
+    with weightmap.torch.patch(save=True):
+        with weightmap.torch.patch():
+            state = torch.load(path, mmap=True)
+            assert torch.serialization.save is torch.save is not own
+            torch.save(state, path)  # torch's own would end this process
+        with weightmap.torch.patch(save=True):
+            pass
+        assert torch.save is not own
+    assert torch.save is torch.serialization.save is own
+    assert state["a"].tolist() == list(range(100000))
+
+
+def test_patch_leaves_to_torch_what_is_refused(tmp_path):
+    value = Registered(5)
+    with weightmap.torch.patch(save=True):
+        torch.save(value, tmp_path / "any.pt")
+        torch.save({"a": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+        torch.save({"a": 1}, "/dev/null")
+    assert torch.load(tmp_path / "any.pt", weights_only=False).number == 5
+    assert torch.load(tmp_path / "old.pt", weights_only=True) == {"a": 1}
+    assert os.path.exists("/dev/null") and not os.path.isfile("/dev/null")
+
+
+def test_patch_is_over_after_an_exception():
+    own = torch.save
+    with pytest.raises(ZeroDivisionError), weightmap.torch.patch(save=True):
+        1 / 0
+    assert torch.save is own

@@ -1,0 +1,154 @@
+"""Opened checkpoints, and what they are made of, as values that are to be written again."""
+
+from __future__ import annotations
+
+from weightmap._checkpoint import Checkpoint
+from weightmap._core import Tensor
+from weightmap._errors import UnsupportedError
+from weightmap._subtree import Subtree
+from weightmap._values import Global, Object
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from weightmap import _core
+    from weightmap._savable_values import Made, Values
+
+
+class _FileGlobal(Global):
+    """A name as the file has it. Since the file has it, nobody asks whether torch reads it."""
+
+
+class _FileObject(Object):
+    """A call as the file has it, likewise."""
+
+
+class _FileText(str):
+    """A text of the file. Python has one str for each letter; the file may have more."""
+
+
+class _FileStorage:
+    """A reference to a storage of an opened checkpoint."""
+
+    def __init__(self, opened: _core.Checkpoint, identifier: Any) -> None:
+        self.opened = opened
+        self.identifier = identifier
+
+
+class _Verbatim:
+    """A machine (python/src/evaluator.hpp) that keeps what the pickle says as it is."""
+
+    tensor = direct = finish = None
+    text = _FileText
+    find_global = _FileGlobal
+
+    def __init__(self, opened: _core.Checkpoint) -> None:
+        self._opened = opened
+
+    def persistent(self, identifier: Any) -> _FileStorage:
+        return _FileStorage(self._opened, identifier)
+
+    @staticmethod
+    def call(callable: Any, arguments: Any) -> _FileObject:
+        return _FileObject(callable, arguments)
+
+    @staticmethod
+    def create(callable: Any, arguments: Any) -> _FileObject:
+        return _FileObject(callable, arguments, is_new=True)
+
+    @staticmethod
+    def extend(target: _FileObject, elements: list[Any]) -> None:
+        target.elements.extend(elements)
+
+    @staticmethod
+    def update(target: _FileObject, flat: list[Any]) -> None:
+        target.items.extend(zip(flat[::2], flat[1::2]))
+
+    @staticmethod
+    def build(target: _FileObject, state: Any) -> None:
+        target.state = state
+
+
+def core_of(thing: Any) -> _core.Checkpoint | None:
+    """What is opened of a Checkpoint or a Subtree; None of anything else."""
+    if isinstance(thing, Checkpoint):
+        return thing._core
+    return thing._opened if isinstance(thing, Subtree) else None
+
+
+class Checkpoints:
+    """Teaches `values` what a checkpoint is, as a whole and in parts."""
+
+    def __init__(self, values: Values, is_reserved: Callable[[], bool], byte_order: str) -> None:
+        self._values = values
+        self._is_reserved = is_reserved
+        self._byte_order = byte_order
+        values.makers[Tensor] = self._tensor
+        values.makers[Checkpoint] = values.makers[Subtree] = self._checkpoint
+        values.makers[Global] = self._global
+        values.makers[Object] = self._object
+        values.makers[_FileText] = values.writer.leaf
+        values.makers[_FileGlobal] = self._file_global
+        values.makers[_FileObject] = self._file_object
+        values.makers[_FileStorage] = self._file_storage
+
+    def _tensor(self, thing: Tensor) -> int:
+        if thing.dtype.startswith(("qint", "quint")):
+            raise UnsupportedError(
+                f"is a {thing.dtype} tensor without its scales; save the Checkpoint that it is of"
+            )
+        made = self._values.writer.mapped_tensor(thing, self._is_reserved())
+        return self._values.remember(thing, made)
+
+    def _checkpoint(self, thing: Checkpoint | Subtree) -> Made:
+        opened = core_of(thing)
+        assert opened is not None
+        order = opened.info()["byteorder"]
+        if order != self._byte_order:
+            raise UnsupportedError(
+                f"is a checkpoint of {order}-endian elements, in a file of {self._byte_order}-endian "
+                "ones"
+            )
+        path = thing.path if isinstance(thing, Subtree) else ()
+        return self._values.begin(opened.evaluate(_Verbatim(opened), path))
+
+    def _global(self, thing: Global) -> int:
+        if str(thing) not in self._values.names:
+            self._values.refuse_name(thing, str(thing))
+        return self._values.remember(thing, self._values.named(thing.module, thing.name))
+
+    def _object(self, thing: Object) -> Made:
+        if thing.elements:
+            raise UnsupportedError(
+                f"is {thing.callable} with elements, which torch.load(weights_only=True) gives to "
+                "lists only"
+            )
+        items = thing.items or None
+        return self._values.call(
+            thing, thing.callable, thing.arguments, thing.state, items, thing.is_new
+        )
+
+    def _file_global(self, thing: _FileGlobal) -> int:
+        made = self._values.writer.global_name(thing.module, thing.name)
+        return self._values.remember(thing, made)
+
+    def _file_object(self, thing: _FileObject) -> Made:
+        return self._values.call(
+            thing, thing.callable, thing.arguments, thing.state, thing.items, thing.is_new,
+            thing.elements,
+        )
+
+    def _file_storage(self, thing: _FileStorage) -> Made:
+        identifier = thing.identifier
+        if type(identifier) is not tuple or len(identifier) != 5:
+            raise UnsupportedError("is a reference that is not one to a storage")
+        tag, kind, key, location, numel = identifier
+        if not all(isinstance(text, str) for text in (tag, key, location)):
+            raise UnsupportedError("is a reference to a storage that torch.save does not write")
+        writer = self._values.writer
+        number = writer.mapped_storage(thing.opened, tag, key, location, self._is_reserved())
+        named = self._values.begin(kind)
+        assert type(named) is int
+        return writer.storage(number, named, numel)

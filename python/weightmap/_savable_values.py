@@ -1,0 +1,315 @@
+"""From Python objects to the values of a checkpoint that is to be written.
+
+What an object becomes is what pickle would make of it for torch.save: the same parts in the same
+order, so that the file comes out the same, byte for byte. Two places that hold one object hold one
+value. Nothing recurses, however deep the objects nest.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import copyreg
+import pickle
+import reprlib
+import sys
+from types import BuiltinFunctionType, FunctionType
+
+from weightmap import _core
+from weightmap._errors import Error, UnsupportedError
+from weightmap._savable_names import SavableNames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any, TypeAlias
+
+    # A value's number, or what asks for the numbers of its parts and then answers its own.
+    Made: TypeAlias = int | Generator["Made", int, int]
+
+_MOST_DEPTH = 1000
+_LONGEST_WAY = 20  # that an error shows
+_BEGUN = -1  # instead of the number of a value whose parts are not made yet
+_LARGEST = 1 << 2039  # an int beyond, of more than 255 bytes, is one that torch does not read
+# What torch's reader does not fill, or not run, whatever is registered.
+_NEVER_READ = ("collections.defaultdict", "collections.deque", "builtins.getattr")
+_LEAVES = frozenset({str, float, bool, type(None)})
+
+
+class Step(str):
+    """On the way to an object, what is no key or index."""
+
+
+def type_name(kind: type) -> str:
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+
+
+class Values:
+    """Makes values with a writer. `makers` are functions of objects, by their type; `maker_of` is
+    asked for one for any other type, and answers None for those that pickle is to take apart."""
+
+    def __init__(self, writer: _core.Writer, strict: bool) -> None:
+        self.writer = writer
+        self._is_strict = strict  # nothing that torch.save would write otherwise
+        self.names = SavableNames()
+        self.makers: dict[type, Callable[[Any], Made]] = {
+            int: self._integer,
+            bytes: self._bytes,
+            bytearray: self._bytearray,
+            tuple: self._tuple,
+            list: self._list,
+            dict: self._dict,
+            set: self._set,
+            FunctionType: self._global,
+            type: self._global,
+        }
+        self.maker_of: Callable[[type], Callable[[Any], Made] | None] = lambda kind: None
+        self._leaf = writer.leaf
+        self._memo: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no id is used twice
+        self._path: list[Any] = []  # keys, indices and Steps on the way to what is made now
+
+    def value(self, root: Any) -> int:
+        """The number of the value of `root`. An Error names the way to the object to blame."""
+        try:
+            return self._value(root)
+        except Error as error:
+            error.message = f"{self.where()} {error.message}"
+            error.args = (error.message,)
+            raise
+
+    def _value(self, root: Any) -> int:
+        stack: list[Generator[Made, int, int]] = []
+        path = self._path
+        made = self.begin(root)
+        while True:
+            answer = None
+            if type(made) is not int:
+                if len(stack) == _MOST_DEPTH:
+                    raise UnsupportedError(f"is nested deeper than {_MOST_DEPTH} levels")
+                stack.append(made)  # type: ignore[arg-type]
+                path.append(None)
+            elif not stack:
+                return made
+            else:
+                answer = made
+            try:
+                made = stack[-1].send(answer)  # type: ignore[arg-type]
+            except StopIteration as ended:
+                stack.pop()
+                path.pop()
+                made = ended.value
+
+    def begin(self, thing: Any) -> Made:
+        """The value of an object, or the beginning of one that has parts."""
+        kind = type(thing)
+        if kind in _LEAVES:
+            return self._leaf(thing)
+        known = self._memo.get(id(thing))
+        if known is not None:
+            if known == _BEGUN:
+                raise UnsupportedError(f"is a {type_name(kind)} that holds itself, somewhere within")
+            return known
+        make = self.makers.get(kind)
+        if make is None:
+            make = self.makers[kind] = self._maker(kind)
+        return make(thing)
+
+    def _maker(self, kind: type) -> Callable[[Any], Made]:
+        if issubclass(kind, type):
+            return self._global
+        return self.maker_of(kind) or self.reduced
+
+    def remember(self, thing: Any, made: int) -> int:
+        """The number, which `thing` will have wherever it is met again."""
+        self._memo[id(thing)] = made
+        self._kept.append(thing)
+        return made
+
+    def name(self) -> str:
+        """What opening the file will call the tensor that is made now."""
+        return ".".join([str(step) for step in self._path if type(step) is not Step])
+
+    def where(self) -> str:
+        shown = reprlib.Repr()
+        shown.maxstring = shown.maxother = 80
+        way = [
+            step if type(step) is Step else f"[{shown.repr(step)}]" for step in self._path
+        ]
+        if len(way) > _LONGEST_WAY:
+            way[_LONGEST_WAY // 2 : -_LONGEST_WAY // 2] = ["..."]
+        if not way or way[0].startswith("."):
+            way.insert(0, "what is to be saved")
+        return "".join(way)
+
+    # What follows makes values of one kind of objects each.
+
+    def _integer(self, thing: int) -> int:
+        if -_LARGEST <= thing < _LARGEST:
+            return self._leaf(thing)
+        raise UnsupportedError(
+            f"is an int of {thing.bit_length()} bits, and torch reads no more than 255 bytes"
+        )
+
+    def _list(self, thing: list[Any]) -> Generator[Made, int, int]:
+        numbers = yield from self._parts(thing)
+        return self.remember(thing, self.writer.list_of(numbers))
+
+    def _tuple(self, thing: tuple[Any, ...]) -> Generator[Made, int, int]:
+        numbers = yield from self._parts(thing)
+        return self.remember(thing, self.writer.tuple_of(numbers))
+
+    def _parts(self, thing: Any) -> Generator[Made, int, list[int]]:
+        self._memo[id(thing)] = _BEGUN
+        return (yield from self._elements(thing))
+
+    def _elements(self, elements: Any) -> Generator[Made, int, list[int]]:
+        numbers = []
+        for index, element in enumerate(elements):
+            self._path[-1] = index
+            made = self.begin(element)
+            numbers.append(made if type(made) is int else (yield made))
+        return numbers
+
+    def _dict(self, thing: dict[Any, Any]) -> Generator[Made, int, int]:
+        self._memo[id(thing)] = _BEGUN
+        numbers = yield from self._items(thing.items())
+        return self.remember(thing, self.writer.dict_of(numbers))
+
+    def _items(self, items: Any) -> Generator[Made, int, list[int]]:
+        begin, path = self.begin, self._path
+        numbers = []
+        for key, element in items:
+            path[-1] = key
+            made = begin(key)
+            numbers.append(made if type(made) is int else (yield made))
+            made = begin(element)
+            numbers.append(made if type(made) is int else (yield made))
+        return numbers
+
+    def _set(self, thing: set[Any]) -> Made:
+        return self.call(thing, set, (list(thing),))
+
+    def _bytes(self, thing: bytes) -> Made:
+        # As protocol 2 spells bytes; it has another spelling for b"", which torch does not read.
+        import _codecs
+
+        if not thing and self._is_strict:
+            raise UnsupportedError(
+                "is b'', which torch.load(weights_only=True) does not read as torch.save writes it"
+            )
+
+        return self.call(thing, _codecs.encode, (thing.decode("latin-1"), sys.intern("latin1")))
+
+    def _bytearray(self, thing: bytearray) -> Made:
+        return self.call(thing, bytearray, (bytes(thing),) if thing else ())
+
+    def _global(self, thing: Any, name: str | None = None) -> int:
+        """A class, a function, or what says that it is a constant."""
+        if name is None:
+            name = getattr(thing, "__qualname__", None) or thing.__name__
+        module = pickle.whichmodule(thing, name)
+        if f"{module}.{name}" not in self.names:
+            self.refuse_name(thing, f"{module}.{name}")
+        if getattr(sys.modules.get(module), name, None) is not thing:
+            raise UnsupportedError(f"calls itself {module}.{name}, which is something else")
+        return self.remember(thing, self.named(module, name))
+
+    def refuse_name(self, thing: Any, name: str) -> None:
+        what = f"is {name}" if isinstance(thing, (type, FunctionType)) else (
+            f"is a {type_name(type(thing))}, for which the file would need {name}"
+        )
+        unless = "" if name in _NEVER_READ else (
+            " unless it is registered with torch.serialization.add_safe_globals()"
+        )
+        raise UnsupportedError(f"{what}, which torch.load(weights_only=True) does not read{unless}")
+
+    def named(self, module: str, name: str) -> int:
+        """A global, by the name that protocol 2 has for it."""
+        if (module, name) in _compat_pickle.REVERSE_NAME_MAPPING:
+            module, name = _compat_pickle.REVERSE_NAME_MAPPING[module, name]
+        else:
+            module = _compat_pickle.REVERSE_IMPORT_MAPPING.get(module, module)
+        return self.writer.global_name(module, name)
+
+    def call(
+        self,
+        thing: Any,
+        function: Any,
+        arguments: tuple[Any, ...],
+        state: Any = None,
+        items: Any = None,
+        is_new: bool = False,
+        elements: Any = (),
+    ) -> Generator[Made, int, int]:
+        """`thing` as function(*arguments), which then gets the elements, the items, the state."""
+        self._memo[id(thing)] = _BEGUN
+        path = self._path
+        self._kept.append(arguments)
+        path[-1] = Step("")
+        made = self.begin(function)
+        callable = made if type(made) is int else (yield made)
+        path[-1] = Step(".__reduce__()[1]")
+        made = self.begin(arguments)
+        given = made if type(made) is int else (yield made)
+        extra = (yield from self._elements(elements)) if elements else []
+        pairs = [] if items is None else (yield from self._items(items))
+        attributes = None
+        if state is not None:
+            path[-1] = Step(".__dict__" if type(state) is dict else ".__getstate__()")
+            made = self.begin(state)
+            attributes = made if type(made) is int else (yield made)
+        return self.remember(
+            thing, self.writer.call_of(callable, given, extra, pairs, attributes, is_new)
+        )
+
+    def reduced(self, thing: Any) -> Made:
+        """What pickle would make of an object by asking it."""
+        kind = type(thing)
+        reduce = copyreg.dispatch_table.get(kind)
+        try:
+            parts = thing.__reduce_ex__(2) if reduce is None else reduce(thing)
+        except Error:
+            raise
+        except Exception as error:
+            raise UnsupportedError(f"is a {type_name(kind)}: {error}") from error
+        if type(parts) is str:
+            return self._global(thing, parts)
+        return self._taken_apart(thing, *parts)
+
+    def _taken_apart(
+        self,
+        thing: Any,
+        function: Any,
+        arguments: tuple[Any, ...],
+        state: Any = None,
+        elements: Any = None,
+        items: Any = None,
+        setter: Any = None,
+    ) -> Made:
+        kind = type(thing)
+        is_new = getattr(function, "__name__", "") == "__newobj__"
+        if is_new:
+            function, arguments = arguments[0], arguments[1:]
+        if isinstance(function, (type, FunctionType, BuiltinFunctionType)):
+            name = f"{pickle.whichmodule(function, function.__qualname__)}.{function.__qualname__}"
+            if name not in self.names:
+                self.refuse_name(thing, name)
+        is_dict = f"{kind.__module__}.{kind.__qualname__}" in (
+            "builtins.dict", "collections.OrderedDict", "collections.Counter",
+        )
+        if elements is not None and next(iter(elements), self) is not self:
+            self._refuse_contents(kind, "elements")
+        if items is not None and not is_dict:
+            self._refuse_contents(kind, "items")
+        if setter is not None or (state is not None and not self.names.may_have_state(kind)):
+            self._refuse_contents(kind, "attributes")
+        return self.call(thing, function, arguments, state, items, is_new)
+
+    def _refuse_contents(self, kind: type, what: str) -> None:
+        raise UnsupportedError(
+            f"is a {type_name(kind)} with {what}, which torch.load(weights_only=True) gives to no "
+            "object of that type"
+        )
+
+
