@@ -53,6 +53,9 @@ struct CheckpointWriterOptions {
   Progress progress = {};         // likewise
   // What the record `byteorder` says: how the elements in the storages lie.
   ByteOrder byte_order = ByteOrder::native;
+  // Whether a file with reserved storages has a record that says which of them were filled in since
+  // (fill.hpp). Without it the file is what torch.save makes under skip_data.
+  bool mark_reserved = true;
   // The order of the storages in the file, by their numbers, all of them; empty: ascending. If it
   // is another, .format_version is left out as above.
   std::vector<std::size_t> order = {};

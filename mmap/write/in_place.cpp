@@ -1,6 +1,7 @@
 #include "mmap/write/in_place.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,10 +42,15 @@ Result<bool> lock_for(const File& file, Users users) {
 }
 
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
-  if (length == 0) return false;
-  const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(offset), SEEK_DATA);
+  struct stat status {};
+  if (::fstat(file.descriptor(), &status) != 0) return false;
+  const auto block = static_cast<std::uint64_t>(status.st_blksize);
+  const std::uint64_t first = (offset + block - 1) / block * block;
+  const std::uint64_t end = (offset + length) / block * block;
+  if (first >= end) return false;
+  const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(first), SEEK_DATA);
   if (data < 0) return errno == ENXIO;
-  return static_cast<std::uint64_t>(data) >= offset + length;
+  return static_cast<std::uint64_t>(data) >= end;
 }
 
 }  // namespace weightmap::os

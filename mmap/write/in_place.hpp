@@ -27,8 +27,8 @@ Result<void> sync_content(const File& file);
 enum class Users { shared, alone };
 Result<bool> lock_for(const File& file, Users users);
 
-// Whether the range has no block of its own on the disk, and so was never written. False where the
-// file system does not tell. Any file that is open.
+// Whether none of the blocks that lie wholly in the range is on the disk, so that it was never
+// written. False where there is none, or the file system does not tell. Any file that is open.
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
 
 }  // namespace weightmap::os

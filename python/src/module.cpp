@@ -2,6 +2,7 @@
 
 #include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
+#include "python/src/fill.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/processes.hpp"
@@ -28,6 +29,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_processes(module);
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);
+  weightmap::python::bind_fill(module);
 }
 
 #undef PyInit__core

@@ -42,7 +42,8 @@ class Writer {
  public:
   using Number = std::size_t;
 
-  Writer(std::uint64_t alignment, bool crc32, bool durable, std::string_view byte_order);
+  Writer(std::uint64_t alignment, bool crc32, bool durable, std::string_view byte_order,
+         bool mark_reserved);
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
@@ -119,18 +120,21 @@ class Writer {
 };
 
 CheckpointWriterOptions options_of(std::uint64_t alignment, bool crc32, bool durable,
-                                   std::string_view byte_order, Progress progress) {
+                                   std::string_view byte_order, bool mark_reserved,
+                                   Progress progress) {
   CheckpointWriterOptions options;
   options.alignment = alignment;
   options.crc32 = crc32;
   options.file.durable = durable;
   options.byte_order = byte_order == "big" ? ByteOrder::big : ByteOrder::little;
+  options.mark_reserved = mark_reserved;
   options.progress = std::move(progress);
   return options;
 }
 
-Writer::Writer(std::uint64_t alignment, bool crc32, bool durable, std::string_view byte_order)
-    : writer_(options_of(alignment, crc32, durable, byte_order,
+Writer::Writer(std::uint64_t alignment, bool crc32, bool durable, std::string_view byte_order,
+               bool mark_reserved)
+    : writer_(options_of(alignment, crc32, durable, byte_order, mark_reserved,
                          [this](std::uint64_t done, std::uint64_t all) {
                            return !progress_ || progress_(done, all);
                          })),
@@ -344,6 +348,15 @@ Writer::Number Writer::reserved_tensor(std::string_view dtype, const nb::tuple& 
   return add(writer_.tensor(number, {.dtype = *known, .sizes = dims, .strides = strides}));
 }
 
+// GCC 12 takes a Result<WritePlan> that is moved into LongCall's answer for one that nobody made.
+Result<void> write_to(CheckpointWriter& writer, const Value& tree,
+                      const std::filesystem::path& file, WritePlan& plan) {
+  Result<WritePlan> written = std::move(writer).write(tree, file);
+  if (!written) return tl::unexpected<Error>(std::move(written.error()));
+  plan = std::move(*written);
+  return {};
+}
+
 WritePlan Writer::done(Result<WritePlan> written) {
   progress_ = {};
   return value_or_raise(std::move(written));
@@ -355,7 +368,11 @@ WritePlan Writer::write_file(Number root, const nb::bytes& path, nb::handle prog
   const Value tree = value(root);
   LongCall call(progress);
   progress_ = call.progress();
-  return done(call.run([&] { return std::move(writer_).write(tree, file); }));
+  WritePlan plan{};
+  const Result<void> written = call.run([&] { return write_to(writer_, tree, file, plan); });
+  progress_ = {};
+  value_or_raise(written);
+  return plan;
 }
 
 // In the thread that called, since what Python has to write to may be bound to it.
@@ -416,8 +433,8 @@ void bind_writer(nb::module_& module) {
            nb::sig("def storages(self) -> list[tuple[int, int, bool]]"));
   nb::class_<Writer>(module, "Writer",
                      "A checkpoint that is being put together. Values are numbers here.")
-      .def(nb::init<std::uint64_t, bool, bool, std::string_view>(), nb::arg("alignment"),
-           nb::arg("crc32"), nb::arg("durable"), nb::arg("byte_order"))
+      .def(nb::init<std::uint64_t, bool, bool, std::string_view, bool>(), nb::arg("alignment"),
+           nb::arg("crc32"), nb::arg("durable"), nb::arg("byte_order"), nb::arg("mark_reserved"))
       .def("leaf", &Writer::leaf, nb::arg().none(),
            nb::sig("def leaf(self, object: None | bool | int | float | str, /) -> int"))
       .def("tuple_of", &Writer::tuple_of,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from weightmap import torch
     from weightmap._files import EvictReport, PublishReport, evict, publish
+    from weightmap._filling import Filling, ReservedStorage, open_for_filling
     from weightmap._info import Generation, Info, Stats
     from weightmap._processes import MappedCheckpoint, Processes, processes
     from weightmap._replacing import Replacing, replacing
@@ -60,6 +61,7 @@ __all__ = [
     "EvictReport",
     "FileError",
     "FilePermissionError",
+    "Filling",
     "Generation",
     "Global",
     "Info",
@@ -75,6 +77,7 @@ __all__ = [
     "Processes",
     "RangeResidency",
     "Replacing",
+    "ReservedStorage",
     "Residency",
     "SafeOpen",
     "SaveReport",
@@ -96,6 +99,7 @@ __all__ = [
     "evict",
     "guard_is_active",
     "open",
+    "open_for_filling",
     "publish",
     "processes",
     "remove_staged",
@@ -110,6 +114,7 @@ __all__ = [
 _MODULE_OF = {
     "CrcReport": "_reports",
     "EvictReport": "_files",
+    "Filling": "_filling",
     "Generation": "_info",
     "Global": "_values",
     "Info": "_info",
@@ -120,6 +125,7 @@ _MODULE_OF = {
     "PublishReport": "_files",
     "RangeResidency": "_residency",
     "Replacing": "_replacing",
+    "ReservedStorage": "_filling",
     "Residency": "_residency",
     "SafeOpen": "_safe_open",
     "SaveReport": "_save",
@@ -133,6 +139,7 @@ _MODULE_OF = {
     "WarmReport": "_reports",
     "empty": "_save",
     "evict": "_files",
+    "open_for_filling": "_filling",
     "processes": "_processes",
     "publish": "_files",
     "remove_staged": "_staging",

@@ -136,7 +136,7 @@ def _write(
     byte_order = info.get("byteorder", sys.byteorder)
     if alignment is None:
         alignment = info.get("storage_alignment") or _DEFAULT_ALIGNMENT
-    writer = _core.Writer(alignment, crc32, durable, byte_order)
+    writer = _core.Writer(alignment, crc32, durable, byte_order, not strict)
     write = None if isinstance(path, (str, bytes, os.PathLike)) else getattr(path, "write", None)
     file = os.fsdecode(path) if write is None else None  # type: ignore[arg-type]
     try:

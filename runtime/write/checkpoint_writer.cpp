@@ -93,6 +93,7 @@ struct CheckpointWriter::State {
   std::string alignment_text;
   // Behind data.pkl and before the storages.
   std::vector<std::pair<std::string_view, RecordContent>> head;
+  bool has_holes = false;
   std::string marks;  // torch/reserved_marks.hpp; empty if nothing is reserved
   RecordContent marks_content = RecordContent::text({});
   std::string archive_name;
@@ -142,6 +143,8 @@ void CheckpointWriter::State::add_marks() {
   for (std::size_t i = 0; i < storages.size(); ++i)
     if (is_reserved(storages[i].content)) letters[i] = torch::mark::reserved;
   if (letters.find(torch::mark::reserved) == letters.npos) return;
+  has_holes = true;
+  if (!options.mark_reserved) return;
   marks = letters + torch::mark::open;
   marks_content = RecordContent::text(marks).changeable();
 }
@@ -193,7 +196,7 @@ Result<void> CheckpointWriter::State::prepare(const Value& root, std::string nam
 
 Result<WritePlan> CheckpointWriter::State::write_to(ArchiveWriter archive) {
   // Space that is got would fill the holes.
-  if (marks.empty()) TRY(archive.reserve_space(plan.archive_bytes));
+  if (!has_holes) TRY(archive.reserve_space(plan.archive_bytes));
   TRY(records->write(archive));
   TRY(archive.finish());
   return std::move(plan);

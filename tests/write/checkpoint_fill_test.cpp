@@ -222,6 +222,41 @@ TEST_SUITE("checkpoint fill") {
     }
   }
 
+  TEST_CASE("without marks, as torch's skip_data leaves a file, holes are what nobody wrote") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter writer({.mark_reserved = false});
+    const std::vector<float> large(1 << 20, 1);
+    const std::array<std::int64_t, 1> sizes{1 << 20};
+    const std::array<std::int64_t, 1> strides{1};
+    std::vector<Value> tensors;
+    for (const RecordContent& content :
+         {RecordContent::reserved(4 << 20), RecordContent::bytes(std::as_bytes(std::span(large))),
+          RecordContent::reserved(4 << 20)})
+      tensors.push_back(
+          writer.tensor(writer.add_storage(content), {.sizes = sizes, .strides = strides}));
+    const Value root = writer.values().list(tensors);
+    REQUIRE_OK(std::move(writer).write(root, path));
+    const Checkpoint read = opened(path);
+    CHECK_FALSE(read.info().reserved);
+    struct stat status {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    const bool knows_holes = status.st_blocks * 512 < (8 << 20);
+    CHECK(unwritten_storages(read) ==
+          (knows_holes ? std::vector<std::size_t>{0, 2} : std::vector<std::size_t>{}));
+    CHECK_FAILS(CheckpointFill::open(path), ErrorCode::invalid_argument,
+                "has no reserved storages");
+  }
+
+  TEST_CASE("the storages that nobody wrote, by their marks") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    fill_layer(opened_for_filling(path), 2);
+    CHECK(unwritten_storages(opened(path)) == std::vector<std::size_t>{0, 1, 3, 4, 5, 6, 7});
+    CHECK(unwritten_storages(opened(data / "no_crc.pt")).empty());
+  }
+
   TEST_CASE("sealing that was stopped can be done again") {
     const TemporaryFolder folder;
     const std::filesystem::path path = folder.path() / "model.pt";
