@@ -219,10 +219,13 @@ class Values:
         what = f"is {name}" if isinstance(thing, (type, FunctionType)) else (
             f"is a {type_name(type(thing))}, for which the file would need {name}"
         )
+        raise UnsupportedError(f"{what}, {self.unread(name)}")
+
+    def unread(self, name: str) -> str:
         unless = "" if name in _NEVER_READ else (
             " unless it is registered with torch.serialization.add_safe_globals()"
         )
-        raise UnsupportedError(f"{what}, which torch.load(weights_only=True) does not read{unless}")
+        return f"which torch.load(weights_only=True) does not read{unless}"
 
     def named(self, module: str, name: str) -> int:
         """A global, by the name that protocol 2 has for it."""
