@@ -224,6 +224,13 @@ def test_a_checkpoint_can_be_reserved_as_a_whole(data, tmp_path):
     assert report.bytes == os.path.getsize(data / "training.pt")
 
 
+def test_names_are_those_of_the_file(data, tmp_path):
+    with weightmap.open(data / "parameters.pt") as checkpoint:
+        for name, tensor in checkpoint.items():
+            report = weightmap.save(checkpoint, tmp_path / "part.pt", reserve=[name])
+            assert [s.key for s in report.storages if s.reserved] == [tensor.storage]
+
+
 # Where it is written to.
 
 
@@ -334,11 +341,11 @@ def refusal(value, folder, **options):
 
 def test_refuses_an_object_of_any_other_class(tmp_path):
     message = refusal({"a": [object()]}, tmp_path)
-    assert message.startswith("['a'][0] is a object, for which the file would need builtins.object,")
+    assert message.startswith("['a'][0] is of type object, for which the file would need builtins.object,")
 
 
 def test_refuses_a_frozenset(tmp_path):
-    assert refusal([frozenset()], tmp_path).startswith("[0] is a frozenset, for which")
+    assert refusal([frozenset()], tmp_path).startswith("[0] is of type frozenset, for which")
 
 
 def test_refuses_what_holds_itself(tmp_path):
@@ -358,7 +365,7 @@ def test_refuses_what_nests_too_deep(tmp_path):
 def test_refuses_a_defaultdict(tmp_path):
     message = refusal(collections.defaultdict(list), tmp_path)
     assert message == (
-        "what is to be saved is a collections.defaultdict, for which the file would need "
+        "what is to be saved is of type collections.defaultdict, for which the file would need "
         "collections.defaultdict, which torch.load(weights_only=True) does not read"
     )
 
@@ -500,11 +507,12 @@ def test_a_mapped_array_is_an_array(numpy, tmp_path):
 
 
 def test_numbers_of_numpy_become_numbers(numpy, tmp_path):
-    value = [numpy.float32(0.5), numpy.int8(-3), numpy.bool_(True), numpy.complex64(2j)]
+    value = [numpy.float32(0.5), numpy.int8(-3), numpy.bool_(True), numpy.complex64(2j),
+             numpy.str_("a")]
     weightmap.save(value, tmp_path / "numbers.pt")
     read = root_of(tmp_path / "numbers.pt")
-    assert read == [0.5, -3, True, 2j]
-    assert [type(number) for number in read] == [float, int, bool, complex]
+    assert read == [0.5, -3, True, 2j, "a"]
+    assert [type(number) for number in read] == [float, int, bool, complex, str]
 
 
 @pytest.mark.parametrize("name, make", [
@@ -521,12 +529,12 @@ def test_refuses_arrays_without_a_type_of_torch(name, make, numpy, tmp_path):
 
 def test_refuses_an_array_with_a_mask(numpy, tmp_path):
     masked = numpy.ma.masked_array([1, 2], [True, False])
-    assert refusal([masked], tmp_path).startswith("[0] is a numpy.ma.MaskedArray, for which")
+    assert refusal([masked], tmp_path).startswith("[0] is of type numpy.ma.MaskedArray, for which")
 
 
 def test_refuses_a_number_that_python_does_not_have(numpy, tmp_path):
-    assert refusal([numpy.longdouble(1)], tmp_path).endswith("which is no number of torch")
-    assert refusal([numpy.datetime64("2020-01-01")], tmp_path).endswith("no number of torch")
+    assert refusal([numpy.longdouble(1)], tmp_path).endswith("for which Python has no number")
+    assert refusal([numpy.datetime64("2020-01-01")], tmp_path).endswith("has no number")
 
 
 class Lent:
