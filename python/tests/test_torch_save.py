@@ -210,15 +210,24 @@ def test_follows_torch_s_settings(tmp_path):
 
 
 def test_skip_data_leaves_storages_out(tmp_path):
-    value = {"a": torch.ones(5), "b": [torch.ones(700)]}
     with torch.serialization.skip_data():
+        assert_same_file({"a": torch.ones(5), "b": [torch.ones(700)]}, tmp_path)
+    read = torch.load(tmp_path / "weightmap" / "model.pt", weights_only=True)
+    assert read["b"][0].tolist() == [0] * 700
+
+
+def test_skip_data_gives_room_to_fake_tensors(tmp_path):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        value = {"a": torch.ones(5), "b": torch.ones(2, 3, dtype=torch.uint16)}
+    with torch.serialization.skip_data(materialize_fake_tensors=True):
         expected, written = both(value, tmp_path)
-    assert len(written) == len(expected)
-    with weightmap.open(tmp_path / "weightmap" / "model.pt") as checkpoint:
-        places = {name: tensor.file_offset for name, tensor in checkpoint.items()}
-        assert checkpoint["b", 0].torch().tolist() == [0] * 700
-    with weightmap.open(tmp_path / "torch" / "model.pt") as checkpoint:
-        assert places == {name: tensor.file_offset for name, tensor in checkpoint.items()}
+    read = torch.load(tmp_path / "weightmap" / "model.pt", weights_only=True)
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in read.items()} == {
+        name: (tensor.shape, tensor.dtype) for name, tensor in value.items()
+    }
+    assert written == expected
 
 
 class Registered:
@@ -258,43 +267,43 @@ def bound_method():
 
 REFUSED = {
     "module": (lambda: {"m": [torch.nn.Linear(1, 1)]},
-               "['m'][0] is a torch.nn.modules.linear.Linear, for which the file would need "
+               "['m'][0] is of type torch.nn.modules.linear.Linear, for which the file would need "
                "torch.nn.modules.linear.Linear, which torch.load(weights_only=True) does not read "
                "unless it is registered with torch.serialization.add_safe_globals()"),
-    "instance": (lambda: {"m": Registered(1)}, "['m'] is a test_torch_save.Registered, for which"),
-    "instance with slots": (lambda: [Slots()], "[0] is a test_torch_save.Slots, for which"),
+    "instance": (lambda: {"m": Registered(1)}, "['m'] is of type test_torch_save.Registered, for which"),
+    "instance with slots": (lambda: [Slots()], "[0] is of type test_torch_save.Slots, for which"),
     "class": (lambda: [Registered], "[0] is test_torch_save.Registered, which torch.load("),
     "function": (lambda: [both], "[0] is test_torch_save.both, which torch.load("),
     "lambda": (lambda: [lambda: 0], "[0] is test_torch_save.<lambda>.<locals>.<lambda>, which torch.load("),
-    "built-in function": (lambda: [len], "[0] is a builtin_function_or_method, for which the file "
+    "built-in function": (lambda: [len], "[0] is of type builtin_function_or_method, for which the file "
                           "would need builtins.len"),
-    "bound method": (lambda: [bound_method()], "[0] is a method, for which the file would need "
+    "bound method": (lambda: [bound_method()], "[0] is of type method, for which the file would need "
                      "builtins.getattr, which torch.load(weights_only=True) does not read"),
-    "frozenset": (lambda: {"f": frozenset()}, "['f'] is a frozenset, for which"),
+    "frozenset": (lambda: {"f": frozenset()}, "['f'] is of type frozenset, for which"),
     "empty bytes": (lambda: {"b": b""}, "['b'] is b'', which torch.load(weights_only=True) does not"),
     "long int": (lambda: [2**2039], "[0] is an int of 2040 bits"),
     "longest negative int": (lambda: [-(2**2039) - 1], "[0] is an int of 2040 bits"),
-    "subclass of list": (lambda: [Ints([1])], "[0] is a test_torch_save.Ints, for which"),
+    "subclass of list": (lambda: [Ints([1])], "[0] is of type test_torch_save.Ints, for which"),
     "defaultdict": (lambda: collections.defaultdict(list, a=[1]),
-                    "what is to be saved is a collections.defaultdict, for which the file would need "
+                    "what is to be saved is of type collections.defaultdict, for which the file would need "
                     "collections.defaultdict, which torch.load(weights_only=True) does not read"),
-    "deque": (lambda: [collections.deque([1])], "[0] is a collections.deque, for which"),
-    "range": (lambda: [range(3)], "[0] is a range, for which the file would need builtins.range"),
-    "slice": (lambda: [slice(3)], "[0] is a slice, for which the file would need builtins.slice"),
-    "ellipsis": (lambda: [...], "[0] is a ellipsis, for which the file would need builtins.Ellipsis"),
-    "path": (lambda: [pathlib.PurePosixPath("x")], "[0] is a pathlib.PurePosixPath, for which"),
-    "generator": (lambda: [(x for x in ())], "[0] is a generator: cannot pickle 'generator' object"),
-    "lock": (lambda: [threading.Lock()], "[0] is a _thread.lock: cannot pickle '_thread.lock' object"),
-    "key": (lambda: {frozenset(): 1}, "[frozenset()] is a frozenset, for which"),
-    "in an attribute": (lambda: attribute(frozenset()), "[0].__reduce__()[1][3]['tag'] is a frozenset"),
-    "in metadata": (lambda: metadata(len), "what is to be saved.__dict__['_metadata'] is a builtin_"),
+    "deque": (lambda: [collections.deque([1])], "[0] is of type collections.deque, for which"),
+    "range": (lambda: [range(3)], "[0] is of type range, for which the file would need builtins.range"),
+    "slice": (lambda: [slice(3)], "[0] is of type slice, for which the file would need builtins.slice"),
+    "ellipsis": (lambda: [...], "[0] is of type ellipsis, for which the file would need builtins.Ellipsis"),
+    "path": (lambda: [pathlib.PurePosixPath("x")], "[0] is of type pathlib.PurePosixPath, for which"),
+    "generator": (lambda: [(x for x in ())], "[0] is of type generator: cannot pickle 'generator' object"),
+    "lock": (lambda: [threading.Lock()], "[0] is of type _thread.lock: cannot pickle '_thread.lock' object"),
+    "key": (lambda: {frozenset(): 1}, "[frozenset()] is of type frozenset, for which"),
+    "in an attribute": (lambda: attribute(frozenset()), "[0].__reduce__()[1][3]['tag'] is of type frozenset"),
+    "in metadata": (lambda: metadata(len), "what is to be saved.__dict__['_metadata'] is of type builtin_"),
     "list in itself": (lambda: holding_itself(list), "[0][0] is a list that holds itself"),
     "tuple in itself": (lambda: holding_itself(tuple), "[0][0] is a list that holds itself"),
     "dict in itself": (lambda: dict_in_itself(), "['a'] is a dict that holds itself"),
     "two types": (of_two_types, "[1] shares its elements with a tensor of another type, "
                   "torch.float32, and torch loads a storage as one type only"),
     "depth": (lambda: nested(1001), "is nested deeper than 1000 levels"),
-    "mkldnn": (lambda: [torch.ones(3).to_mkldnn()], "[0] is a torch.Tensor: "),
+    "mkldnn": (lambda: [torch.ones(3).to_mkldnn()], "[0] is of type torch.Tensor: "),
 }
 
 
@@ -332,7 +341,7 @@ def test_refuses(name, tmp_path):
 def test_refuses_arrays_of_numpy(tmp_path):
     numpy = pytest.importorskip("numpy")
     for value in (numpy.ones(3), numpy.float32(1), numpy.dtype("f4")):
-        with pytest.raises(weightmap.UnsupportedError, match=r"^\S+ \['a'\] is a numpy\."):
+        with pytest.raises(weightmap.UnsupportedError, match=r"^\S+ \['a'\] is of type numpy\."):
             weightmap.torch.save({"a": value}, tmp_path / "model.pt")
 
 

@@ -9,6 +9,7 @@
 
 open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
 weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
+save() writes a checkpoint, and weightmap.torch.save() what torch.save() would.
 """
 
 from __future__ import annotations

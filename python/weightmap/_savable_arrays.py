@@ -31,6 +31,7 @@ class Arrays:
     def __init__(self, values: Values, is_reserved: Callable[[], bool]) -> None:
         self._values = values
         self._is_reserved = is_reserved
+        self._kept: list[Any] = []  # so that no id is used twice
 
     def maker_of(self, kind: type) -> Callable[[Any], Made] | None:
         numpy = sys.modules.get("numpy")
@@ -72,11 +73,14 @@ class Arrays:
         return self._values.remember(thing, made)
 
     def _scalar(self, thing: Any) -> Made:
-        """A number of numpy as Python's number, which is of the same value."""
-        number = thing.item()
-        if type(number) not in (bool, int, float, complex):
-            raise UnsupportedError(f"is a numpy.{type(thing).__name__}, which is no number of torch")
-        return self._values.begin(number)
+        """A number, or a text, of numpy as Python's of the same value."""
+        value = thing.item()
+        if type(value) not in (bool, int, float, complex, str, bytes):
+            raise UnsupportedError(
+                f"is of type numpy.{type(thing).__name__}, for which Python has no number"
+            )
+        self._kept.append(value)
+        return self._values.begin(value)
 
     def _exchanged(self, thing: Any) -> Made:
         device = thing.__dlpack_device__()

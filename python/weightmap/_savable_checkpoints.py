@@ -116,7 +116,7 @@ class Checkpoints:
 
     def _global(self, thing: Global) -> int:
         if str(thing) not in self._values.names:
-            self._values.refuse_name(thing, str(thing))
+            raise UnsupportedError(f"is the name {thing}, {self._values.unread(str(thing))}")
         return self._values.remember(thing, self._values.named(thing.module, thing.name))
 
     def _object(self, thing: Object) -> Made:

@@ -98,19 +98,22 @@ class Tensors:
 
     def _typed_storage(self, thing: torch.storage.TypedStorage) -> int:
         kind = getattr(torch, thing._pickle_storage_type())
-        number = self._number(thing._untyped_storage, thing.dtype)
+        number = self._number(thing._untyped_storage, thing.dtype, _device_of_fake(thing))
         return self._reference(number, kind, thing._size())
 
     def _untyped_storage(self, thing: torch.UntypedStorage) -> int:
         kind = torch.serialization.normalize_storage_type(type(thing))
-        return self._reference(self._number(thing, torch.uint8), kind, thing.nbytes())
+        number = self._number(thing, torch.uint8, _device_of_fake(thing))
+        return self._reference(number, kind, thing.nbytes())
 
     def _reference(self, number: int, kind: type, numel: int) -> int:
         named = self._values.begin(kind)
         assert type(named) is int
         return self._writer.storage(number, named, numel)
 
-    def _number(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> int:
+    def _number(
+        self, storage: torch.UntypedStorage, dtype: torch.dtype, location: str | None = None
+    ) -> int:
         # As torch.save asks: a storage that is loaded has the type of its first tensor.
         address = storage.data_ptr() if storage.device.type != "meta" else 0
         if address and self._dtypes.setdefault(address, dtype) is not dtype:
@@ -120,14 +123,14 @@ class Tensors:
             )
         number = self._numbers.get(storage._cdata)
         if number is None:
-            number = self._numbers[storage._cdata] = self._add(storage, address)
+            number = self._numbers[storage._cdata] = self._add(storage, address, location)
         return number
 
-    def _add(self, storage: torch.UntypedStorage, address: int) -> int:
+    def _add(self, storage: torch.UntypedStorage, address: int, location: str | None) -> int:
         is_cpu = storage.device.type == "cpu"
-        if is_cpu and self._is_cpu_first:
+        if location is None and is_cpu and self._is_cpu_first:
             location = "cpu"
-        else:
+        elif location is None:
             location = torch.serialization.location_tag(storage)
         self._kept.append(storage)
         reserved = self._is_reserved()
@@ -135,3 +138,9 @@ class Tensors:
             storage = storage.cpu()
             address = storage.data_ptr()
         return self._writer.add_storage(address, storage.nbytes(), storage, location, reserved)
+
+
+def _device_of_fake(thing: Any) -> str | None:
+    """Where a storage without bytes claims to be, under skip_data(materialize_fake_tensors=True)."""
+    device = getattr(thing, "_fake_device", None)
+    return None if device is None else str(device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _compat_pickle
 import copyreg
+import itertools
 import pickle
 import reprlib
 import sys
@@ -128,7 +129,8 @@ class Values:
 
     def name(self) -> str:
         """What opening the file will call the tensor that is made now."""
-        return ".".join([str(step) for step in self._path if type(step) is not Step])
+        keys = itertools.takewhile(lambda step: type(step) is not Step, self._path)
+        return ".".join(map(str, keys))
 
     def where(self) -> str:
         shown = reprlib.Repr()
@@ -217,12 +219,15 @@ class Values:
 
     def refuse_name(self, thing: Any, name: str) -> None:
         what = f"is {name}" if isinstance(thing, (type, FunctionType)) else (
-            f"is a {type_name(type(thing))}, for which the file would need {name}"
+            f"is of type {type_name(type(thing))}, for which the file would need {name}"
         )
+        raise UnsupportedError(f"{what}, {self.unread(name)}")
+
+    def unread(self, name: str) -> str:
         unless = "" if name in _NEVER_READ else (
             " unless it is registered with torch.serialization.add_safe_globals()"
         )
-        raise UnsupportedError(f"{what}, which torch.load(weights_only=True) does not read{unless}")
+        return f"which torch.load(weights_only=True) does not read{unless}"
 
     def named(self, module: str, name: str) -> int:
         """A global, by the name that protocol 2 has for it."""
@@ -272,7 +277,7 @@ class Values:
         except Error:
             raise
         except Exception as error:
-            raise UnsupportedError(f"is a {type_name(kind)}: {error}") from error
+            raise UnsupportedError(f"is of type {type_name(kind)}: {error}") from error
         if type(parts) is str:
             return self._global(thing, parts)
         return self._taken_apart(thing, *parts)
@@ -308,7 +313,7 @@ class Values:
 
     def _refuse_contents(self, kind: type, what: str) -> None:
         raise UnsupportedError(
-            f"is a {type_name(kind)} with {what}, which torch.load(weights_only=True) gives to no "
+            f"is of type {type_name(kind)} with {what}, which torch.load(weights_only=True) gives to no "
             "object of that type"
         )
 
