@@ -1,6 +1,9 @@
 """weightmap.open_for_filling(): reserved storages, filled in place by many."""
 
+import json
 import multiprocessing
+import subprocess
+import sys
 import zipfile
 
 import numpy
@@ -168,3 +171,37 @@ def test_a_filling_that_was_closed_says_so(path):
     with pytest.raises(weightmap.InvalidArgumentError, match="was closed"):
         fill.seal()
     assert repr(fill) == "<weightmap.Filling closed>"
+
+
+def tool(*arguments):
+    command = [sys.executable, "-m", "weightmap", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_tool_says_what_is_missing_until_the_file_is_sealed(path):
+    with weightmap.open_for_filling(path) as fill:
+        for i in (0, 2, 3, 4, 6, 7):
+            fill[f"layer.{i}"] = values_of(i)
+    assert "8 storages, 2 unwritten (data/1, data/5), not sealed\n" in tool("info", path).stdout
+    assert json.loads(tool("info", "--json", path).stdout)["reserved"] == {
+        "storages": 8,
+        "unwritten": [1, 5],
+        "sealed": False,
+    }
+    [head, *rows] = tool("ls", path).stdout.splitlines()
+    assert head.endswith("  WRITTEN")
+    assert rows[0].endswith("  yes") and rows[1].endswith("  no")
+    listed = json.loads(tool("ls", "--json", path).stdout)["tensors"]
+    assert [tensor["name"] for tensor in listed if not tensor["written"]] == ["layer.1", "layer.5"]
+    verified = tool("verify", path)
+    assert verified.returncode == 1
+    assert "storage data/5 of 4000 bytes is reserved, and nobody has written it" in verified.stdout
+    with weightmap.open_for_filling(path) as fill:
+        fill["layer.1"] = values_of(1)
+        fill["layer.5"] = values_of(5)
+    assert "but the file is not sealed: it has no checksums" in tool("verify", path).stdout
+    with weightmap.open_for_filling(path) as fill:
+        fill.seal()
+    assert tool("verify", "--crc", path).returncode == 0
+    assert "8 storages, all written, sealed\n" in tool("info", path).stdout
+    assert "WRITTEN" not in tool("ls", path).stdout

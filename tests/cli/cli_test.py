@@ -272,7 +272,7 @@ class Ls(Case):
                 ("shape", [6, 4]), ("strides", [1, 6]), ("storage", "0"), ("storage_offset", 0),
                 ("file_offset", 1408), ("nbytes", 96), ("contiguous", False),
                 ("requires_grad", False), ("location", "cpu"), ("conjugate", False),
-                ("negative", False),
+                ("negative", False), ("written", True),
             ],
         )
 
@@ -354,6 +354,7 @@ class Info(Case):
                 ("file", "state_dict.pt"), ("format", "torch_zip"), ("version", 3),
                 ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
                 ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
+                ("reserved", None),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
                 ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
                 ("catalog", {"source": "parsed", "reason": None}),

@@ -7,6 +7,7 @@
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv[1])
@@ -54,6 +55,21 @@ class Examples(unittest.TestCase):
         readme = (ROOT / "README.md").read_text()
         block = readme.split("```cpp\n", 1)[1].split("```", 1)[0]
         self.assertEqual(block, (ROOT / "examples" / "quickstart.cpp").read_text())
+
+    def test_save_writes_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "model.pt")
+            done = run("save", path)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+            size = path.stat().st_size
+            self.assertEqual(done.stdout, f"{size} bytes, the first storage at byte 832\n")
+            done = run("print_slice", path, "model.weight", 1, 1)
+            self.assertEqual((done.stdout, done.stderr), ("0.5 0.5 0.5\n", ""))
+
+    def test_save_says_why_it_cannot_write(self):
+        done = run("save", "/nonexistent/model.pt")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot open the directory: No such file or directory", done.stderr)
 
     def test_print_slice_prints_rows(self):
         done = run("print_slice", FIXTURE, "embedding.weight", 1, 2)

@@ -37,12 +37,12 @@ Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
           {"storage_offset", tensor.storage_offset},
           {"file_offset", tensor.file_offset},
           {"nbytes", view.nbytes()},
-          {"written", is_written(checkpoint, tensor)},
           {"contiguous", view.is_contiguous()},
           {"requires_grad", tensor.requires_grad},
           {"location", tensor.location},
           {"conjugate", view.is_conjugate()},
-          {"negative", view.is_negative()}};
+          {"negative", view.is_negative()},
+          {"written", is_written(checkpoint, tensor)}};
 }
 
 Json describe(const Error& error) {
