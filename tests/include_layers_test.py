@@ -54,6 +54,7 @@ PUBLIC = {
     "value_builder.hpp": "value",
     "checkpoint_writer.hpp": "write",
     "fill.hpp": "write",
+    "repack.hpp": "write",
     "shared_catalogs.hpp": "shared_catalog",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",

@@ -20,6 +20,7 @@
 
 #include "weightmap/export.hpp"
 #include "weightmap/options.hpp"
+#include "weightmap/record_content.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -96,6 +97,13 @@ class WEIGHTMAP_API ArchiveReader {
   // the record ends. For a stored record the memory needed is that of one chunk.
   Result<void> read_chunks(std::string_view name, std::size_t chunk_bytes,
                            const std::function<bool(std::span<const std::byte>)>& chunk) const;
+  // What an ArchiveWriter takes to write the record's bytes again, or `count` of them from `first`
+  // on. They are read when they are written, so this reader must live until then. All of the record
+  // is read, and compared with its CRC-32 where it has one: writing fails with corrupt if it does
+  // not match. Fails with invalid_argument beyond the end of the record.
+  Result<RecordContent> content(std::string_view name) const;
+  Result<RecordContent> content(std::string_view name, std::uint64_t first,
+                                std::uint64_t count) const;
   // Reads the record and compares its CRC-32: true if it matches, false if the writer did not
   // compute one, which is a 0 in the directory for a record that is not empty. Fails with corrupt
   // if it does not match.

@@ -8,6 +8,7 @@
 #include "runtime/archive/parallel_read.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
@@ -44,7 +45,13 @@ struct ArchiveReader::State {
   Result<void> stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
                              const Chunk& chunk) const;
   Result<void> chunks(const zip::Record& record, std::size_t chunk_bytes, const Chunk& chunk) const;
+  static bool has_crc(const zip::Record& record) noexcept {
+    return record.crc32 != 0 || record.size == 0;
+  }
+  Result<void> check_crc(const zip::Record& record, std::uint32_t found) const;
   Result<bool> verify_crc(const zip::Record& record) const;
+  Result<void> copy(const zip::Record& record, std::uint64_t first, std::uint64_t count,
+                    const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
   // Adds the path to an error.
@@ -159,19 +166,42 @@ Result<void> ArchiveReader::State::chunks(const zip::Record& record, std::size_t
   return {};
 }
 
-Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
-  if (record.crc32 == 0 && record.size > 0) return false;
-  std::uint32_t found = 0;
-  Result<void> ok = chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
-    found = zip::crc32(piece, found);
-    return true;
-  });
-  if (!ok) return tl::unexpected<Error>(ok.error());
-  if (found == record.crc32) return true;
+Result<void> ArchiveReader::State::check_crc(const zip::Record& record, std::uint32_t found) const {
+  if (!has_crc(record) || found == record.crc32) return {};
   return failure(
       ErrorCode::corrupt,
       "record " + bytes::quote(record.full_name()) + zip::crc_mismatch(found, record.crc32),
       record.header_offset);
+}
+
+Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
+  if (!has_crc(record)) return false;
+  std::uint32_t found = 0;
+  TRY(chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
+    found = zip::crc32(piece, found);
+    return true;
+  }));
+  TRY(check_crc(record, found));
+  return true;
+}
+
+Result<void> ArchiveReader::State::copy(const zip::Record& record, std::uint64_t first,
+                                        std::uint64_t count,
+                                        const RecordContent::Take& take) const {
+  if (count == 0) return {};
+  std::uint64_t at = 0;
+  std::uint32_t found = 0;
+  Result<void> taken;
+  TRY(about(chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
+    found = zip::crc32(piece, found);
+    const std::uint64_t begin = std::max(at, first);
+    at += piece.size();
+    const std::uint64_t end = std::min(at, first + count);
+    if (begin < end) taken = take(piece.subspan(begin - (at - piece.size()), end - begin));
+    return taken.has_value();
+  })));
+  TRY(taken);
+  return about(check_crc(record, found));
 }
 
 ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) const noexcept {
@@ -270,6 +300,25 @@ Result<void> ArchiveReader::read_chunks(std::string_view name, std::size_t chunk
                                         const Chunk& chunk) const {
   return state_->about(state_->get(name).and_then(
       [&](const zip::Record* record) { return state_->chunks(*record, chunk_bytes, chunk); }));
+}
+
+Result<RecordContent> ArchiveReader::content(std::string_view name) const {
+  TRY_ASSIGN(const std::uint64_t all, size(name));
+  return content(name, 0, all);
+}
+
+Result<RecordContent> ArchiveReader::content(std::string_view name, std::uint64_t first,
+                                             std::uint64_t count) const {
+  TRY_ASSIGN(const zip::Record* const record, state_->about(state_->get(name)));
+  if (!bytes::contains(record->size, first, count))
+    return state_->about<RecordContent>(failure(
+        ErrorCode::invalid_argument,
+        "record " + bytes::quote(name) + " has " + bytes::counted(record->size, "byte") + ", not " +
+            std::to_string(count) + " from byte " + std::to_string(first) + " on"));
+  const State* const state = state_.get();
+  return RecordContent::produced(count, [=](const RecordContent::Take& take) {
+    return state->copy(*record, first, count, take);
+  });
 }
 
 Result<bool> ArchiveReader::verify_crc(std::string_view name) const {

@@ -1,12 +1,12 @@
 #include "weightmap/archive_writer.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "runtime/archive/archive_name.hpp"
+#include "runtime/archive/last_records.hpp"
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/archive/writer_sink.hpp"
 #include "runtime/base/try.hpp"
@@ -28,7 +28,6 @@ constexpr std::size_t small_bytes = std::size_t{64} << 10;
 // What lies in memory: summed and then written, while it is in the processor's cache.
 constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
 constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t first_version_in_data = 6;
 
 }  // namespace
 
@@ -253,12 +252,10 @@ Result<void> ArchiveWriter::State::end() {
 }
 
 Result<void> ArchiveWriter::State::write_last_records() {
-  const std::string text = std::to_string(version) + "\n";
-  TRY(write_stored(version < first_version_in_data ? "version" : ".data/version",
-                   RecordContent::text(text)));
-  const bool little = std::endian::native == std::endian::little;
+  const std::string text = version_text(version);
+  TRY(write_stored(version_name(version), RecordContent::text(text)));
   if (!plan.has("byteorder"))
-    TRY(write_stored("byteorder", RecordContent::text(little ? "little" : "big")));
+    TRY(write_stored("byteorder", RecordContent::text(native_byte_order)));
   if (plan.has(SerializationId::record)) return {};
   SerializationId id;
   for (std::size_t i = 0; i < plan.records().size(); ++i)

@@ -14,6 +14,7 @@ namespace weightmap {
 class SerializationId {
  public:
   static constexpr std::string_view record = ".data/serialization_id";
+  static constexpr std::uint64_t digit_count = 40;
 
   // A record, in the order of the archive, by its name without the top folder.
   void add(std::string_view name, std::uint64_t size, std::uint32_t crc32);

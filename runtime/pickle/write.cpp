@@ -274,6 +274,9 @@ bool Writer::value(const Tree* tree, const Cell& cell, bool may_replace) {
       out_.byte(op_EMPTY_TUPLE);
       return true;
     case persistent_id: {
+      if (may_replace && replace_)
+        if (const std::optional<Value> other = replace_(Value(tree, cell)))
+          return value(other->tree(), other->cell(), false);
       const Cell id = Value(tree, cell).persistent_id().cell();
       if (is_flat(id)) {
         if (!value(tree, id)) return false;

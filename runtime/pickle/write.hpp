@@ -25,10 +25,11 @@
 namespace weightmap::pickle {
 
 struct WriteOptions {
-  // Asked for each object once, before anything of it is written: what is to be written in its
-  // place, or nullopt for the object itself. It is not asked about its answer, but about the
-  // objects within that. Trees of the answers must live until write() returns.
-  std::function<std::optional<Value>(const Value& object)> replace{};
+  // Asked for each object once, and for a persistent id each time, before anything of it is
+  // written: what is to be written in its place, or nullopt for the value itself. It is not asked
+  // about its answer, but about the objects and persistent ids within that. Trees of the answers
+  // must live until write() returns.
+  std::function<std::optional<Value>(const Value& value)> replace{};
   std::uint64_t max_bytes = 0xFFFFFFFF;  // more cannot be read by parse()
 };
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <deque>
 #include <numeric>
 #include <utility>
 
 #include "runtime/archive/archive_name.hpp"
+#include "runtime/archive/last_records.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/pickle/write.hpp"
 #include "runtime/torch/reserved_marks.hpp"
@@ -21,8 +21,7 @@ namespace weightmap {
 namespace {
 
 std::string_view spelled(ByteOrder order) noexcept {
-  if (order == ByteOrder::native)
-    order = std::endian::native == std::endian::little ? ByteOrder::little : ByteOrder::big;
+  if (order == ByteOrder::native) return native_byte_order;
   return order == ByteOrder::little ? "little" : "big";
 }
 
@@ -70,9 +69,7 @@ struct CheckpointWriter::State {
   bool is_in_order() const noexcept {
     return std::is_sorted(options.order.begin(), options.order.end());
   }
-  bool pads_only() const noexcept { return options.alignment <= zip::Plan::max_alignment; }
   Result<void> check_order() const;
-  Result<void> check_alignment() const;
   Result<void> make_pickle(const Value& root);
   void add_head();
   void add_marks();
@@ -98,7 +95,7 @@ struct CheckpointWriter::State {
   RecordContent marks_content = RecordContent::text({});
   std::string archive_name;
   std::optional<RecordList> records;
-  WritePlan plan{};
+  std::optional<WritePlan> plan;
 };
 
 Result<void> CheckpointWriter::State::check_order() const {
@@ -113,14 +110,6 @@ Result<void> CheckpointWriter::State::check_order() const {
                      std::to_string(storages.size()) + " storages once");
 }
 
-Result<void> CheckpointWriter::State::check_alignment() const {
-  if (pads_only() || std::has_single_bit(options.alignment)) return {};
-  return failure(ErrorCode::invalid_argument,
-                 "an alignment of " + std::to_string(options.alignment) +
-                     " cannot be had: beyond " + std::to_string(zip::Plan::max_alignment) +
-                     " it must be a power of two");
-}
-
 Result<void> CheckpointWriter::State::make_pickle(const Value& root) {
   TRY_ASSIGN(tree, std::move(values.state_->builder).finish(root.cell()));
   TRY_ASSIGN(pickle, pickle::write(Value(tree.get(), tree->root())));
@@ -130,10 +119,10 @@ Result<void> CheckpointWriter::State::make_pickle(const Value& root) {
 // The records behind data.pkl, in torch's order. Storages elsewhere than where torch computes them
 // to be must not be in a file that has a .format_version.
 void CheckpointWriter::State::add_head() {
-  const std::uint64_t padding = pads_only() ? options.alignment : zip::Layout::default_alignment;
-  alignment_text = std::to_string(padding);
+  alignment_text = std::to_string(records->padding());
   head.emplace_back("data.pkl", RecordContent::bytes(pickle));
-  if (pads_only() && is_in_order()) head.emplace_back(".format_version", RecordContent::text("1"));
+  if (RecordList::pads_only(options.alignment) && is_in_order())
+    head.emplace_back(".format_version", RecordContent::text("1"));
   head.emplace_back(".storage_alignment", RecordContent::text(alignment_text));
   head.emplace_back("byteorder", RecordContent::text(spelled(options.byte_order)));
 }
@@ -152,10 +141,7 @@ void CheckpointWriter::State::add_marks() {
 Result<WrittenStorage> CheckpointWriter::State::add_storage_record(std::size_t number) {
   const std::string name = "data/" + std::to_string(number);
   const RecordContent& content = storages[number].content;
-  const bool moved = !pads_only() && content.size() >= options.alignment;
-  TRY_ASSIGN(
-      const std::uint64_t offset,
-      moved ? records->add_aligned(name, content, options.alignment) : records->add(name, content));
+  TRY_ASSIGN(const std::uint64_t offset, records->add_storage(name, content));
   return WrittenStorage{offset, content.size(), is_reserved(content)};
 }
 
@@ -174,7 +160,7 @@ Result<WritePlan> CheckpointWriter::State::lay_out() {
 }
 
 ArchiveWriterOptions CheckpointWriter::State::archive_options() const {
-  return {.alignment = pads_only() ? options.alignment : zip::Layout::default_alignment,
+  return {.alignment = records->padding(),
           .crc32 = options.crc32,
           .archive_name = archive_name,
           .file = options.file,
@@ -183,23 +169,22 @@ ArchiveWriterOptions CheckpointWriter::State::archive_options() const {
 
 Result<void> CheckpointWriter::State::prepare(const Value& root, std::string name) {
   archive_name = std::move(name);
-  if (records) return {};
+  if (plan) return {};
   TRY(check_order());
-  TRY(check_alignment());
+  TRY_ASSIGN(records, RecordList::make(archive_name, options.alignment));
   TRY(make_pickle(root));
   add_head();
   add_marks();
-  TRY_ASSIGN(records, RecordList::make(archive_name, archive_options().alignment));
   TRY_ASSIGN(plan, lay_out());
   return {};
 }
 
 Result<WritePlan> CheckpointWriter::State::write_to(ArchiveWriter archive) {
   // Space that is got would fill the holes.
-  if (!has_holes) TRY(archive.reserve_space(plan.archive_bytes));
+  if (!has_holes) TRY(archive.reserve_space(plan->archive_bytes));
   TRY(records->write(archive));
   TRY(archive.finish());
-  return std::move(plan);
+  return *std::move(plan);
 }
 
 CheckpointWriter::CheckpointWriter(const CheckpointWriterOptions& options)
@@ -261,7 +246,7 @@ void CheckpointWriter::add_record(std::string name, RecordContent content) {
 
 Result<WritePlan> CheckpointWriter::plan(const Value& root, const std::filesystem::path& path) {
   TRY(state_->prepare(root, archive_name(path, state_->options.archive_name)));
-  return state_->plan;
+  return *state_->plan;
 }
 
 Result<WritePlan> CheckpointWriter::write(const Value& root, const std::filesystem::path& path) && {

@@ -1,18 +1,15 @@
 #include "runtime/write/record_list.hpp"
 
+#include <bit>
 #include <string>
 
+#include "runtime/archive/last_records.hpp"
+#include "runtime/archive/serialization_id.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/zip/layout.hpp"
 
 namespace weightmap {
 namespace {
-
-constexpr std::string_view filler_name = ".data/padding/";
-
-// What ArchiveWriter adds: "3\n", and 40 digits.
-constexpr std::uint64_t version_bytes = 2;
-constexpr std::uint64_t serialization_id_bytes = 40;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t power_of_two) noexcept {
   return (value + power_of_two - 1) & ~(power_of_two - 1);
@@ -39,8 +36,13 @@ std::uint64_t filler_bytes(const zip::Layout& layout, std::uint64_t at, std::uin
 }  // namespace
 
 Result<RecordList> RecordList::make(std::string_view archive_name, std::uint64_t alignment) {
-  TRY_ASSIGN(zip::Plan plan, zip::Plan::make(archive_name, alignment));
-  return RecordList(std::move(plan));
+  if (!pads_only(alignment) && !std::has_single_bit(alignment))
+    return failure(ErrorCode::invalid_argument,
+                   "an alignment of " + std::to_string(alignment) + " cannot be had: beyond " +
+                       std::to_string(zip::Plan::max_alignment) + " it must be a power of two");
+  const std::uint64_t padding = pads_only(alignment) ? alignment : zip::Layout::default_alignment;
+  TRY_ASSIGN(zip::Plan plan, zip::Plan::make(archive_name, padding));
+  return RecordList(std::move(plan), alignment);
 }
 
 Result<std::uint64_t> RecordList::add(std::string_view name, const RecordContent& content) {
@@ -49,23 +51,24 @@ Result<std::uint64_t> RecordList::add(std::string_view name, const RecordContent
   return plan_.records()[index].payload_offset;
 }
 
-Result<std::uint64_t> RecordList::add_aligned(std::string_view name, const RecordContent& content,
-                                              std::uint64_t alignment) {
+Result<std::uint64_t> RecordList::add_storage(std::string_view name, const RecordContent& content) {
+  if (pads_only(alignment_) || content.size() < alignment_) return add(name, content);
   const zip::Layout layout{plan_.alignment()};
   const std::uint64_t top = plan_.top_folder().size() + 1;
   const auto place = layout.payload_offset(plan_.end(), top + name.size(), content.size());
-  if (place && *place % alignment != 0) {
+  if (place && *place % alignment_ != 0) {
     const std::string filler = std::string(filler_name) + std::to_string(fillers_.size());
     const std::uint64_t bytes = filler_bytes(layout, plan_.end(), top + filler.size(),
-                                             top + name.size(), content.size(), alignment);
+                                             top + name.size(), content.size(), alignment_);
     TRY(add(filler, fillers_.emplace_back(RecordContent::zeros(bytes))));
   }
   return add(name, content);
 }
 
-Result<std::uint64_t> RecordList::close() {
-  TRY(plan_.add("version", version_bytes));
-  TRY(plan_.add(".data/serialization_id", serialization_id_bytes));
+Result<std::uint64_t> RecordList::close(std::uint64_t version) {
+  TRY(plan_.add(version_name(version), version_text(version).size()));
+  if (!plan_.has("byteorder")) TRY(plan_.add("byteorder", native_byte_order.size()));
+  TRY(plan_.add(SerializationId::record, SerializationId::digit_count));
   return plan_.archive_bytes();
 }
 

@@ -216,6 +216,41 @@ TEST_CASE_FIXTURE(ArchiveFixture, "tells a CRC-32 that was not computed from one
   CHECK_FAILS(reader.verify_crc("data/2"), ErrorCode::corrupt, "\"archive/data/2\" has CRC-32");
 }
 
+std::string produced(const RecordContent& content) {
+  std::string all;
+  REQUIRE_OK(content.produce()([&](std::span<const std::byte> part) {
+    all.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return Result<void>();
+  }));
+  CHECK(all.size() == content.size());
+  return all;
+}
+
+TEST_CASE_FIXTURE(ArchiveFixture, "gives a record, or a part of it, to be written again") {
+  const ArchiveReader reader = open();
+  const auto bytes = reader.read("code.py").value();
+  const std::string all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  CHECK(produced(reader.content("code.py").value()) == all);
+  CHECK(produced(reader.content("code.py", 3, 5).value()) == all.substr(3, 5));
+  CHECK(produced(reader.content("code.py", all.size(), 0).value()).empty());
+  CHECK_FAILS(reader.content("code.py", 3, all.size() - 2), ErrorCode::invalid_argument,
+              "has 23 bytes, not 21 from byte 3 on");
+  CHECK_FAILS(reader.content("data/9"), ErrorCode::not_found, "data/9");
+}
+
+TEST_CASE_FIXTURE(ArchiveFixture, "what is written again is compared with its CRC-32") {
+  builder.bytes()[builder.place(data0 + 2).payload] ^= std::byte{1};
+  const ArchiveReader reader = open();
+  const auto take = [](std::span<const std::byte>) { return Result<void>(); };
+  const std::uint64_t size = reader.size("data/2").value();
+  CHECK_FAILS(reader.content("data/2", size - 1, 1).value().produce()(take), ErrorCode::corrupt,
+              "\"archive/data/2\" has CRC-32");
+  const auto refuse = [](std::span<const std::byte>) -> Result<void> {
+    return failure(ErrorCode::io, "full");
+  };
+  CHECK_FAILS(reader.content("data/2").value().produce()(refuse), ErrorCode::io, "full");
+}
+
 TEST_CASE_FIXTURE(ArchiveFixture, "refuses a local header that contradicts the directory") {
   builder.bytes()[builder.place(data0).header + 30] = std::byte{'X'};
   const ArchiveReader reader = open();

@@ -433,6 +433,21 @@ TEST_CASE("asks about the objects within a replacement, not about itself") {
   CHECK(asked == "CD");
 }
 
+TEST_CASE("replaces persistent ids, each time, and asks about what is in one that stays") {
+  const Tree tree = parsed_body("(K\x01QK\x02QK\x01QK\x03QQt"s);
+  const Tree two = parsed_body("K\x09Q"s);
+  std::vector<std::int64_t> asked;
+  const auto replace = [&](const Value& value) -> std::optional<Value> {
+    REQUIRE(value.kind() == Value::Kind::persistent_id);
+    asked.push_back(value.persistent_id().integer().value_or(0));
+    if (asked.back() == 1) return Value();
+    if (asked.back() == 2) return root_of(two);
+    return std::nullopt;
+  };
+  CHECK(written(root_of(tree), {.replace = replace}) == "\x80\x02(NK\x09QNK\x03QQtq\0."s);
+  CHECK(asked == std::vector<std::int64_t>{1, 2, 1, 0, 3});
+}
+
 TEST_CASE("an object that is replaced by itself is written") {
   const Tree tree = parsed_body("cm\nC\n)R"s);
   const auto replace = [](const Value& object) { return std::optional(object); };

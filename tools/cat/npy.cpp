@@ -9,13 +9,6 @@
 namespace weightmap::cli {
 namespace {
 
-std::string description(DType dtype) {
-  const std::size_t size = element_size(dtype);
-  const char native = std::endian::native == std::endian::little ? '<' : '>';
-  return std::string(1, size == 1 ? '|' : native) + element_format(dtype).numpy_kind +
-         std::to_string(size);
-}
-
 // A Python tuple: (), (4,), (4, 4).
 std::string tuple(std::span<const std::int64_t> shape) {
   std::string text = "(";
@@ -31,6 +24,14 @@ bool has_float32(DType dtype) {
 
 }  // namespace
 
+std::string npy_description(DType dtype) {
+  if (!element_format(dtype).is_numpy_type()) return {};
+  const std::size_t size = element_size(dtype);
+  const char native = std::endian::native == std::endian::little ? '<' : '>';
+  return std::string(1, size == 1 ? '|' : native) + element_format(dtype).numpy_kind +
+         std::to_string(size);
+}
+
 Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape) {
   if (!element_format(dtype).is_numpy_type())
     return failure(ErrorCode::unsupported,
@@ -38,7 +39,7 @@ Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape)
                        "; --raw writes the elements as they are" +
                        (has_float32(dtype) ? ", --as float32 as numbers" : ""));
   constexpr std::size_t prefix = 10;
-  std::string dict = "{'descr': '" + description(dtype) +
+  std::string dict = "{'descr': '" + npy_description(dtype) +
                      "', 'fortran_order': False, 'shape': " + tuple(shape) + ", }";
   // The elements begin at a multiple of 64; the header ends with a newline.
   dict.append(63 - (prefix + dict.size()) % 64, ' ');
