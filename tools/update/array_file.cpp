@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_header_bytes = std::size_t{1} << 20;
 
-tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string why) {
+tl::unexpected<Error> refuse_array(const std::filesystem::path& path, std::string why) {
   return tl::unexpected<Error>(Error{.code = ErrorCode::invalid_argument,
                                      .message = std::move(why),
                                      .file = printable(path.native())});
@@ -75,20 +75,21 @@ Result<std::string> header_text(Input& input) {
   constexpr std::string_view magic = "\x93NUMPY";
   if (!input.read(std::span(prefix).first(10)) ||
       std::string_view(reinterpret_cast<const char*>(prefix.data()), magic.size()) != magic)
-    return refuse(input.path, "is not a .npy file; --raw takes elements as they are");
+    return refuse_array(input.path, "is not a .npy file; --raw takes elements as they are");
   if (at(6) < 1 || at(6) > 3 || at(7) != 0)
-    return refuse(input.path, "is a .npy file of version " + std::to_string(at(6)) + "." +
-                                  std::to_string(at(7)) + ", not 1.0, 2.0 or 3.0");
+    return refuse_array(input.path, "is a .npy file of version " + std::to_string(at(6)) + "." +
+                                        std::to_string(at(7)) + ", not 1.0, 2.0 or 3.0");
   std::size_t length = at(8) | at(9) << 8;
   if (at(6) > 1) {
-    if (!input.read(std::span(prefix).last(2))) return refuse(input.path, "ends in its header");
+    if (!input.read(std::span(prefix).last(2)))
+      return refuse_array(input.path, "ends in its header");
     length |= at(10) << 16 | at(11) << 24;
   }
   if (length > max_header_bytes)
-    return refuse(input.path, "has a header of " + std::to_string(length) + " bytes");
+    return refuse_array(input.path, "has a header of " + std::to_string(length) + " bytes");
   std::string text(length, '\0');
   if (!input.read(std::as_writable_bytes(std::span(text))))
-    return refuse(input.path, "ends in its header");
+    return refuse_array(input.path, "ends in its header");
   return text;
 }
 
@@ -120,12 +121,13 @@ Result<RecordContent> npy_elements(const std::filesystem::path& path, const Tens
   const Result<std::string> text = header_text(**input);
   if (!text) return tl::unexpected<Error>(text.error());
   const Result<NpyHeader> header = parse_npy_header(*text);
-  if (!header) return refuse(path, header.error().message);
-  if (const std::string why = difference(*header, view); !why.empty()) return refuse(path, why);
+  if (!header) return refuse_array(path, header.error().message);
+  if (const std::string why = difference(*header, view); !why.empty())
+    return refuse_array(path, why);
   const auto before = static_cast<std::uint64_t>((*input)->stream.tellg());
   if ((*input)->size < before || (*input)->size - before != view.nbytes())
-    return refuse(path, "has " + std::to_string((*input)->size - before) +
-                            " bytes of elements, expected " + std::to_string(view.nbytes()));
+    return refuse_array(path, "has " + std::to_string((*input)->size - before) +
+                                  " bytes of elements, expected " + std::to_string(view.nbytes()));
   return rest_of(std::move(*input), view.nbytes());
 }
 
