@@ -24,7 +24,8 @@ Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
       limits_(limits),
       tree_(std::make_unique<Tree>(weightmap::bytes::Buffer(0, memory),
                                    std::span<const std::byte>{}, memory, chunk_bytes,
-                                   limits.budget_bytes)) {}
+                                   limits.budget_bytes)),
+      shapes_(tree_->arena_) {}
 
 bool Builder::fits_budget(bool fits) {
   if (!fits && fault_.empty())
@@ -35,10 +36,14 @@ bool Builder::fits_budget(bool fits) {
 
 std::uint32_t Builder::nest(std::span<const Cell> cells) {
   const std::uint32_t depth = deepest(cells.data(), static_cast<std::uint32_t>(cells.size())) + 1;
-  if (depth <= limits_.depth) return depth;
-  if (fault_.empty())
+  return fits_depth(depth) ? depth : 0;
+}
+
+bool Builder::fits_depth(std::uint32_t depth) {
+  const bool fits = depth <= limits_.depth;
+  if (!fits && fault_.empty())
     fault_ = "the value tree nests deeper than " + std::to_string(limits_.depth) + " containers";
-  return 0;
+  return fits;
 }
 
 Cell Builder::boolean(bool value) const noexcept {
@@ -143,6 +148,44 @@ Cell Builder::persistent_id(const Cell& id) {
   Cell made;
   if (depth != 0) fits_budget(make_persistent_id(tree_->arena_, id, depth, made));
   return made;
+}
+
+const PackedHeader* Builder::packed_header(PackedHeader header) {
+  const bool has_extra = kind_of(header.extra) != Value::Kind::none;
+  header.ids = {};
+  header.ids.type = headers_++;  // tells the headers apart
+  header.ids.extra = has_extra ? 0 : PackedHeader::no_id;
+  header.prefix = 0;
+  auto* const kept = tree_->arena_.allocate<PackedHeader>();
+  if (!fits_budget(kept != nullptr)) return nullptr;
+  *kept = header;
+  return kept;
+}
+
+std::optional<Cell> Builder::packed(const UsualCall& call) {
+  constexpr std::size_t most = PackedShape::max_dims;
+  if (call.sizes.size() > most || call.strides.size() > most || call.key.payload > 0xFFFFFFFF ||
+      call.key.count > 0xFFFF)
+    return std::nullopt;
+  std::array<std::int64_t, 2 * most> dims;
+  std::ranges::copy(call.strides, std::ranges::copy(call.sizes, dims.begin()).out);
+  const PackedShape* const shape =
+      shapes_.keep({call.header, dims.data(), call.numel, call.storage_offset,
+                    static_cast<std::uint8_t>(call.sizes.size()),
+                    static_cast<std::uint8_t>(call.strides.size()), 0});
+  auto* const made = shape ? tree_->arena_.allocate<PackedCall>() : nullptr;
+  if (!fits_depth(packed_depth) || !fits_budget(made != nullptr)) return Cell{};
+  *made = {shape,
+           0,
+           ++objects_,
+           PackedCall::no_name,
+           static_cast<std::uint32_t>(call.key.payload),
+           static_cast<std::uint16_t>(call.key.count),
+           false,
+           call.requires_grad,
+           false};
+  ++tree_->packed_count_;
+  return make_cell(Value::Kind::object, made, 0, packed_object);
 }
 
 Result<void> Builder::check() const {

@@ -150,6 +150,7 @@ struct PackedShape {
   std::uint8_t slot;  // below slots, by a hash of all the rest: for tables of what came last
 
   static constexpr std::size_t slots = 64;
+  static constexpr std::size_t max_dims = 16;  // sizes, and as many strides
 
   std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
   std::span<const std::int64_t> strides() const noexcept {

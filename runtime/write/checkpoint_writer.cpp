@@ -55,7 +55,8 @@ std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes)
 }  // namespace
 
 struct CheckpointWriter::State {
-  explicit State(const CheckpointWriterOptions& given) : options(given), tensors(values) {}
+  explicit State(const CheckpointWriterOptions& given)
+      : options(given), tensors(values, values.state_->builder) {}
 
   struct Storage {
     RecordContent content;
@@ -212,7 +213,8 @@ Value CheckpointWriter::storage(std::size_t number, DType dtype) {
 }
 
 Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spec) {
-  return state_->tensors.tensor(storage(storage_number, spec.dtype), spec);
+  const State::Storage& storage = state_->storages[storage_number];
+  return state_->tensors.tensor(storage.texts, storage.content.size(), spec);
 }
 
 Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_grad) {
