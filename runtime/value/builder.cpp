@@ -20,8 +20,7 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 }  // namespace
 
 Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
-    : memory_(&memory),
-      limits_(limits),
+    : limits_(limits),
       tree_(std::make_unique<Tree>(weightmap::bytes::Buffer(0, memory),
                                    std::span<const std::byte>{}, memory, chunk_bytes,
                                    limits.budget_bytes)),
@@ -58,8 +57,8 @@ Cell Builder::add_text(Value::Kind kind, std::string_view text) {
   constexpr std::size_t longest = 0xFFFFFFFF;  // Cell::count has 32 bits
   // While a string grows, the old text and the new exist together.
   if (!fits_budget(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
-  const std::uint64_t position = text_.size();
-  text_.append(text);
+  const std::uint64_t position = tree_->text_.size();
+  tree_->text_.append(text);
   return make_cell(kind, position, static_cast<std::uint32_t>(text.size()));
 }
 
@@ -195,10 +194,7 @@ Result<void> Builder::check() const {
 
 Result<std::unique_ptr<Tree>> Builder::finish(const Cell& root) && {
   TRY(check());
-  weightmap::bytes::Buffer text(text_.size(), *memory_);
-  std::copy(text_.begin(), text_.end(), reinterpret_cast<char*>(text.data()));
-  tree_->pickle_ = text.span();
-  tree_->memory_ = std::move(text);
+  tree_->pickle_ = std::as_bytes(std::span(tree_->text_));
   tree_->root_ = root;
   return std::move(tree_);
 }

@@ -96,10 +96,8 @@ class Builder {
   bool fits_depth(std::uint32_t depth);
   bool fits_budget(bool fits);
 
-  std::pmr::memory_resource* memory_;
   BuildLimits limits_;
   std::unique_ptr<Tree> tree_;
-  std::string text_;
   PackedShapes shapes_;
   std::uint32_t objects_ = 0;
   std::uint32_t headers_ = 0;

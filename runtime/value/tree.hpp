@@ -28,6 +28,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -222,7 +223,8 @@ class Tree {
   friend class pickle::Machine;
   friend class Builder;
   bytes::Buffer memory_;
-  std::span<const std::byte> pickle_;
+  std::string text_;                   // of a tree that was built, instead
+  std::span<const std::byte> pickle_;  // one of both
   bytes::Arena arena_;
   Cell root_;
   std::vector<const Global*> globals_;

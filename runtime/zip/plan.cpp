@@ -112,7 +112,7 @@ Result<std::size_t> Plan::add(std::string_view name, std::uint64_t size, std::ui
     return failure(ErrorCode::limit_exceeded, "the archive's directory would be larger than 4 GiB");
   if (!add_name(name, number)) return bad_name("the record", name, "is in the archive already");
   made.payload_offset = *payload;
-  text_.append(top_folder()).append("/").append(name);
+  text_.append(text_.data(), top_length_ + 1).append(name);
   records_.push_back(made);
   end_ = *end;
   directory_bytes_ = directory;
