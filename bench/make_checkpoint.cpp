@@ -9,18 +9,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "bench/archive_writer.hpp"
 #include "bench/model_shape.hpp"
-#include "bench/pickle_writer.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/dtype.hpp"
 
 namespace weightmap::bench {
@@ -101,16 +98,8 @@ std::vector<std::int64_t> parse_shape(const std::string& text) {
 
 DType parse_dtype(const std::string& text) {
   const std::optional<DType> dtype = dtype_from_string(text);
-  if (!dtype || storage_class(*dtype).empty())
-    throw CLI::ValidationError("--dtype", "must be a type that torch.save has a storage class for");
+  if (!dtype) throw CLI::ValidationError("--dtype", "must be the name of a type, such as bfloat16");
   return *dtype;
-}
-
-std::string pickle_of(const std::vector<TensorShape>& tensors, DType dtype) {
-  StateDictPickle pickle(tensors.size(), dtype);
-  for (const TensorShape& tensor : tensors) pickle.add(tensor.name, tensor.shape);
-  const std::vector<std::byte> bytes = std::move(pickle).finish();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // "4x4,16": see parse_shape().
@@ -123,33 +112,59 @@ std::vector<TensorShape> in_turn(std::size_t count, const std::string& shapes) {
   return tensors;
 }
 
-// Numbers of storages in the order of their records: as torch writes them, or wrote them before
-// 2.7, where they are sorted as texts.
-std::vector<std::size_t> record_order(std::size_t count, bool old_order) {
+// Numbers of storages in the order of their records as torch wrote them before 2.7: sorted as
+// texts.
+std::vector<std::size_t> old_record_order(std::size_t count) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  if (old_order)
-    std::sort(order.begin(), order.end(),
-              [](std::size_t a, std::size_t b) { return std::to_string(a) < std::to_string(b); });
+  std::sort(order.begin(), order.end(),
+            [](std::size_t a, std::size_t b) { return std::to_string(a) < std::to_string(b); });
   return order;
 }
 
-// The records in torch's order.
-Result<void> write(std::FILE* file, const std::string& path,
-                   const std::vector<TensorShape>& tensors, DType dtype, bool old_order) {
-  const std::string stem = std::filesystem::path(path).stem().string();
-  ArchiveWriter archive(file, stem.empty() ? "archive" : stem);
-  archive.record("data.pkl", pickle_of(tensors, dtype));
-  archive.record(".format_version", "1");
-  archive.record(".storage_alignment", "64");
-  archive.record("byteorder", std::endian::native == std::endian::little ? "little" : "big");
-  for (const std::size_t i : record_order(tensors.size(), old_order))
-    archive.record("data/" + std::to_string(i),
-                   static_cast<std::uint64_t>(numel(tensors[i])) * element_size(dtype),
-                   Noise(pattern_of(dtype), i));
-  archive.record("version", "3\n");
-  archive.record(".data/serialization_id", std::string(40, '0'));
-  return archive.finish();
+RecordContent noise(DType dtype, std::size_t number, std::uint64_t bytes) {
+  return RecordContent::produced(bytes, [=](const RecordContent::Take& take) -> Result<void> {
+    Noise fill(pattern_of(dtype), number);
+    std::vector<std::byte> chunk(std::min<std::uint64_t>(bytes, std::size_t{1} << 20));
+    for (std::uint64_t left = bytes; left > 0;) {
+      const std::span piece(chunk.data(), std::min<std::uint64_t>(left, chunk.size()));
+      fill(piece);
+      if (Result<void> taken = take(piece); !taken) return taken;
+      left -= piece.size();
+    }
+    return {};
+  });
+}
+
+// Row-major strides, as torch counts them: an empty dimension counts as one.
+std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<std::int64_t>(shape[i], 1);
+  }
+  return strides;
+}
+
+// Without waiting for the disk: what is lost is made again.
+Result<WritePlan> write(const std::string& path, const std::vector<TensorShape>& tensors,
+                        DType dtype, bool old_order) {
+  CheckpointWriterOptions options;
+  options.file.durable = false;
+  if (old_order) options.order = old_record_order(tensors.size());
+  CheckpointWriter writer(options);
+  std::vector<Value> items;
+  for (const TensorShape& tensor : tensors) {
+    const auto bytes = static_cast<std::uint64_t>(numel(tensor)) * element_size(dtype);
+    const std::size_t number = writer.add_storage(noise(dtype, items.size() / 2, bytes));
+    const std::vector<std::int64_t> strides = contiguous_strides(tensor.shape);
+    items.push_back(writer.values().string(tensor.name));
+    items.push_back(
+        writer.tensor(number, {.dtype = dtype, .sizes = tensor.shape, .strides = strides}));
+  }
+  const Value root = writer.ordered_dict(items);
+  return std::move(writer).write(root, path);
 }
 
 int run(const Arguments& arguments) {
@@ -157,16 +172,9 @@ int run(const Arguments& arguments) {
   const std::vector<TensorShape> tensors = arguments.count > 0
                                                ? in_turn(arguments.count, arguments.shape)
                                                : language_model(arguments.model);
-  std::FILE* file = std::fopen(arguments.output.c_str(), "wbe");
-  if (file == nullptr) {
-    std::cerr << "make_checkpoint: " << arguments.output << ": " << std::strerror(errno) << '\n';
-    return 1;
-  }
-  if (const Result<void> written =
-          write(file, arguments.output, tensors, dtype, arguments.old_order);
-      !written) {
-    std::cerr << "make_checkpoint: " << arguments.output << ": " << to_string(written.error())
-              << '\n';
+  const auto written = write(arguments.output, tensors, dtype, arguments.old_order);
+  if (!written) {
+    std::cerr << "make_checkpoint: " << to_string(written.error()) << '\n';
     return 1;
   }
   return 0;

@@ -22,4 +22,13 @@ T load_le(const std::byte* from) noexcept {
   return value;
 }
 
+// Precondition: sizeof(T) bytes can be written at `to`.
+template <std::unsigned_integral T>
+void store_le(std::byte* to, T value) noexcept {
+  if constexpr (std::endian::native == std::endian::big)
+    for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+  else
+    std::memcpy(to, &value, sizeof value);
+}
+
 }  // namespace weightmap::bytes

@@ -36,9 +36,13 @@ inline std::size_t valid_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
   while (at < text.size()) {
     std::uint64_t word = 0;
-    if (text.size() - at >= sizeof word) std::memcpy(&word, text.data() + at, sizeof word);
-    if (text.size() - at >= sizeof word && (word & 0x8080808080808080) == 0) {
-      at += sizeof word;
+    const std::size_t count = text.size() - at < sizeof word ? text.size() - at : sizeof word;
+    if (count == sizeof word)
+      std::memcpy(&word, text.data() + at, sizeof word);
+    else
+      std::memcpy(&word, text.data() + at, count);
+    if ((word & 0x8080808080808080) == 0) {
+      at += count;
       continue;
     }
     const auto next = first_code_point(text.substr(at));

@@ -19,29 +19,20 @@ std::uint8_t fill(MaskedBytes<words>& piece, const Byte* first, const Byte* last
 
 }  // namespace
 
-void CallTemplates::add(const ScannedRun& run, const value::PackedShape& shape) {
-  if (is_full() || run.end - run.tail > std::ptrdiff_t{decltype(CallTemplate::tail)::size}) return;
-  const std::uint64_t hash = hash_of(run.head);
-  const std::size_t slot = slot_of(hash);
-  // Of two shapes that look the same, the first one has it.
-  if (hash == 0 || slot == no_slot || numbers_[slot] != 0) return;
-  auto* const made = arena_->allocate<CallTemplate>();
-  if (made == nullptr) return;
-  numbers_[slot] = ++count_;
-  templates_[count_] = made;
-  made->shape = &shape;
-  made->hash = hash;
-  made->number = count_;
-  made->head_size = fill(made->head, run.head, run.key - sizeof(std::uint32_t));
-  made->tail_size = fill(made->tail, run.tail, run.end);
+std::optional<CallTemplate> CallTemplate::of(const ScannedRun& run,
+                                             const value::PackedShape& shape) {
+  if (run.end - run.tail > std::ptrdiff_t{decltype(tail)::size}) return std::nullopt;
+  CallTemplate made{};
+  made.shape = &shape;
+  made.head_size = fill(made.head, run.head, run.key - sizeof(std::uint32_t));
+  made.tail_size = fill(made.tail, run.tail, run.end);
   const auto place = [&](const Byte* at) { return static_cast<std::uint8_t>(at - run.tail); };
-  auto* const mask = reinterpret_cast<Byte*>(made->tail.mask.data());
+  auto* const mask = reinterpret_cast<Byte*>(made.tail.mask.data());
   static_assert((op_NEWTRUE ^ op_NEWFALSE) == 1);
-  made->flag_at = place(run.flag);
-  mask[made->flag_at] = 0xFE;
-  made->put_count = 0;
+  made.flag_at = place(run.flag);
+  mask[made.flag_at] = 0xFE;
   const auto put = [&](const Byte* at) {
-    made->put_at[made->put_count++] = place(at + 1);
+    made.put_at[made.put_count++] = place(at + 1);
     std::memset(mask + place(at + 1), 0, sizeof(std::uint32_t));
   };
   // A PUT has five bytes, those of the hooks and what follows them stand at the end.
@@ -53,6 +44,23 @@ void CallTemplates::add(const ScannedRun& run, const value::PackedShape& shape) 
   put(hooks);
   put(run.end - 11);
   put(run.end - 5);
+  return made;
+}
+
+void CallTemplates::add(const ScannedRun& run, const value::PackedShape& shape) {
+  if (is_full()) return;
+  const std::uint64_t hash = hash_of(run.head);
+  const std::size_t slot = slot_of(hash);
+  // Of two shapes that look the same, the first one has it.
+  if (hash == 0 || slot == no_slot || numbers_[slot] != 0) return;
+  const std::optional<CallTemplate> made = CallTemplate::of(run, shape);
+  auto* const kept = made ? arena_->allocate<CallTemplate>() : nullptr;
+  if (kept == nullptr) return;
+  *kept = *made;
+  kept->hash = hash;
+  kept->number = ++count_;
+  numbers_[slot] = count_;
+  templates_[count_] = kept;
 }
 
 }  // namespace weightmap::pickle

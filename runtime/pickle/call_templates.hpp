@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "runtime/bytes/arena.hpp"
 #include "runtime/pickle/opcode.hpp"
@@ -45,6 +46,18 @@ struct MaskedBytes {
   }
 };
 
+// A run that was taken apart.
+struct ScannedRun {
+  using Byte = unsigned char;
+  const Byte* head;
+  const Byte* key;   // its text
+  const Byte* tail;  // the PUT of the key, with an id of four bytes
+  const Byte* id_put;
+  const Byte* strides;
+  const Byte* flag;  // requires_grad
+  const Byte* end;
+};
+
 struct CallTemplate {
   using Byte = unsigned char;
   static constexpr std::size_t max_puts = 7;  // key, id, sizes, strides, hooks, arguments, result
@@ -60,6 +73,10 @@ struct CallTemplate {
   std::uint8_t put_count;
   std::array<std::uint8_t, max_puts> put_at;  // of the PUTs' ids in the tail
 
+  // Made of a run whose PUTs have ids of four bytes; without hash and number. nullopt if the tail
+  // is too long.
+  static std::optional<CallTemplate> of(const ScannedRun& run, const value::PackedShape& shape);
+
   // True if the pieces are those of a run for this shape whose PUTs have ids from `id` on.
   bool matches(const Byte* head_at, const Byte* tail_at, std::uint32_t id) const noexcept {
     std::uint64_t differences = head.differences(head_at) | tail.differences(tail_at);
@@ -70,18 +87,6 @@ struct CallTemplate {
     }
     return differences == 0;
   }
-};
-
-// A run that was taken apart.
-struct ScannedRun {
-  using Byte = unsigned char;
-  const Byte* head;
-  const Byte* key;   // its text
-  const Byte* tail;  // the PUT of the key, with an id of four bytes
-  const Byte* id_put;
-  const Byte* strides;
-  const Byte* flag;  // requires_grad
-  const Byte* end;
 };
 
 class CallTemplates {

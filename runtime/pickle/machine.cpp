@@ -55,7 +55,8 @@ Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits
       file_offset_(file_offset),
       limits_(limits),
       packing_(packing),
-      memo_(arena_) {}
+      memo_(arena_),
+      shapes_(arena_) {}
 
 bool Machine::run() {
   while (!stopped_) {

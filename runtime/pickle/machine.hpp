@@ -15,6 +15,7 @@
 #include "runtime/pickle/call_templates.hpp"
 #include "runtime/pickle/memo.hpp"
 #include "runtime/pickle/parse.hpp"
+#include "runtime/value/packed_shapes.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/result.hpp"
 
@@ -99,10 +100,6 @@ class Machine {
   bool scan_call(const Byte* start, std::uint32_t name_length);
   void add_template(const ScannedRun& run, const value::PackedShape& shape);
   bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
-  // A copy of `shape` and of its dims in the arena, the same one for an equal shape that came
-  // recently: the layers of a model repeat theirs. nullptr if the budget is spent.
-  const value::PackedShape* keep_shape(value::PackedShape shape);
-  const std::int64_t* keep_dims(std::span<const std::int64_t> dims);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
@@ -129,8 +126,7 @@ class Machine {
   CallTemplates* templates_ = nullptr;  // made when a run is long enough for them
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
-  std::array<const value::PackedShape*, value::PackedShape::slots> kept_shapes_{};
-  std::array<std::span<const std::int64_t>, 64> kept_dims_;
+  value::PackedShapes shapes_;
   bool stopped_ = false;
   bool must_repack_ = false;
   Error error_;

@@ -24,7 +24,7 @@ namespace {
 using enum Value::Kind;
 using Byte = unsigned char;
 
-constexpr std::uint32_t max_dims = 16;
+constexpr std::uint32_t max_dims = value::PackedShape::max_dims;
 constexpr std::ptrdiff_t max_ids = 8;         // of a run: the name's and those of its call
 constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from there on
 // More than the longest run of this form can have behind its name: the scanner below checks no
@@ -136,17 +136,6 @@ struct Scanner {
            opcode == op_LONG1;
   }
 };
-
-// The six highest bits choose among 64 places.
-std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
-  return (hash ^ word) * 0x9E3779B97F4A7C15;
-}
-
-std::uint64_t hash_of(std::span<const std::int64_t> dims) noexcept {
-  std::uint64_t hash = dims.size();
-  for (std::int64_t dim : dims) hash = mix(hash, static_cast<std::uint64_t>(dim));
-  return hash;
-}
 
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
@@ -293,7 +282,7 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
   if (shape.header == nullptr) return false;
   last_header_ = shape.header;
   shape.dims = dims;
-  call.shape = keep_shape(shape);
+  call.shape = shapes_.keep(shape);
   if (call.shape == nullptr) return false;
   if (call.has_key_put && first_id >= least_long_id) {
     const Byte* const key = begin_ + call.key_position;
@@ -309,33 +298,6 @@ void Machine::add_template(const ScannedRun& run, const value::PackedShape& shap
     new (templates_) CallTemplates(arena_);
   }
   templates_->add(run, shape);
-}
-
-const value::PackedShape* Machine::keep_shape(value::PackedShape shape) {
-  const std::span dims(shape.dims, std::size_t{shape.size_count} + shape.stride_count);
-  shape.dims = keep_dims(dims);
-  if (shape.dims == nullptr) return nullptr;
-  std::uint64_t hash = mix(hash_of(dims), static_cast<std::uint64_t>(shape.numel));
-  hash = mix(hash, static_cast<std::uint64_t>(shape.storage_offset));
-  hash = mix(hash, shape.header->ids.type);
-  shape.slot = static_cast<std::uint8_t>(hash >> 58);
-  const value::PackedShape*& kept = kept_shapes_[shape.slot];
-  if (kept != nullptr && *kept == shape) return kept;
-  auto* copy = arena_.allocate<value::PackedShape>();
-  if (copy == nullptr) return nullptr;
-  *copy = shape;
-  return kept = copy;
-}
-
-const std::int64_t* Machine::keep_dims(std::span<const std::int64_t> dims) {
-  std::span<const std::int64_t>& kept = kept_dims_[hash_of(dims) >> 58];
-  if (kept.data() != nullptr && std::ranges::equal(kept, dims)) return kept.data();
-  // At least one, so that no two shapes have the same address.
-  auto* copy = arena_.allocate<std::int64_t>(std::max<std::size_t>(dims.size(), 1));
-  if (copy == nullptr) return nullptr;
-  std::ranges::copy(dims, copy);
-  kept = {copy, dims.size()};
-  return copy;
 }
 
 const value::PackedHeader* Machine::header_for(const value::PackedHeader::Ids& ids) {

@@ -13,11 +13,12 @@
 
 namespace weightmap::value {
 
+// Of a packed call and its pieces: object > arguments > persistent id > id tuple.
+constexpr std::uint32_t packed_depth = 4;
+
 // Nesting below and including this value; 0 for what holds no values.
 inline std::uint32_t depth_of(const Cell& cell) noexcept {
   using enum Value::Kind;
-  // Of the pieces of a packed call: object > arguments > persistent id > id tuple.
-  constexpr std::uint32_t packed_depth = 4;
   if (cell.part != whole_value) return packed_depth;
   switch (kind_of(cell)) {
     case tuple:

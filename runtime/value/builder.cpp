@@ -20,11 +20,11 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 }  // namespace
 
 Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
-    : memory_(&memory),
-      limits_(limits),
+    : limits_(limits),
       tree_(std::make_unique<Tree>(weightmap::bytes::Buffer(0, memory),
                                    std::span<const std::byte>{}, memory, chunk_bytes,
-                                   limits.budget_bytes)) {}
+                                   limits.budget_bytes)),
+      shapes_(tree_->arena_) {}
 
 bool Builder::fits_budget(bool fits) {
   if (!fits && fault_.empty())
@@ -35,10 +35,14 @@ bool Builder::fits_budget(bool fits) {
 
 std::uint32_t Builder::nest(std::span<const Cell> cells) {
   const std::uint32_t depth = deepest(cells.data(), static_cast<std::uint32_t>(cells.size())) + 1;
-  if (depth <= limits_.depth) return depth;
-  if (fault_.empty())
+  return fits_depth(depth) ? depth : 0;
+}
+
+bool Builder::fits_depth(std::uint32_t depth) {
+  const bool fits = depth <= limits_.depth;
+  if (!fits && fault_.empty())
     fault_ = "the value tree nests deeper than " + std::to_string(limits_.depth) + " containers";
-  return 0;
+  return fits;
 }
 
 Cell Builder::boolean(bool value) const noexcept {
@@ -53,8 +57,8 @@ Cell Builder::add_text(Value::Kind kind, std::string_view text) {
   constexpr std::size_t longest = 0xFFFFFFFF;  // Cell::count has 32 bits
   // While a string grows, the old text and the new exist together.
   if (!fits_budget(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
-  const std::uint64_t position = text_.size();
-  text_.append(text);
+  const std::uint64_t position = tree_->text_.size();
+  tree_->text_.append(text);
   return make_cell(kind, position, static_cast<std::uint32_t>(text.size()));
 }
 
@@ -145,6 +149,44 @@ Cell Builder::persistent_id(const Cell& id) {
   return made;
 }
 
+const PackedHeader* Builder::packed_header(PackedHeader header) {
+  const bool has_extra = kind_of(header.extra) != Value::Kind::none;
+  header.ids = {};
+  header.ids.type = headers_++;  // tells the headers apart
+  header.ids.extra = has_extra ? 0 : PackedHeader::no_id;
+  header.prefix = 0;
+  auto* const kept = tree_->arena_.allocate<PackedHeader>();
+  if (!fits_budget(kept != nullptr)) return nullptr;
+  *kept = header;
+  return kept;
+}
+
+std::optional<Cell> Builder::packed(const UsualCall& call) {
+  constexpr std::size_t most = PackedShape::max_dims;
+  if (call.sizes.size() > most || call.strides.size() > most || call.key.payload > 0xFFFFFFFF ||
+      call.key.count > 0xFFFF)
+    return std::nullopt;
+  std::array<std::int64_t, 2 * most> dims;
+  std::ranges::copy(call.strides, std::ranges::copy(call.sizes, dims.begin()).out);
+  const PackedShape* const shape =
+      shapes_.keep({call.header, dims.data(), call.numel, call.storage_offset,
+                    static_cast<std::uint8_t>(call.sizes.size()),
+                    static_cast<std::uint8_t>(call.strides.size()), 0});
+  auto* const made = shape ? tree_->arena_.allocate<PackedCall>() : nullptr;
+  if (!fits_depth(packed_depth) || !fits_budget(made != nullptr)) return Cell{};
+  *made = {shape,
+           0,
+           ++objects_,
+           PackedCall::no_name,
+           static_cast<std::uint32_t>(call.key.payload),
+           static_cast<std::uint16_t>(call.key.count),
+           false,
+           call.requires_grad,
+           false};
+  ++tree_->packed_count_;
+  return make_cell(Value::Kind::object, made, 0, packed_object);
+}
+
 Result<void> Builder::check() const {
   if (fault_.empty()) return {};
   return failure(ErrorCode::limit_exceeded, fault_);
@@ -152,10 +194,7 @@ Result<void> Builder::check() const {
 
 Result<std::unique_ptr<Tree>> Builder::finish(const Cell& root) && {
   TRY(check());
-  weightmap::bytes::Buffer text(text_.size(), *memory_);
-  std::copy(text_.begin(), text_.end(), reinterpret_cast<char*>(text.data()));
-  tree_->pickle_ = text.span();
-  tree_->memory_ = std::move(text);
+  tree_->pickle_ = std::as_bytes(std::span(tree_->text_));
   tree_->root_ = root;
   return std::move(tree_);
 }

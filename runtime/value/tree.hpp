@@ -28,6 +28,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -150,6 +151,7 @@ struct PackedShape {
   std::uint8_t slot;  // below slots, by a hash of all the rest: for tables of what came last
 
   static constexpr std::size_t slots = 64;
+  static constexpr std::size_t max_dims = 16;  // sizes, and as many strides
 
   std::span<const std::int64_t> sizes() const noexcept { return {dims, size_count}; }
   std::span<const std::int64_t> strides() const noexcept {
@@ -221,7 +223,8 @@ class Tree {
   friend class pickle::Machine;
   friend class Builder;
   bytes::Buffer memory_;
-  std::span<const std::byte> pickle_;
+  std::string text_;                   // of a tree that was built, instead
+  std::span<const std::byte> pickle_;  // one of both
   bytes::Arena arena_;
   Cell root_;
   std::vector<const Global*> globals_;

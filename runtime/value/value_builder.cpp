@@ -14,6 +14,7 @@ ValueBuilder::State::State()
 
 std::span<const value::Cell> ValueBuilder::State::cells(std::span<const Value> values) {
   scratch.clear();
+  scratch.reserve(values.size());
   for (const Value& value : values) scratch.push_back(value.cell());
   return scratch;
 }
@@ -64,6 +65,7 @@ Value ValueBuilder::persistent_id(const Value& id) {
 
 Value ValueBuilder::object(const Call& call) {
   value::Call made{call.callable.cell(), call.arguments.cell()};
+  state_->scratch.reserve(call.elements.size() + call.items.size());
   state_->cells(call.elements);
   for (const Value& item : call.items) state_->scratch.push_back(item.cell());
   const std::span<const value::Cell> cells(state_->scratch);

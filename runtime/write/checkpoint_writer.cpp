@@ -55,7 +55,8 @@ std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes)
 }  // namespace
 
 struct CheckpointWriter::State {
-  explicit State(const CheckpointWriterOptions& given) : options(given), tensors(values) {}
+  explicit State(const CheckpointWriterOptions& given)
+      : options(given), tensors(values, values.state_->builder) {}
 
   struct Storage {
     RecordContent content;
@@ -83,7 +84,7 @@ struct CheckpointWriter::State {
   CheckpointWriterOptions options;
   ValueBuilder values;
   TensorValues tensors;
-  std::vector<Storage> storages;
+  std::deque<Storage> storages;  // of which there may be many: none is moved as more come
   std::deque<Extra> extras;
   std::unique_ptr<value::Tree> tree;
   std::vector<std::byte> pickle;
@@ -149,6 +150,8 @@ Result<WritePlan> CheckpointWriter::State::lay_out() {
   for (const auto& [name, content] : head) TRY(records->add(name, content));
   WritePlan made{};
   made.storages.resize(storages.size());
+  constexpr std::size_t name_bytes = 12;  // "data/1234567"
+  records->reserve(head.size() + storages.size() + extras.size(), name_bytes);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     const std::size_t number = options.order.empty() ? i : options.order[i];
     TRY_ASSIGN(made.storages[number], add_storage_record(number));
@@ -212,7 +215,8 @@ Value CheckpointWriter::storage(std::size_t number, DType dtype) {
 }
 
 Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spec) {
-  return state_->tensors.tensor(storage(storage_number, spec.dtype), spec);
+  const State::Storage& storage = state_->storages[storage_number];
+  return state_->tensors.tensor(storage.texts, storage.content.size(), spec);
 }
 
 Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_grad) {

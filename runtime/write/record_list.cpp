@@ -45,6 +45,11 @@ Result<RecordList> RecordList::make(std::string_view archive_name, std::uint64_t
   return RecordList(std::move(plan), alignment);
 }
 
+void RecordList::reserve(std::size_t count, std::size_t name_bytes) {
+  plan_.reserve(count, name_bytes);
+  contents_.reserve(count);
+}
+
 Result<std::uint64_t> RecordList::add(std::string_view name, const RecordContent& content) {
   TRY_ASSIGN(const std::size_t index, plan_.add(name, content.size()));
   contents_.push_back(&content);

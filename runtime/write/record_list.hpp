@@ -31,6 +31,8 @@ class RecordList {
   // Of all records, by padding: what .storage_alignment says.
   std::uint64_t padding() const noexcept { return plan_.alignment(); }
 
+  // Memory for so many records, with names of about so many bytes.
+  void reserve(std::size_t count, std::size_t name_bytes);
   // Returns where the record's first byte will be. The content is borrowed.
   Result<std::uint64_t> add(std::string_view name, const RecordContent& content);
   // The same for a storage, which gets the alignment of make(): where padding cannot reach it, by a

@@ -5,7 +5,23 @@
 namespace weightmap {
 namespace {
 
+using torch::storage_class;
+
 std::size_t index_of(DType dtype) noexcept { return static_cast<std::size_t>(dtype); }
+
+// Whether there is a storage type that says what the elements are.
+bool is_typed(DType dtype) noexcept { return !storage_class(dtype).empty(); }
+
+// Elements of the type, and bytes of a storage that has none.
+std::int64_t numel(std::uint64_t nbytes, DType dtype) noexcept {
+  return static_cast<std::int64_t>(is_typed(dtype) ? nbytes / element_size(dtype) : nbytes);
+}
+
+bool are_strings(const StorageTexts& texts) noexcept {
+  constexpr Value::Kind string = Value::Kind::string;
+  return texts.tag.kind() == string && texts.key.kind() == string &&
+         texts.location.kind() == string;
+}
 
 }  // namespace
 
@@ -31,19 +47,63 @@ Value TensorValues::tag() {
   return *tag_;
 }
 
-// numel counts elements of the type, and bytes of a storage that has none.
+Value TensorValues::storage_type(DType dtype) {
+  return is_typed(dtype) ? global(storage_types_[index_of(dtype)], "torch", storage_class(dtype))
+                         : global(untyped_, "torch.storage", "UntypedStorage");
+}
+
+Value TensorValues::rebuild(bool has_type) {
+  return has_type ? global(rebuild_v2_, "torch._utils", "_rebuild_tensor_v2")
+                  : global(rebuild_v3_, "torch._utils", "_rebuild_tensor_v3");
+}
+
+Value TensorValues::dtype_name(DType dtype) {
+  return global(dtypes_[index_of(dtype)], "torch", to_string(dtype));
+}
+
 Value TensorValues::storage(const StorageTexts& texts, std::uint64_t nbytes, DType dtype) {
-  const std::string_view name = torch::storage_class(dtype);
-  const Value type = name.empty() ? global(untyped_, "torch.storage", "UntypedStorage")
-                                  : global(storage_types_[index_of(dtype)], "torch", name);
-  const std::uint64_t numel = name.empty() ? nbytes : nbytes / element_size(dtype);
-  const std::array id{texts.tag, type, texts.key, texts.location,
-                      build_.integer(static_cast<std::int64_t>(numel))};
+  const std::array id{texts.tag, storage_type(dtype), texts.key, texts.location,
+                      build_.integer(numel(nbytes, dtype))};
   return build_.persistent_id(build_.tuple(id));
 }
 
-Value TensorValues::tensor(const Value& storage, const TensorSpec& spec) {
-  const bool typed = !torch::storage_class(spec.dtype).empty();
+Value TensorValues::tensor(const StorageTexts& texts, std::uint64_t nbytes,
+                           const TensorSpec& spec) {
+  if (!spec.metadata && are_strings(texts)) {
+    const value::PackedHeader* const common = header(texts, spec.dtype);
+    if (common == nullptr) return {};
+    const std::optional<value::Cell> packed =
+        cells_.packed({common, texts.key.cell(), numel(nbytes, spec.dtype), spec.storage_offset,
+                       spec.sizes, spec.strides, spec.requires_grad});
+    if (packed) return {&cells_.tree(), *packed};
+  }
+  return tensor_of_pieces(storage(texts, nbytes, spec.dtype), spec);
+}
+
+const value::PackedHeader* TensorValues::header(const StorageTexts& texts, DType dtype) {
+  const value::Cell of = texts.tag.cell();
+  const value::Cell at = texts.location.cell();
+  const HeaderKey key{of.payload, of.count, at.payload, at.count, index_of(dtype)};
+  if (last_header_ != nullptr && key == last_key_) return last_header_;
+  const value::PackedHeader*& known = headers_[key];
+  if (known == nullptr) {
+    const Value hooks = global(ordered_dict_, "collections", "OrderedDict");
+    const Value extra = is_typed(dtype) ? Value() : dtype_name(dtype);
+    known = cells_.packed_header({.ids = {},
+                                  .prefix = 0,
+                                  .callable = rebuild(is_typed(dtype)).cell(),
+                                  .tag = of,
+                                  .type = storage_type(dtype).cell(),
+                                  .location = at,
+                                  .hooks_callable = hooks.cell(),
+                                  .extra = extra.cell()});
+  }
+  last_key_ = key;
+  return last_header_ = known;
+}
+
+Value TensorValues::tensor_of_pieces(const Value& storage, const TensorSpec& spec) {
+  const bool has_type = is_typed(spec.dtype);
   std::array<Value, 8> arguments{
       storage,
       build_.integer(spec.storage_offset),
@@ -53,13 +113,10 @@ Value TensorValues::tensor(const Value& storage, const TensorSpec& spec) {
       ordered_dict({}, {}),
   };
   std::size_t count = 6;
-  if (!typed)
-    arguments[count++] = global(dtypes_[index_of(spec.dtype)], "torch", to_string(spec.dtype));
+  if (!has_type) arguments[count++] = dtype_name(spec.dtype);
   if (spec.metadata) arguments[count++] = *spec.metadata;
-  const Value rebuild = typed ? global(rebuild_v2_, "torch._utils", "_rebuild_tensor_v2")
-                              : global(rebuild_v3_, "torch._utils", "_rebuild_tensor_v3");
   const auto given = std::span(arguments).first(count);
-  return build_.object({.callable = rebuild, .arguments = build_.tuple(given)});
+  return build_.object({.callable = rebuild(has_type), .arguments = build_.tuple(given)});
 }
 
 Value TensorValues::parameter(const Value& tensor, bool requires_grad) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/value/builder.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/dtype.hpp"
 #include "weightmap/value_builder.hpp"
@@ -18,7 +19,8 @@ namespace weightmap {
 
 class TensorValues {
  public:
-  explicit TensorValues(ValueBuilder& build) : build_(build) {}
+  // `cells` is the builder below `build`.
+  TensorValues(ValueBuilder& build, value::Builder& cells) : build_(build), cells_(cells) {}
 
   // ("storage", type, key, location, numel) as a persistent id.
   Value storage(const StorageTexts& texts, std::uint64_t nbytes, DType dtype);
@@ -26,7 +28,8 @@ class TensorValues {
   Value tag();
   // One text for each place, so that all storages there share it.
   Value location(std::string_view name);
-  Value tensor(const Value& storage, const TensorSpec& spec);
+  // A tensor over such a storage.
+  Value tensor(const StorageTexts& texts, std::uint64_t nbytes, const TensorSpec& spec);
   Value parameter(const Value& tensor, bool requires_grad);
   Value ordered_dict(std::span<const Value> items, const std::optional<Value>& state);
   Value size(std::span<const std::int64_t> sizes);
@@ -36,12 +39,24 @@ class TensorValues {
   using Once = std::optional<Value>;
   Value global(Once& once, std::string_view module, std::string_view name);
   Value integers(std::span<const std::int64_t> values);
+  Value storage_type(DType dtype);
+  Value rebuild(bool is_typed);
+  Value dtype_name(DType dtype);
+  // nullptr if it did not fit the builder's limits.
+  const value::PackedHeader* header(const StorageTexts& texts, DType dtype);
+  Value tensor_of_pieces(const Value& storage, const TensorSpec& spec);
 
   ValueBuilder& build_;
+  value::Builder& cells_;
   Once tag_, untyped_, rebuild_v2_, rebuild_v3_, rebuild_parameter_, ordered_dict_, size_;
   std::array<Once, dtype_count> storage_types_;
   std::array<Once, dtype_count> dtypes_;
   std::map<std::string, Value, std::less<>> locations_;
+  // By the cells of tag and location and by the dtype, and the last one of them.
+  using HeaderKey = std::array<std::uint64_t, 5>;
+  std::map<HeaderKey, const value::PackedHeader*> headers_;
+  HeaderKey last_key_{};
+  const value::PackedHeader* last_header_ = nullptr;
   std::vector<Value> scratch_;
 };
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/utf8.hpp"
+#include "runtime/zip/storage_numbers.hpp"
 
 namespace weightmap::zip {
 namespace {
@@ -27,6 +29,12 @@ std::string folded(std::string_view name) {
   for (char& c : small)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return small;
+}
+
+// That of a storage by its name, "data/17"; bytes::no_number for other names.
+std::uint32_t storage_number(std::string_view name) noexcept {
+  constexpr std::string_view folder = StorageNumbers::folder;
+  return name.starts_with(folder) ? bytes::decimal(name.substr(folder.size())) : bytes::no_number;
 }
 
 // A file of that name, unpacked below a folder, lies in it.
@@ -75,9 +83,16 @@ Result<Plan> Plan::make(std::string_view top_folder, std::uint64_t alignment) {
   return plan;
 }
 
+void Plan::reserve(std::size_t count, std::size_t name_bytes) {
+  records_.reserve(count);
+  text_.reserve(text_.size() + count * (top_length_ + 1 + name_bytes));
+}
+
 Result<std::size_t> Plan::add(std::string_view name, std::uint64_t size, std::uint64_t stored_size,
                               Method method) {
-  if (const char* fault = fault_of(name)) return bad_name("the record's name", name, fault);
+  const std::uint32_t number = storage_number(name);
+  const char* const fault = number == bytes::no_number ? fault_of(name) : nullptr;
+  if (fault != nullptr) return bad_name("the record's name", name, fault);
   const std::size_t full_length = top_length_ + 1 + name.size();
   if (full_length > longest_name)
     return bad_name("the record's name", name,
@@ -95,10 +110,9 @@ Result<std::size_t> Plan::add(std::string_view name, std::uint64_t size, std::ui
                                                   " bytes makes the archive larger than a file");
   if (directory >= in_zip64_32)
     return failure(ErrorCode::limit_exceeded, "the archive's directory would be larger than 4 GiB");
-  if (!folded_names_.insert(folded(name)).second)
-    return bad_name("the record", name, "is in the archive already");
+  if (!add_name(name, number)) return bad_name("the record", name, "is in the archive already");
   made.payload_offset = *payload;
-  text_.append(top_folder()).append("/").append(name);
+  text_.append(text_.data(), top_length_ + 1).append(name);
   records_.push_back(made);
   end_ = *end;
   directory_bytes_ = directory;
@@ -109,7 +123,22 @@ std::string_view Plan::name(std::size_t index) const noexcept {
   return emitted(records_[index]).name.substr(top_length_ + 1);
 }
 
-bool Plan::has(std::string_view name) const { return folded_names_.contains(folded(name)); }
+bool Plan::has(std::string_view name) const {
+  const std::string small = folded(name);
+  return storage_number(small) < storages_ || folded_names_.contains(small);
+}
+
+// Storages nearly always come in the order of their numbers, so that there is nothing to look up.
+bool Plan::add_name(std::string_view name, std::uint32_t number) {
+  if (number == storages_ && !has_storage_among_names_) {
+    ++storages_;
+    return true;
+  }
+  if (has(name)) return false;
+  const auto added = folded_names_.insert(folded(name)).first;
+  has_storage_among_names_ |= storage_number(*added) != bytes::no_number;
+  return true;
+}
 
 EmittedRecord Plan::emitted(const Planned& record) const noexcept {
   return {std::string_view(text_).substr(record.name_at, record.name_length),

@@ -38,6 +38,9 @@ class Plan {
   // alignment is not within 1 and max_alignment.
   static Result<Plan> make(std::string_view top_folder, std::uint64_t alignment);
 
+  // Memory for so many records, with names of about so many bytes.
+  void reserve(std::size_t count, std::size_t name_bytes);
+
   // Puts a record behind those before it. Fails with invalid_argument, and adds nothing, if the
   // name is empty, too long, no UTF-8, no relative path, or is there already (but for the case of
   // ASCII letters, which readers leave out of account); with limit_exceeded beyond what the format
@@ -71,13 +74,18 @@ class Plan {
   static constexpr std::uint64_t tail_bytes = end64_bytes + locator_bytes + end_bytes;
   Plan() = default;
   EmittedRecord emitted(const Planned& record) const noexcept;
+  // False if the name is there already. `number` is what storage_number() says of it.
+  bool add_name(std::string_view name, std::uint32_t number);
 
   Layout layout_;
   // The top folder with its slash, then the names of all records, each with it.
   std::string text_;
   std::size_t top_length_ = 0;
   std::vector<Planned> records_;
-  std::unordered_set<std::string> folded_names_;  // in small letters
+  // The names are those of the storages 0 to storages_ - 1, and these, in small letters.
+  std::unordered_set<std::string> folded_names_;
+  std::uint32_t storages_ = 0;
+  bool has_storage_among_names_ = false;
   std::uint64_t end_ = 0;
   std::uint64_t directory_bytes_ = 0;
 };

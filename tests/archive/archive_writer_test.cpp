@@ -295,6 +295,32 @@ TEST_SUITE("archive writer") {
     }
   }
 
+  TEST_CASE("refuses a storage's name that is there already, in any order and any letters") {
+    struct Case {
+      std::vector<std::string> names;
+      std::string again;
+    };
+    const std::vector<Case> cases{{{"data/0", "data/1"}, "data/0"},
+                                  {{"data/0", "data/1"}, "data/1"},
+                                  {{"data/0", "data/1"}, "Data/1"},
+                                  {{"DATA/0"}, "data/0"},
+                                  {{"data/1"}, "data/1"},
+                                  {{"data/1", "data/0"}, "data/1"},
+                                  {{"data/0", "data/2", "data/1"}, "data/2"},
+                                  {{"data/0", "dATA/1"}, "data/1"},
+                                  {{"data/0", "data/01", "data/1"}, "data/01"},
+                                  {{"data/123456789", "data/0"}, "data/123456789"}};
+    for (const Case& each : cases) {
+      INFO(each.names.back(), " then ", each.again);
+      Target target;
+      ArchiveWriter writer = target.writer();
+      for (const std::string& name : each.names)
+        REQUIRE_OK(writer.write(name, RecordContent::text("1")));
+      CHECK_FAILS(writer.write(each.again, RecordContent::text("2")), ErrorCode::invalid_argument,
+                  "is in the archive already");
+    }
+  }
+
   TEST_CASE("refuses a name that is there already, also in other letters of the case") {
     for (const std::string_view name : {"data/a", "DATA/A"}) {
       Target target;

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "bench/model_shape.hpp"
-#include "bench/pickle_writer.hpp"
 #include "runtime/bytes/source.hpp"
+#include "runtime/pickle/write.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/key_text.hpp"
+#include "runtime/torch/names.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "runtime/value/builder.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "tests/pickle/tensor_pickle.hpp"
 #include "tests/support/sanitizer.hpp"
@@ -102,9 +104,29 @@ std::uint64_t same_tree_and_tensors(std::span<const std::byte> pickle) {
 }
 
 std::uint64_t same_for_state_dict(const std::vector<bench::TensorShape>& tensors, DType dtype) {
-  bench::StateDictPickle pickle(tensors.size(), dtype);
-  for (const bench::TensorShape& tensor : tensors) pickle.add(tensor.name, tensor.shape);
-  return same_tree_and_tensors(std::move(pickle).finish());
+  value::Builder build(*std::pmr::new_delete_resource(), {std::uint64_t{1} << 30, 1000});
+  const value::Cell ordered_dict = build.global("collections", "OrderedDict");
+  const value::PackedHeader* const header =
+      build.packed_header({.ids = {},
+                           .prefix = 0,
+                           .callable = build.global("torch._utils", "_rebuild_tensor_v2"),
+                           .tag = build.string("storage"),
+                           .type = build.global("torch", torch::storage_class(dtype)),
+                           .location = build.string("cpu"),
+                           .hooks_callable = ordered_dict,
+                           .extra = {}});
+  std::vector<value::Cell> items;
+  for (const bench::TensorShape& tensor : tensors) {
+    items.push_back(build.string(tensor.name));
+    const value::Cell key = build.string(std::to_string(items.size() / 2));
+    // Whether the strides are those of the sizes, nobody asks here.
+    items.push_back(
+        build.packed({header, key, numel(tensor), 0, tensor.shape, tensor.shape, false}).value());
+  }
+  const value::Cell root =
+      build.object({.callable = ordered_dict, .arguments = build.tuple({}), .items = items});
+  const std::unique_ptr<value::Tree> tree = std::move(build).finish(root).value();
+  return same_tree_and_tensors(pickle::write({tree.get(), tree->root()}).value());
 }
 
 }  // namespace

@@ -101,6 +101,63 @@ std::string pickle_in(const std::filesystem::path& path) {
 
 }  // namespace
 
+namespace {
+
+// A list of packed calls with these storage keys, all for one shape.
+Cell packed_calls(Builder& build, const std::vector<std::string>& keys) {
+  const Cell callable = build.global("torch._utils", "_rebuild_tensor_v2");
+  const value::PackedHeader* const header =
+      build.packed_header({.ids = {},
+                           .prefix = 0,
+                           .callable = callable,
+                           .tag = build.string("storage"),
+                           .type = build.global("torch", "FloatStorage"),
+                           .location = build.string("cpu"),
+                           .hooks_callable = build.global("collections", "OrderedDict"),
+                           .extra = {}});
+  const std::array<std::int64_t, 1> dims{1};
+  std::vector<Cell> calls;
+  for (const std::string& key : keys)
+    calls.push_back(build.packed({header, build.string(key), 1, 0, dims, dims, false}).value());
+  return build.list(calls);
+}
+
+}  // namespace
+
+TEST_CASE("packed calls that were built are written as they are read") {
+  // A hundred, of which most repeat the bytes of an earlier one; and keys of all lengths.
+  std::vector<std::string> keys(100, "7");
+  for (std::size_t i = 0; i < 100; ++i) keys.push_back(std::string(i, '1'));
+  const auto make = [&](Builder& build) { return packed_calls(build, keys); };
+  const std::string pickle = written(root_of(built(make)));
+  const Tree again = parsed(pickle);
+  CHECK(again->packed_count() > 100);
+  CHECK((written(root_of(again)) == pickle));
+}
+
+TEST_CASE("refuses the key of a packed call that is not UTF-8, also after others") {
+  for (const std::size_t before : {0u, 100u}) {
+    std::vector<std::string> keys(before, "0");
+    keys.push_back("1\xff");
+    const Error error = refused([&](Builder& build) { return packed_calls(build, keys); });
+    CHECK(error.code == ErrorCode::invalid_argument);
+    CHECK(error.message == "the text \"1\\xFF\" is not UTF-8 at its byte 1, so no string holds it");
+  }
+}
+
+TEST_CASE("packed calls fit the limit just so or are refused") {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 200; ++i) keys.push_back(std::to_string(i));
+  const Tree tree = built([&](Builder& build) { return packed_calls(build, keys); });
+  const std::uint64_t length = written(root_of(tree)).size();
+  CHECK(written(root_of(tree), {.max_bytes = length}).size() == length);
+  for (const std::uint64_t less : {length - 1, length - 50, length / 2}) {
+    const Error error = refused(root_of(tree), {.max_bytes = less});
+    CHECK(error.code == ErrorCode::limit_exceeded);
+    CHECK(error.message == "the pickle would be longer than " + std::to_string(less) + " bytes");
+  }
+}
+
 TEST_CASE("every pickle of torch.save comes out as it went in") {
   // Other protocols, and the pickler of TorchScript, which writes other opcodes.
   const std::set<std::string> others{"protocol3.pt", "protocol4.pt", "protocol5.pt",

@@ -150,6 +150,86 @@ TEST_CASE("builds calls, classes, states and persistent ids") {
   CHECK(built.tree->globals().size() == 1);
 }
 
+TEST_CASE("a packed call reads as the call that it stands for") {
+  Builder build = builder();
+  const Cell hooks = build.global("collections", "OrderedDict");
+  const value::PackedHeader* const header =
+      build.packed_header({.ids = {},
+                           .prefix = 0,
+                           .callable = build.global("torch._utils", "_rebuild_tensor_v3"),
+                           .tag = build.string("storage"),
+                           .type = build.global("torch.storage", "UntypedStorage"),
+                           .location = build.string("cpu"),
+                           .hooks_callable = hooks,
+                           .extra = build.global("torch", "float8_e5m2")});
+  const Cell key = build.string("17");
+  const std::array<std::int64_t, 2> sizes{2, 3}, strides{3, 1};
+  const auto call = [&](std::span<const std::int64_t> of, bool requires_grad) {
+    return build.packed(
+        {header, key, 6, 4, of, std::span(strides).first(of.size()), requires_grad});
+  };
+  const std::array calls{call(sizes, true).value(), call({}, false).value()};
+  const Cell root = build.list(calls);
+  const Built built(std::move(build), root);
+  CHECK(built.tree->packed_count() == 2);
+  const Value tensor = built.root()[0];
+  CHECK(tensor.kind() == Kind::object);
+  CHECK_FALSE(tensor.is_new_object());
+  CHECK_FALSE(tensor.state());
+  CHECK(tensor.callable().name() == "_rebuild_tensor_v3");
+  const Value arguments = tensor.arguments();
+  REQUIRE(arguments.size() == 7);
+  const Value id = arguments[0].persistent_id();
+  REQUIRE(id.size() == 5);
+  CHECK(id[0].string() == "storage");
+  CHECK(id[1].name() == "UntypedStorage");
+  CHECK(id[2].string() == "17");
+  CHECK(id[3].string() == "cpu");
+  CHECK(id[4].integer() == 6);
+  CHECK(arguments[1].integer() == 4);
+  REQUIRE(arguments[2].size() == 2);
+  CHECK(arguments[2][1].integer() == 3);
+  REQUIRE(arguments[3].size() == 2);
+  CHECK(arguments[3][0].integer() == 3);
+  CHECK(arguments[4].boolean() == true);
+  CHECK(arguments[5].callable().name() == "OrderedDict");
+  CHECK(arguments[6].name() == "float8_e5m2");
+  const Value scalar = built.root()[1];
+  CHECK(scalar.arguments()[2].size() == 0);
+  CHECK(scalar.arguments()[4].boolean() == false);
+  CHECK(scalar.position() != tensor.position());
+  CHECK(scalar.arguments()[0].persistent_id()[2].is_same_as(id[2]));
+}
+
+TEST_CASE("has no packed call for more than sixteen dimensions") {
+  Builder build = builder();
+  const value::PackedHeader* const header = build.packed_header({});
+  const Cell key = build.string("0");
+  const std::array<std::int64_t, 17> dims{};
+  const std::span<const std::int64_t> all(dims);
+  CHECK(build.packed({header, key, 0, 0, all.first(16), all.first(16), false}));
+  CHECK_FALSE(build.packed({header, key, 0, 0, all, all.first(16), false}));
+  CHECK_FALSE(build.packed({header, key, 0, 0, all.first(16), all, false}));
+  CHECK(build.check());
+}
+
+TEST_CASE("packed calls count as four levels, and for the budget") {
+  for (const std::uint32_t depth : {4u, 3u}) {
+    Builder build = builder({std::uint64_t{1} << 20, depth});
+    const value::PackedHeader* const header = build.packed_header({});
+    build.packed({header, build.string("0"), 0, 0, {}, {}, false});
+    const bool fits = build.check().has_value();
+    CHECK(fits == (depth == 4));
+  }
+  Builder build = builder({4096, 1000});
+  const value::PackedHeader* const header = build.packed_header({});
+  for (int i = 0; i < 200; ++i) build.packed({header, build.string("0"), 0, 0, {}, {}, false});
+  const Result<void> checked = build.check();
+  REQUIRE_FALSE(checked.has_value());
+  CHECK(checked.error().message ==
+        "the value tree needs more memory than its budget of 4096 bytes");
+}
+
 TEST_CASE("keeps a cell that is used twice as one value") {
   Builder build = builder();
   const Cell list = build.list({});

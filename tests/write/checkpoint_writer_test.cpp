@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <map>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +45,122 @@ Value tensors_of(CheckpointWriter& writer, std::size_t count, const std::vector<
   return writer.values().list(tensors);
 }
 
+std::string written(CheckpointWriter writer, const Value& root) {
+  std::string text;
+  const auto take = [&text](std::span<const std::byte> part) -> Result<void> {
+    text.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return {};
+  };
+  REQUIRE_OK(std::move(writer).write(root, take));
+  return text;
+}
+
+// What CheckpointWriter::tensor() stands for, from values that say nothing about tensors.
+class CallsOfTensors {
+ public:
+  explicit CallsOfTensors(CheckpointWriter& writer) : writer_(writer), build_(writer.values()) {}
+
+  Value tensor(std::size_t storage, const TensorSpec& spec) {
+    const Value stored = writer_.storage(storage, spec.dtype);
+    const bool is_typed = storage_classes.contains(spec.dtype);
+    const std::array arguments{stored,
+                               build_.integer(spec.storage_offset),
+                               integers(spec.sizes),
+                               integers(spec.strides),
+                               build_.boolean(spec.requires_grad),
+                               writer_.ordered_dict({}),
+                               is_typed ? Value() : global("torch", to_string(spec.dtype))};
+    return build_.object(
+        {.callable = global("torch._utils", is_typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3"),
+         .arguments = build_.tuple(std::span(arguments).first(is_typed ? 6 : 7))});
+  }
+
+ private:
+  static inline const std::set<DType> storage_classes{
+      DType::float64,    DType::float32,   DType::float16, DType::bfloat16, DType::int64,
+      DType::int32,      DType::int16,     DType::int8,    DType::uint8,    DType::boolean,
+      DType::complex128, DType::complex64, DType::qint8,   DType::quint8,   DType::qint32,
+      DType::quint4x2,   DType::quint2x4};
+
+  Value global(std::string_view module, std::string_view name) {
+    const std::string key = std::string(module) + "." + std::string(name);
+    const auto known = globals_.find(key);
+    if (known != globals_.end()) return known->second;
+    return globals_.emplace(key, build_.global(module, name)).first->second;
+  }
+  Value integers(std::span<const std::int64_t> values) {
+    std::vector<Value> made;
+    for (const std::int64_t value : values) made.push_back(build_.integer(value));
+    return build_.tuple(made);
+  }
+
+  CheckpointWriter& writer_;
+  ValueBuilder& build_;
+  std::map<std::string, Value> globals_;
+};
+
+// Tensors of all kinds in a random order, made by make(storage, spec).
+template <class Make>
+Value tensors_of_all_kinds(CheckpointWriter& writer, unsigned seed, std::size_t count,
+                           const Make& make) {
+  static constexpr std::array<std::string_view, 4> locations{"cpu", "cuda:0", "", "meta"};
+  static constexpr std::array<std::int64_t, 6> numbers{0,   1,     255,
+                                                       256, 70000, std::int64_t{1} << 33};
+  std::mt19937 random(seed);
+  ValueBuilder& build = writer.values();
+  std::vector<Value> items;
+  std::vector<Value> tensors;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_new = i == 0 || random() % 8 != 0;
+    const std::size_t storage =
+        is_new ? writer.add_storage(RecordContent::zeros(16 * (random() % 3)),
+                                    locations[random() % 64 < 60 ? 0 : random() % 4])
+               : random() % i / 4;
+    const std::size_t rank = random() % 100 == 0 ? 17 + random() % 4 : random() % 5;
+    std::vector<std::int64_t> sizes, strides;
+    for (std::size_t d = 0; d < rank; ++d) {
+      sizes.push_back(static_cast<std::int64_t>(random() % 3));
+      strides.push_back(numbers[random() % 16 == 0 ? random() % 6 : 1]);
+    }
+    const auto dtype = static_cast<DType>(random() % 4 == 0 ? random() % dtype_count : 1);
+    const Value tensor =
+        make(storage, TensorSpec{.dtype = dtype,
+                                 .storage_offset = numbers[random() % 16 == 0 ? random() % 6 : 0],
+                                 .sizes = sizes,
+                                 .strides = strides,
+                                 .requires_grad = random() % 8 == 0});
+    tensors.push_back(tensor);
+    items.push_back(build.string("layer." + std::to_string(i)));
+    const unsigned form = random() % 16;
+    items.push_back(form == 0   ? writer.parameter(tensor)
+                    : form == 1 ? tensors[random() % tensors.size()]
+                    : form == 2 ? writer.storage(storage, dtype)
+                                : tensor);
+  }
+  return writer.ordered_dict(items);
+}
+
 TEST_SUITE("checkpoint writer") {
+  TEST_CASE("tensors are written as the calls that they stand for") {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      INFO("seed ", seed);
+      const std::size_t count = seed == 0 ? 3000 : 10 * seed;
+      CheckpointWriter writer;
+      const Value tensors = tensors_of_all_kinds(writer, seed, count,
+                                                 [&](std::size_t storage, const TensorSpec& spec) {
+                                                   return writer.tensor(storage, spec);
+                                                 });
+      CheckpointWriter general;
+      CallsOfTensors calls(general);
+      const Value pieces = tensors_of_all_kinds(
+          general, seed, count,
+          [&](std::size_t storage, const TensorSpec& spec) { return calls.tensor(storage, spec); });
+      const bool is_same =
+          written(std::move(writer), tensors) == written(std::move(general), pieces);
+      CHECK(is_same);
+    }
+  }
+
   TEST_CASE("writes each dtype to the bytes that torch.save writes") {
     const TemporaryFolder folder;
     const Checkpoint torchs = opened(data / "dtypes.pt");
