@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import gc
 import io
 import os
 import threading
+import weakref
 import zipfile
 
 import pytest
@@ -339,6 +341,22 @@ def test_a_path_may_be_bytes(tmp_path):
     path = os.fsencode(tmp_path) + b"/\xff.pt"
     assert os.fsencode(weightmap.save({"a": 1}, path).path) == path
     assert root_of(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("part", [1, object()])
+def test_nothing_of_what_was_saved_is_kept(part, tmp_path):
+    value = collections.OrderedDict(a=part)
+    kept = weakref.ref(value)
+    gc.disable()
+    try:
+        weightmap.save(value, tmp_path / "model.pt")
+    except weightmap.UnsupportedError:
+        pass
+    del value
+    try:
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # Refusals, before anything is written.
