@@ -245,8 +245,11 @@ std::size_t Writer::mapped_storage(const Owner& owner, std::size_t index, const 
   const std::span<const std::byte> content =
       storage.nbytes == 0 ? std::span<const std::byte>()
                           : checkpoint.mapping().subspan(position, storage.nbytes);
+  // What is not filled in yet stays room in the copy, which says so, too.
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  const bool is_room = is_reserved || (reserved && reserved->is_unwritten(storage.key));
   return add_storage(
-      is_reserved ? RecordContent::reserved(storage.nbytes) : RecordContent::bytes(content), texts);
+      is_room ? RecordContent::reserved(storage.nbytes) : RecordContent::bytes(content), texts);
 }
 
 std::size_t Writer::mapped_storage(const OpenCheckpoint& opened, nb::object tag, nb::object key,

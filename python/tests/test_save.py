@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import gc
 import io
 import os
 import threading
+import weakref
 import zipfile
 
 import pytest
@@ -209,7 +211,6 @@ def test_storages_are_reserved_by_name(reserve, reserved, float_archive, tmp_pat
         normal = weightmap.save(value, tmp_path / "complete.pt")
         report = weightmap.save(value, tmp_path / "reserved.pt", reserve=reserve)
     assert [s.key for s in report.storages if s.reserved] == reserved
-    assert report.bytes == normal.bytes
     assert [s.offset for s in report.storages] == [s.offset for s in normal.storages]
     with weightmap.open(tmp_path / "reserved.pt") as written:
         for tensor in written.values():
@@ -220,8 +221,24 @@ def test_storages_are_reserved_by_name(reserve, reserved, float_archive, tmp_pat
 def test_a_checkpoint_can_be_reserved_as_a_whole(data, tmp_path):
     with weightmap.open(data / "training.pt") as checkpoint:
         report = weightmap.save(checkpoint, tmp_path / "training.pt", reserve=True)
+        places = {storage.key: storage.offset for storage in report.storages}
+        for tensor in checkpoint.values():
+            start = tensor.file_offset - tensor.storage_offset * tensor.itemsize
+            assert places[tensor.storage] == start
     assert all(storage.reserved for storage in report.storages)
-    assert report.bytes == os.path.getsize(data / "training.pt")
+
+
+def test_what_is_not_filled_in_stays_room_in_a_copy(tmp_path):
+    path = tmp_path / "model.pt"
+    weightmap.save({"a": weightmap.empty(3), "b": weightmap.empty(5)}, path)
+    with weightmap.open_for_filling(path) as fill:
+        fill.mark_written("a")
+    with weightmap.open(path) as checkpoint:
+        for value in (checkpoint, dict(checkpoint)):
+            report = weightmap.save(value, tmp_path / "copy.pt")
+            assert [storage.reserved for storage in report.storages] == [False, True]
+            with weightmap.open_for_filling(tmp_path / "copy.pt") as fill:
+                assert fill.unwritten() == ["b"]
 
 
 def test_names_are_those_of_the_file(data, tmp_path):
@@ -324,6 +341,22 @@ def test_a_path_may_be_bytes(tmp_path):
     path = os.fsencode(tmp_path) + b"/\xff.pt"
     assert os.fsencode(weightmap.save({"a": 1}, path).path) == path
     assert root_of(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("part", [1, object()])
+def test_nothing_of_what_was_saved_is_kept(part, tmp_path):
+    value = collections.OrderedDict(a=part)
+    kept = weakref.ref(value)
+    gc.disable()
+    try:
+        weightmap.save(value, tmp_path / "model.pt")
+    except weightmap.UnsupportedError:
+        pass
+    del value
+    try:
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # Refusals, before anything is written.

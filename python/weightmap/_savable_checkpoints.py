@@ -145,10 +145,9 @@ class Checkpoints:
         if type(identifier) is not tuple or len(identifier) != 5:
             raise UnsupportedError("is a reference that is not one to a storage")
         tag, kind, key, location, numel = identifier
-        if not all(isinstance(text, str) for text in (tag, key, location)):
+        are_texts = all(isinstance(text, str) for text in (tag, key, location))
+        if not are_texts or type(kind) is not _FileGlobal or type(numel) is not int:
             raise UnsupportedError("is a reference to a storage that torch.save does not write")
         writer = self._values.writer
         number = writer.mapped_storage(thing.opened, tag, key, location, self._is_reserved())
-        named = self._values.begin(kind)
-        assert type(named) is int
-        return writer.storage(number, named, numel)
+        return writer.storage(number, self._file_global(kind), numel)

@@ -40,8 +40,8 @@ class Tensors:
         self._dtypes: dict[int, torch.dtype] = {}  # by address
         self._untyped = torch.storage._new_dtypes()
         tags = [tag for _, tag, _ in torch.serialization._package_registry]
-        # Others that come first are asked for each storage.
-        self._is_cpu_first = bool(tags) and tags[0] is torch.serialization._cpu_tag
+        # Of storages on the CPU, unless others are to be asked first.
+        self._location = "cpu" if tags and tags[0] is torch.serialization._cpu_tag else None
         values.makers[torch.Tensor] = self._tensor
         values.makers[torch.nn.Parameter] = self._parameter
         values.makers[torch.UntypedStorage] = self._untyped_storage
@@ -74,10 +74,11 @@ class Tensors:
             return None
         if not thing.is_cpu:
             return self._shape(thing, name, requires_grad) if thing.is_meta else None
-        if thing._backward_hooks or torch._C._get_tensor_metadata(thing):
+        if thing._backward_hooks or thing.is_neg() or (dtype.is_complex and thing.is_conj()):
             return None
         storage = thing.untyped_storage()
-        number = self._number(storage, torch.uint8 if dtype in self._untyped else dtype)
+        kind = torch.uint8 if dtype in self._untyped else dtype
+        number = self._number(storage, kind, storage.data_ptr(), self._location)
         return self._writer.tensor(
             number, name, thing.storage_offset(), thing.size(), thing.stride(), requires_grad
         )
@@ -98,12 +99,12 @@ class Tensors:
 
     def _typed_storage(self, thing: torch.storage.TypedStorage) -> int:
         kind = getattr(torch, thing._pickle_storage_type())
-        number = self._number(thing._untyped_storage, thing.dtype, _device_of_fake(thing))
+        number = self._number_of(thing._untyped_storage, thing.dtype, _device_of_fake(thing))
         return self._reference(number, kind, thing._size())
 
     def _untyped_storage(self, thing: torch.UntypedStorage) -> int:
         kind = torch.serialization.normalize_storage_type(type(thing))
-        number = self._number(thing, torch.uint8, _device_of_fake(thing))
+        number = self._number_of(thing, torch.uint8, _device_of_fake(thing))
         return self._reference(number, kind, thing.nbytes())
 
     def _reference(self, number: int, kind: type, numel: int) -> int:
@@ -111,11 +112,16 @@ class Tensors:
         assert type(named) is int
         return self._writer.storage(number, named, numel)
 
+    def _number_of(
+        self, storage: torch.UntypedStorage, dtype: torch.dtype, location: str | None
+    ) -> int:
+        address = storage.data_ptr() if storage.device.type != "meta" else 0
+        return self._number(storage, dtype, address, location)
+
     def _number(
-        self, storage: torch.UntypedStorage, dtype: torch.dtype, location: str | None = None
+        self, storage: torch.UntypedStorage, dtype: torch.dtype, address: int, location: str | None
     ) -> int:
         # As torch.save asks: a storage that is loaded has the type of its first tensor.
-        address = storage.data_ptr() if storage.device.type != "meta" else 0
         if address and self._dtypes.setdefault(address, dtype) is not dtype:
             raise UnsupportedError(
                 f"shares its elements with a tensor of another type, {self._dtypes[address]}, and "
@@ -127,14 +133,11 @@ class Tensors:
         return number
 
     def _add(self, storage: torch.UntypedStorage, address: int, location: str | None) -> int:
-        is_cpu = storage.device.type == "cpu"
-        if location is None and is_cpu and self._is_cpu_first:
-            location = "cpu"
-        elif location is None:
-            location = torch.serialization.location_tag(storage)
         self._kept.append(storage)
+        if location is None:
+            location = torch.serialization.location_tag(storage)
         reserved = self._is_reserved()
-        if not is_cpu and not reserved:
+        if location != "cpu" and not reserved and storage.device.type != "cpu":
             storage = storage.cpu()
             address = storage.data_ptr()
         return self._writer.add_storage(address, storage.nbytes(), storage, location, reserved)

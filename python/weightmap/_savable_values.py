@@ -79,6 +79,13 @@ class Values:
             error.args = (error.message,)
             raise
 
+    def forget(self) -> None:
+        """Lets go of all objects now: makers and values refer to each other."""
+        self.makers.clear()
+        self.maker_of = lambda kind: None
+        self._memo.clear()
+        self._kept.clear()
+
     def _value(self, root: Any) -> int:
         stack: list[Generator[Made, int, int]] = []
         path = self._path

@@ -6,6 +6,7 @@ import os
 import sys
 
 from weightmap import _core
+from weightmap._collector import collector_paused
 from weightmap._errors import Error, InvalidArgumentError, about_file
 from weightmap._record import Record
 from weightmap._savable_checkpoints import Checkpoints, core_of
@@ -140,7 +141,7 @@ def _write(
     write = None if isinstance(path, (str, bytes, os.PathLike)) else getattr(path, "write", None)
     file = os.fsdecode(path) if write is None else None  # type: ignore[arg-type]
     try:
-        root = _values(writer, strict, reserve, byte_order).value(obj)
+        root = _value(obj, writer, strict, reserve, byte_order)
         if write is None:
             written = writer.write_file(root, os.fsencode(path), progress)  # type: ignore[arg-type]
         else:
@@ -152,6 +153,21 @@ def _write(
     if write is not None and hasattr(path, "flush"):
         path.flush()
     return SaveReport(file, written)
+
+
+def _value(
+    obj: Any,
+    writer: _core.Writer,
+    strict: bool,
+    reserve: Reserve | Literal["data"],
+    byte_order: str,
+) -> int:
+    values = _values(writer, strict, reserve, byte_order)
+    try:
+        with collector_paused():
+            return values.value(obj)
+    finally:
+        values.forget()
 
 
 def _values(

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import mmap as _mmap
 import operator
 import os
@@ -23,6 +22,7 @@ from typing import Any, Literal, Unpack
 # _tensors says which package is missing where torch is, so it comes before torch.
 from weightmap import _core, _open, _save, _tensors, config
 from weightmap._checkpoint import Checkpoint
+from weightmap._collector import collector_paused
 from weightmap._errors import (
     Error,
     InvalidArgumentError,
@@ -132,7 +132,7 @@ def load(
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
-        with _collector_paused():
+        with collector_paused():
             loaded = opened.evaluate(machine, path)
     except UnsafePickleError as error:
         raise about_file(machine.explained(error, opened, path), file) from None
@@ -200,22 +200,6 @@ def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
             file=file,
         )
     return opened, file
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keeps Python's cyclic garbage collector from running, in all threads.
-
-    What is being built is not garbage, and with torch imported each of the collector's walks over
-    everything else costs more than a thousand tensors.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def save(
