@@ -10,17 +10,16 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "bench/archive_writer.hpp"
 #include "bench/model_shape.hpp"
 #include "bench/pickle_writer.hpp"
+#include "weightmap/archive_writer.hpp"
 #include "weightmap/dtype.hpp"
 
 namespace weightmap::bench {
@@ -134,22 +133,42 @@ std::vector<std::size_t> record_order(std::size_t count, bool old_order) {
   return order;
 }
 
-// The records in torch's order.
-Result<void> write(std::FILE* file, const std::string& path,
-                   const std::vector<TensorShape>& tensors, DType dtype, bool old_order) {
-  const std::string stem = std::filesystem::path(path).stem().string();
-  ArchiveWriter archive(file, stem.empty() ? "archive" : stem);
-  archive.record("data.pkl", pickle_of(tensors, dtype));
-  archive.record(".format_version", "1");
-  archive.record(".storage_alignment", "64");
-  archive.record("byteorder", std::endian::native == std::endian::little ? "little" : "big");
+RecordContent noise(DType dtype, std::size_t number, std::uint64_t bytes) {
+  return RecordContent::produced(bytes, [=](const RecordContent::Take& take) -> Result<void> {
+    Noise fill(pattern_of(dtype), number);
+    std::vector<std::byte> chunk(std::min<std::uint64_t>(bytes, std::size_t{1} << 20));
+    for (std::uint64_t left = bytes; left > 0;) {
+      const std::span piece(chunk.data(), std::min<std::uint64_t>(left, chunk.size()));
+      fill(piece);
+      if (Result<void> taken = take(piece); !taken) return taken;
+      left -= piece.size();
+    }
+    return {};
+  });
+}
+
+// The records in torch's order. Without waiting for the disk: what is lost is made again.
+Result<std::uint64_t> write(const std::string& path, const std::vector<TensorShape>& tensors,
+                            DType dtype, bool old_order) {
+  Result<ArchiveWriter> archive = ArchiveWriter::create(path, {.file = {.durable = false}});
+  if (!archive) return tl::unexpected<Error>(archive.error());
+  Result<void> written;
+  const auto record = [&](const std::string& name, const RecordContent& content) {
+    if (!written) return;
+    if (const auto place = archive->write(name, content); !place)
+      written = tl::unexpected<Error>(place.error());
+  };
+  const std::string pickle = pickle_of(tensors, dtype);
+  const bool little = std::endian::native == std::endian::little;
+  record("data.pkl", RecordContent::text(pickle));
+  record(".format_version", RecordContent::text("1"));
+  record(".storage_alignment", RecordContent::text("64"));
+  record("byteorder", RecordContent::text(little ? "little" : "big"));
   for (const std::size_t i : record_order(tensors.size(), old_order))
-    archive.record("data/" + std::to_string(i),
-                   static_cast<std::uint64_t>(numel(tensors[i])) * element_size(dtype),
-                   Noise(pattern_of(dtype), i));
-  archive.record("version", "3\n");
-  archive.record(".data/serialization_id", std::string(40, '0'));
-  return archive.finish();
+    record("data/" + std::to_string(i),
+           noise(dtype, i, static_cast<std::uint64_t>(numel(tensors[i])) * element_size(dtype)));
+  if (!written) return tl::unexpected<Error>(written.error());
+  return archive->finish();
 }
 
 int run(const Arguments& arguments) {
@@ -157,16 +176,9 @@ int run(const Arguments& arguments) {
   const std::vector<TensorShape> tensors = arguments.count > 0
                                                ? in_turn(arguments.count, arguments.shape)
                                                : language_model(arguments.model);
-  std::FILE* file = std::fopen(arguments.output.c_str(), "wbe");
-  if (file == nullptr) {
-    std::cerr << "make_checkpoint: " << arguments.output << ": " << std::strerror(errno) << '\n';
-    return 1;
-  }
-  if (const Result<void> written =
-          write(file, arguments.output, tensors, dtype, arguments.old_order);
-      !written) {
-    std::cerr << "make_checkpoint: " << arguments.output << ": " << to_string(written.error())
-              << '\n';
+  const auto written = write(arguments.output, tensors, dtype, arguments.old_order);
+  if (!written) {
+    std::cerr << "make_checkpoint: " << to_string(written.error()) << '\n';
     return 1;
   }
   return 0;
