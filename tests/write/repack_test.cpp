@@ -473,6 +473,18 @@ TEST_SUITE("repack") {
     CHECK_FALSE(std::filesystem::exists(folder.path() / "no.pt"));
   }
 
+  TEST_CASE("a file with reserved storages is refused until it is sealed") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter writer;
+    const std::array<std::int64_t, 1> sizes{3}, strides{1};
+    const Value root = writer.tensor(writer.add_storage(RecordContent::reserved(12)),
+                                     {.sizes = sizes, .strides = strides});
+    REQUIRE_OK(std::move(writer).write(root, path));
+    CHECK_FAILS(repack(path, folder.path() / "copy.pt"), ErrorCode::unsupported, "is not sealed");
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
+  }
+
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";

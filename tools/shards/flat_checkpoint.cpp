@@ -37,6 +37,10 @@ Result<FlatCheckpoint> FlatCheckpoint::open(const std::filesystem::path& path) {
   if (!checkpoint->is_current())
     return tl::unexpected<Error>(
         about_path(path, ErrorCode::io, "the file was replaced while it was opened"));
+  if (checkpoint->info().reserved && !checkpoint->info().reserved->is_sealed)
+    return tl::unexpected<Error>(
+        about_path(path, ErrorCode::unsupported,
+                   "the file has reserved storages and is not sealed, so it may change yet"));
   FlatCheckpoint flat(path, std::move(*checkpoint), std::move(*archive));
   if (Result<void> ok = flat.list_tensors(); !ok) return tl::unexpected<Error>(ok.error());
   return flat;
