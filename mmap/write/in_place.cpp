@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "mmap/os_error.hpp"
+#include "mmap/uninterrupted.hpp"
 #include "mmap/write/write_all.hpp"
 
 namespace weightmap::os {
@@ -17,17 +18,16 @@ Result<void> write_in_place(const File& file, std::uint64_t offset,
 
 Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
-  int result = 0;
-  do {
-    result =
-        ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset), static_cast<off_t>(length));
-  } while (result != 0 && errno == EINTR);
+  const int result = uninterrupted([&] {
+    return ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset),
+                       static_cast<off_t>(length));
+  });
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
   return os_failure("get disk space for what was reserved");
 }
 
 Result<void> sync_content(const File& file) {
-  if (::fsync(file.descriptor()) == 0) return {};
+  if (uninterrupted([&] { return ::fsync(file.descriptor()); }) == 0) return {};
   return os_failure("write the file to the disk");
 }
 
