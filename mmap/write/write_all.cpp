@@ -43,7 +43,11 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std:
       return ::pwrite(descriptor, content.data(), content.size(), static_cast<off_t>(offset));
     });
     if (count == 0) errno = EIO;  // a file takes at least one byte, or says why not
-    if (count <= 0) return tl::unexpected<Error>(os_error("write the file", errno, offset));
+    // EFAULT: memory that cannot be read, mapped from a file that was truncated.
+    if (count <= 0)
+      return tl::unexpected<Error>(
+          os_error(errno == EFAULT ? "read what is to be written to the file" : "write the file",
+                   errno, offset));
     content = content.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
