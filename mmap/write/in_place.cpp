@@ -35,7 +35,8 @@ Result<bool> lock_for(const File& file, Users users) {
   struct flock whole {};
   whole.l_type = users == Users::alone ? F_WRLCK : F_RDLCK;
   whole.l_whence = SEEK_SET;
-  if (::fcntl(file.descriptor(), F_OFD_SETLK, &whole) == 0) return true;
+  if (uninterrupted([&] { return ::fcntl(file.descriptor(), F_OFD_SETLK, &whole); }) == 0)
+    return true;
   if (errno == EAGAIN || errno == EACCES) return false;
   return os_failure("lock the file");
 }
