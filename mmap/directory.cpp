@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "mmap/os_error.hpp"
+#include "mmap/uninterrupted.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -22,7 +23,8 @@ struct CloseDirectory {
 // An open file of its own, which can be read and synchronised though the other was opened with
 // O_PATH.
 Result<UniqueFd> open_again(int directory) {
-  UniqueFd opened(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd opened(
+      uninterrupted([&] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (opened.get() < 0) return os_failure("open the directory");
   return opened;
 }
@@ -65,7 +67,7 @@ bool remove_unlocked(int directory, const std::string& name) noexcept {
 
 Result<void> sync_directory(int directory) {
   TRY_ASSIGN(const UniqueFd opened, open_again(directory));
-  if (::fsync(opened.get()) == 0) return {};
+  if (uninterrupted([&] { return ::fsync(opened.get()); }) == 0) return {};
   return os_failure("write the directory to the disk");
 }
 

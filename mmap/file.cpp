@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mmap/os_error.hpp"
+#include "mmap/uninterrupted.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -42,11 +43,11 @@ Result<void> check_is_content(const struct stat& status) {
 }
 
 int open_retrying(const char* path, int flags) noexcept {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path, flags);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+  return uninterrupted([&] { return ::open(path, flags); });
+}
+
+int look_at(int descriptor, struct stat& status) noexcept {
+  return uninterrupted([&] { return ::fstat(descriptor, &status); });
 }
 
 // A directory cannot be opened for writing and a socket not at all; both deserve their own words.
@@ -72,7 +73,7 @@ Result<File> File::open(const std::filesystem::path& path, bool writable) {
 Result<File> File::open_foreign(const std::filesystem::path& path) {
   const UniqueFd seen(open_retrying(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
-  if (seen.get() < 0 || ::fstat(seen.get(), &status) != 0) return os_failure("look at the file");
+  if (seen.get() < 0 || look_at(seen.get(), status) != 0) return os_failure("look at the file");
   if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
   return open("/proc/self/fd/" + std::to_string(seen.get()), false);
 }
@@ -84,7 +85,7 @@ Result<File> File::from_descriptor(int descriptor) {
     return tl::unexpected<Error>(os_error("read from the descriptor", EBADF));
   const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+  if (look_at(descriptor, status) == 0 && S_ISREG(status.st_mode)) {
     UniqueFd again(open_retrying(self.c_str(), (flags & O_ACCMODE) | O_CLOEXEC));
     if (again.get() >= 0) return of(std::move(again));
   }
@@ -97,14 +98,14 @@ Result<File> File::from_descriptor(int descriptor) {
 
 Result<File> File::of(UniqueFd descriptor) {
   struct stat status {};
-  if (::fstat(descriptor.get(), &status) != 0) return os_failure("look at the file");
+  if (look_at(descriptor.get(), status) != 0) return os_failure("look at the file");
   if (Result<void> ok = check_is_content(status); !ok) return tl::unexpected<Error>(ok.error());
   return File(std::move(descriptor), generation_of(status));
 }
 
 Result<Generation> File::current_generation() const {
   struct stat status {};
-  if (::fstat(descriptor_.get(), &status) != 0) return os_failure("look at the file");
+  if (look_at(descriptor_.get(), status) != 0) return os_failure("look at the file");
   return generation_of(status);
 }
 
@@ -129,9 +130,9 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
   while (!out.empty()) {
-    const ssize_t count =
-        ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = uninterrupted([&] {
+      return ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    });
     if (count < 0)
       return tl::unexpected<Error>(
           os_error("read " + std::to_string(out.size()) + " bytes", errno, offset));
@@ -158,7 +159,8 @@ void File::advise(Access access) const noexcept {
 weightmap::Result<weightmap::Generation> weightmap::generation_at(
     const std::filesystem::path& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) return os::generation_of(status);
+  if (os::uninterrupted([&] { return ::stat(path.c_str(), &status); }) == 0)
+    return os::generation_of(status);
   Error error = os::os_error("look at the file", errno);
   error.file = bytes::escape(path.native(), 4096);
   return tl::unexpected<Error>(std::move(error));

@@ -79,6 +79,13 @@ struct Guard::Part {
     const auto size = static_cast<std::uint64_t>(status.st_size);
     return size < file_bytes && lose(size, mapping, writable);
   }
+
+  std::uint64_t lost_or_shortened_at() const noexcept {
+    struct stat status {};
+    if (lost_at != nothing || ::fstat(descriptor, &status) != 0) return lost_at;
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    return size < file_bytes ? size : nothing;
+  }
 };
 
 struct Guard::Slot {
@@ -117,13 +124,17 @@ struct Guard::Slot {
     return address >= base && address - base < length;
   }
 
-  bool lose(std::uintptr_t address) noexcept {
-    if (!contains(address)) return false;
+  Part* part_at(std::uintptr_t address) const noexcept {
+    if (!contains(address)) return nullptr;
     const std::uint64_t position = address - base;
     for (Part& part : all_parts())
-      if (position >= part.base && position - part.base < part.length)
-        return part.lose(position - part.base, base, writable);
-    return false;
+      if (position >= part.base && position - part.base < part.length) return &part;
+    return nullptr;
+  }
+
+  bool lose(std::uintptr_t address) noexcept {
+    Part* const part = part_at(address);
+    return part != nullptr && part->lose(address - base - part->base, base, writable);
   }
 
   bool lose_shortened() noexcept {
@@ -136,6 +147,7 @@ struct Guard::Slot {
 // There is one SIGBUS action in a process, and so one table.
 struct Guard::Table {
   static constinit std::array<Slot, capacity> slots;
+  static constinit std::atomic<std::size_t> ever_used;  // slots from the first on
 
   // The handler may be in a thread that cannot wait for whoever gives a slot back, so it says first
   // that it is there and then looks again.
@@ -165,6 +177,7 @@ struct Guard::Table {
 };
 
 constinit std::array<Guard::Slot, Guard::capacity> Guard::Table::slots;
+constinit std::atomic<std::size_t> Guard::Table::ever_used{0};
 
 // A handler that was at work in another thread does not go on in a forked child.
 void Guard::Table::forget_handlers() noexcept {
@@ -195,6 +208,9 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
     slot.part_count = files.size();
     slot.use = live;
     guard.slot_ = &slot;
+    const auto used = static_cast<std::size_t>(&slot - Table::slots.data()) + 1;
+    for (std::size_t seen = Table::ever_used; seen < used;)
+      if (Table::ever_used.compare_exchange_weak(seen, used)) break;
     return guard;
   }
   return failure(ErrorCode::limit_exceeded,
@@ -225,6 +241,20 @@ bool Guard::is_lost() const noexcept {
   const std::span<const Part> parts = slot_->all_parts();
   return std::any_of(parts.begin(), parts.end(),
                      [](const Part& part) { return part.lost_at != nothing; });
+}
+
+Result<void> Guard::check_read(std::span<const std::byte> bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  std::uint64_t at = nothing;
+  for (Slot& slot : std::span(Table::slots).first(Table::ever_used)) {
+    if (bytes.empty() || !slot.contains(address) || !slot.enter()) continue;
+    if (const Part* const part = slot.part_at(address)) at = part->lost_or_shortened_at();
+    slot.leave();
+  }
+  if (at == nothing) return {};
+  return failure(ErrorCode::io,
+                 "the file that was mapped was truncated, or could not be read, from byte " +
+                     std::to_string(at) + " on");
 }
 
 void Guard::release() noexcept {

@@ -50,6 +50,10 @@ class Guard {
   std::optional<std::uint64_t> lost_at(std::uint64_t base = 0) const noexcept;
   bool is_lost() const noexcept;  // any of the files
 
+  // For whoever has read bytes that lie anywhere: fails with io if they are of a guarded mapping
+  // and their file was lost, or is shorter now, of which the last page says nothing.
+  static Result<void> check_read(std::span<const std::byte> bytes);
+
  private:
   struct Part;
   struct Slot;

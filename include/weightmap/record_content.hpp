@@ -21,7 +21,8 @@ class RecordContent {
   // that writes.
   using Produce = std::function<Result<void>(const Take& take)>;
 
-  // Borrows the bytes, which must stay as they are until they are written.
+  // Borrows the bytes, which must stay as they are until they are written. Those of a checkpoint
+  // that is mapped with Protection::guard may get lost meanwhile, which fails the writing with io.
   static RecordContent bytes(std::span<const std::byte> content) noexcept {
     RecordContent made(Kind::memory, content.size());
     made.data_ = content.data();

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "mmap/os_error.hpp"
+#include "mmap/uninterrupted.hpp"
 #include "mmap/write/write_all.hpp"
 
 namespace weightmap::os {
@@ -18,17 +19,16 @@ Result<void> write_in_place(const File& file, std::uint64_t offset,
 
 Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
-  int result = 0;
-  do {
-    result =
-        ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset), static_cast<off_t>(length));
-  } while (result != 0 && errno == EINTR);
+  const int result = uninterrupted([&] {
+    return ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset),
+                       static_cast<off_t>(length));
+  });
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
   return os_failure("get disk space for what was reserved");
 }
 
 Result<void> sync_content(const File& file) {
-  if (::fsync(file.descriptor()) == 0) return {};
+  if (uninterrupted([&] { return ::fsync(file.descriptor()); }) == 0) return {};
   return os_failure("write the file to the disk");
 }
 
@@ -36,7 +36,8 @@ Result<bool> lock_for(const File& file, Users users) {
   struct flock whole {};
   whole.l_type = users == Users::alone ? F_WRLCK : F_RDLCK;
   whole.l_whence = SEEK_SET;
-  if (::fcntl(file.descriptor(), F_OFD_SETLK, &whole) == 0) return true;
+  if (uninterrupted([&] { return ::fcntl(file.descriptor(), F_OFD_SETLK, &whole); }) == 0)
+    return true;
   if (errno == EAGAIN || errno == EACCES) return false;
   return os_failure("lock the file");
 }

@@ -18,6 +18,7 @@
 
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/uninterrupted.hpp"
 #include "mmap/write/size_limit.hpp"
 #include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
@@ -89,10 +90,15 @@ struct NewFile::State {
     temporary.clear();
   }
 
+  void open_directory(int from, const char* path) {
+    directory = UniqueFd(
+        os::uninterrupted([&] { return ::openat(from, path, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
+  }
+
   // What has the name now: nothing, or what may be replaced.
   Result<std::optional<struct stat>> look_at_old(const NewFileOptions& options) const {
     struct stat old {};
-    if (::fstatat(directory.get(), name.c_str(), &old, 0) != 0) {
+    if (os::uninterrupted([&] { return ::fstatat(directory.get(), name.c_str(), &old, 0); }) != 0) {
       if (errno == ENOENT) return std::nullopt;
       return os::os_failure("look at the file");
     }
@@ -103,18 +109,21 @@ struct NewFile::State {
     return old;
   }
 
+  UniqueFd open_at(const char* at, int flags, mode_t mode) const {
+    return UniqueFd(os::uninterrupted(
+        [&] { return ::openat(directory.get(), at, flags | O_RDWR | O_CLOEXEC, mode); }));
+  }
+
   // Without a name where that can be and a name can be given later.
   Result<void> open_file(mode_t mode) {
-    if (::access("/proc/self/fd", X_OK) == 0)
-      file = UniqueFd(::openat(directory.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
+    if (::access("/proc/self/fd", X_OK) == 0) file = open_at(".", O_TMPFILE, mode);
     if (file.get() >= 0) {
       os::lock_open_file(file.get());
       return {};
     }
     for (int attempt = 0; attempt < 8; ++attempt) {
       temporary = temporary_name(name);
-      file = UniqueFd(::openat(directory.get(), temporary.c_str(),
-                               O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+      file = open_at(temporary.c_str(), O_CREAT | O_EXCL, mode);
       if (file.get() < 0) {
         temporary.clear();
         return os::os_failure("create a file in the directory");
@@ -144,7 +153,10 @@ struct NewFile::State {
 
   bool link_to(const std::string& to) const noexcept {
     const std::string self = "/proc/self/fd/" + std::to_string(file.get());
-    return ::linkat(AT_FDCWD, self.c_str(), directory.get(), to.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    return os::uninterrupted([&] {
+             return ::linkat(AT_FDCWD, self.c_str(), directory.get(), to.c_str(),
+                             AT_SYMLINK_FOLLOW);
+           }) == 0;
   }
 
   // A file without a name cannot take the place of another: it needs one for that moment.
@@ -154,21 +166,28 @@ struct NewFile::State {
       if (!link_to(other)) return os::os_failure("give the file a name");
       temporary = other;
     }
-    if (::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0)
-      return os::os_failure("rename the new file");
+    const int renamed = os::uninterrupted([&] {
+      return ::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str());
+    });
+    if (renamed != 0) return os::os_failure("rename the new file");
     temporary.clear();
     return {};
   }
 
   bool rename_if_free() noexcept {
-    if (::renameat2(directory.get(), temporary.c_str(), directory.get(), name.c_str(),
-                    RENAME_NOREPLACE) == 0) {
+    const int renamed = os::uninterrupted([&] {
+      return ::renameat2(directory.get(), temporary.c_str(), directory.get(), name.c_str(),
+                         RENAME_NOREPLACE);
+    });
+    if (renamed == 0) {
       temporary.clear();
       return true;
     }
     if (errno != EINVAL && errno != ENOSYS) return false;  // the file system does not know that
-    if (::linkat(directory.get(), temporary.c_str(), directory.get(), name.c_str(), 0) != 0)
-      return false;
+    const int linked = os::uninterrupted([&] {
+      return ::linkat(directory.get(), temporary.c_str(), directory.get(), name.c_str(), 0);
+    });
+    if (linked != 0) return false;
     remove_temporary();
     return true;
   }
@@ -192,15 +211,17 @@ struct NewFile::State {
 
   Result<void> check_end(std::span<const std::byte> end) const {
     struct stat now {};
-    if (::fstat(file.get(), &now) != 0) return os::os_failure("look at the file");
+    if (os::uninterrupted([&] { return ::fstat(file.get(), &now); }) != 0)
+      return os::os_failure("look at the file");
     const auto size = static_cast<std::uint64_t>(now.st_size);
     std::uint64_t at = size - end.size();
     if (end.size() > size) return failure(ErrorCode::io, "ends before what was written to it");
     std::array<std::byte, 65536> read;
     while (!end.empty()) {
-      const ssize_t count = ::pread(file.get(), read.data(), std::min(read.size(), end.size()),
-                                    static_cast<off_t>(at));
-      if (count < 0 && errno == EINTR) continue;
+      const ssize_t count = os::uninterrupted([&] {
+        return ::pread(file.get(), read.data(), std::min(read.size(), end.size()),
+                       static_cast<off_t>(at));
+      });
       if (count < 0) return os::os_failure("read the new file");
       const auto got = static_cast<std::size_t>(count);
       if (got == 0 || !std::equal(read.begin(), read.begin() + count, end.begin()))
@@ -214,7 +235,7 @@ struct NewFile::State {
   Result<void> sync() {
     if (!sync_result) {
       sync_result.emplace();
-      if (durable && ::fsync(file.get()) != 0)
+      if (durable && os::uninterrupted([&] { return ::fsync(file.get()); }) != 0)
         *sync_result = os::os_failure("write the file to the disk");
     }
     return *sync_result;
@@ -243,7 +264,7 @@ Result<NewFile> NewFile::create(const std::filesystem::path& path, const NewFile
   if (state->name.empty() || path.native().find('\0') != std::string::npos)
     return state->about(
         {ErrorCode::invalid_argument, "is not the name of a file", Error::no_offset, {}});
-  state->directory = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  state->open_directory(AT_FDCWD, folder.c_str());
   if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
   if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
   return NewFile(std::move(state));
@@ -254,7 +275,7 @@ Result<NewFile> NewFile::create_in(int directory, const std::string& name,
   auto state = std::make_unique<State>();
   state->shown = bytes::escape(name, 4096);
   state->name = name;
-  state->directory = UniqueFd(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  state->open_directory(directory, ".");
   if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
   if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
   return NewFile(std::move(state));
@@ -268,16 +289,16 @@ Result<void> NewFile::check_size(std::uint64_t bytes) const {
 
 Result<void> NewFile::resize(std::uint64_t bytes) {
   TRY(check_size(bytes));
-  if (::ftruncate(descriptor(), static_cast<off_t>(bytes)) == 0) return {};
+  const int result =
+      os::uninterrupted([&] { return ::ftruncate(descriptor(), static_cast<off_t>(bytes)); });
+  if (result == 0) return {};
   return state_->about(os::os_error("make a file of " + std::to_string(bytes) + " bytes", errno));
 }
 
 Result<void> NewFile::reserve(std::uint64_t bytes) {
   TRY(resize(bytes));
-  int result = 0;
-  do {
-    result = ::fallocate(descriptor(), 0, 0, static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
+  const int result =
+      os::uninterrupted([&] { return ::fallocate(descriptor(), 0, 0, static_cast<off_t>(bytes)); });
   if (result == 0 || bytes == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
   return state_->about(
       os::os_error("get " + std::to_string(bytes) + " bytes of disk space", errno));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "mmap/guard.hpp"
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/archive/last_records.hpp"
 #include "runtime/archive/serialization_id.hpp"
@@ -60,6 +61,10 @@ struct ArchiveWriter::State {
                    "the record " + named(open->index) + " has not been ended");
   }
   std::string named(std::size_t index) const { return bytes::quote(plan.name(index)); }
+  Result<void> about(std::size_t index, Result<void> result) const {
+    if (!result) result.error().message.insert(0, "the record " + named(index) + ": ");
+    return result;
+  }
   Place place(std::size_t index) const {
     const zip::Plan::Planned& record = plan.records()[index];
     return {record.header_offset, record.payload_offset, record.stored_size};
@@ -80,9 +85,14 @@ struct ArchiveWriter::State {
                    "the record " + named(index) + " was announced with " +
                        std::to_string(plan.records()[index].size) + " bytes and got " + got);
   }
+  // Whether what was put is what the memory held. It may be mapped from a file that was lost.
+  Result<void> check_read(std::size_t index, std::span<const std::byte> part) const {
+    return about(index, os::Guard::check_read(part));
+  }
   Result<void> put_produced(std::size_t index, const RecordContent& content);
   Result<void> put_zeros(std::size_t index, std::uint64_t size);
   Result<void> leave_out(std::uint64_t size);
+  Result<void> put_memory(std::size_t index, const RecordContent& content);
   Result<void> put_content(std::size_t index, const RecordContent& content);
   Result<void> end_record(std::size_t index);
   Result<std::size_t> begin(std::string_view name, std::uint64_t size);
@@ -149,8 +159,7 @@ Result<void> ArchiveWriter::State::produce(const RecordContent& content, std::si
     taken = ok.has_value();
     return ok;
   });
-  if (!produced && taken) produced.error().message.insert(0, "the record " + named(index) + ": ");
-  return produced;
+  return taken ? about(index, std::move(produced)) : produced;
 }
 
 Result<void> ArchiveWriter::State::put_produced(std::size_t index, const RecordContent& content) {
@@ -180,10 +189,17 @@ Result<void> ArchiveWriter::State::leave_out(std::uint64_t size) {
   return report(size);
 }
 
+Result<void> ArchiveWriter::State::put_memory(std::size_t index, const RecordContent& content) {
+  Result<void> ok =
+      content.is_summed() ? put_summed(index, content.memory()) : put(content.memory());
+  TRY(check_read(index, content.memory()));
+  return ok;
+}
+
 Result<void> ArchiveWriter::State::put_content(std::size_t index, const RecordContent& content) {
   switch (content.kind()) {
     case RecordContent::Kind::memory:
-      return content.is_summed() ? put_summed(index, content.memory()) : put(content.memory());
+      return put_memory(index, content);
     case RecordContent::Kind::produced:
       return put_produced(index, content);
     case RecordContent::Kind::zeros:
@@ -232,6 +248,7 @@ Result<ArchiveWriter::Place> ArchiveWriter::State::write_deflated(std::string_vi
   if (options.crc32) plan.set_crc32(index, zip::crc32(all));
   bytes::ByteSink to(gathered);
   plan.emit_local_header(to, index);
+  TRY(check_read(index, content.memory()));
   TRY(put(compressed));
   TRY(end_record(index));
   return place(index);
@@ -241,7 +258,9 @@ Result<void> ArchiveWriter::State::append(std::span<const std::byte> part) {
   if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
   if (part.size() > open->left) return wrong_size(open->index, "more");
   open->left -= part.size();
-  return put_summed(open->index, part);
+  Result<void> ok = put_summed(open->index, part);
+  TRY(check_read(open->index, part));
+  return ok;
 }
 
 Result<void> ArchiveWriter::State::end() {

@@ -98,7 +98,8 @@ Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows
                        bytes::counted(record->size, "byte") + ", expected 1 to " +
                        std::to_string(most),
                    record->header_offset);
-  TRY_ASSIGN(const zip::RecordBytes content, zip::read_record(directory, *record, windows, most));
+  // Until the last letter says that the file is sealed, its checksum means nothing.
+  TRY_ASSIGN(const zip::RecordBytes content, zip::read_unsummed(directory, *record, windows, most));
   ReservedStorages& reserved = records.reserved.emplace();
   for (std::size_t i = 0; i + 1 < content.bytes.size(); ++i) {
     const auto letter = static_cast<char>(content.bytes[i]);

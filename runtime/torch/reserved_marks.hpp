@@ -2,8 +2,8 @@
 // filled in since. torch does not look at it.
 //
 // One letter for each storage, at the place of its number, then one for the whole file. It is
-// changed in place, letter by letter, by whoever fills a storage; so its CRC-32 is not computed
-// until the file is sealed.
+// changed in place, letter by letter, by whoever fills a storage; so its CRC-32 is that of what it
+// will be when the file is sealed, or not computed. The last letter is what is written last.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "mmap/guard.hpp"
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/archive/last_records.hpp"
 #include "runtime/base/try.hpp"
@@ -30,16 +31,20 @@ bool is_reserved(const RecordContent& content) noexcept {
   return content.kind() == RecordContent::Kind::reserved && content.size() > 0;
 }
 
+Result<void> take_elements(const TensorView& view, const RecordContent::Take& take) {
+  Result<void> taken;
+  TRY(for_each_piece(view, [&](std::span<const std::byte> piece) {
+    taken = take(piece);
+    return taken.has_value();
+  }));
+  TRY(taken);
+  return os::Guard::check_read(view.bytes());
+}
+
 // The elements of a view that does not lie in one piece, row-major.
 RecordContent gathered(const TensorView& view) {
-  return RecordContent::produced(view.nbytes(), [view](const RecordContent::Take& take) {
-    Result<void> taken;
-    const Result<void> gone_through = for_each_piece(view, [&](std::span<const std::byte> piece) {
-      taken = take(piece);
-      return taken.has_value();
-    });
-    return gone_through ? taken : gone_through;
-  });
+  return RecordContent::produced(
+      view.nbytes(), [view](const RecordContent::Take& take) { return take_elements(view, take); });
 }
 
 std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes) {

@@ -105,14 +105,18 @@ Result<void> ReservedFile::sum(const zip::Record& record, std::uint64_t payload,
     sum = zip::crc32(part, sum);
     done += part.size();
   }
+  crc = sum;
+  return put_checksum(record, payload, sum);
+}
+
+Result<void> ReservedFile::put_checksum(const zip::Record& record, std::uint64_t payload,
+                                        std::uint32_t crc) {
   std::vector<std::byte> field;
-  bytes::ByteSink(field).u32(sum);
+  bytes::ByteSink(field).u32(crc);
   TRY_ASSIGN(const zip::ChecksumPlaces places,
              zip::checksum_places(file_, directory_, record, payload));
   TRY(os::write_in_place(file_, places.in_descriptor, field));
-  TRY(os::write_in_place(file_, places.in_directory, field));
-  crc = sum;
-  return {};
+  return os::write_in_place(file_, places.in_directory, field);
 }
 
 Result<void> ReservedFile::write_checksums(const Progress& progress) {
@@ -131,6 +135,14 @@ Result<void> ReservedFile::write_checksums(const Progress& progress) {
   return {};
 }
 
+// Of what they will be.
+Result<void> ReservedFile::write_checksum_of_marks() {
+  TRY_ASSIGN(std::string letters, marks());
+  letters.back() = torch::mark::sealed;
+  return put_checksum(*directory_.find(torch::marks_record), marks_at_,
+                      zip::crc32(std::as_bytes(std::span(letters))));
+}
+
 // As the writer computes it, now that there are checksums. The marks count as not computed, which
 // they were when the file was made.
 Result<void> ReservedFile::write_serialization_id() {
@@ -139,7 +151,8 @@ Result<void> ReservedFile::write_serialization_id() {
   SerializationId id;
   for (std::size_t i = 0; i < directory_.records().size(); ++i) {
     const zip::Record& other = directory_.records()[i];
-    if (&other != record) id.add(directory_.short_name(other), other.size, checksums_[i]);
+    const std::string_view name = directory_.short_name(other);
+    if (&other != record) id.add(name, other.size, name == torch::marks_record ? 0 : checksums_[i]);
   }
   const std::string digits = id.digits();
   if (record->size != digits.size()) return {};  // another writer's
@@ -149,6 +162,20 @@ Result<void> ReservedFile::write_serialization_id() {
   return sum(*record, payload, checksums_[index]);
 }
 
+Result<void> ReservedFile::sync() {
+  Result<void> synced = os::sync_content(file_);
+  if (synced) return synced;
+  std::string letters(static_cast<std::size_t>(marks_length_), torch::mark::saved);
+  for (const Storage& storage : storages_)
+    letters[static_cast<std::size_t>(storage.number)] = torch::mark::reserved;
+  letters.back() = torch::mark::open;
+  const Result<void> withdrawn =
+      os::write_in_place(file_, marks_at_, std::as_bytes(std::span(letters)));
+  synced.error().message += withdrawn ? "; what was reserved counts as not written again"
+                                      : "; what was reserved must be written again";
+  return synced;
+}
+
 Result<void> ReservedFile::seal(const Progress& progress) {
   TRY_ASSIGN(const bool is_alone, os::lock_for(file_, os::Users::alone));
   if (!is_alone)
@@ -156,15 +183,13 @@ Result<void> ReservedFile::seal(const Progress& progress) {
                    "others have the file open for filling; they must close it first");
   checksums_.clear();
   for (const zip::Record& record : directory_.records()) checksums_.push_back(record.crc32);
-  TRY(os::sync_content(file_));
+  TRY(sync());
   TRY(write_checksums(progress));
   TRY(write_serialization_id());
-  TRY(os::sync_content(file_));
+  TRY(write_checksum_of_marks());
+  TRY(sync());
   TRY(os::write_in_place(file_, marks_at_ + marks_length_ - 1, letter(torch::mark::sealed)));
-  const zip::Record& marks = *directory_.find(torch::marks_record);
-  TRY(sum(marks, marks_at_,
-          checksums_[static_cast<std::size_t>(&marks - directory_.records().data())]));
-  return os::sync_content(file_);
+  return sync();
 }
 
 }  // namespace weightmap

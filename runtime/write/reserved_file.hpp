@@ -51,8 +51,13 @@ class ReservedFile {
   Result<std::uint64_t> payload_of(const zip::Record& record) const;
   // Computes the checksum of what the record holds, and puts it where it stands.
   Result<void> sum(const zip::Record& record, std::uint64_t payload, std::uint32_t& crc);
+  Result<void> put_checksum(const zip::Record& record, std::uint64_t payload, std::uint32_t crc);
   Result<void> write_checksums(const Progress& progress);
+  Result<void> write_checksum_of_marks();
   Result<void> write_serialization_id();
+  // Writes the file to the disk. If that fails, the system may have given up what it could not
+  // write, and would say the next time that all is well; so no storage counts as written then.
+  Result<void> sync();
 
   std::pmr::unsynchronized_pool_resource memory_;
   os::File file_;

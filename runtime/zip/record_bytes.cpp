@@ -66,8 +66,8 @@ tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_he
                  record.header_offset);
 }
 
-Result<RecordBytes> read_record(const Directory& directory, const Record& record,
-                                bytes::Windows& windows, std::uint64_t max_bytes) {
+Result<RecordBytes> read_unsummed(const Directory& directory, const Record& record,
+                                  bytes::Windows& windows, std::uint64_t max_bytes) {
   if (record.size > max_bytes)
     return about(record, record.header_offset, ErrorCode::limit_exceeded,
                  "it has " + std::to_string(record.size) + " bytes, the limit is " +
@@ -80,6 +80,12 @@ Result<RecordBytes> read_record(const Directory& directory, const Record& record
     TRY_ASSIGN(content.inflated, inflate_record(content.bytes, record, payload, windows));
     content.bytes = std::as_const(content.inflated).span();
   }
+  return content;
+}
+
+Result<RecordBytes> read_record(const Directory& directory, const Record& record,
+                                bytes::Windows& windows, std::uint64_t max_bytes) {
+  TRY_ASSIGN(RecordBytes content, read_unsummed(directory, record, windows, max_bytes));
   TRY(check_crc(content, record));
   return content;
 }

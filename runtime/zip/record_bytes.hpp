@@ -62,4 +62,8 @@ inline std::optional<std::uint64_t> payload_by_rule(const Directory& directory,
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
                                 bytes::Windows& windows, std::uint64_t max_bytes);
 
+// The same, whatever its CRC-32 is.
+Result<RecordBytes> read_unsummed(const Directory& directory, const Record& record,
+                                  bytes::Windows& windows, std::uint64_t max_bytes);
+
 }  // namespace weightmap::zip
