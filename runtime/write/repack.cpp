@@ -160,10 +160,9 @@ Result<void> Repack::put_in_order() {
     const auto found = record.is_storage() ? ranks.find(record.key()) : ranks.end();
     return found == ranks.end() ? ranks.size() : found->second;
   };
-  const std::ranges::subrange behind_head(first_storage, records_.end());
-  if (std::ranges::is_sorted(behind_head, {}, rank)) return {};
+  if (std::ranges::is_sorted(first_storage, records_.end(), {}, rank)) return {};
   is_in_order_ = false;
-  std::ranges::stable_sort(behind_head, {}, rank);
+  std::ranges::stable_sort(first_storage, records_.end(), {}, rank);
   return {};
 }
 
