@@ -42,7 +42,7 @@ struct NewFileOptions {
 class WEIGHTMAP_API NewFile {
  public:
   // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io if the system
-  // refuses.
+  // refuses. A symbolic link is replaced itself; what it leads to stays.
   static Result<NewFile> create(const std::filesystem::path& path,
                                 const NewFileOptions& options = {});
   // The file `name` in a directory that is open, which stays its owner's.
