@@ -54,7 +54,7 @@ Result<WritePlan> write(const fs::path& path, const CheckpointWriterOptions& opt
 Result<void> fill_and_seal(const fs::path& path, const std::vector<std::vector<float>>& elements) {
   Result<CheckpointFill> fill = CheckpointFill::open(path);
   if (!fill) return tl::unexpected<Error>(fill.error());
-  for (const std::size_t k : {3, 2, 0})
+  for (const std::size_t k : {3u, 2u, 0u})
     if (auto ok = fill->write(std::to_string(k), std::as_bytes(std::span(elements[k]))); !ok)
       return ok;
   return fill->seal();
