@@ -1,8 +1,9 @@
-"""Measures saving a state dict: weightmap.save, torch.save and safetensors, in turns.
+"""Measures saving a state dict: weightmap.save, torch.save, safetensors and cp, in turns.
 
     python_save.py --folder DIR [--count 10000] [--bytes 65536] [--rounds 7] [--fsync] [--only ...]
 
-Each round writes a new file by each contender and removes it again. Without --fsync nobody waits
+Each round writes a new file by each contender and removes it again; cp copies a file of the same
+content, which is in the page cache. Without --fsync nobody waits
 for the disk; with it weightmap.save does so by itself, and the others are followed by fsync() of
 the file and of its folder. Prints one JSON object: milliseconds, median and all of them, and the
 median over the rounds of the ratio to torch.save (with sums; above 1 is faster).
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import time
 
 import torch
@@ -27,6 +29,10 @@ def with_sums(has_sums, work):
         config.save.compute_crc32 = True
 
 
+def copy(path):
+    subprocess.run(["cp", "--reflink=never", path + ".source", path], check=True)
+
+
 def safetensors_save(state, path):
     from safetensors.torch import save_file
     save_file(state, path)
@@ -40,6 +46,7 @@ CONTENDERS = {
     "weightmap.save, no sums": lambda state, path, durable: weightmap.save(
         state, path, durable=durable, crc32=False),
     "safetensors": lambda state, path, durable: safetensors_save(state, path),
+    "cp": lambda state, path, durable: copy(path),
 }
 
 
@@ -74,6 +81,7 @@ def main():
     state = {f"model.layers.{number}.weight": torch.rand(arguments.bytes // 4)
              for number in range(arguments.count)}
     path = os.path.join(os.path.realpath(arguments.folder), "saved.pt")
+    weightmap.save(state, path + ".source")
     small = {name: state[name] for name in list(state)[:2]}
     for contender in arguments.only:
         measure(contender, small, path, arguments.fsync)
@@ -81,6 +89,7 @@ def main():
     for _ in range(arguments.rounds):
         for contender in arguments.only:
             taken[contender].append(measure(contender, state, path, arguments.fsync))
+    os.unlink(path + ".source")
     base = taken.get("torch.save")
     print(json.dumps({
         contender: {
