@@ -83,7 +83,7 @@ TEST_SUITE("archive writer") {
     aligned.alignment = 4096;
     ArchiveWriterOptions without_crc;
     without_crc.crc32 = false;
-    for (const auto& [name, options] : {
+    for (const Case& given : {
              Case{"state_dict.pt", {}},
              Case{"views.pt", {}},
              Case{"training.pt", {}},
@@ -94,8 +94,9 @@ TEST_SUITE("archive writer") {
              Case{"aligned_4096.pt", aligned},
              Case{"no_crc.pt", without_crc},
          }) {
-      CAPTURE(name);
-      CHECK(copied(fixture(name), folder.path() / "copy.pt", options) == read_file(fixture(name)));
+      CAPTURE(given.name);
+      CHECK(copied(fixture(given.name), folder.path() / "copy.pt", given.options) ==
+            read_file(fixture(given.name)));
     }
   }
 
@@ -270,7 +271,8 @@ TEST_SUITE("archive writer") {
           {"11\n", "the archive has version 11, the highest supported version is 10"}}) {
       Target target;
       ArchiveWriter writer = target.writer();
-      REQUIRE_OK(writer.write(".data/version", RecordContent::text(text)));
+      const RecordContent version = RecordContent::text(text);
+      REQUIRE_OK(writer.write(".data/version", version));
       REQUIRE_OK(writer.finish());
       CHECK_FAILS(reopened(folder, target.bytes).version(), ErrorCode::unsupported, message);
     }
@@ -342,7 +344,7 @@ TEST_SUITE("archive writer") {
 
   TEST_CASE("takes every alignment that it can express") {
     const TemporaryFolder folder;
-    for (const std::uint64_t alignment : {1, 3, 512, 4096, 32768, 65504}) {
+    for (const std::uint64_t alignment : {1u, 3u, 512u, 4096u, 32768u, 65504u}) {
       Target target;
       ArchiveWriterOptions options;
       options.alignment = alignment;

@@ -87,7 +87,7 @@ TEST_SUITE("checkpoint fill") {
     const WritePlan reserved = write_reserved(path);
     {
       CheckpointFill fill = opened_for_filling(path);
-      for (const std::size_t i : {3, 0, 7, 1, 2, 6, 5, 4}) fill_layer(fill, i);
+      for (const std::size_t i : {3u, 0u, 7u, 1u, 2u, 6u, 5u, 4u}) fill_layer(fill, i);
       REQUIRE_OK(fill.seal());
     }
     std::vector<std::vector<float>> values;
@@ -151,7 +151,7 @@ TEST_SUITE("checkpoint fill") {
     write_reserved(path);
     {
       const CheckpointFill fill = opened_for_filling(path);
-      for (const std::size_t i : {0, 2, 3, 4, 6, 7}) fill_layer(fill, i);
+      for (const std::size_t i : {0u, 2u, 3u, 4u, 6u, 7u}) fill_layer(fill, i);
     }
     const Checkpoint read = opened(path);
     REQUIRE(read.info().reserved);
@@ -166,7 +166,7 @@ TEST_SUITE("checkpoint fill") {
     const std::filesystem::path path = folder.path() / "model.pt";
     write_reserved(path);
     CheckpointFill fill = opened_for_filling(path);
-    for (const std::size_t i : {0, 2, 3, 4, 6, 7}) fill_layer(fill, i);
+    for (const std::size_t i : {0u, 2u, 3u, 4u, 6u, 7u}) fill_layer(fill, i);
     CHECK_FAILS(fill.seal(), ErrorCode::invalid_argument,
                 "2 of 8 reserved storages are not marked as written: data/1, data/5");
     fill_layer(fill, 1);

@@ -268,7 +268,7 @@ TEST_SUITE("checkpoint writer") {
 
   TEST_CASE("alignments that padding can do") {
     const TemporaryFolder folder;
-    for (const std::uint64_t alignment : {1, 64, 4096, 32768}) {
+    for (const std::uint64_t alignment : {1u, 64u, 4096u, 32768u}) {
       CheckpointWriter writer({.alignment = alignment});
       const std::vector<float> values(100, 1);
       const Value root = tensors_of(writer, 3, values);
