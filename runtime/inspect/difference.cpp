@@ -18,9 +18,9 @@ namespace weightmap {
 namespace inspect {
 namespace {
 
-constexpr std::size_t block_elements = 1024;
+constexpr std::size_t compared_elements = 1024;
 constexpr std::size_t lanes = 8;  // what compilers do at once
-static_assert(block_elements % lanes == 0);
+static_assert(compared_elements % lanes == 0);
 
 // T: double, or std::uint64_t for integers of 64 bits.
 template <class T>
@@ -174,8 +174,8 @@ class Reals {
 
   Decode decode_a_;
   Decode decode_b_;
-  std::array<double, block_elements> x_;
-  std::array<double, block_elements> y_;
+  std::array<double, compared_elements> x_;
+  std::array<double, compared_elements> y_;
 };
 
 class Complexes {
@@ -200,8 +200,8 @@ class Complexes {
 
  private:
   Decode decode_;
-  std::array<double, 2 * block_elements> x_;
-  std::array<double, 2 * block_elements> y_;
+  std::array<double, 2 * compared_elements> x_;
+  std::array<double, 2 * compared_elements> y_;
 };
 
 template <class Integer>
@@ -280,7 +280,7 @@ class Comparison {
   void add(std::span<const std::byte> bytes) noexcept {
     std::size_t at = static_cast<std::size_t>(bytes.data() - piece_.a.data()) / size_a_;
     for (std::size_t left = bytes.size() / size_a_; left > 0;) {
-      const std::size_t count = std::min(left, block_elements);
+      const std::size_t count = std::min(left, compared_elements);
       add({piece_.a.data() + at * size_a_, piece_.b.data() + at * size_b_, count,
            piece_.index + at});
       at += count;
@@ -311,7 +311,7 @@ class Comparison {
 };
 
 // Two tensors of one shape, neither of which has a lazy bit.
-struct Question {
+struct WhatToCompare {
   const TensorView& a;
   const TensorView& b;
   const Progress& progress;
@@ -358,7 +358,7 @@ struct Question {
   }
 };
 
-Result<TensorDifference> ask(Question& question) {
+Result<TensorDifference> compare_all(WhatToCompare& question) {
   const DType dtype = question.a.dtype();
   if (dtype == DType::int64) return question.answer<WideIntegers<std::int64_t>>();
   if (dtype == DType::uint64) return question.answer<WideIntegers<std::uint64_t>>();
@@ -419,8 +419,8 @@ Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
   TRY(check_comparable(a, b));
   const Distinct distinct_a(stored(a), stored(b));
   const Distinct distinct_b(stored(b), stored(a));
-  Question question{distinct_a.view(), distinct_b.view(), progress};
-  TRY_ASSIGN(TensorDifference found, ask(question));
+  WhatToCompare question{distinct_a.view(), distinct_b.view(), progress};
+  TRY_ASSIGN(TensorDifference found, compare_all(question));
   for (std::uint64_t* count :
        {&found.count, &found.differing, &found.same_value, &found.not_finite})
     *count *= distinct_a.repeats();
