@@ -290,7 +290,8 @@ TEST_SUITE("repack") {
     const NamedTensor whole = read.get("0").value();
     CHECK(whole.requires_grad);
     std::vector<std::uint16_t> bits;
-    for (const bfloat16 value : whole.as<bfloat16>().value()) bits.push_back(value.bits());
+    const std::span<const bfloat16> converted = whole.as<bfloat16>().value();
+    for (const bfloat16 value : converted) bits.push_back(value.bits());
     CHECK(bits == std::vector<std::uint16_t>{0x3F80, 0x3F80, 0x3F82, 0x8000, 0x7F80, 0x7F80, 0x7FC0,
                                              0x0001});
     const NamedTensor view = read.get("1").value();
@@ -329,8 +330,8 @@ TEST_SUITE("repack") {
                       {.dtype = Conversion{DType::float64, DType::float16}}));
     const Checkpoint read = opened(folder.path() / "copy.pt");
     std::vector<std::uint16_t> bits;
-    for (const float16 value : read.tensors()[0].as<float16>().value())
-      bits.push_back(value.bits());
+    const std::span<const float16> converted = read.tensors()[0].as<float16>().value();
+    for (const float16 value : converted) bits.push_back(value.bits());
     CHECK(bits == std::vector<std::uint16_t>{0x7BFF, 0x7C00, 0xFC00, 0x3C00});
   }
 
