@@ -90,16 +90,10 @@ Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows
                         ArchiveRecords& records) {
   const zip::Record* const record = directory.find(marks_record);
   if (record == nullptr) return {};
-  // A letter for each storage, each of which is a record.
-  const std::uint64_t most = directory.records().size();
-  if (record->size == 0 || record->size > most)
-    return failure(ErrorCode::corrupt,
-                   "record " + std::string(marks_record) + " has " +
-                       bytes::counted(record->size, "byte") + ", expected 1 to " +
-                       std::to_string(most),
-                   record->header_offset);
+  TRY(check_marks(directory, *record));
   // Until the last letter says that the file is sealed, its checksum means nothing.
-  TRY_ASSIGN(const zip::RecordBytes content, zip::read_unsummed(directory, *record, windows, most));
+  TRY_ASSIGN(const zip::RecordBytes content,
+             zip::read_unsummed(directory, *record, windows, record->size));
   ReservedStorages& reserved = records.reserved.emplace();
   for (std::size_t i = 0; i + 1 < content.bytes.size(); ++i) {
     const auto letter = static_cast<char>(content.bytes[i]);
@@ -115,6 +109,16 @@ Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows
 constexpr std::uint64_t max_header_bytes = 30 + 65535 + 65535;
 
 }  // namespace
+
+Result<void> check_marks(const zip::Directory& directory, const zip::Record& record) {
+  const std::uint64_t most = directory.records().size();  // each storage is one
+  if (record.size > 0 && record.size <= most) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + std::string(marks_record) + " has " +
+                     bytes::counted(record.size, "byte") + ", expected 1 to " +
+                     std::to_string(most),
+                 record.header_offset);
+}
 
 Result<void> check_is_checkpoint(const zip::Directory& directory) {
   if (directory.find("constants.pkl") != nullptr)

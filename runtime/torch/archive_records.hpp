@@ -44,6 +44,10 @@ Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
                                             bytes::Windows& windows, ByteOrder missing_byte_order);
 
+// Fails with corrupt if marks_record, which `record` is, does not have a letter for the file and
+// one for at most each other record.
+Result<void> check_marks(const zip::Directory& directory, const zip::Record& record);
+
 // Fails with unsupported for TorchScript archives, with not_a_checkpoint if there is no data.pkl.
 Result<void> check_is_checkpoint(const zip::Directory& directory);
 

@@ -250,6 +250,7 @@ Value CheckpointWriter::size(std::span<const std::int64_t> sizes) {
 }
 
 void CheckpointWriter::add_record(std::string name, RecordContent content) {
+  state_->has_holes |= is_reserved(content);
   state_->extras.push_back({std::move(name), std::move(content)});
 }
 

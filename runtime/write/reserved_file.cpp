@@ -43,7 +43,8 @@ Result<std::unique_ptr<ReservedFile>> ReservedFile::open(const std::filesystem::
 Result<void> ReservedFile::read_records() {
   TRY_ASSIGN(directory_, format::read_directory(file_, windows_, Limits{}));
   const zip::Record* const marks = directory_.find(torch::marks_record);
-  if (marks == nullptr || marks->size == 0) return nothing_reserved();
+  if (marks == nullptr) return nothing_reserved();
+  TRY(torch::check_marks(directory_, *marks));
   TRY_ASSIGN(marks_at_, payload_of(*marks));
   marks_length_ = marks->size;
   return find_storages();

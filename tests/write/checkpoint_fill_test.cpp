@@ -291,6 +291,20 @@ TEST_SUITE("checkpoint fill") {
     CHECK_FAILS(CheckpointFill::open(sealed), ErrorCode::invalid_argument, "is sealed");
   }
 
+  TEST_CASE("refuses marks that are more than there are records, before it reads them") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1} << 40}) {
+      CheckpointWriter writer;
+      writer.add_record(".data/weightmap_reserved", RecordContent::reserved(size));
+      REQUIRE_OK(std::move(writer).write(Value(), path));
+      const std::string message =
+          "record .data/weightmap_reserved has " + std::to_string(size) + " bytes, expected 1 to 7";
+      CHECK_FAILS(CheckpointFill::open(path), ErrorCode::corrupt, message);
+      CHECK_FAILS(Checkpoint::open(path), ErrorCode::corrupt, message);
+    }
+  }
+
   TEST_CASE("refuses tensors and bytes that do not fit") {
     const TemporaryFolder folder;
     const std::filesystem::path path = folder.path() / "model.pt";
