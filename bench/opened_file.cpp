@@ -46,7 +46,7 @@ Result<void> OpenedFile::read_archive() {
   Result<zip::Directory> read = zip::Directory::read(windows, Limits().directory_bytes);
   if (!read) return error_of(read);
   directory = std::move(*read);
-  if (Result<void> ok = torch::check_is_checkpoint(directory); !ok) return ok;
+  if (const auto kind = torch::kind_of(directory); !kind) return error_of(kind);
   if (const auto head = torch::head_of(directory))
     if (const auto bytes = windows.bytes(head->offset, head->length); !bytes)
       return error_of(bytes);

@@ -32,11 +32,11 @@ weightmap_find(Boost libboost-dev 1.74)
 weightmap_find(tl-expected libexpected-dev)
 weightmap_find_pkg(xxhash libxxhash libxxhash-dev)
 weightmap_find_pkg(libdeflate libdeflate libdeflate-dev)
+weightmap_find(nlohmann_json nlohmann-json3-dev GLOBAL)
 if(WEIGHTMAP_BUILD_TOOLS)
   weightmap_find(CLI11 libcli11-dev GLOBAL)
   weightmap_find(fmt libfmt-dev GLOBAL)
   weightmap_find(spdlog libspdlog-dev GLOBAL)
-  weightmap_find(nlohmann_json nlohmann-json3-dev GLOBAL)
 endif()
 
 if(weightmap_missing)
@@ -45,7 +45,7 @@ if(weightmap_missing)
   set(weightmap_without_tool "")
   if(WEIGHTMAP_BUILD_TOOLS)
     set(weightmap_without_tool
-        "\nCLI11, fmt, spdlog and nlohmann-json are for the command line tool alone, which "
+        "\nCLI11, fmt and spdlog are for the command line tool alone, which "
         "WEIGHTMAP_BUILD_TOOLS=OFF leaves out.")
     list(JOIN weightmap_without_tool "" weightmap_without_tool)
   endif()

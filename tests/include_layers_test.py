@@ -19,10 +19,11 @@ LIBRARY = {
     "zip": ("base", "bytes"),
     "value": ("base", "bytes"),
     "pickle": ("base", "bytes", "value"),
+    "json": ("base", "bytes", "value"),
     "catalog": ("base", "bytes"),
     "format": ("base", "bytes", "zip", "value", "catalog"),
 }
-LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle")
+LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
 LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive")
 SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
@@ -75,7 +76,8 @@ ALLOWED = (
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
     (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
-    (r"(spdlog|nlohmann|CLI|fmt)/.*", EDGES),
+    (r"(spdlog|CLI|fmt)/.*", EDGES),
+    (r"nlohmann/.*", ("json", *EDGES)),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
     (r"httplib\.h|ATen/.*", ("examples",)),

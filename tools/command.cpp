@@ -23,8 +23,10 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
-// "--shared-catalog"; "--no-huge-pages" for a switch that is on unless it is turned off.
+// "--shared-catalog"; "--no-huge-pages" for a switch that is on unless it is turned off; one has a
+// shorter name here.
 std::string flag_of(const OptionRow& option) {
+  if (option.name == "zero_copy_only") return "--strict";
   std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";
   for (char c : option.name) flag += c == '_' ? '-' : c;
   return flag;
@@ -77,11 +79,28 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   for (const OptionRow& option : option_table())
     if (option.on_command_line && option.name != "verify")
       add_open_option(command, option, options.open);
+  add_allow_option(command, options.open);
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
 
 void add_verify_option(CLI::App& command, CommonOptions& options) {
   add_open_option(command, *find_option("verify"), options.open);
+}
+
+void add_allow_option(CLI::App& command, OpenOptions& open) {
+  const auto allow = [&open](const std::string& name) {
+    if (name.find('.') == std::string::npos)
+      throw CLI::ValidationError("--allow-global",
+                                 "must be MODULE.NAME, not \"" + printable(name) + "\"");
+    open.safe_globals.insert(name);
+  };
+  command
+      .add_option_function<std::string>(
+          "--allow-global", allow,
+          "Take a name such as argparse.Namespace for safe; may be repeated")
+      ->type_name("NAME")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->trigger_on_parse();
 }
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {

@@ -34,6 +34,8 @@ void add_table_options(CLI::App& command, TableStyle& style);
 // FILE, --json, -v, and each option of an open that the command line offers, but for --verify.
 void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
+// --allow-global.
+void add_allow_option(CLI::App& command, OpenOptions& open);
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
 
@@ -45,6 +47,7 @@ void add_ls(CLI::App& app, Run& run);
 void add_du(CLI::App& app, Run& run);
 void add_tree(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
+void add_scan(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
 void add_stats(CLI::App& app, Run& run);
 void add_diff(CLI::App& app, Run& run);

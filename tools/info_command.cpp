@@ -5,12 +5,18 @@
 #include <string>
 
 #include "tools/command.hpp"
+#include "tools/globals_report.hpp"
+#include "tools/ls/composed_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/stage.hpp"
 
 namespace weightmap::cli {
 namespace {
+
+struct InfoOptions : CommonOptions {
+  bool globals = false;
+};
 
 std::int64_t microseconds(const OpenStats& stats) {
   return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
@@ -55,7 +61,10 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
           {"storages", info.storages},
           {"tensor_bytes", info.tensor_bytes},
           {"file_bytes", info.file_bytes},
+          {"unread_bytes", info.unread_bytes},
+          {"unsupported", info.unsupported},
           {"reserved", describe_reserved(info.reserved)},
+          {"copied", {{"storages", stats.storages_copied}, {"bytes", stats.bytes_copied}}},
           {"offsets",
            {{"strategy", to_string(stats.strategy)},
             {"local_headers_read", stats.local_headers_read},
@@ -115,7 +124,20 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   block.line("alignment", count(info.storage_alignment, "byte"));
   block.line("tensors", std::to_string(info.tensors) + ", " + human_bytes(info.tensor_bytes));
   block.line("storages", std::to_string(info.storages));
+  if (const auto composed = composed_tensors(checkpoint); !composed.empty())
+    block.line("composed", composed_summary(composed));
+  if (!info.unsupported.empty())
+    block.line("not listed", count(info.unsupported.size(), "tensor") +
+                                 " that only torch reads: " + printable(info.unsupported.front()) +
+                                 (info.unsupported.size() > 1 ? ", ..." : ""));
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
+  if (info.unread_bytes != 0)
+    block.line("unread", human_bytes(info.unread_bytes) +
+                             " behind the stream: only the first one of a file is read");
+  if (stats.storages_copied != 0)
+    block.line("copied", count(stats.storages_copied, "compressed storage") + ", " +
+                             human_bytes(stats.bytes_copied) +
+                             " inflated into memory: not zero-copy");
   block.line("offsets", offsets_text(stats));
   block.line("mapping", mapping_text(info));
   block.line("catalog", std::string(to_string(info.catalog)) +
@@ -124,7 +146,22 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
                          std::to_string(microseconds(stats)) + " us");
 }
 
-Result<int> run_info(Output& out, const CommonOptions& options) {
+// Also of a file that cannot be opened.
+Result<int> run_globals(Output& out, const InfoOptions& options) {
+  const Result<FileGlobals> globals = list_globals(options.file, options.open);
+  if (!globals) return tl::unexpected<Error>(about(options, globals.error()));
+  if (options.json) {
+    Json described = {{"file", options.file}};
+    described.update(describe(*globals));
+    out.write(to_text(described) + "\n");
+  } else {
+    print(out, {}, *globals);
+  }
+  return exit_good;
+}
+
+Result<int> run_info(Output& out, const InfoOptions& options) {
+  if (options.globals) return run_globals(out, options);
   Result<Checkpoint> checkpoint = open_checkpoint(options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (options.json)
@@ -137,13 +174,18 @@ Result<int> run_info(Output& out, const CommonOptions& options) {
 }  // namespace
 
 void add_info(CLI::App& app, Run& run) {
-  auto options = std::make_shared<CommonOptions>();
+  auto options = std::make_shared<InfoOptions>();
   CLI::App& command = *app.add_subcommand("info", "Describe the file and what opening it took");
   add_common_options(command, *options);
+  // Which lists them here; WEIGHTMAP_GLOBALS still says whether unknown ones are refused.
+  command.remove_option(command.get_option("--globals"));
+  command.add_flag("--globals", options->globals,
+                   "List the classes and functions that the pickles name, and open nothing");
   add_verify_option(command, *options);
   command.footer(
       "Examples:\n"
       "  weightmap info model.pt\n"
+      "  weightmap info --globals model.pt\n"
       "  weightmap info --json model.pt | jq .offsets.strategy");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_info(out, *options); }; });

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "tools/command.hpp"
+#include "tools/ls/composed_table.hpp"
+#include "tools/ls/record_table.hpp"
 #include "tools/sort_option.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -16,6 +18,7 @@ struct LsOptions : CommonOptions {
   TableStyle style;
   SortBy sort = SortBy::file;
   bool long_form = false;
+  bool records = false;
 };
 
 Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOptions& options) {
@@ -30,7 +33,7 @@ Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOp
 
 // One tensor a line, written as it comes: a document of a hundred thousand tensors needs no memory.
 void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
-                const std::vector<std::size_t>& indices) {
+                const std::vector<std::size_t>& indices, std::span<const ComposedTensor> composed) {
   out.write("{\"file\":" + to_text(Json(options.file)) + ",\"tensors\":[");
   const char* separator = "\n";
   for (std::size_t index : indices) {
@@ -38,7 +41,13 @@ void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& opti
     out.write(separator + to_text(describe(checkpoint, checkpoint.tensors()[index])));
     separator = ",\n";
   }
-  out.write("\n]}\n");
+  out.write("\n]");
+  if (!composed.empty()) {
+    Json described = Json::array();
+    for (const ComposedTensor& each : composed) described.push_back(describe(each));
+    out.write(",\"composed\":" + to_text(described));
+  }
+  out.write("}\n");
 }
 
 // What reading the elements still has to do to them.
@@ -47,9 +56,16 @@ std::string lazy_text(const TensorView& view) {
   return view.is_negative() ? "negative" : "";
 }
 
+// Why a tensor is not the file's bytes as they are.
+std::string copy_text(const NamedTensor& tensor) {
+  if (tensor.is_copied) return "inflated";
+  return tensor.view.is_foreign_byte_order() ? "byte order" : "-";
+}
+
 // Columns that only some files need.
 struct Extras {
   bool lazy = false;
+  bool copied = false;
   const ReservedStorages* filling = nullptr;  // of a file that is not sealed
 };
 
@@ -64,6 +80,7 @@ std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options
                  {style.dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
   if (extras.lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
+  if (extras.copied) cells.push_back(copy_text(tensor));
   if (extras.filling != nullptr)
     cells.push_back(extras.filling->is_unwritten(tensor.storage) ? "no" : "yes");
   return cells;
@@ -88,9 +105,22 @@ Extras extras_of(const Checkpoint& checkpoint, const LsOptions& options,
       options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
         return !lazy_text(checkpoint.tensors()[index].view).empty();
       });
+  extras.copied =
+      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
+        return !checkpoint.tensors()[index].is_zero_copy();
+      });
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   if (reserved && !reserved->is_sealed) extras.filling = &*reserved;
   return extras;
+}
+
+void print_composed(Output& out, const LsOptions& options,
+                    std::span<const ComposedTensor> composed) {
+  if (options.style.tsv || composed.empty()) return;
+  if (options.long_form)
+    out.write("\n" + composed_table(composed));
+  else
+    out.write("composed tensors: " + composed_summary(composed) + " (see ls --long)\n");
 }
 
 void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
@@ -106,6 +136,7 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
                                    {"FILE OFFSET", Column::right}});
   const Extras extras = extras_of(checkpoint, options, indices);
   if (extras.lazy) columns.push_back({"LAZY", Column::left});
+  if (extras.copied) columns.push_back({"COPIED", Column::left});
   if (extras.filling != nullptr) columns.push_back({"WRITTEN", Column::left});
   if (!indices.empty() || options.style.tsv)
     print_columns(out, options.style, columns, indices.size(), [&](std::size_t i) {
@@ -114,15 +145,44 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
   if (!options.style.tsv) out.write(summary(checkpoint, options.style, indices));
 }
 
+Result<int> run_records(Output& out, const LsOptions& options) {
+  const Result<ArchiveReader> archive = ArchiveReader::open(options.file, options.open);
+  if (!archive) return tl::unexpected<Error>(archive.error());
+  if (options.json)
+    print_records_json(out, *archive, options.file);
+  else
+    print_records(out, *archive, options.style);
+  return exit_good;
+}
+
+// Those of which a name is listed.
+std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
+                                   const std::vector<std::size_t>& indices, bool all) {
+  std::vector<ComposedTensor> found;
+  for (const ComposedTensor& each : composed) {
+    const auto first = std::lower_bound(indices.begin(), indices.end(), each.first_part);
+    const bool has_part = first != indices.end() && *first - each.first_part < each.part_count;
+    if (all || has_part) found.push_back(each);
+  }
+  return found;
+}
+
 Result<int> run_ls(Output& out, const LsOptions& options) {
+  if (options.records) return run_records(out, options);
   Result<Checkpoint> checkpoint = open_checkpoint(options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   const Result<std::vector<std::size_t>> indices = listed(*checkpoint, options);
   if (!indices) return tl::unexpected<Error>(about(options, indices.error()));
-  if (options.json)
-    print_json(out, *checkpoint, options, *indices);
-  else
+  std::vector<std::size_t> in_file_order = *indices;
+  std::sort(in_file_order.begin(), in_file_order.end());
+  const std::vector<ComposedTensor> composed =
+      listed(composed_tensors(*checkpoint), in_file_order, options.selection.patterns.empty());
+  if (options.json) {
+    print_json(out, *checkpoint, options, *indices, composed);
+  } else {
     print_table(out, *checkpoint, options, *indices);
+    print_composed(out, options, composed);
+  }
   return exit_good;
 }
 
@@ -137,6 +197,8 @@ void add_ls(CLI::App& app, Run& run) {
                   "Only names that match, e.g. '*.wq.weight'")
       ->type_name("");
   command.add_flag("-l,--long", options->long_form, "Add strides, storage and offsets");
+  command.add_flag("--records", options->records,
+                   "All records of the archive instead: code, extra files, storages");
   add_sort_option(command, options->sort);
   add_table_options(command, options->style);
   add_verify_option(command, *options);
@@ -144,6 +206,7 @@ void add_ls(CLI::App& app, Run& run) {
       "Examples:\n"
       "  weightmap ls model.pt\n"
       "  weightmap ls --long model.pt 'layers.0.*'\n"
+      "  weightmap ls --records model.pt\n"
       "  weightmap ls --sort size model.pt '*.weight' '*.bias' | head\n"
       "  weightmap ls --tsv model.pt | cut -f 1,4\n"
       "  weightmap ls --json model.pt | jq -r '.tensors[].name'");

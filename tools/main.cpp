@@ -70,6 +70,7 @@ int run_command_line(int argc, char** argv) {
   add_du(app, run);
   add_tree(app, run);
   add_info(app, run);
+  add_scan(app, run);
   add_cat(app, run);
   add_stats(app, run);
   add_diff(app, run);

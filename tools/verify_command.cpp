@@ -18,6 +18,7 @@ struct VerifyOptions : CommonOptions {
 struct Findings {
   std::uint64_t storages = 0;  // found by open, so proven by the chain
   bool headers = false;        // local headers were compared
+  std::uint64_t duplicate_keys = 0;
   std::optional<CrcReport> crc;
   std::vector<Error> faults;
 };
@@ -46,6 +47,7 @@ void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
 Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
   Findings findings;
   findings.storages = checkpoint.storage_count();
+  findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.headers = true;
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
@@ -69,6 +71,7 @@ Json describe_findings(const std::string& file, const Findings& findings) {
           {"ok", findings.faults.empty()},
           {"storages", findings.storages},
           {"headers_checked", findings.headers},
+          {"duplicate_keys", findings.duplicate_keys},
           {"crc", crc},
           {"faults", faults}};
 }
@@ -76,6 +79,9 @@ Json describe_findings(const std::string& file, const Findings& findings) {
 std::string checked_text(const Findings& findings) {
   std::string text =
       count(findings.storages, "storage") + ", every offset against its local header";
+  if (findings.duplicate_keys > 0)
+    text += "; " + count(findings.duplicate_keys, "key") +
+            " left out, which a dict has again behind them";
   if (!findings.crc) return text + "; bytes not read (--crc reads them)";
   text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
           human_bytes(findings.crc->bytes);

@@ -30,18 +30,27 @@ struct ReservedStorages {
 
 // The fields of `weightmap info`.
 struct CheckpointInfo {
-  std::string_view format;                    // "torch_zip"
-  std::uint64_t version = 0;                  // of the `version` record
+  std::string_view format;                    // "torch_zip", "torchscript", "pt2", "torch_legacy"
+  std::uint64_t version = 0;                  // of the `version` record; of a legacy stream 1001
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
   bool byteorder_assumed = false;             // the file does not say; options decided
-  std::uint64_t storage_alignment = 64;       // bytes
+  std::uint64_t storage_alignment = 64;       // bytes; of a legacy stream 1
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
   // Sum of nbytes over all tensors; views of one storage count each.
   std::uint64_t tensor_bytes = 0;
   std::uint64_t file_bytes = 0;  // of all files
   std::uint64_t pickle_bytes = 0;
+  // Items that were left out, since their dict has another one behind them with the same key: the
+  // last wins, as in Python. 0 in every file that a pickler wrote, in one whose dicts with equal
+  // keys lead to no tensor, and with CatalogSource::attached, which looks at no dict.
+  std::uint64_t duplicate_keys = 0;
+  // Behind the legacy stream that was read: of the next torch.save() to the same file, or anything.
+  std::uint64_t unread_bytes = 0;
+  // Of a .pt2 archive: names of tensors that are pickled or have no strides, which are not listed.
+  std::vector<std::string> unsupported;
+  bool names_torch_safe_only = false;  // torch allows all globals by default (globals.hpp)
   // Of a file that was made with reserved storages and says so. With CatalogSource::attached it is
   // not looked at.
   std::optional<ReservedStorages> reserved;
@@ -57,12 +66,14 @@ struct CheckpointInfo {
   std::string catalog_reason;
 };
 
-// One of the files that a checkpoint consists of.
+// One of the files that a checkpoint consists of, or, behind them, the memory that compressed
+// storages were inflated into.
 struct SourceInfo {
   std::filesystem::path path;        // absolute; empty: opened by descriptor
   Generation generation;             // at the moment of opening
   std::uint64_t bytes = 0;           // size of the file
   std::uint64_t mapping_offset = 0;  // where it begins in Checkpoint::mapping()
+  bool is_copy = false;              // that memory, which has no path
 };
 
 // What Checkpoint::verify_crc() found.

@@ -50,12 +50,16 @@ struct NamedTensor {
   std::uint64_t file_offset = 0;    // of the first element in its file, in bytes
   std::string_view location;        // where it was when saved: "cpu", "cuda:0"
   bool requires_grad = false;
-  bool is_parameter = false;      // saved as torch.nn.Parameter
+  bool is_parameter = false;      // saved as torch.nn.Parameter, or one by a TorchScript class
+  bool is_buffer = false;         // a buffer by a TorchScript class; other files do not say
   std::size_t index = 0;          // position in Checkpoint::tensors()
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
   std::string_view file;          // that file as errors name it
+  bool is_copied = false;         // the file holds it compressed; `source` is memory
 
+  // Whether the view shows the bytes of the file, as this machine reads them.
+  bool is_zero_copy() const noexcept { return !is_copied && !view.is_foreign_byte_order(); }
   // view.as<T>(), with errors that name the tensor and the file.
   template <class T>
   Result<std::span<const T>> as() const {

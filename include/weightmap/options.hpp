@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "weightmap/export.hpp"
@@ -41,11 +43,22 @@ enum class Protection : std::uint8_t {
   snapshot,  // a reflink of the file, which nobody else can change; fails where there are none
 };
 
+// What becomes of a pickle that names classes and functions (globals) which torch does not allow by
+// default. Nothing is ever looked up or called, and names that can only harm are refused anyway.
+enum class Globals : std::uint8_t {
+  opaque,      // they are kept as their names; what they were called with is looked into
+  torch_safe,  // the file is refused, as torch.load(weights_only=True) refuses it
+};
+
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
   std::uint64_t record_bytes = std::uint64_t{64} << 20;    // a deflated record, inflated
+  // What all deflated storages of a file may become in memory; and if that is more than
+  // record_bytes, how many times what they take in the file.
+  std::uint64_t copied_bytes = std::uint64_t{16} << 30;
+  std::uint64_t copied_ratio = 32;
   // What the pickle may grow to: the value tree to this plus 5 x data.pkl, and the tables of
   // tensors to this plus 2 x data.pkl. So an open stays within 64 MiB + 8 x data.pkl, in addition
   // to the directory.
@@ -73,6 +86,13 @@ struct OpenOptions {
   // Use the table of tensors that another process made, or leave one for others; false. See
   // shared_catalogs.hpp.
   std::optional<bool> shared_catalog = {};
+  // Refuse a file whose tensors are not all in the mapping as they are: one with compressed
+  // storages, which are inflated into memory, or of the other byte order, whose elements are
+  // swapped as they are copied; false.
+  std::optional<bool> zero_copy_only = {};
+  std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque
+  // Names that Globals::torch_safe lets pass, too: "module.name", as Python 3 calls them.
+  std::set<std::string, std::less<>> safe_globals = {};
   // With Protection::guard: a descriptor, as of eventfd(), that gets the number 1 as 8 bytes as
   // soon as the guard finds a file lost, so that an event loop learns of it. Borrowed: it must stay
   // open until this Checkpoint, and what reopen() made of it, are destroyed. -1: none.
@@ -107,5 +127,6 @@ WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;        // "s
 WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;          // "chain", ...
 WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;   // "little", ...
 WEIGHTMAP_API std::string_view to_string(Protection protection) noexcept;  // "map", ...
+WEIGHTMAP_API std::string_view to_string(Globals globals) noexcept;        // "opaque", ...
 
 }  // namespace weightmap

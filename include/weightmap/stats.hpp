@@ -50,11 +50,16 @@ struct OpenStats {
   std::uint64_t verify_reads = 0;
   std::uint64_t verify_bytes_read = 0;
 
+  // Deflated storages that were inflated into memory, and the bytes that they have there.
+  std::uint64_t storages_copied = 0;
+  std::uint64_t bytes_copied = 0;
+
   // Wall clock of the whole open and of its stages.
   std::chrono::nanoseconds total{};
   std::chrono::nanoseconds directory{};  // find and parse the central directory
   std::chrono::nanoseconds pickle{};     // read and run data.pkl
   std::chrono::nanoseconds catalog{};    // tensors, offsets, catalog and name index
+  std::chrono::nanoseconds copying{};    // inflate storages
   std::chrono::nanoseconds mapping{};    // mmap and madvise
 };
 

@@ -33,8 +33,8 @@ class WEIGHTMAP_API Value {
     integer,      // fits 64 bits
     big_integer,  // does not
     real,
-    string,  // UTF-8; lone surrogates are possible ("surrogatepass")
-    bytes,
+    string,      // UTF-8; lone surrogates are possible ("surrogatepass")
+    bytes,       // also a str of Python 2 that is not UTF-8
     byte_array,  // bytes that Python could change
     tuple,
     list,
@@ -92,7 +92,8 @@ class WEIGHTMAP_API Value {
 
   // object: what would have been called, with what, and the state that BUILD would have set. The
   // callable is a global, or an object that stands for getattr(global, name). For an object made by
-  // NEWOBJ it is the class. Others: none.
+  // NEWOBJ it is the class. One with keyword arguments (NEWOBJ_EX) is a call of
+  // copyreg.__newobj_ex__ with three arguments: the class, a tuple, and a dict. Others: none.
   Value callable() const noexcept;
   Value arguments() const noexcept;
   std::optional<Value> state() const noexcept;

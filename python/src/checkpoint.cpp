@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/composed.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
 #include "python/src/long_call.hpp"
@@ -182,6 +183,7 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["tensor_bytes"] = info.tensor_bytes;
   fields["file_bytes"] = info.file_bytes;
   fields["pickle_bytes"] = info.pickle_bytes;
+  fields["unread_bytes"] = info.unread_bytes;
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;
   fields["writable"] = info.writable;
@@ -207,6 +209,8 @@ nb::dict stats(const OpenCheckpoint& self) {
   fields["cache_hits"] = stats.cache_hits;
   fields["reads"] = stats.reads;
   fields["bytes_read"] = stats.bytes_read;
+  fields["storages_copied"] = stats.storages_copied;
+  fields["bytes_copied"] = stats.bytes_copied;
   fields["verify_reads"] = stats.verify_reads;
   fields["verify_bytes_read"] = stats.verify_bytes_read;
   fields["catalog_damaged"] = self.checkpoint().catalog_was_damaged();
@@ -214,6 +218,7 @@ nb::dict stats(const OpenCheckpoint& self) {
   fields["directory_seconds"] = seconds(stats.directory);
   fields["pickle_seconds"] = seconds(stats.pickle);
   fields["catalog_seconds"] = seconds(stats.catalog);
+  fields["copying_seconds"] = seconds(stats.copying);
   fields["mapping_seconds"] = seconds(stats.mapping);
   return fields;
 }
@@ -390,7 +395,9 @@ nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
   const std::optional<std::size_t> index = self.owner->find_storage(to_utf8(key));
   if (!index) return nb::none();
   const NamedStorage storage = self.checkpoint().storage(*index);
-  return nb::make_tuple(storage.payload_offset, storage.nbytes);
+  return nb::make_tuple(
+      self.checkpoint().source(storage.source).mapping_offset + storage.payload_offset,
+      storage.nbytes);
 }
 
 }  // namespace
@@ -439,9 +446,13 @@ void bind_checkpoint(nb::module_& module) {
       .def("look", look, nb::arg("name"),
            nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
            "Where these keys, joined by dots, lead to, and the type of what is there.")
+      .def(
+          "composed", [](const OpenCheckpoint& self) { return composed_fields(self.checkpoint()); },
+          nb::sig("def composed(self) -> list[dict[str, typing.Any]]"),
+          "Tensors that are more than one dense block of elements.")
       .def("find_storage", find_storage, nb::arg("key"),
            nb::sig("def find_storage(self, key: str, /) -> tuple[int, int] | None"),
-           "Offset in the file and bytes of the record of this storage.")
+           "Offset in the mapping and bytes of the record of this storage.")
       .def(
           "mapping", [](const OpenCheckpoint& self) { return mapped_bytes(self.owner); },
           "The file as it is mapped.")

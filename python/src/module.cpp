@@ -3,6 +3,7 @@
 #include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/fill.hpp"
+#include "python/src/globals.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/processes.hpp"
@@ -30,6 +31,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);
   weightmap::python::bind_fill(module);
+  weightmap::python::bind_globals(module);
 }
 
 #undef PyInit__core

@@ -37,7 +37,23 @@ std::size_t read_word(const OptionRow& option, nb::handle value) {
                                          std::string(option.hint_about(text)));
 }
 
+// The one option that is no word.
+constexpr std::string_view safe_globals = "safe_globals";
+
+void read_safe_globals(OpenOptions& options, nb::handle value) {
+  if (nb::isinstance<nb::str>(value))
+    raise(ErrorCode::invalid_argument,
+          "safe_globals is a text, expected a list of names such as \"argparse.Namespace\"");
+  for (nb::handle name : value) {
+    if (!nb::isinstance<nb::str>(name))
+      raise(ErrorCode::invalid_argument, std::string("safe_globals has ") + nb::repr(name).c_str() +
+                                             ", expected names such as \"argparse.Namespace\"");
+    options.safe_globals.insert(to_utf8(name));
+  }
+}
+
 void read_option(OpenOptions& options, const char* name, nb::handle value) {
+  if (name == safe_globals) return value.is_none() ? void() : read_safe_globals(options, value);
   const OptionRow* option = find_option(name);
   if (option == nullptr) {
     PyErr_Format(PyExc_TypeError, "there is no option '%s'", name);
@@ -78,6 +94,11 @@ nb::dict to_dict(const OpenOptions& options) {
   for (const OptionRow& option : option_table())
     if (const std::optional<std::size_t> word = option.get(options))
       set[to_str(option.name)] = value_of(option, *word);
+  if (!options.safe_globals.empty()) {
+    nb::list names;
+    for (const std::string& name : options.safe_globals) names.append(to_str(name));
+    set[to_str(safe_globals)] = names;
+  }
   return set;
 }
 

@@ -7,7 +7,8 @@
 
 namespace weightmap::python {
 
-// `options` holds None or a word ("shared", "crc", "big") or a bool for each option that is named.
+// `options` holds None or a word ("shared", "crc", "big") or a bool for each option that is named,
+// and may hold a list of texts as "safe_globals".
 // Raises TypeError for an unknown name and invalid_argument for an unknown word. `like_torch`: with
 // the defaults of torch.load(mmap=True), which are private, and writable then.
 OpenOptions read_options(const nanobind::dict& options, bool like_torch);

@@ -185,7 +185,10 @@ with another protection than "map": replace checkpoints by rename.)");
       .def_prop_ro("requires_grad", [](const Tensor& t) { return t.named.requires_grad; })
       .def_prop_ro(
           "is_parameter", [](const Tensor& t) { return t.named.is_parameter; },
-          "Saved as torch.nn.Parameter.")
+          "Saved as torch.nn.Parameter, or one by a TorchScript class.")
+      .def_prop_ro(
+          "is_buffer", [](const Tensor& t) { return t.named.is_buffer; },
+          "A buffer by a TorchScript class; other files do not say.")
       .def_prop_ro(
           "location", [](const Tensor& t) { return to_str(t.named.location); },
           "Where the tensor was when it was saved: 'cpu', 'cuda:0'.")

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import mmap
+import pathlib
 import threading
 import typing
 
@@ -23,6 +24,8 @@ SETTINGS = [
     "locked",
     "huge_pages",
     "shared_catalog",
+    "zero_copy_only",
+    "globals",
 ]
 VARIABLES = [
     "WEIGHTMAP_SHARING",
@@ -35,6 +38,8 @@ VARIABLES = [
     "WEIGHTMAP_HUGEPAGES",
     "WEIGHTMAP_PROTECTION",
     "WEIGHTMAP_SHARED_CATALOG",
+    "WEIGHTMAP_ZERO_COPY_ONLY",
+    "WEIGHTMAP_GLOBALS",
 ]
 
 
@@ -131,6 +136,24 @@ def shared_catalog_of(path, **options):
     return info.catalog != "parsed" or info.catalog_reason != ""
 
 
+def zero_copy_only_of(path, **options):
+    data = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data"
+    try:
+        weightmap.open(data / "rezipped_deflated.pt", **options)
+    except weightmap.UnsupportedError:
+        return True
+    return False
+
+
+def globals_of(path, **options):
+    # A whole pickled module, whose class torch does not allow by default.
+    try:
+        weightmap.open(path.with_name("module.pt"), **options)
+    except weightmap.UnsafePickleError:
+        return "torch_safe"
+    return "opaque"
+
+
 # setting: what shows it, argument, variable, and two values as (argument, setting, variable).
 # The first is the built-in default.
 CASES = {
@@ -198,12 +221,27 @@ CASES = {
         (False, False, "0"),
         (True, True, "1"),
     ),
+    "zero_copy_only": (
+        zero_copy_only_of,
+        "zero_copy_only",
+        "WEIGHTMAP_ZERO_COPY_ONLY",
+        (False, False, "0"),
+        (True, True, "1"),
+    ),
+    "globals": (
+        globals_of,
+        "globals",
+        "WEIGHTMAP_GLOBALS",
+        ("opaque", "opaque", "opaque"),
+        ("torch_safe", "torch_safe", "torch_safe"),
+    ),
 }
 
 
 @pytest.fixture(params=list(CASES))
 def case(request, copy_of):
     copy_of("no_byteorder.pt")
+    copy_of("module.pt")
     return (request.param, copy_of("state_dict.pt"), *CASES[request.param])
 
 
@@ -223,7 +261,7 @@ def test_the_types_of_the_arguments_are_those_that_the_library_takes():
 
 def test_help_shows_each_option_of_open():
     parameters = inspect.signature(weightmap.open).parameters
-    assert list(parameters) == ["path", "progress", *_core.option_values()]
+    assert list(parameters) == ["path", "progress", "safe_globals", *_core.option_values()]
     assert str(parameters["sharing"]) == "sharing: Optional[Literal['shared', 'private']] = None"
     assert parameters["sharing"].kind is inspect.Parameter.KEYWORD_ONLY
 
@@ -373,7 +411,7 @@ def test_shows_its_settings():
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
-            "shared_catalog=None)"
+            "shared_catalog=None, zero_copy_only=None, globals=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)
 

@@ -211,7 +211,7 @@ def test_random_objects_are_the_same_by_both_ways(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.pt") if path.name
-                                        not in ("module.pt", "torchscript.pt",
+                                        not in ("module.pt", "torchscript.pt", "scripted.pt",
                                                 "rezipped_deflated.pt", "from_cuda.pt")))
 def test_fixtures_are_the_same_by_both_ways(name):
     assert_same(outcome(without_door, DATA / name), outcome(weightmap.torch.load, DATA / name))

@@ -176,16 +176,6 @@ def test_tensors_of_one_name_are_pickled_by_path(checkpoint):
     ]
 
 
-def test_tensors_whose_names_are_not_utf8_are_pickled_by_their_places(archive, float_archive):
-    path = float_archive({"odd?": bytes(4), "odd!": bytes(8)})
-    with zipfile.ZipFile(path) as source:
-        pickled = source.read("archive/data.pkl")
-    pickled = pickled.replace(b"odd?", b"odd\xff").replace(b"odd!", b"odd\xfe")
-    path = archive(pickled, {"0": bytes(4), "1": bytes(8)}, "odd.pt")
-    for tensor in weightmap.open(path).values():
-        assert same(pickle.loads(pickle.dumps(tensor)), tensor)
-
-
 def test_tensors_outlive_their_checkpoint_and_are_pickled_then(copy_of):
     path = copy_of("views.pt")
     with weightmap.open(path, sharing="private", writable=True) as checkpoint:

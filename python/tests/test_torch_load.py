@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT / "tests" / "interop"))
 import random_test  # noqa: E402
 
 # What torch itself cannot load with weights_only=True, or loads wrong; each has a test below.
-PROTOCOLS = ("protocol3.pt", "protocol4.pt", "protocol5.pt")
-EXCEPTIONS = (*PROTOCOLS, "module.pt", "torchscript.pt", "rezipped_deflated.pt",
+PROTOCOLS = ("protocol1.pt", "protocol3.pt", "protocol4.pt", "protocol5.pt")
+EXCEPTIONS = (*PROTOCOLS, "module.pt", "torchscript.pt", "scripted.pt", "rezipped_deflated.pt",
               "big_endian.pt", "from_cuda.pt")
 FIXTURES = sorted(path.name for path in DATA.glob("*.pt") if path.name not in EXCEPTIONS)
 
@@ -342,7 +342,7 @@ def test_refuses_a_global_that_is_not_allowed_as_torch_does(tmp_path):
     for load in (by_torch, weightmap.torch.load):
         message = refusal(load, path)
         assert f"GLOBAL {name} was not an allowed global by default" in message
-        assert f"add_safe_globals([{name}])" in message
+        assert f"use `torch.serialization.add_safe_globals([{name}])` or the" in message
     with pytest.raises(weightmap.UnsafePickleError):
         weightmap.torch.load(path)
 
@@ -357,10 +357,10 @@ def test_a_refusal_names_the_file_every_name_and_what_works(tmp_path):
     usable = f"{first}, list, {plain}"
     assert caught.value.file == str(path)
     assert str(caught.value) == (
-        f"{path}: Weights only load failed: Unsupported global: GLOBAL {first} was not an allowed "
+        f"{path}: Weights only load failed. Unsupported global: GLOBAL {first} was not an allowed "
         f"global by default, nor collections.defaultdict, list, {plain}. Please use "
-        f"torch.serialization.add_safe_globals([{usable}]) or the "
-        f"torch.serialization.safe_globals([{usable}]) context manager to allowlist these globals "
+        f"`torch.serialization.add_safe_globals([{usable}])` or the "
+        f"`torch.serialization.safe_globals([{usable}])` context manager to allowlist these globals "
         "if you trust these classes/functions. Not even registered is collections.defaultdict "
         'loaded. Nothing was run. on_unknown="object" loads the rest, only="KEY" what does not '
         "need these names, and weightmap.open() the tensors"
@@ -475,14 +475,57 @@ def test_refuses_a_whole_module():
         assert "Model was not an allowed global" in refusal(load, DATA / "module.pt")
 
 
-def test_refuses_torchscript_with_a_clear_word():
-    with pytest.raises(weightmap.UnsupportedError, match="TorchScript"):
-        weightmap.torch.load(DATA / "torchscript.pt")
+@pytest.mark.parametrize("name", ["torchscript.pt", "scripted.pt"])
+def test_gives_the_state_dict_of_a_torchscript_archive(name):
+    expected = torch.jit.load(DATA / name).state_dict()
+    loaded = weightmap.torch.load(DATA / name)
+    assert list(loaded) == list(expected)
+    for key, tensor in expected.items():
+        assert loaded[key].dtype == tensor.dtype and not loaded[key].requires_grad
+        assert loaded[key].shape == tensor.shape and loaded[key].stride() == tensor.stride()
+        assert torch.equal(loaded[key].view(torch.uint8), tensor.view(torch.uint8)), key
 
 
-def test_refuses_compressed_storages_which_torch_takes_for_tensors():
+def test_tied_tensors_of_a_torchscript_archive_share_memory():
+    loaded = weightmap.torch.load(DATA / "scripted.pt")
+    assert loaded["tied"].data_ptr() == loaded["linear.weight"].data_ptr()
+
+
+def test_sparse_buffers_of_a_torchscript_archive(tmp_path):
+    class Sparse(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("coo", torch.eye(3).to_sparse())
+            self.register_buffer("csr", torch.eye(3).to_sparse_csr())
+
+        def forward(self, x):
+            return x
+
+    torch.jit.script(Sparse()).save(str(tmp_path / "sparse.pt"))
+    loaded = weightmap.torch.load(tmp_path / "sparse.pt")
+    assert [tensor.layout for tensor in loaded.values()] == [torch.sparse_coo, torch.sparse_csr]
+    assert all(torch.equal(tensor.to_dense(), torch.eye(3)) for tensor in loaded.values())
+
+
+def test_a_patch_leaves_torchscript_to_torch():
+    with weightmap.torch.patch():
+        with pytest.raises(RuntimeError, match="TorchScript"):
+            torch.load(DATA / "scripted.pt", mmap=True)
+
+
+def test_only_chooses_no_part_of_a_torchscript_archive():
+    with pytest.raises(weightmap.UnsupportedError, match="only= chooses no part"):
+        weightmap.torch.load(DATA / "scripted.pt", only="linear")
+
+
+def test_compressed_storages_are_inflated_where_torch_takes_them_for_tensors():
+    loaded = weightmap.torch.load(DATA / "rezipped_deflated.pt")
+    for name, tensor in torch.load(DATA / "state_dict.pt").items():
+        assert torch.equal(loaded[name], tensor), name
     with pytest.raises(weightmap.UnsupportedError, match="is compressed"):
-        weightmap.torch.load(DATA / "rezipped_deflated.pt")
+        weightmap.torch.load(DATA / "rezipped_deflated.pt", zero_copy_only=True)
+    with pytest.raises(weightmap.UnsupportedError, match="no place in the file"):
+        weightmap.torch.load(DATA / "rezipped_deflated.pt", map_location="meta")
 
 
 def test_refuses_to_run_code():
@@ -721,13 +764,13 @@ class Calls:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        original = weightmap.torch.load
+        original = weightmap.torch._loaded
 
         def counted(*arguments, **options):
             self.count += 1
             return original(*arguments, **options)
 
-        monkeypatch.setattr(weightmap.torch, "load", counted)
+        monkeypatch.setattr(weightmap.torch, "_loaded", counted)
 
 
 def test_patch_takes_mmap_loads_over_and_gives_torch_back(monkeypatch):
@@ -751,7 +794,7 @@ def test_patch_leaves_the_rest_to_torch(monkeypatch):
                 torch.load(stream, mmap=True)
             stream.seek(0)
             assert "steps" in torch.load(stream)
-        torch.load(DATA / "strangers" / "legacy.pt")
+        torch.load(DATA / "legacy" / "dict.pt")
         assert calls.count == 0
         with pytest.raises(FileNotFoundError):
             torch.load(DATA / "missing.pt", mmap=True)
@@ -760,7 +803,6 @@ def test_patch_leaves_the_rest_to_torch(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("legacy.pt", weightmap.UnsupportedError, "legacy torch stream"),
         ("page.pt", weightmap.NotACheckpointError, "is a web page"),
         ("lfs_pointer.pt", weightmap.NotACheckpointError, "Git LFS pointer"),
         ("truncated.pt", weightmap.CorruptError, "is truncated"),
@@ -915,6 +957,7 @@ def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
 def test_help_shows_each_option_of_load():
     parameters = inspect.signature(weightmap.torch.load).parameters
     own = ["f", "map_location", "pickle_module", "weights_only", "mmap", "only", "on_unknown"]
+    own += ["safe_globals"]
     assert list(parameters) == [*own, *_core.option_values()]
 
 

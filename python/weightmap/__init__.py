@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weightmap import torch
+    from weightmap._composed import ComposedTensor
     from weightmap._files import EvictReport, PublishReport, evict, publish
     from weightmap._filling import Filling, ReservedStorage, open_for_filling
+    from weightmap._globals import unsafe_globals
     from weightmap._info import Generation, Info, Stats
     from weightmap._processes import MappedCheckpoint, Processes, processes
     from weightmap._replacing import Replacing, replacing
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "ComposedTensor",
     "CorruptError",
     "CrcReport",
     "Error",
@@ -108,11 +111,13 @@ __all__ = [
     "safe_open",
     "save",
     "stage",
+    "unsafe_globals",
 ]
 
 
 # Imported when they are asked for.
 _MODULE_OF = {
+    "ComposedTensor": "_composed",
     "CrcReport": "_reports",
     "EvictReport": "_files",
     "Filling": "_filling",
@@ -148,6 +153,7 @@ _MODULE_OF = {
     "safe_open": "_safe_open",
     "save": "_save",
     "stage": "_staging",
+    "unsafe_globals": "_globals",
 }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import torch as torch_module
 
+    from weightmap._composed import ComposedTensor
     from weightmap._info import Generation, Info, Stats
     from weightmap._open import PathLike, Progress
     from weightmap._reports import CrcReport, LoadReport, WarmReport
@@ -354,6 +355,12 @@ class Checkpoint(Mapping[str, Tensor]):
         )
         fields["storages"] = {key: RangeResidency(*range, key) for key, range in fields["storages"]}
         return Residency(**fields)
+
+    def composed_tensors(self) -> list[ComposedTensor]:
+        """What the file says of quantized, sparse, nested and meta tensors and of subclasses."""
+        from weightmap._composed import composed_tensors
+
+        return composed_tensors(self._core)
 
     def verify_headers(self) -> None:
         """Compares every calculated offset with the record's local header; CorruptError if wrong."""

@@ -97,7 +97,11 @@ class Tensor:
 
     @property
     def is_parameter(self) -> bool:
-        """Saved as torch.nn.Parameter."""
+        """Saved as torch.nn.Parameter, or one by a TorchScript class."""
+
+    @property
+    def is_buffer(self) -> bool:
+        """A buffer by a TorchScript class; other files do not say."""
 
     @property
     def location(self) -> str:
@@ -283,8 +287,11 @@ class Checkpoint:
         Where these keys, joined by dots, lead to, and the type of what is there.
         """
 
+    def composed(self) -> list[dict[str, Any]]:
+        """Tensors that are more than one dense block of elements."""
+
     def find_storage(self, key: str, /) -> tuple[int, int] | None:
-        """Offset in the file and bytes of the record of this storage."""
+        """Offset in the mapping and bytes of the record of this storage."""
 
     def mapping(self) -> MappedBytes:
         """The file as it is mapped."""
@@ -416,3 +423,9 @@ class Fill:
     def seal(self, progress: Callable[[int, int], object] | None, /) -> None: ...
 
 def open_fill(path: bytes, /) -> Fill: ...
+
+def list_globals(path: bytes, options: dict[str, Any], /) -> list[tuple[str, str, str]]:
+    """What the pickles of a file name: module, name and verdict of each."""
+
+def torch_safe_globals() -> list[str]:
+    """What torch allows by default."""

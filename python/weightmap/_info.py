@@ -8,7 +8,7 @@ from weightmap._record import Record
 class Info(Record):
     """What kind of file a checkpoint is."""
 
-    format: str  # "torch_zip"
+    format: str  # "torch_zip", "torchscript", "pt2" or "torch_legacy"
     version: int  # of the record `version`
     format_version: str | None  # of `.format_version`; None before torch 2.7
     byteorder: str  # "little" or "big"
@@ -19,6 +19,7 @@ class Info(Record):
     tensor_bytes: int  # of all tensors; views of one storage count each
     file_bytes: int
     pickle_bytes: int
+    unread_bytes: int  # behind the first legacy stream of the file
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool
@@ -50,6 +51,8 @@ class Stats(Record):
     cache_hits: int  # references to a storage whose offset was known: tied weights, views
     reads: int  # pread calls for metadata
     bytes_read: int
+    storages_copied: int  # compressed ones, inflated into memory
+    bytes_copied: int  # what they have there
     verify_reads: int  # made only to verify
     verify_bytes_read: int
     catalog_damaged: bool  # another process's catalog was, and one of its own took its place
@@ -57,4 +60,5 @@ class Stats(Record):
     directory_seconds: float
     pickle_seconds: float
     catalog_seconds: float
+    copying_seconds: float
     mapping_seconds: float

@@ -9,7 +9,7 @@ from weightmap._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from inspect import Signature
     from typing import Any, Protocol, TypeAlias, Unpack
 
@@ -42,6 +42,7 @@ def open(
     path: PathLike | HasDescriptor | int,
     *,
     progress: Progress | None = None,
+    safe_globals: Iterable[str] = (),
     **options: Unpack[OpenOptions],
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
@@ -65,6 +66,9 @@ def open(
     shared_catalog: take over the table of tensors that another process of this user has published
         for this very file, or publish the one that is made; default False. root() and
         weightmap.torch.load() need the tree of values, too, and parse the file for that.
+    globals: "opaque" (default) keeps classes and functions that torch does not allow by default as
+        their names; "torch_safe" refuses files that name such, but for those in safe_globals.
+    safe_globals: names such as "argparse.Namespace".
     progress: is called with the bytes done and the bytes in all while verify="crc", populate or
         locked reads the file. What it raises, and Ctrl-C, ends the open.
 
@@ -73,6 +77,8 @@ def open(
     released meanwhile.
     """
     completed = config._with_defaults(options)
+    if safe_globals:
+        completed["safe_globals"] = safe_globals
     descriptor = descriptor_of(path)
     if descriptor is None:
         file = os.fsencode(path)  # type: ignore[arg-type]

@@ -23,6 +23,8 @@ class OpenOptions(TypedDict, total=False):
     locked: bool | None
     huge_pages: bool | None
     shared_catalog: bool | None
+    zero_copy_only: bool | None
+    globals: Literal["opaque", "torch_safe"] | None
 
 
 def signature_with_options(function: Callable[..., Any]) -> inspect.Signature:

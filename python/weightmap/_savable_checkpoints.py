@@ -105,6 +105,9 @@ class Checkpoints:
     def _checkpoint(self, thing: Checkpoint | Subtree) -> Made:
         opened = core_of(thing)
         assert opened is not None
+        kind = opened.info()["format"]
+        if kind in ("torchscript", "pt2"):
+            raise UnsupportedError(f"is a {kind} archive, which holds a program; save its tensors")
         order = opened.info()["byteorder"]
         if order != self._byte_order:
             raise UnsupportedError(
@@ -142,9 +145,11 @@ class Checkpoints:
 
     def _file_storage(self, thing: _FileStorage) -> Made:
         identifier = thing.identifier
-        if type(identifier) is not tuple or len(identifier) != 5:
+        if type(identifier) is not tuple or len(identifier) not in (5, 6):
             raise UnsupportedError("is a reference that is not one to a storage")
-        tag, kind, key, location, numel = identifier
+        if len(identifier) == 6 and identifier[5] is not None:
+            raise UnsupportedError("is a reference to a part of a storage")
+        tag, kind, key, location, numel = identifier[:5]
         are_texts = all(isinstance(text, str) for text in (tag, key, location))
         if not are_texts or type(kind) is not _FileGlobal or type(numel) is not int:
             raise UnsupportedError("is a reference to a storage that torch.save does not write")

@@ -50,6 +50,11 @@ def storage(memory: MappedBytes, offset: int, nbytes: int) -> torch.UntypedStora
     return part.untyped_storage()
 
 
+def alignment_of(dtype: torch.dtype) -> int:
+    """Where torch wants elements to begin. Over a storage of uint8 there may be any."""
+    return 8 if dtype == torch.uint8 else min(dtype.itemsize, 8)
+
+
 def swapped(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.UntypedStorage:
     """A copy of `storage` in this machine's byte order."""
     copy = storage.clone()
@@ -74,6 +79,8 @@ def view(
     whole = storage(memory, offset, nbytes)
     if foreign:
         whole = swapped(whole, dtype)
+    elif offset % min(dtype.itemsize, 8):
+        whole = whole.clone()
     return _over(whole, dtype, storage_offset, shape, strides, conjugate, negative)
 
 
@@ -119,11 +126,14 @@ def state_dict(
     made: dict[Any, torch.Tensor] = {}
 
     def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
-        key = tensor.storage, kind if foreign else None
+        offset, nbytes = opened.find_storage(tensor.storage) or (0, 0)
+        misaligned = offset % min(kind.itemsize, 8) != 0
+        key = tensor.storage, kind if foreign or misaligned else None
         if key not in storages:
-            offset, nbytes = opened.find_storage(tensor.storage) or (0, 0)
             whole = storage(memory, offset, nbytes)
-            storages[key] = swapped(whole, kind) if foreign else whole
+            if foreign:
+                whole = swapped(whole, kind)
+            storages[key] = whole.clone() if misaligned and not foreign else whole
         return storages[key]
 
     def make(tensor: _core.Tensor) -> torch.Tensor:

@@ -8,27 +8,33 @@ and SETITEMS are those of torch/_weights_only_unpickler.py; docs/python.md lists
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import _weights_only_unpickler as unpickler
 from torch._utils import IMPORT_MAPPING, NAME_MAPPING
 
-from weightmap import _tensors
-from weightmap._errors import CorruptError, Error, UnsafePickleError
+from weightmap import _core, _tensors
+from weightmap._errors import (
+    CorruptError,
+    Error,
+    InvalidArgumentError,
+    UnsafePickleError,
+    UnsupportedError,
+)
 from weightmap._values import Global, Object, PlainMachine
 
 if TYPE_CHECKING:
-    from weightmap import _core
     from weightmap._direct import DirectTensors
 
 _BLOCKED = frozenset(getattr(unpickler, "_blocklisted_modules", ("sys", "os", "posix", "nt")))
-_MUST_IMPORT = {
-    "torch.nested._internal.nested_tensor.NestedTensor": "torch.nested",
-    "torch.nested._internal.nested_tensor._rebuild_njt": "torch.nested",
-    "torch._dynamo.decorators._DimRange": "torch._dynamo",
-}
+_MUST_IMPORT_NESTED = (
+    "torch.nested._internal.nested_tensor.NestedTensor",
+    "torch.nested._internal.nested_tensor._rebuild_njt",
+    "torch._dynamo.decorators._DimRange",
+)
 _MUST_IMPORT_DTENSOR = ("torch.distributed.tensor.", "torch.distributed.device_mesh.")
 
 
@@ -39,7 +45,15 @@ _LONGEST_NAME = 200
 
 
 def refused(what: str) -> UnsafePickleError:
-    return UnsafePickleError(f"Weights only load failed: {what}")
+    return UnsafePickleError(f"Weights only load failed. {what}")
+
+
+def unexpected(what: str) -> UnsafePickleError:
+    """For what torch asks to be told of, in the words that its users know."""
+    return refused(
+        "Please file an issue with the following so that we can make `weights_only=True` "
+        f"compatible with your use case: WeightsUnpickler error: {what}"
+    )
 
 
 def sparse_tensors_to_validate() -> list[Any]:
@@ -88,13 +102,13 @@ def storage_loader(
 
     def persistent(identifier: Any) -> torch.storage.TypedStorage:
         if type(identifier) is not tuple or len(identifier) != 5:
-            raise refused(f"a persistent id of type {type(identifier)} is not one of a storage")
+            raise unexpected(f"a persistent id of type {type(identifier)} is not one of a storage")
         tag, kind, key, location, numel = identifier
         storage = made.get(key)
         if storage is not None:
             return storage
         if tag != "storage" and tag != b"storage":
-            raise refused(f"Only persistent_load of storage is allowed, but got {tag!r}")
+            raise unexpected(f"Only persistent_load of storage is allowed, but got {tag!r}")
         if kind not in sizes:
             dtype = dtype_of(kind)
             sizes[kind] = dtype, element_size(dtype)
@@ -107,7 +121,21 @@ def storage_loader(
             made[key] = storage
         return storage
 
-    return persistent, adopt
+    def part_of(storage: Any, key: str, offset: int, size: int) -> Any:
+        if key not in made:
+            unit = element_size(storage.dtype)
+            part = storage._untyped_storage[offset * unit : (offset + size) * unit]
+            made[key] = typed_storage(wrap_storage=part, dtype=storage.dtype, _internal=True)
+        return made[key]
+
+    def persistent_of_stream(identifier: Any) -> torch.storage.TypedStorage:
+        if type(identifier) is not tuple or len(identifier) != 6:
+            raise refused(f"a persistent id of type {type(identifier)} is not one of a storage")
+        storage = persistent(identifier[:5])
+        return storage if identifier[5] is None else part_of(storage, *identifier[5])
+
+    is_stream = opened.info()["format"] == "torch_legacy"
+    return persistent_of_stream if is_stream else persistent, adopt
 
 
 def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
@@ -124,9 +152,17 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
             raise missing(key, nbytes)
         return place[0]
 
+    def offset_of(key: str, nbytes: int) -> int:
+        offset = place_of(key, nbytes)
+        if offset >= opened.info()["file_bytes"]:
+            raise UnsupportedError(
+                f"storage data/{key} is compressed, so its elements have no place in the file"
+            )
+        return offset
+
     def load_meta(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
         storage = torch.UntypedStorage(nbytes, device="meta")
-        storage._checkpoint_offset = place_of(key, nbytes)
+        storage._checkpoint_offset = offset_of(key, nbytes)
         if restore is not None:
             storage._fake_device = _text(location)  # type: ignore[assignment]
         return storage
@@ -140,8 +176,11 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
     if getattr(torch.serialization._serialization_tls, "skip_data", False):
         return load_skipped
 
-    whole = _tensors.storage(opened.writable_memory(), 0, opened.info()["file_bytes"])
+    memory = opened.writable_memory()
+    whole = _tensors.storage(memory, 0, len(memory))
     foreign_dtypes = _foreign_dtypes(opened)
+    # Storages of a stream lie anywhere; those of an archive do where its writer wanted it.
+    is_legacy = opened.info()["format"] == "torch_legacy"
 
     def load_mapped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
         place = find_storage(key)  # place_of(), without another call for each tensor
@@ -149,6 +188,8 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
             raise missing(key, nbytes)
         offset = place[0]
         storage = whole[offset : offset + nbytes]
+        if is_legacy and offset & 7 and offset % _tensors.alignment_of(dtype):
+            storage = storage.clone()
         if foreign_dtypes is not None:
             return _restore_foreign(storage, foreign_dtypes.get(key, [dtype]), restore, location)
         return restore(storage, location if type(location) is str else _text(location))
@@ -218,6 +259,60 @@ def _foreign_dtypes(opened: _core.Checkpoint) -> dict[str, list[torch.dtype]] | 
     return dtypes
 
 
+def registered_globals(more: Iterable[Any] = ()) -> dict[str, Any]:
+    """By name what torch has been told to allow, and `more` in the same forms: classes and
+    functions, or (thing, name)."""
+    named = dict(unpickler._get_user_allowed_globals())
+    for thing in more:
+        if isinstance(thing, tuple):
+            if len(thing) != 2 or type(thing[1]) is not str:
+                raise InvalidArgumentError(
+                    f"safe_globals has {thing!r}, expected a class, a function, or a tuple of one "
+                    "and its full name"
+                )
+            named[thing[1]] = thing[0]
+        elif callable(thing):
+            named[f"{thing.__module__}.{thing.__qualname__}"] = thing
+        else:
+            raise InvalidArgumentError(
+                f"safe_globals has {thing!r}, expected a class, a function, or a tuple of one and "
+                "its full name"
+            )
+    return named
+
+
+def explained_refusal(
+    error: UnsafePickleError, path: bytes, registered: Iterable[str]
+) -> UnsafePickleError:
+    """The error of an open that was refused for what the pickle names, in torch's words."""
+    try:
+        found = _core.list_globals(path, {"safe_globals": [*registered]})
+    except Error:
+        found = []
+    harmful = [(module, name) for module, name, verdict in found if verdict == "harmful"]
+    unknown = [f"{module}.{name}" for module, name, verdict in found if verdict == "unknown"]
+    if harmful:
+        module, name = harmful[0]
+        full = _shown(f"{module}.{name}")
+        what = (
+            _blocked(_shown(module), full)
+            if module in _BLOCKED
+            else f"Unsupported global: GLOBAL {full} was not an allowed global by default, and is "
+            "refused whether it is registered or not, since it can only do harm"
+        )
+        explained = refused(f"{what}. Nothing was run.")
+    elif unknown:
+        explained = refused(_unknown_globals([_shown(name) for name in unknown]))
+    else:
+        explained = unexpected(error.message)
+    explained.file, explained.file_offset = error.file, error.file_offset
+    return explained
+
+
+def _blocked(module: str, path: str) -> str:
+    return f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked"
+
+
 class WeightsOnlyMachine:
     """See python/src/evaluator.hpp for when each method is called."""
 
@@ -225,13 +320,17 @@ class WeightsOnlyMachine:
     finish: Any = None
 
     def __init__(
-        self, persistent: Callable[[Any], Any], is_foreign: bool, direct: DirectTensors | None
+        self,
+        persistent: Callable[[Any], Any],
+        is_foreign: bool,
+        direct: DirectTensors | None,
+        registered: dict[str, Any] | None = None,
     ) -> None:
         self.persistent = persistent
         self.direct = direct  # but for those that can be made without
         self._is_foreign = is_foreign  # in the other byte order
         self._allowed = unpickler._get_allowed_globals()
-        self._user_allowed = unpickler._get_user_allowed_globals()
+        self._user_allowed = registered_globals() if registered is None else registered
         self._registered: list[str] = []  # what the file has used of them
         self._has_unknown = False
 
@@ -274,9 +373,7 @@ class WeightsOnlyMachine:
         module, name = _renamed(module, name)
         path = f"{module}.{name}"
         if module in _BLOCKED:
-            raise refused(
-                f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked"
-            )
+            raise refused(_blocked(module, path))
         if path == _REBUILD_UNTYPED and self._is_foreign:
             return rebuild_foreign
         if path in self._allowed:
@@ -284,22 +381,30 @@ class WeightsOnlyMachine:
         if path in self._user_allowed:
             self._registered.append(_shown(path))
             return self._user_allowed[path]
-        if path in _MUST_IMPORT:
-            raise refused(f"{_MUST_IMPORT[path]} must be imported to load {path}")
+        if path in _MUST_IMPORT_NESTED:
+            raise refused(
+                "``torch.nested`` and ``torch._dynamo`` must be imported to load nested jagged "
+                "tensors (NJTs)"
+            )
         if path.startswith(_MUST_IMPORT_DTENSOR):
-            raise refused("torch.distributed.tensor must be imported to load DTensors")
+            raise refused("``torch.distributed.tensor`` must be imported to load DTensors")
         self._has_unknown = True
         raise refused(_unknown_globals([_shown(path)]))
 
     def _is_allowed(self, thing: Any) -> bool:
-        # Compared one by one, as torch does: what a file made of calls need not be hashable.
+        # Compared one by one, as torch does: what a file made of calls need not be hashable. A bound
+        # method is another object each time it is asked for.
+        is_method = type(thing) in (types.BuiltinMethodType, types.MethodType)
         return any(thing is known for known in self._allowed.values()) or any(
-            thing is known for known in self._user_allowed.values()
+            thing is known or (is_method and thing == known)
+            for known in self._user_allowed.values()
         )
 
     def call(self, function: Any, arguments: Any) -> Any:
         if not self._is_allowed(function):
-            raise refused(f"Trying to call reduce for unrecognized function {function}")
+            owner = getattr(function, "__self__", None)
+            of = "" if owner is None else f" which belongs to {owner}"
+            raise unexpected(f"Trying to call reduce for unrecognized function {function}{of}")
         made = function(*arguments)
         self._note_sparse(function, made)
         return made
@@ -308,9 +413,9 @@ class WeightsOnlyMachine:
         if type_ is torch.nn.Parameter:
             return torch.nn.Parameter(*arguments)
         if not self._is_allowed(type_):
-            raise refused(
+            raise unexpected(
                 "Can only create new object for nn.Parameter or classes allowlisted via "
-                f"add_safe_globals but got {type_}"
+                f"`add_safe_globals` but got {type_}"
             )
         made = type_.__new__(type_, *arguments)
         self._note_sparse(type_, made)
@@ -323,11 +428,11 @@ class WeightsOnlyMachine:
 
     def extend(self, target: Any, elements: list[Any]) -> None:
         # Lists are made without asking, so this is something else.
-        raise refused(f"Can only extend lists, but got {type(target)}")
+        raise unexpected(f"Can only extend lists, but got {type(target)}")
 
     def update(self, target: Any, flat: list[Any]) -> None:
         if type(target) not in (dict, collections.OrderedDict, collections.Counter):
-            raise refused(
+            raise unexpected(
                 "Can only SETITEMS for dict, collections.OrderedDict, collections.Counter, but got "
                 f"{type(target)}"
             )
@@ -343,9 +448,9 @@ class WeightsOnlyMachine:
         elif kind is collections.OrderedDict:
             target.__dict__.update(state)
         elif not self._is_allowed(kind):
-            raise refused(
+            raise unexpected(
                 "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
-                f"add_safe_globals, but got {kind}"
+                f"`add_safe_globals`, but got {kind}"
             )
         elif hasattr(target, "__setstate__"):
             target.__setstate__(state)
@@ -440,8 +545,8 @@ def _unknown_globals(names: list[str]) -> str:
     if usable:
         listed = _listed(usable)
         text += (
-            f"Please use torch.serialization.add_safe_globals([{listed}]) or the "
-            f"torch.serialization.safe_globals([{listed}]) context manager to allowlist "
+            f"Please use `torch.serialization.add_safe_globals([{listed}])` or the "
+            f"`torch.serialization.safe_globals([{listed}])` context manager to allowlist "
             f"{'this global' if len(usable) == 1 else 'these globals'} if you trust "
             f"{'this class/function' if len(usable) == 1 else 'these classes/functions'}"
         )

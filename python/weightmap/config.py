@@ -4,8 +4,8 @@
     with weightmap.config.patch("load.verify", "crc"):
         weightmap.open(path)                        # only here, only in this thread or task
 
-Each keyword argument of weightmap.open() is a setting of the same name and takes the same values,
-but `sharing`, which is load.mmap_flags here: mmap.MAP_SHARED or mmap.MAP_PRIVATE. A setting that is
+Each option of weightmap.open() is a setting of the same name and takes the same values, but
+`sharing`, which is load.mmap_flags here: mmap.MAP_SHARED or mmap.MAP_PRIVATE. A setting that is
 None leaves the choice to its environment variable and then to the built-in default, and an argument
 of the call goes before all of them:
 

@@ -16,7 +16,7 @@ import os
 import pickle
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
@@ -40,9 +40,12 @@ try:
     from torch.utils.serialization import config as torch_config
 
     from weightmap import _direct
+    from weightmap import _script as script
     from weightmap._weights_only import (
         LenientMachine,
         WeightsOnlyMachine,
+        explained_refusal,
+        registered_globals,
         sparse_tensors_to_validate,
         storage_loader,
         validate_sparse_tensors,
@@ -68,7 +71,21 @@ except (ImportError, AttributeError) as missing:
         f"{torch.__version__} has not: {missing}"
     ) from missing
 
-__all__ = ["load", "patch", "save"]
+# The one list of what is registered as safe is torch's own.
+add_safe_globals = serialization.add_safe_globals
+get_safe_globals = serialization.get_safe_globals
+clear_safe_globals = serialization.clear_safe_globals
+safe_globals = serialization.safe_globals
+
+__all__ = [
+    "add_safe_globals",
+    "clear_safe_globals",
+    "get_safe_globals",
+    "load",
+    "patch",
+    "safe_globals",
+    "save",
+]
 
 
 @shows_options
@@ -81,6 +98,7 @@ def load(
     mmap: bool | None = None,
     only: str | tuple[str | int, ...] | None = None,
     on_unknown: Literal["refuse", "object"] = "refuse",
+    safe_globals: Iterable[Any] = (),
     **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
@@ -109,31 +127,54 @@ def load(
         "optimizer.state". Nothing else is made, and no other name in the file matters.
     on_unknown: "object" makes of what would be refused what Checkpoint.root() makes of it: plain
         data, or a weightmap.Object that only says what the file says.
+    safe_globals: classes and functions, or (thing, "full.name"), that are safe for this call, in
+        addition to those of torch.serialization.add_safe_globals(), which is add_safe_globals()
+        here, too.
     Other options: as in weightmap.open(). protection="guard" is refused, unless f is a Checkpoint.
 
     Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
     afterwards if it was enabled before.
 
     Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
-    pickle.UnpicklingError and names everything that is refused. TorchScript archives raise
-    UnsupportedError.
+    pickle.UnpicklingError and names everything that is refused.
+
+    Of a TorchScript archive: what torch.jit.load(f).state_dict() has, without its code. Of a .pt2
+    archive: UnsupportedError; weightmap.open(f).torch() has its tensors.
     """
     _refuse_other_ways(pickle_module, weights_only, mmap)
     if on_unknown not in _MACHINES:
         raise InvalidArgumentError(f"on_unknown is {on_unknown!r}, expected 'refuse' or 'object'")
-    opened, file = _opened(f, options)
+    registered = registered_globals(safe_globals)
+    opened, file = _opened(f, options, registered)
+    return _loaded(opened, file, map_location, registered, only, on_unknown)
+
+
+def _loaded(
+    opened: _core.Checkpoint,
+    file: str,
+    map_location: Any,
+    registered: dict[str, Any],
+    only: str | tuple[str | int, ...] | None = None,
+    on_unknown: str = "refuse",
+) -> Any:
+    kind = opened.info()["format"]
+    if kind == "pt2" or (kind == "torchscript" and only is not None):
+        raise UnsupportedError(_HAS_OTHER_WAYS[kind], file=file)
     path = () if only is None else path_to(opened, only, file)
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
     persistent, adopt = storage_loader(opened, restore)
     direct = _direct.settings(map_location, is_foreign, adopt)
-    machine = _MACHINES[on_unknown](persistent, is_foreign, direct)
+    machine = _MACHINES[on_unknown](persistent, is_foreign, direct, registered)
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
     try:
         with collector_paused():
-            loaded = opened.evaluate(machine, path)
+            if kind == "torchscript":
+                loaded = script.state_dict(opened, persistent, is_foreign)
+            else:
+                loaded = opened.evaluate(machine, path)
     except UnsafePickleError as error:
         raise about_file(machine.explained(error, opened, path), file) from None
     except Error as error:
@@ -145,6 +186,10 @@ def load(
 
 
 _MACHINES = {"refuse": WeightsOnlyMachine, "object": LenientMachine}
+_HAS_OTHER_WAYS = {
+    "pt2": "is a .pt2 archive, which holds a program; weightmap.open() has its tensors",
+    "torchscript": "is a TorchScript archive, of which only= chooses no part",
+}
 
 
 def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:
@@ -164,7 +209,9 @@ def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None
         )
 
 
-def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
+def _opened(
+    f: Any, options: OpenOptions, registered: dict[str, Any]
+) -> tuple[_core.Checkpoint, str]:
     """The checkpoint, and what errors call it."""
     if isinstance(f, Checkpoint):
         given = [name for name, value in options.items() if value is not None]
@@ -174,6 +221,7 @@ def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
             )
         return f._core, f.path
     completed = config._with_defaults(options)
+    completed["safe_globals"] = [*registered]
     descriptor = _open.descriptor_of(f)
     if descriptor is not None:
         file = f"descriptor {descriptor}"
@@ -184,10 +232,18 @@ def _opened(f: Any, options: OpenOptions) -> tuple[_core.Checkpoint, str]:
                 "their beginning",
                 file=file,
             )
-        opened = _core.open_descriptor(descriptor, completed, True)
+        path = b"/proc/self/fd/%d" % descriptor
+        try:
+            opened = _core.open_descriptor(descriptor, completed, True)
+        except UnsafePickleError as error:
+            raise explained_refusal(error, path, registered) from None
     elif isinstance(f, (str, bytes, os.PathLike)):
-        opened = _core.open(os.fsencode(f), completed, True)
+        path = os.fsencode(f)
         file = os.fsdecode(f)
+        try:
+            opened = _core.open(path, completed, True)
+        except UnsafePickleError as error:
+            raise explained_refusal(error, path, registered) from None
     else:
         raise InvalidArgumentError(
             f"a file is mapped by its path or descriptor, and a {type(f).__name__} has neither"
@@ -263,7 +319,7 @@ def patch(*, save: bool = False) -> Iterator[None]:
     """Makes torch.load(path, mmap=True) use weightmap, in the whole process, for a block.
 
     What weightmap does not do (weights_only=False, a file object, a path that ends with
-    .safetensors, mmap=False) still goes to torch. torch.serialization.set_default_mmap_options() and
+    .safetensors, mmap=False, a TorchScript archive) still goes to torch. torch.serialization.set_default_mmap_options() and
     torch.utils.serialization.config are followed. Blocks may nest and overlap, in several threads:
     torch has its own function back when the last of them ends.
 
@@ -341,7 +397,11 @@ def _load_for_torch(
         and not _forces_unsafe(weights_only)
     )
     if is_ours:
-        return load(f, map_location, **_torch_options())
+        registered = registered_globals(())
+        opened, file = _opened(f, _torch_options(), registered)
+        # torch refuses TorchScript in words of its own, or runs it.
+        if opened.info()["format"] != "torchscript":
+            return _loaded(opened, file, map_location, registered)
     return original(
         f,
         map_location,

@@ -25,6 +25,8 @@ template <>
 constexpr std::array<std::string_view, 3> words_of<ByteOrder> = {"little", "big", "native"};
 template <>
 constexpr std::array<std::string_view, 3> words_of<Protection> = {"map", "guard", "snapshot"};
+template <>
+constexpr std::array<std::string_view, 2> words_of<Globals> = {"opaque", "torch_safe"};
 
 template <class T>
 std::string_view word_of(T value) noexcept {
@@ -84,6 +86,11 @@ constexpr std::array option_rows = {
     Field<&O::shared_catalog>::row(
         "shared_catalog", "WEIGHTMAP_SHARED_CATALOG", false, offers,
         "use the catalog that another process published, or publish one"),
+    Field<&O::zero_copy_only>::row(
+        "zero_copy_only", "WEIGHTMAP_ZERO_COPY_ONLY", false, offers,
+        "refuse compressed storages and foreign byte orders, whose tensors have to be copied"),
+    Field<&O::globals>::row("globals", "WEIGHTMAP_GLOBALS", Globals::opaque, offers,
+                            "whether names that torch does not allow by default are refused"),
 };
 
 // Where a call left the option unset. An empty variable counts as unset.
@@ -163,5 +170,6 @@ std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing); 
 std::string_view to_string(Verify verify) noexcept { return word_of(verify); }
 std::string_view to_string(ByteOrder order) noexcept { return word_of(order); }
 std::string_view to_string(Protection how) noexcept { return word_of(how); }
+std::string_view to_string(Globals globals) noexcept { return word_of(globals); }
 
 }  // namespace weightmap

@@ -52,4 +52,41 @@ inline std::size_t valid_prefix(std::string_view text) noexcept {
   return at;
 }
 
+// UTF-8 without surrogates, as other programs know it.
+inline bool is_utf8(std::string_view text) noexcept {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto next = first_code_point(text.substr(at));
+    if (!next || (next->code >= 0xD800 && next->code < 0xE000)) return false;
+    at += next->length;
+  }
+  return true;
+}
+
+// Writes a character, in at most four bytes, and answers how many.
+inline std::size_t put_code_point(std::uint32_t code, char* out) noexcept {
+  const auto rest = [code](unsigned shift) {
+    return static_cast<char>(0x80 | (code >> shift & 0x3F));
+  };
+  if (code < 0x80) {
+    out[0] = static_cast<char>(code);
+    return 1;
+  }
+  if (code < 0x800) {
+    out[0] = static_cast<char>(0xC0 | code >> 6);
+    out[1] = rest(0);
+    return 2;
+  }
+  if (code < 0x10000) {
+    out[0] = static_cast<char>(0xE0 | code >> 12);
+    out[1] = rest(6);
+    out[2] = rest(0);
+    return 3;
+  }
+  out[0] = static_cast<char>(0xF0 | code >> 18);
+  out[1] = rest(12);
+  out[2] = rest(6);
+  out[3] = rest(0);
+  return 4;
+}
+
 }  // namespace weightmap::bytes

@@ -48,6 +48,7 @@ struct Entry {
     requires_grad = 8,
     parameter = 16,
     ambiguous = 32,  // a later entry has the same name
+    buffer = 64,
   };
   std::uint64_t position;       // of the first element
   std::uint64_t extent;         // bytes that the strides reach; 0 for an empty tensor
@@ -77,7 +78,7 @@ static_assert(sizeof(StorageEntry) == 32);
 
 struct Header {
   static constexpr std::uint64_t magic_number = 0x474F4C4154434D57;  // "WMCTALOG"
-  static constexpr std::uint32_t current_version = 2;
+  static constexpr std::uint32_t current_version = 3;
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t header_bytes;

@@ -7,6 +7,7 @@
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/torch/parse_archive.hpp"
+#include "runtime/torch/parse_legacy.hpp"
 
 namespace weightmap {
 namespace {
@@ -18,7 +19,18 @@ struct Row {
 
 constexpr std::array table = {
     Row{format::Kind::zip, {"torch_zip", torch::parse_archive, torch::verify_archive_headers}},
+    Row{format::Kind::legacy, {"torch_legacy", torch::parse_legacy, torch::verify_legacy}},
 };
+
+// `tail` is what identify() is told of the end of a file.
+Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
+  const std::uint64_t size = input.file->size();
+  const format::Kind by_tail = format::identify({}, tail, size);
+  if (by_tail != format::Kind::needs_head) return by_tail;
+  TRY_ASSIGN(const std::span<const std::byte> head,
+             input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
+  return format::identify(head, tail, size);
+}
 
 }  // namespace
 
@@ -28,7 +40,7 @@ Result<const format::Format*> format_of(format::Input& input) {
   // The window that a zip archive's directory is looked for in, so it is read once.
   TRY_ASSIGN(const std::span<const std::byte> tail,
              input.windows->extend_back(size - length, length));
-  const format::Kind kind = format::identify({}, tail, size);
+  TRY_ASSIGN(const format::Kind kind, kind_of(input, tail));
   for (const Row& row : table)
     if (row.kind == kind) return &row.format;
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));

@@ -106,9 +106,11 @@ NamedTensor tensor_at(State& state, std::size_t index) noexcept {
   tensor.location = catalog->location(entry);
   tensor.requires_grad = (entry.flags & Entry::requires_grad) != 0;
   tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
+  tensor.is_buffer = (entry.flags & Entry::buffer) != 0;
   tensor.storage_index = entry.storage;
   tensor.source = storage.source;
   tensor.file = state.sources[storage.source].shown_name;
+  tensor.is_copied = state.sources[storage.source].is_copy();
   return tensor;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/checkpoint/formats.hpp"
+#include "runtime/checkpoint/inflated_storages.hpp"
 
 namespace weightmap {
 namespace {
@@ -128,7 +129,8 @@ std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resour
   std::vector<format::Input> inputs;
   inputs.reserve(state.sources.size());
   for (const SourceFile& source : state.sources)
-    inputs.emplace_back(source.file, source.base(), memory);
+    if (!source.is_copy())
+      inputs.emplace_back(source.file, source.base(), state.sources.next_base(), memory);
   return inputs;
 }
 
@@ -143,6 +145,7 @@ Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path>
 Result<std::unique_ptr<State>> begin_again(const State& old) {
   Sources sources;
   for (const SourceFile& source : old.sources) {
+    if (source.is_copy()) continue;
     if (source.info.path.empty())
       return about_shown(Error{ErrorCode::invalid_argument,
                                "was opened by descriptor and has no path to open again"},
@@ -169,6 +172,8 @@ Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
+  TRY(check_zero_copy(state.options, own->parsed));
+  TRY(inflate_storages(state, own->parsed.compressed));
   for (const SourceFile& source : state.sources) source.file.advise_mapping();
   const std::optional<ReservedStorages>& reserved = own->parsed.facts.reserved;
   TRY(map(state, reserved && !reserved->is_sealed));
@@ -210,6 +215,8 @@ Result<void> map(State& state, bool being_filled) {
 
 Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   State& opened = *state;
+  if (Result<void> shown = check_zero_copy(opened); !shown)
+    return about_shown(std::move(shown.error()), opened.shown_name());
   Checkpoint checkpoint = Checkpoint::Access::make(std::move(state));
   if (*opened.options.verify == Verify::crc) {
     CrcReport sums = checkpoint.verify_crc(opened.options.progress);

@@ -9,13 +9,15 @@
 
 namespace weightmap {
 
+std::uint64_t Sources::next_base() const noexcept {
+  if (files_.empty()) return 0;
+  const auto [last, length] = files_.back().range();
+  return (last + length + os::large_page - 1) / os::large_page * os::large_page;
+}
+
 Result<void> Sources::add(SourceFile file) {
-  std::uint64_t base = 0;
+  const std::uint64_t base = next_base();
   std::uint64_t end = 0;
-  if (!files_.empty()) {
-    const auto [last, length] = files_.back().range();
-    base = (last + length + os::large_page - 1) / os::large_page * os::large_page;
-  }
   // What is added to an end later is less than 2^63, too.
   if (!bytes::checked_add(base, file.file.size(), &end) ||
       end > std::numeric_limits<std::int64_t>::max())
@@ -28,7 +30,8 @@ Result<void> Sources::add(SourceFile file) {
 
 std::uint64_t Sources::bytes() const noexcept {
   std::uint64_t all = 0;
-  for (const SourceFile& source : files_) all += source.file.size();
+  for (const SourceFile& source : files_)
+    if (!source.is_copy()) all += source.file.size();
   return all;
 }
 

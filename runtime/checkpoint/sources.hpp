@@ -24,6 +24,9 @@ struct SourceFile {
   std::string shown_name;  // the path as it was given, escaped, for errors made later
 
   std::uint64_t base() const noexcept { return info.mapping_offset; }
+  // Sealed memory behind the files, where compressed storages were inflated to: a file to whatever
+  // maps, reads or looks at pages, but none that was opened.
+  bool is_copy() const noexcept { return info.is_copy; }
   ByteRange range() const noexcept { return {base(), file.size()}; }
   // The file in the mapping of all of them.
   os::MappedFile in(const os::Mapping& mapping) const noexcept { return {file, mapping, base()}; }
@@ -45,7 +48,10 @@ class Sources {
   auto begin() const noexcept { return files_.begin(); }
   auto end() const noexcept { return files_.end(); }
 
-  std::uint64_t bytes() const noexcept;  // of all files
+  std::uint64_t bytes() const noexcept;  // of all files, without copies
+  // Where the next one that is added begins.
+  std::uint64_t next_base() const noexcept;
+  bool has_copies() const noexcept { return files_.back().is_copy(); }
   std::vector<ByteRange> ranges() const;
   std::vector<os::PlacedFile> placed() const;
 

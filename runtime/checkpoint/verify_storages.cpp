@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
 std::string record_name(const catalog::Catalog& catalog, const catalog::StorageEntry& storage) {
-  return std::string(torch::storage_folder) + std::string(catalog.text(storage.key));
+  return zip::storage_record(catalog.text(storage.key));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "runtime/format/tensor_nodes.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/checkpoint_info.hpp"
+#include "weightmap/composed_tensor.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/stats.hpp"
@@ -26,8 +28,9 @@ namespace weightmap::format {
 
 // One file, whose metadata is read privately through `windows`.
 struct Input {
-  Input(const bytes::Source& from, std::uint64_t at, std::pmr::memory_resource& memory)
-      : file(&from), base(at), windows(std::in_place, from, memory) {}
+  Input(const bytes::Source& from, std::uint64_t at, std::uint64_t behind,
+        std::pmr::memory_resource& memory)
+      : file(&from), base(at), copies_base(behind), windows(std::in_place, from, memory) {}
   // Gives the memory of what was read back, and counts the reads.
   void release(OpenStats& stats) {
     stats.reads += windows->reads();
@@ -37,7 +40,19 @@ struct Input {
 
   const bytes::Source* file;
   std::uint64_t base;
+  std::uint64_t copies_base;  // behind all files: where CompressedStorage has its bytes
   std::optional<bytes::Windows> windows;
+};
+
+// A storage that the first file holds deflated. Whoever maps the files inflates it into memory, to
+// the position that the catalog has for it.
+struct CompressedStorage {
+  std::string record;         // its name
+  std::uint64_t file_offset;  // of what is compressed
+  std::uint64_t stored_bytes;
+  std::uint64_t position;
+  std::uint64_t nbytes;
+  std::uint32_t crc32;  // 0: the writer did not compute it
 };
 
 // What the metadata of a checkpoint says: its value tree and its catalog.
@@ -46,9 +61,11 @@ struct Parsed {
 
   std::unique_ptr<value::Tree> tree;
   catalog::Catalog catalog;
-  TensorNodes nodes;  // of `tree`
+  TensorNodes nodes;                          // of `tree`
+  std::vector<CompressedStorage> compressed;  // by position
+  std::vector<ComposedTensor> composed;
   // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
-  // pickle_bytes.
+  // pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;
 };
 

@@ -26,10 +26,6 @@ constexpr ErrorCode other = ErrorCode::not_a_checkpoint;
 constexpr std::array signatures = {
     Signature{0, "PYTORCH1"sv, ErrorCode::unsupported,
               "is a preview format of 2018 that torch itself no longer reads"},
-    Signature{0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv,
-              ErrorCode::unsupported,
-              "is a legacy torch stream (before torch 1.6, or "
-              "_use_new_zipfile_serialization=False); load it with torch and save it again"},
     Signature{0, "\x1f\x8b"sv, other, "is compressed with gzip; decompress it first"},
     Signature{0, "7z\xbc\xaf\x27\x1c"sv, other, "is a 7z archive; unpack it first"},
     Signature{0, "BZh"sv, other, "is compressed with bzip2; decompress it first"},
@@ -39,7 +35,8 @@ constexpr std::array signatures = {
               other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
     Signature{257, "ustar"sv, other,
-              "is a tar archive (torch before 0.1.10 wrote those, too); unpack it first"},
+              "is a tar archive; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x "
+              "and save it again, else unpack it first"},
     Signature{0, "GGUF"sv, ErrorCode::unsupported, "is a GGUF model, which is not supported yet"},
     Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
     Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},
@@ -85,14 +82,31 @@ Error foreign(ErrorCode code, std::string sentence) {
 
 }  // namespace
 
-Kind identify(std::span<const std::byte> /*head*/, std::span<const std::byte> tail,
-              std::uint64_t /*file_bytes*/) noexcept {
+// Behind the end of a zip archive there may be a comment, but elements of a stream may look like an
+// end.
+Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
+              std::uint64_t file_bytes) noexcept {
   constexpr std::string_view end_record = "PK\x05\x06";
   constexpr std::size_t without_comment = 22;
   const std::string_view text = as_text(tail);
-  if (text.size() < without_comment) return Kind::unknown;
-  if (text.substr(text.size() - without_comment).starts_with(end_record)) return Kind::zip;
-  return text.find(end_record) != std::string_view::npos ? Kind::zip : Kind::unknown;
+  if (text.size() >= without_comment &&
+      text.substr(text.size() - without_comment).starts_with(end_record))
+    return Kind::zip;
+  if (head.empty() && file_bytes != 0) return Kind::needs_head;
+  if (begins_legacy_stream(head)) return Kind::legacy;
+  return text.size() >= without_comment && text.find(end_record) != std::string_view::npos
+             ? Kind::zip
+             : Kind::unknown;
+}
+
+bool begins_legacy_stream(std::span<const std::byte> head) noexcept {
+  constexpr std::string_view number = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."sv;
+  constexpr std::string_view frame = "\x95\x0d\0\0\0\0\0\0\0"sv;  // from protocol 4 on
+  std::string_view text = as_text(head);
+  if (text.size() < 2 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
+  text.remove_prefix(2);
+  if (text.starts_with(frame)) text.remove_prefix(frame.size());
+  return text.starts_with(number);
 }
 
 Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes) {

@@ -10,17 +10,23 @@
 namespace weightmap::format {
 
 enum class Kind : std::uint8_t {
-  unknown,  // describe_foreign() says what it is
-  zip,      // a zip archive: what torch.save has written since 1.6
+  unknown,     // describe_foreign() says what it is
+  zip,         // a zip archive: what torch.save has written since 1.6
+  legacy,      // a row of pickles and bytes: what torch.save wrote before
+  needs_head,  // the tail alone does not tell
 };
 
 // How many bytes of the head describe_foreign() likes to see.
 inline constexpr std::size_t head_bytes = 512;
 
 // `tail`: the last bytes of a file of `file_bytes` bytes. `head`: its first ones; they may be left
-// out, to be read only where the tail alone gives no answer.
+// out, to be read only where the answer is needs_head.
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept;
+
+// Whether the first bytes of a file are the magic number of a legacy stream, which is a pickle of
+// protocol 2 to 5. torch goes by them, whatever is at the end of the file.
+bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
 
 // An error that says what the file is instead of a checkpoint: Git LFS pointer, web page,
 // compressed file, other model formats, a truncated archive. `head` is the beginning of a file of

@@ -7,11 +7,29 @@
 #include "runtime/format/identify.hpp"
 
 namespace weightmap::format {
+namespace {
+
+// torch reads a file that begins as a stream as one, whatever stands behind it.
+Result<void> check_not_stream(const bytes::Source& file, bytes::Windows& windows) {
+  TRY_ASSIGN(const std::span<const std::byte> head,
+             windows.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));
+  if (!begins_legacy_stream(head)) return {};
+  return failure(ErrorCode::corrupt,
+                 "the file begins as a legacy torch stream and ends as a zip archive; readers "
+                 "differ in which of the two counts",
+                 0);
+}
+
+}  // namespace
 
 Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows& windows,
                                       const Limits& limits) {
   Result<zip::Directory> directory = zip::Directory::read(windows, limits.directory_bytes);
-  if (directory || directory.error().code != ErrorCode::not_a_checkpoint) return directory;
+  if (directory) {
+    if (directory->archive_start() != 0) TRY(check_not_stream(file, windows));
+    return directory;
+  }
+  if (directory.error().code != ErrorCode::not_a_checkpoint) return directory;
   TRY_ASSIGN(Error foreign, describe_foreign_file(file));
   return tl::unexpected<Error>(std::move(foreign));
 }

@@ -65,10 +65,11 @@ std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::State&
   return std::array{std::move(*of_main), std::move(*of_copies)};
 }
 
-// Of all files together.
+// Of all files together. Copies of compressed storages lie in no file.
 os::HugeSample sample_of(const Sources& sources, const Pages& pages) {
   os::HugeSample all;
   for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].is_copy()) continue;
     const os::HugeSample sample = os::sample_huge_pages(sources[i].file, pages.cached[i]);
     all.bytes += sample.bytes;
     all.huge_bytes += sample.huge_bytes;
@@ -83,8 +84,8 @@ Residency describe(const Sources& sources, const Pages& pages, const os::MappedM
   if (memory.huge > 0) sample.could_be_huge = true;  // some of these very files is
   Residency residency;
   residency.file_bytes = sources.bytes();
-  for (const os::CachedPages& cached : pages.cached)
-    residency.cached_bytes += cached.cached_bytes();
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (!sources[i].is_copy()) residency.cached_bytes += pages.cached[i].cached_bytes();
   residency.resident_bytes = memory.resident;
   residency.anonymous_bytes = memory.anonymous;
   residency.huge_mapped_bytes = memory.huge + memory.anonymous_huge;

@@ -7,6 +7,7 @@
 
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/utf8.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/value/build.hpp"
 
@@ -15,34 +16,13 @@ namespace {
 
 using enum Value::Kind;
 
-constexpr std::size_t max_global_bytes = 4096;
+}  // namespace
 
-// "a tuple", "an object".
-std::string describe(Value::Kind kind) {
+std::string Machine::describe(Value::Kind kind) {
   const std::string name(to_string(kind));
   return (std::string_view("aeiou").find(name.front()) == std::string_view::npos ? "a " : "an ") +
          name;
 }
-std::string describe(const value::Cell& cell) { return describe(kind_of(cell)); }
-
-// A global, or what protocol 2 writes for Outer.Inner: a call of a global, getattr, with a global
-// and a text. Nothing is called, so the name of the function is not looked at.
-bool is_named(value::Cell cell) noexcept {
-  constexpr int max_nesting = 8;  // of classes in classes
-  for (int i = 0; i <= max_nesting; ++i) {
-    if (kind_of(cell) == Value::Kind::global) return true;
-    if (kind_of(cell) != Value::Kind::object || cell.part != value::whole_value) return false;
-    const value::Object& call = *target_of<const value::Object>(cell);
-    if (kind_of(call.callable) != Value::Kind::global || call.is_new_object || call.has_state ||
-        call.elements != nullptr || call.items != nullptr || call.arguments.count != 2 ||
-        kind_of(tuple_element(call.arguments, 1)) != Value::Kind::string)
-      return false;
-    cell = tuple_element(call.arguments, 0);
-  }
-  return false;
-}
-
-}  // namespace
 
 Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits,
                  Packing packing)
@@ -72,7 +52,7 @@ bool Machine::step(std::uint8_t opcode) {
   switch (opcode) {
     case op_BINUNICODE:
       if (packing_ == Packing::on && match_named_call()) return true;
-      return push_text(string, 4);
+      return push_unicode(4);
     case op_BINPUT:
     case op_LONG_BINPUT: {
       std::uint64_t id;
@@ -135,25 +115,25 @@ bool Machine::step(std::uint8_t opcode) {
     case op_GLOBAL:
       return global();
     case op_REDUCE:
-      return make_object(false);
+      return call(false);
     case op_NEWOBJ:
-      return make_object(true);
+      return call(true);
     case op_BUILD:
       return build();
     case op_BINPERSID:
       return persistent_id();
     case op_SHORT_BINSTRING:
-      return push_text(string, 1);
+      return push_python_2(1);
     case op_BINSTRING:
-      return push_text(string, 4);
+      return push_python_2(4);
     case op_LONG4:
       return push_long(4);
     case op_PROTO: {
       std::uint64_t version;
       if (!read_unsigned(1, version)) return false;
-      if (version >= 2 && version <= 5) return true;
+      if (version <= 5) return true;
       return fail(ErrorCode::unsupported,
-                  "the pickle has protocol " + std::to_string(version) + ", expected 2 to 5");
+                  "the pickle has protocol " + std::to_string(version) + ", expected 0 to 5");
     }
     case op_STOP:
       return stop();
@@ -169,51 +149,69 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
       return read_unsigned(8, length) && need(length);
     }
     case op_MEMOIZE:
-      return put(memo_.next_id());
+      return put(memo_.count());
     case op_SHORT_BINUNICODE:
-      return push_text(string, 1);
+      return push_unicode(1);
     case op_BINUNICODE8:
-      return push_text(string, 8);
+      return push_unicode(8);
     case op_SHORT_BINBYTES:
-      return push_text(Value::Kind::bytes, 1);
+      return push_bytes(Value::Kind::bytes, 1);
     case op_BINBYTES:
-      return push_text(Value::Kind::bytes, 4);
+      return push_bytes(Value::Kind::bytes, 4);
     case op_BINBYTES8:
-      return push_text(Value::Kind::bytes, 8);
+      return push_bytes(Value::Kind::bytes, 8);
     case op_BYTEARRAY8:
-      return push_text(byte_array, 8);
+      return push_bytes(byte_array, 8);
     case op_ADDITEMS:
       return extend_to_mark(set, &value::Object::elements);
     case op_FROZENSET:
-      return frozenset();
+      return container_to_mark(frozen_set);
     case op_STACK_GLOBAL:
       return stack_global();
+    case op_NEWOBJ_EX:
+      return call_with_keywords();
     default:
-      return refuse(opcode);
+      return step_old_protocol(opcode);
+  }
+}
+
+// What only protocols 0 and 1 need, and picklers for recursive values.
+bool Machine::step_old_protocol(std::uint8_t opcode) {
+  switch (opcode) {
+    case op_POP:
+      return pop();
+    case op_POP_MARK: {
+      value::Cell* first = nullptr;
+      std::uint32_t count = 0;
+      return pop_mark(first, count);
+    }
+    case op_DUP: {
+      value::Cell* first = nullptr;
+      if (!top(1, first)) return false;
+      const value::Cell copy = *first;
+      return push(copy);
+    }
+    case op_LIST:
+      return container_to_mark(list);
+    case op_DICT:
+      return container_to_mark(dict);
+    case op_INST:
+      return instance_of_name();
+    case op_OBJ:
+      return instance_of_first();
+    case op_PERSID:
+      return persistent_text();
+    default:
+      return step_text(opcode);
   }
 }
 
 bool Machine::refuse(std::uint8_t opcode) {
   const std::string name = opcode_name(opcode);
-  switch (opcode) {
-    case op_INST:
-    case op_OBJ:
-    case op_NEWOBJ_EX:
-    case op_EXT1:
-    case op_EXT2:
-    case op_EXT4:
-    case op_PERSID:
-    case op_NEXT_BUFFER:
-    case op_READONLY_BUFFER:
-      return fail(ErrorCode::unsafe_pickle,
-                  "the pickle uses opcode " + name + ", which a checkpoint does not need");
-    default:
-      break;
-  }
-  const bool is_opcode = name.front() != '0' || opcode == op_POP;
-  return fail(is_opcode ? ErrorCode::unsupported : ErrorCode::corrupt,
-              is_opcode ? "the pickle uses opcode " + name + ", which torch does not write"
-                        : "the pickle has byte " + name + " where an opcode should be");
+  if (name.front() != '0')
+    return fail(ErrorCode::unsafe_pickle,
+                "the pickle uses opcode " + name + ", which a checkpoint does not need");
+  return fail(ErrorCode::corrupt, "the pickle has byte " + name + " where an opcode should be");
 }
 
 bool Machine::fail(ErrorCode code, std::string message) {
@@ -253,12 +251,14 @@ bool Machine::read_unsigned(unsigned width, std::uint64_t& value) {
   return true;
 }
 
-bool Machine::read_line(std::string_view& line) {
-  const std::size_t searched = std::min(static_cast<std::size_t>(end_ - at_), max_global_bytes + 1);
+bool Machine::read_line(std::string_view& line, std::size_t most) {
+  const auto left = static_cast<std::size_t>(end_ - at_);
+  const std::size_t searched = most < left ? most + 1 : left;
   const void* newline = std::memchr(at_, '\n', searched);
   if (newline == nullptr)
-    return fail(ErrorCode::corrupt,
-                "opcode GLOBAL has no newline within " + std::to_string(searched) + " bytes");
+    return fail(searched < left ? ErrorCode::limit_exceeded : ErrorCode::corrupt,
+                "opcode " + opcode_name(*opcode_at_) + " has no newline within " +
+                    bytes::counted(searched, "byte"));
   const auto* stop = static_cast<const Byte*>(newline);
   line = tree_.text(position(at_), static_cast<std::uint64_t>(stop - at_));
   at_ = stop + 1;
@@ -295,12 +295,57 @@ bool Machine::pop_mark(value::Cell*& first, std::uint32_t& count) {
   return true;
 }
 
-bool Machine::push_text(Value::Kind kind, unsigned length_width) {
+bool Machine::pop() {
+  if (stack_size_ > floor()) {
+    --stack_size_;
+    return true;
+  }
+  if (marks_.empty()) return fail(ErrorCode::corrupt, "opcode POP finds nothing on the stack");
+  marks_.pop_back();
+  return true;
+}
+
+bool Machine::read_text(unsigned length_width, std::string_view& text) {
   std::uint64_t length;
   if (!read_unsigned(length_width, length) || !need(length)) return false;
-  const std::uint32_t start = position(at_);
+  text = tree_.text(position(at_), length);
   at_ += length;
-  return push(value::make_cell(kind, std::uint64_t{start}, static_cast<std::uint32_t>(length)));
+  return true;
+}
+
+bool Machine::push_text(Value::Kind kind, std::string_view text) {
+  return push(value::make_cell(kind, tree_.position_of(text.data()),
+                               static_cast<std::uint32_t>(text.size())));
+}
+
+bool Machine::push_unicode(unsigned length_width) {
+  std::string_view text;
+  if (!read_text(length_width, text)) return false;
+  const std::size_t valid = bytes::valid_prefix(text);
+  if (valid == text.size()) return push_text(string, text);
+  return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has the text " +
+                                      bytes::quote(text) + ", which is not UTF-8 at its byte " +
+                                      std::to_string(valid));
+}
+
+bool Machine::push_bytes(Value::Kind kind, unsigned length_width) {
+  std::string_view text;
+  return read_text(length_width, text) && push_text(kind, text);
+}
+
+bool Machine::push_python_2(unsigned length_width) {
+  std::string_view text;
+  return read_text(length_width, text) && check_sign(text.size()) && push_python_2(text);
+}
+
+// A str of Python 2 is text if it can be.
+bool Machine::push_python_2(std::string_view text) {
+  return push_text(bytes::is_utf8(text) ? string : Value::Kind::bytes, text);
+}
+
+bool Machine::check_sign(std::uint64_t length) {
+  if (length <= 0x7FFFFFFF) return true;
+  return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has a negative length");
 }
 
 bool Machine::push_int(unsigned width, bool is_signed) {
@@ -312,12 +357,10 @@ bool Machine::push_int(unsigned width, bool is_signed) {
 
 bool Machine::push_long(unsigned length_width) {
   std::uint64_t length;
-  if (!read_unsigned(length_width, length) || !need(length)) return false;
+  if (!read_unsigned(length_width, length) || !need(length) || !check_sign(length)) return false;
   const Byte* first = at_;
   at_ += length;
-  if (length > 8)
-    return push(value::make_cell(big_integer, std::uint64_t{position(first)},
-                                 static_cast<std::uint32_t>(length)));
+  if (length > 8) return push_text(big_integer, tree_.text(position(first), length));
   std::uint64_t value = 0;
   for (std::uint64_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);
   const bool is_negative = length > 0 && (first[length - 1] & 0x80) != 0;
@@ -333,184 +376,37 @@ bool Machine::push_float() {
   return push(value::make_cell(real, bits));
 }
 
-value::Sequence* Machine::new_sequence() {
-  value::Sequence* sequence = value::make_sequence(arena_);
-  if (sequence == nullptr) fail_budget();
-  return sequence;
-}
-
-bool Machine::push_container(Value::Kind kind) {
-  value::Sequence* sequence = new_sequence();
-  return sequence != nullptr && push(value::make_cell(kind, sequence));
-}
-
 bool Machine::nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth) {
-  depth = deepest(children, count) + 1;
+  return fits_depth(depth = deepest(children, count) + 1);
+}
+
+bool Machine::fits_depth(std::uint32_t depth) {
   if (depth <= limits_.depth) return true;
   return fail(ErrorCode::limit_exceeded,
               "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers");
 }
 
-bool Machine::push_tuple(value::Cell* first, std::uint32_t count) {
+bool Machine::make_tuple(const value::Cell* first, std::uint32_t count, value::Cell& made) {
+  made = value::make_cell(tuple, std::uint64_t{0});
+  if (count == 0) return true;
   std::uint32_t depth = 0;
-  if (!nest(first, count, depth)) return false;
-  value::Cell made;
-  return make_tuple(arena_, first, count, depth, made) ? push(made) : fail_budget();
+  return nest(first, count, depth) &&
+         (value::make_tuple(arena_, first, count, depth, made) || fail_budget());
 }
 
 bool Machine::tuple_of(std::uint32_t count) {
   value::Cell* first = nullptr;
-  if (!top(count, first)) return false;
+  value::Cell made;
+  if (!top(count, first) || !make_tuple(first, count, made)) return false;
   stack_size_ -= count;
-  return push_tuple(first, count);
+  return push(made);
 }
 
 bool Machine::tuple_to_mark() {
   value::Cell* first = nullptr;
   std::uint32_t count = 0;
-  if (!pop_mark(first, count)) return false;
-  if (count == 0) return push(value::make_cell(tuple, std::uint64_t{0}));
-  return push_tuple(first, count);
-}
-
-bool Machine::frozenset() {
-  value::Cell* first = nullptr;
-  std::uint32_t count = 0;
-  if (!pop_mark(first, count)) return false;
-  value::Sequence* sequence = new_sequence();
-  return sequence != nullptr && extend(*sequence, first, count) &&
-         push(value::make_cell(frozen_set, sequence));
-}
-
-bool Machine::global() {
-  std::string_view module;
-  std::string_view name;
-  return read_line(module) && read_line(name) && push_global(module, name);
-}
-
-bool Machine::stack_global() {
-  value::Cell* first = nullptr;
-  if (!top(2, first)) return false;
-  if (kind_of(first[0]) != string || kind_of(first[1]) != string)
-    return fail(ErrorCode::unsafe_pickle, "opcode STACK_GLOBAL names " + describe(first[0]) +
-                                              " and " + describe(first[1]) +
-                                              ", expected two strings");
-  stack_size_ -= 2;
-  return push_global(tree_.text(first[0].payload, first[0].count),
-                     tree_.text(first[1].payload, first[1].count));
-}
-
-bool Machine::push_global(std::string_view module, std::string_view name) {
-  const value::Global* made = value::make_global(arena_, module, name, position(opcode_at_));
-  if (made == nullptr) return fail_budget();
-  tree_.globals_.push_back(made);
-  return push(value::make_cell(Value::Kind::global, made));
-}
-
-bool Machine::make_object(bool is_new_object) {
-  value::Cell* first = nullptr;
-  if (!top(2, first)) return false;
-  if (!is_named(first[0]))
-    return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " calls " +
-                                              describe(first[0]) + ", expected a named global");
-  if (kind_of(first[1]) != tuple)
-    return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has " +
-                                        describe(first[1]) + " for arguments, expected a tuple");
-  std::uint32_t depth = 0;
-  if (!nest(first, 2, depth)) return false;
-  const value::Object* made =
-      value::make_object(arena_, first[0], first[1], is_new_object, depth, position(opcode_at_));
-  if (made == nullptr) return fail_budget();
-  stack_size_ -= 2;
-  return push(value::make_cell(object, made));
-}
-
-bool Machine::persistent_id() {
-  value::Cell* first = nullptr;
-  std::uint32_t depth = 0;
-  if (!top(1, first) || !nest(first, 1, depth)) return false;
   value::Cell made;
-  if (!make_persistent_id(arena_, *first, depth, made)) return fail_budget();
-  --stack_size_;
-  return push(made);
-}
-
-bool Machine::build() {
-  value::Cell* first = nullptr;
-  std::uint32_t depth = 0;
-  if (!top(2, first) || is_packed(first[0]) || !nest(first + 1, 1, depth)) return false;
-  if (kind_of(first[0]) != object)
-    return fail(ErrorCode::unsafe_pickle,
-                "opcode BUILD sets the state of " + describe(first[0]) + ", expected an object");
-  value::Object& built = *target_of<value::Object>(first[0]);
-  if (built.has_state)
-    return fail(ErrorCode::unsupported, "opcode BUILD sets the state of an object twice");
-  built.state = first[1];
-  built.has_state = true;
-  built.depth = std::max(built.depth, depth);
-  built.changed_at = position(opcode_at_);
-  --stack_size_;
-  return true;
-}
-
-bool Machine::append_top() {
-  value::Cell* first = nullptr;
-  if (!top(2, first) || !extend(first[0], list, &value::Object::elements, first + 1, 1))
-    return false;
-  --stack_size_;
-  return true;
-}
-
-bool Machine::set_top() {
-  value::Cell* first = nullptr;
-  if (!top(3, first) || !extend(first[0], dict, &value::Object::items, first + 1, 2)) return false;
-  stack_size_ -= 2;
-  return true;
-}
-
-bool Machine::extend_to_mark(Value::Kind plain, value::Sequence* value::Object::*of_object) {
-  value::Cell* first = nullptr;
-  std::uint32_t count = 0;
-  if (!pop_mark(first, count)) return false;
-  if (stack_size_ == floor())
-    return fail(ErrorCode::corrupt,
-                "opcode " + opcode_name(*opcode_at_) + " finds nothing below the mark to change");
-  if (plain == dict && count % 2 != 0)
-    return fail(ErrorCode::corrupt, "opcode SETITEMS has " + std::to_string(count) +
-                                        " values, expected pairs of key and value");
-  return extend(stack_[stack_size_ - 1], plain, of_object, first, count);
-}
-
-bool Machine::extend(value::Cell& container, Value::Kind plain,
-                     value::Sequence* value::Object::*of_object, const value::Cell* first,
-                     std::uint32_t count) {
-  if (is_packed(container)) return false;
-  if (kind_of(container) == plain)
-    return extend(*target_of<value::Sequence>(container), first, count);
-  if (kind_of(container) == object) {
-    value::Object& changed = *target_of<value::Object>(container);
-    value::Sequence*& sequence = changed.*of_object;
-    if (sequence == nullptr) sequence = new_sequence();
-    if (sequence == nullptr || !extend(*sequence, first, count)) return false;
-    changed.depth = std::max(changed.depth, sequence->depth);
-    changed.changed_at = sequence->changed_at;
-    return true;
-  }
-  return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes " +
-                                            describe(container) + ", expected " + describe(plain));
-}
-
-bool Machine::extend(value::Sequence& sequence, const value::Cell* first, std::uint32_t count) {
-  std::uint32_t depth = 0;
-  if (!nest(first, count, depth)) return false;
-  return value::extend(arena_, sequence, first, count, depth, position(opcode_at_)) ||
-         fail_budget();
-}
-
-bool Machine::is_packed(const value::Cell& cell) {
-  if (cell.part == value::whole_value) return false;
-  must_repack_ = true;
-  return true;
+  return pop_mark(first, count) && make_tuple(first, count, made) && push(made);
 }
 
 bool Machine::put(std::uint64_t id) {
@@ -534,7 +430,8 @@ bool Machine::put(std::uint64_t id) {
 
 bool Machine::get(std::uint64_t id) {
   value::Cell scratch;
-  const value::Cell* found = memo_.get(static_cast<std::uint32_t>(id), scratch);
+  const value::Cell* found =
+      id <= 0xFFFFFFFF ? memo_.get(static_cast<std::uint32_t>(id), scratch) : nullptr;
   if (found != nullptr) return push(*found);
   return fail(ErrorCode::corrupt, "memo id " + std::to_string(id) + " was never set");
 }

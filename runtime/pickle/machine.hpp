@@ -1,12 +1,14 @@
 // The pickle machine: one pass over the opcodes with a stack, a stack of marks and a memo.
 //
-// General handlers cover every opcode. Beside them, match_call() (packed_match.cpp) recognises the
+// General handlers cover every opcode (machine.cpp; calls, containers and the text of protocol 0 in
+// files of their own). In addition, match_call() (packed_match.cpp) recognises the
 // run of opcodes that a pickler writes for nearly every tensor and keeps it as one PackedCall; on
 // any difference it leaves everything as it was and the general handlers go on.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,19 +37,31 @@ class Machine {
 
  private:
   using Byte = unsigned char;
+  static constexpr std::size_t max_name_bytes = 4096;    // a line of GLOBAL, INST or PERSID
+  static constexpr std::size_t max_number_bytes = 4302;  // 4,300 digits, a sign and an L
 
   // Handlers return false after fail(); run() then stops.
   bool step(std::uint8_t opcode);
   bool step_protocol_4(std::uint8_t opcode);
+  bool step_old_protocol(std::uint8_t opcode);
+  bool step_text(std::uint8_t opcode);
   [[gnu::cold]] bool refuse(std::uint8_t opcode);
   [[gnu::cold]] bool fail(ErrorCode code, std::string message);
   [[gnu::cold]] bool fail_budget();
+  // "a tuple", "an object".
+  [[gnu::cold]] static std::string describe(Value::Kind kind);
+  [[gnu::cold]] static std::string describe(const value::Cell& cell) {
+    return describe(kind_of(cell));
+  }
   bool stop();
 
   // Operands. Each returns false (after fail) if the stream ends first.
   bool need(std::uint64_t count);
   bool read_unsigned(unsigned width, std::uint64_t& value);
-  bool read_line(std::string_view& line);
+  // A line of at most `most` bytes, without its newline.
+  bool read_line(std::string_view& line, std::size_t most);
+  bool read_text(unsigned length_width, std::string_view& text);
+  bool check_sign(std::uint64_t length);  // of four bytes that Python reads as signed
 
   bool push(const value::Cell& cell) {
     if (stack_size_ == stack_.size() && !grow_stack()) return false;
@@ -61,21 +75,51 @@ class Machine {
   bool pop_mark(value::Cell*& first, std::uint32_t& count);
   std::uint32_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
 
-  bool push_text(Value::Kind kind, unsigned length_width);
+  bool pop();
+
+  // `text` lies in the pickle or in the arena.
+  bool push_text(Value::Kind kind, std::string_view text);
+  bool push_unicode(unsigned length_width);
+  bool push_bytes(Value::Kind kind, unsigned length_width);
+  bool push_python_2(unsigned length_width);
+  bool push_python_2(std::string_view text);
   bool push_long(unsigned length_width);
   bool push_int(unsigned width, bool is_signed);
   bool push_float();
+
+  // Operands of protocol 0, which are lines of text (machine_text.cpp).
+  bool push_int_line();
+  bool push_long_line();
+  bool push_decimal(std::string_view digits);
+  bool push_float_line();
+  bool push_string_line();
+  bool push_unicode_line();
+  bool read_memo_line(std::uint64_t& id);
+  [[gnu::cold]] bool fail_line(std::string_view line, const char* expected);
+
   bool push_container(Value::Kind kind);
-  bool push_tuple(value::Cell* first, std::uint32_t count);
+  bool make_tuple(const value::Cell* first, std::uint32_t count, value::Cell& made);
   bool tuple_of(std::uint32_t count);
   bool tuple_to_mark();
-  bool frozenset();
+  bool container_to_mark(Value::Kind kind);
 
+  bool read_global(value::Cell& made);
+  bool make_global(std::string_view module, std::string_view name, value::Cell& cell);
   bool global();
   bool stack_global();
-  bool push_global(std::string_view module, std::string_view name);
-  bool make_object(bool is_new_object);
+  bool check_callable(const value::Cell& callable);
+  bool check_kind(const value::Cell& cell, Value::Kind kind, const char* role);
+  bool make_object(const value::Cell& callable, const value::Cell& arguments, bool is_new_object,
+                   value::Cell& made);
+  bool call(bool is_new_object);
+  bool call_with_keywords();
+  bool instance(const value::Cell& type, const value::Cell* first, std::uint32_t count);
+  bool instance_of_name();
+  bool instance_of_first();
+  bool push_persistent_id(const value::Cell& id);
   bool persistent_id();
+  std::optional<value::Cell> class_of(const value::Cell& id) const;
+  bool persistent_text();
   bool build();
 
   // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS: `first[0..count)` go into the cell below them.
@@ -84,7 +128,13 @@ class Machine {
   bool extend_to_mark(Value::Kind plain, value::Sequence* value::Object::*of_object);
   bool extend(value::Cell& container, Value::Kind plain, value::Sequence* value::Object::*of_object,
               const value::Cell* first, std::uint32_t count);
-  bool extend(value::Sequence& sequence, const value::Cell* first, std::uint32_t count);
+  // `kind` is what the sequence is like; `is_hashed` that it is no list, and of no object, so that
+  // what it must not hold is known.
+  bool extend(value::Sequence& sequence, Value::Kind kind, bool is_hashed, const value::Cell* first,
+              std::uint32_t count);
+  bool check_pairs(std::uint32_t count);
+  // Each `step`th of the cells is a key or an element of a set.
+  bool check_keys(const value::Cell* first, std::uint32_t count, std::uint32_t step);
   value::Sequence* new_sequence();  // nullptr (after fail) if the budget is spent
   // True (with must_repack_) if the cell is a piece of a packed call, which cannot be changed.
   bool is_packed(const value::Cell& cell);
@@ -99,12 +149,17 @@ class Machine {
   bool repeat_call(const Byte* start, std::uint32_t name_length);  // by a template
   bool scan_call(const Byte* start, std::uint32_t name_length);
   void add_template(const ScannedRun& run, const value::PackedShape& shape);
+  [[gnu::cold]] bool has_valid_texts(const value::PackedCall& call) const;
   bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
   // One more than the deepest of `children`; false (after fail) beyond the limit.
   bool nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth);
+  // The same of keys and values; of a dict, the keys are checked, too.
+  bool nest_items(const value::Cell* first, std::uint32_t count, bool is_hashed,
+                  std::uint32_t& depth);
+  bool fits_depth(std::uint32_t depth);
 
   std::uint32_t position(const Byte* at) const noexcept {
     return static_cast<std::uint32_t>(at - begin_);

@@ -26,8 +26,14 @@ Memo::Outcome Memo::put(std::uint32_t id, const value::Cell& cell) {
     empty.kind = unset;
     std::fill_n(pages_[page], page_cells, empty);
   }
-  pages_[page][id % page_cells] = cell;
-  next_id_ = std::max(next_id_, id + 1);
+  value::Cell& entry = pages_[page][id % page_cells];
+  if (id >= next_id_) {
+    gaps_ += id - next_id_;
+    next_id_ = id + 1;
+  } else if (entry.kind == unset) {
+    --gaps_;
+  }
+  entry = cell;
   return Outcome::ok;
 }
 

@@ -27,13 +27,15 @@ class Memo {
 
   // Every id so far is below this one.
   std::uint32_t next_id() const noexcept { return next_id_; }
+  // How many ids there are: the id that MEMOIZE takes, whatever the ids are.
+  std::uint32_t count() const noexcept { return next_id_ - gaps_; }
 
   // Adds an uninitialised call at the end; nullptr if the budget is spent. It counts only once
   // commit_packed() is called; until then the next call of add_packed() gives the same one.
   value::PackedCall* add_packed() {
     return packed_next_ != packed_stop_ || grow_packed() ? packed_next_ : nullptr;
   }
-  // The call from add_packed() occupies `count` ids from its memo_base >= next_id().
+  // The call from add_packed() occupies `count` ids from its memo_base, which is next_id().
   void commit_packed(std::uint32_t count) noexcept {
     packed_end_ = packed_next_->memo_base + count;
     next_id_ = packed_end_;
@@ -58,6 +60,7 @@ class Memo {
   value::PackedCall* packed_stop_ = nullptr;
   std::uint64_t packed_count_ = 0;
   std::uint32_t next_id_ = 0;
+  std::uint32_t gaps_ = 0;        // ids below next_id_ that were never set
   std::uint32_t packed_end_ = 0;  // ids of packed calls are below this
 };
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/bytes/utf8.hpp"
 #include "runtime/pickle/machine.hpp"
 #include "runtime/pickle/opcode.hpp"
 
@@ -137,6 +138,15 @@ struct Scanner {
   }
 };
 
+// Bits that are set in some byte of a text, and maybe in one of the eight bytes in front of it,
+// which must be there.
+std::uint64_t bits_of(const Byte* text, std::uint32_t length) noexcept {
+  const Byte* const last = text + length - 8;
+  std::uint64_t bits = Scanner::load<std::uint64_t>(last);
+  for (; text < last; text += 8) bits |= Scanner::load<std::uint64_t>(text);
+  return bits;
+}
+
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
 std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
@@ -169,6 +179,36 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   return repeat_call(start, name_length) || scan_call(start, name_length);
 }
 
+bool Machine::has_valid_texts(const value::PackedCall& call) const {
+  const auto is_valid = [this](std::uint32_t position, std::uint32_t length) {
+    return bytes::valid_prefix(tree_.text(position, length)) == length;
+  };
+  return (!call.has_name() || is_valid(call.name_position(), call.name_length)) &&
+         is_valid(call.key_position, call.key_length);
+}
+
+// Inlined, since it runs for each tensor.
+[[gnu::always_inline]] inline bool Machine::keep_call(const value::PackedCall& call,
+                                                      const Byte* end, std::uint32_t next_id) {
+  // Nearly always ASCII, which a few comparisons of eight bytes at once show. Of texts that are not
+  // UTF-8 the general handlers say what is wrong.
+  const std::uint64_t bits =
+      (call.has_key_put ? bits_of(begin_ + call.key_position, call.key_length) : 0) |
+      (call.has_name() ? bits_of(begin_ + call.name_position(), call.name_length) : 0);
+  if ((bits & 0x8080808080808080) != 0 && !has_valid_texts(call)) return false;
+  value::PackedCall* const kept = memo_.add_packed();
+  // If the budget is spent, the general handlers run out of it, too, and say so.
+  if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
+  *kept = call;
+  if (call.has_name())
+    stack_[stack_size_++] =
+        value::make_cell(string, std::uint64_t{call.name_position()}, call.name_length);
+  stack_[stack_size_++] = value::make_cell(object, kept, 0, value::packed_object);
+  memo_.commit_packed(next_id - call.memo_base);
+  at_ = end;
+  return true;
+}
+
 bool Machine::repeat_call(const Byte* start, std::uint32_t name_length) {
   std::uint32_t id = memo_.next_id();
   if (templates_ == nullptr || templates_->is_full()) return false;
@@ -192,20 +232,6 @@ bool Machine::repeat_call(const Byte* start, std::uint32_t name_length) {
   return keep_call({made->shape, memo_.next_id(), position(opcode_at_), name_length, position(key),
                     static_cast<std::uint16_t>(key_length), true, requires_grad, false},
                    tail + made->tail_size, id + made->put_count);
-}
-
-bool Machine::keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id) {
-  value::PackedCall* const kept = memo_.add_packed();
-  // If the budget is spent, the general handlers run out of it, too, and say so.
-  if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
-  *kept = call;
-  if (call.has_name())
-    stack_[stack_size_++] =
-        value::make_cell(string, std::uint64_t{call.name_position()}, call.name_length);
-  stack_[stack_size_++] = value::make_cell(object, kept, 0, value::packed_object);
-  memo_.commit_packed(next_id - call.memo_base);
-  at_ = end;
-  return true;
 }
 
 bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
@@ -245,7 +271,8 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
     const std::uint32_t key_id = scan.get();
     value::Cell scratch;
     const value::Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
-    if (key == nullptr || kind_of(*key) != string || key->count > max_packed_key_bytes)
+    if (key == nullptr || kind_of(*key) != string || key->count > max_packed_key_bytes ||
+        !tree_.is_in_pickle(key->payload))
       return false;
     call.key_position = static_cast<std::uint32_t>(key->payload);
     call.key_length = static_cast<std::uint16_t>(key->count);

@@ -1,9 +1,8 @@
 // From pickle bytes to a value tree.
 //
-// Understands protocols 2 to 5 as far as they build data: every opcode that torch's restricted
-// unpickler knows, and the framing, memo and string opcodes of protocols 4 and 5. GLOBAL, REDUCE,
-// NEWOBJ, BUILD and persistent ids become nodes; nothing is looked up, imported or called. Opcodes
-// that only make sense by running code (INST, OBJ, EXT*, ...) are refused by name.
+// Understands protocols 0 to 5. GLOBAL, REDUCE, NEWOBJ, INST, BUILD, persistent ids and the like
+// become nodes; nothing is looked up, imported or called. Opcodes that refer to what is not in the
+// pickle (EXT*, NEXT_BUFFER, READONLY_BUFFER) are refused by name. docs/format.md has the list.
 //
 // Linear in the size of the pickle, in time and in memory (ParseLimits::budget_bytes); no
 // recursion.
@@ -22,6 +21,8 @@ namespace weightmap::pickle {
 struct ParseLimits {
   std::uint64_t budget_bytes;  // cells, stack and memo together
   std::uint32_t depth;         // nesting of containers and calls
+  // Of a legacy stream: a persistent id ("module", class, file, source) is the class.
+  bool has_modules = false;
 };
 
 // Parses `pickle`, which lies in `pickle_memory` (the tree takes it over, since strings point into

@@ -43,6 +43,9 @@ Result<void> check_is_for(const catalog::Description& made, const State& state) 
     return refuse("was made under wider limits than these options allow");
   if (made.byte_order_assumed && made.big_endian != is_big(*state.options.missing_byte_order))
     return refuse("was made under the assumption of another byte order");
+  // Which other names the file has, and whether they are allowed, only its pickle tells.
+  if (*state.options.globals == Globals::torch_safe && !made.names_torch_safe_only)
+    return refuse("is of a file that names what torch does not allow by default");
   return {};
 }
 
@@ -61,6 +64,7 @@ void describe(State& state, const catalog::Published& published) {
   info.storages = catalog.storages().size();
   info.file_bytes = state.sources.front().file.size();
   info.pickle_bytes = made.pickle_bytes;
+  info.names_torch_safe_only = made.names_torch_safe_only;
   info.catalog = CatalogSource::attached;
   state.stats.strategy = made.strategy;
   state.stats.storages_calculated = made.storages_calculated;

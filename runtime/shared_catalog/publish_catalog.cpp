@@ -36,6 +36,7 @@ catalog::Description describe(const Checkpoint::State& state) {
   made.strategy = stats.strategy;
   made.big_endian = info.byteorder == "big";
   made.byte_order_assumed = info.byteorder_assumed;
+  made.names_torch_safe_only = info.names_torch_safe_only;
   made.format_version = info.format_version;
   made.source = state.sources.front().info.path.native();
   return made;
@@ -53,6 +54,20 @@ Result<void> check_settled(const Checkpoint::State& state) {
   return failure(ErrorCode::io,
                  "the file was changed less than " + std::to_string(tick.count()) +
                      " ms before it was opened, so that its times might not show another change");
+}
+
+// A catalog says all that there is to say of files of torch.save with dense tensors only.
+Result<void> check_is_whole(const Checkpoint::State& state) {
+  if (state.sources.has_copies())
+    return failure(ErrorCode::unsupported,
+                   "compressed storages were copied to memory that only this process has, so that "
+                   "its catalog is of no use to others");
+  const format::Parsed* const own = state.catalogs.own_if_any();
+  if (own != nullptr && own->facts.format == "torch_zip" && own->composed.empty()) return {};
+  return failure(ErrorCode::unsupported,
+                 own == nullptr || own->composed.empty()
+                     ? "only catalogs of files of torch.save are shared"
+                     : "a catalog cannot say which tensors are composed of others");
 }
 
 // Catalogs that processes which were killed have left half written.
@@ -79,7 +94,8 @@ std::string catalog_name(const Generation& generation) {
 }
 
 Result<void> publish_catalog(Checkpoint::State& state, const os::RuntimeDirectory& directory) {
-  if (Result<void> ok = check_settled(state); !ok) return ok;
+  TRY(check_is_whole(state));
+  TRY(check_settled(state));
   const Parts parts(state, state.catalogs.own_if_any()->catalog);
   Result<void> published =
       os::publish_block(directory, catalog_name(state.sources.front().info.generation), parts.both);
@@ -99,9 +115,10 @@ void replace_damaged_catalog(Checkpoint::State& state) noexcept {
 }
 
 Result<int> seal_catalog(Checkpoint::State& state) {
-  if (state.sources.size() > 1)
+  if (state.sources.size() > 1 && !state.sources.has_copies())
     return failure(ErrorCode::unsupported, "the catalog of several files cannot be shared");
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
+  if (state.catalogs.own_if_any() != nullptr) TRY(check_is_whole(state));
   TRY(check_settled(state));
   TRY_ASSIGN(os::UniqueFd sealed, os::seal_block(Parts(state, *catalog).both));
   return sealed.release();

@@ -42,7 +42,7 @@ struct Preamble {
   std::uint32_t limit_depth, limit_tensors, limit_rank;
   std::uint32_t format_version_bytes;
   std::uint32_t source_bytes;
-  std::uint8_t strategy, big_endian, byte_order_assumed, unused;
+  std::uint8_t strategy, big_endian, byte_order_assumed, names_torch_safe_only;
   // What the file says.
   std::uint64_t archive_version, storage_alignment, pickle_bytes;
   std::uint64_t storages_calculated, storages_by_directory, storages_by_header;
@@ -105,6 +105,7 @@ Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
   made.strategy = static_cast<std::uint8_t>(of.strategy);
   made.big_endian = of.big_endian;
   made.byte_order_assumed = of.byte_order_assumed;
+  made.names_torch_safe_only = of.names_torch_safe_only;
   made.archive_version = of.version;
   made.storage_alignment = of.storage_alignment;
   made.pickle_bytes = of.pickle_bytes;
@@ -120,9 +121,13 @@ Description description_of(const Preamble& read, std::span<const std::byte> byte
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   Description made;
   made.generation = {read.device, read.inode, read.size, read.mtime_ns, read.ctime_ns};
-  made.limits = {read.limit_pickle_bytes, read.limit_directory_bytes, read.limit_record_bytes,
-                 read.limit_base_memory,  read.limit_depth,           read.limit_tensors,
-                 read.limit_rank};
+  made.limits.pickle_bytes = read.limit_pickle_bytes;
+  made.limits.directory_bytes = read.limit_directory_bytes;
+  made.limits.record_bytes = read.limit_record_bytes;
+  made.limits.base_memory = read.limit_base_memory;
+  made.limits.depth = read.limit_depth;
+  made.limits.tensors = read.limit_tensors;
+  made.limits.rank = read.limit_rank;
   made.version = read.archive_version;
   made.storage_alignment = read.storage_alignment;
   made.pickle_bytes = read.pickle_bytes;
@@ -132,6 +137,7 @@ Description description_of(const Preamble& read, std::span<const std::byte> byte
   made.strategy = static_cast<OffsetStrategy>(read.strategy);
   made.big_endian = read.big_endian != 0;
   made.byte_order_assumed = read.byte_order_assumed != 0;
+  made.names_torch_safe_only = read.names_torch_safe_only != 0;
   if (read.format_version_bytes != Preamble::no_text)
     made.format_version.emplace(text + at.format_version, read.format_version_bytes);
   made.source.assign(text + at.source, read.source_bytes);

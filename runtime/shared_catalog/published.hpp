@@ -42,6 +42,7 @@ struct Description {
   OffsetStrategy strategy = OffsetStrategy::none;
   bool big_endian = false;
   bool byte_order_assumed = false;
+  bool names_torch_safe_only = false;
   std::optional<std::string> format_version;
   std::string source;  // path of the checkpoint when this was made; empty: not known
 };

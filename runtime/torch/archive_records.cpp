@@ -10,6 +10,7 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/reserved_marks.hpp"
+#include "runtime/torch/script_pickle.hpp"
 #include "runtime/zip/layout.hpp"
 #include "runtime/zip/record_bytes.hpp"
 
@@ -120,14 +121,14 @@ Result<void> check_marks(const zip::Directory& directory, const zip::Record& rec
                  record.header_offset);
 }
 
-Result<void> check_is_checkpoint(const zip::Directory& directory) {
-  if (directory.find("constants.pkl") != nullptr)
-    return failure(
-        ErrorCode::unsupported,
-        "is a TorchScript archive (torch.jit.save), which is not supported yet; save the "
-        "state_dict with torch.save");
-  if (directory.find(pickle_record) != nullptr) return {};
+Result<ArchiveKind> kind_of(const zip::Directory& directory) {
+  if (directory.find(pickle_record) != nullptr) {
+    if (directory.find(constants_pickle) != nullptr) return ArchiveKind::script;
+    TRY(check_no_other_case(directory, constants_pickle));
+    return ArchiveKind::saved;
+  }
   TRY(check_no_other_case(directory, pickle_record));
+  if (directory.find("archive_format") != nullptr) return ArchiveKind::exported;
   const std::size_t count = directory.records().size();
   std::string found = bytes::counted(count, "record");
   if (!directory.records().empty()) {

@@ -1,6 +1,7 @@
 // The small records of a torch archive: what they are called and what they say.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,11 @@ struct ArchiveRecords {
   bool big_endian;                            // `byteorder`, or the option
   bool byte_order_assumed;
   std::optional<ReservedStorages> reserved;  // as marks_record says
+
+  // Whether elements are in the other byte order than this machine's.
+  bool is_foreign() const noexcept {
+    return big_endian != (std::endian::native == std::endian::big);
+  }
 };
 
 // Lowest and highest version that is understood: torch's own bounds.
@@ -48,8 +54,15 @@ Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
 // one for at most each other record.
 Result<void> check_marks(const zip::Directory& directory, const zip::Record& record);
 
-// Fails with unsupported for TorchScript archives, with not_a_checkpoint if there is no data.pkl.
-Result<void> check_is_checkpoint(const zip::Directory& directory);
+// Which of torch's writers made an archive.
+enum class ArchiveKind : std::uint8_t {
+  saved,     // torch.save
+  script,    // torch.jit.save: it has constants.pkl, which is how torch tells
+  exported,  // torch.export.save: no data.pkl, but a record archive_format
+};
+
+// Fails with not_a_checkpoint if there is neither data.pkl nor archive_format.
+Result<ArchiveKind> kind_of(const zip::Directory& directory);
 
 // `error`, which running or reading data.pkl gave, with the name of that record in front.
 [[gnu::cold]] tl::unexpected<Error> in_pickle(Error error);

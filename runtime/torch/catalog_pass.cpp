@@ -29,6 +29,7 @@ std::uint64_t digits_below(std::uint64_t count) noexcept {
 bool CatalogPass::survey() { return walk(); }
 
 bool CatalogPass::found_call(TensorCall& call, const Cell&) {
+  if (call.function == Rebuild::qtensor) return false;
   table_.decoded_bytes += sizeof(TensorSpec) + sizeof(std::vector<Attachment>);
   deferred_.push_back({std::move(call), {}});
   return true;

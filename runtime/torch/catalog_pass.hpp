@@ -62,6 +62,8 @@ class CatalogPass final : TreeWalk {
   bool found_object(std::uint32_t, const Child& child, std::uint32_t path) override {
     return add_single(child, path);
   }
+  bool found_composed(const TensorCall&, const Child&, std::uint32_t) override { return false; }
+  bool found_array(const NumpyArray&, const Child&, std::uint32_t) override { return false; }
   bool found_storage(std::string_view, std::int64_t, DType) override { return false; }
   bool is_tensor(const value::PackedCall&) override { return true; }  // or make() gives up
   bool found_items(Frame& frame) override;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/bytes/short_copy.hpp"
+#include "runtime/torch/joined_name.hpp"
 
 namespace weightmap::torch {
 
@@ -44,9 +45,7 @@ void EntryMaker::enter(std::uint32_t path) {
 }
 
 std::string EntryMaker::name_of(const TensorSpec& spec) {
-  if (spec.path == TensorSpec::is_root) return {};
-  enter(spec.path);
-  return prefix_ + std::string(KeyText(tree_, spec.key).text());
+  return joined_name(tree_, table_.paths, spec.path, spec.key);
 }
 
 }  // namespace weightmap::torch

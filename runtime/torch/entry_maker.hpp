@@ -55,6 +55,7 @@ class EntryMaker {
     if (spec.flags & TensorSpec::negative) flags |= TensorView::negative;
     if (spec.flags & TensorSpec::requires_grad) flags |= catalog::Entry::requires_grad;
     if (spec.flags & TensorSpec::parameter) flags |= catalog::Entry::parameter;
+    if (spec.flags & TensorSpec::buffer) flags |= catalog::Entry::buffer;
     return static_cast<std::uint8_t>(flags);
   }
   Name add_joined_name(std::uint32_t path, const value::Cell& key);

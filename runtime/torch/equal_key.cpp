@@ -13,6 +13,9 @@ namespace {
 
 using value::Cell;
 
+constexpr std::string_view twice =
+    " is in one dict twice; readers differ in which of the two values they show";
+
 // The integer that a float is; nullopt if it has a fraction or leaves 64 bits.
 std::optional<std::int64_t> integral(double value) noexcept {
   constexpr double limit = 9223372036854775808.0;  // 2^63
@@ -73,7 +76,9 @@ EqualKey::EqualKey(const value::Tree& tree, const Cell& key) noexcept : cell_(ke
       bits_ = key.payload;
       break;
     case Value::Kind::real: {
-      const auto whole = integral(std::bit_cast<double>(key.payload));
+      const auto number = std::bit_cast<double>(key.payload);
+      if (std::isnan(number)) break;
+      const auto whole = integral(number);
       group_ = whole ? Group::integer : Group::real;
       bits_ = whole ? static_cast<std::uint64_t>(*whole) : key.payload;
       break;
@@ -109,13 +114,16 @@ std::strong_ordering operator<=>(const EqualKey& a, const EqualKey& b) noexcept 
 }
 
 Error key_twice(const value::Tree& tree, const Cell& key, std::uint64_t pickle_offset) {
-  const bool is_text = value::kind_of(key) == Value::Kind::string;
+  const bool has_place =
+      value::kind_of(key) == Value::Kind::string && tree.is_in_pickle(key.payload);
   return {ErrorCode::corrupt,
-          "the key " + describe(tree, key) +
-              " is in one dict twice; readers differ in which of the "
-              "two values they show",
-          pickle_offset + (is_text ? key.payload : 0),
+          "the key " + describe(tree, key) + std::string(twice),
+          pickle_offset + (has_place ? key.payload : 0),
           {}};
+}
+
+bool is_key_twice(const Error& error) noexcept {
+  return error.code == ErrorCode::corrupt && error.message.ends_with(twice);
 }
 
 }  // namespace weightmap::torch

@@ -15,7 +15,8 @@ class EqualKey {
  public:
   EqualKey(const value::Tree& tree, const value::Cell& key) noexcept;
 
-  // False for tuples, objects and what else is compared by rules that are not known here.
+  // False for tuples, objects and what else is compared by rules that are not known here, and for
+  // what is not a number, which does not equal itself.
   bool is_comparable() const noexcept { return group_ != Group::other; }
   std::size_t text_bytes() const noexcept { return text_.size(); }
   const value::Cell& cell() const noexcept { return cell_; }
@@ -33,7 +34,10 @@ class EqualKey {
 };
 
 // For the second place where a dict has the key of a first one.
+// A reader that keeps the last of the two can go on without the first one: repeated_keys.hpp.
 [[gnu::cold]] Error key_twice(const value::Tree& tree, const value::Cell& key,
                               std::uint64_t pickle_offset);
+// Whether an error is one of key_twice(), with whatever in front of its message.
+[[gnu::cold]] bool is_key_twice(const Error& error) noexcept;
 
 }  // namespace weightmap::torch

@@ -26,7 +26,10 @@ class CatalogMaker {
     add_storages();
     for (std::string_view location : table_.locations) builder_.add_location(location);
     for (const TensorSpec& spec : table_.tensors) {
-      const catalog::TensorInput tensor = entries_.input_of(spec);
+      catalog::TensorInput tensor = entries_.input_of(spec);
+      if ((spec.storage & TensorSpec::in_pickle) != 0)
+        tensor.storage = static_cast<std::uint32_t>(input_.extents.size()) +
+                         (spec.storage & ~TensorSpec::in_pickle);
       if (!builder_.add_tensor(tensor)) return refuse(spec, tensor);
     }
     if (builder_.has_ambiguous_names()) TRY(check_keys());
@@ -38,17 +41,26 @@ class CatalogMaker {
     const TensorTable& table = input.table;
     std::uint64_t locations = 0;
     for (std::string_view location : table.locations) locations += location.size();
-    return {table.tensors.size(),   input.extents.size(),
-            table.dim_count,        table.path_parts,
-            table.locations.size(), table.name_bytes + table.storages.key_bytes() + locations};
+    constexpr std::uint64_t digits = 20;
+    return {table.tensors.size(),
+            input.extents.size() + table.arrays.size(),
+            table.dim_count,
+            table.path_parts,
+            table.locations.size(),
+            table.name_bytes + table.storages.key_bytes() + locations +
+                table.arrays.size() * (array_folder.size() + digits)};
   }
 
   void add_storages() {
     for (std::size_t i = 0; i < input_.extents.size(); ++i) {
       const zip::StorageExtent& extent = input_.extents[i];
+      const std::uint32_t source = extent.payload_offset >= input_.copies_base ? 1 : 0;
       builder_.add_storage(table_.storages.storages()[i].key, extent.payload_offset, extent.nbytes,
-                           extent.crc32);
+                           extent.crc32, source);
     }
+    for (const ArrayExtent& array : table_.arrays)
+      builder_.add_storage(std::string(array_folder) + std::to_string(array.position),
+                           input_.pickle_offset + array.position, array.nbytes, 0);
   }
 
   [[gnu::cold]] tl::unexpected<Error> refuse(const TensorSpec& spec,
@@ -72,9 +84,10 @@ class CatalogMaker {
         if (const EqualKey key(input_.tree, spec.key); key.is_comparable())
           places.push_back({spec.path, key});
     std::sort(places.begin(), places.end());
-    const auto twice = std::adjacent_find(places.begin(), places.end());
-    if (twice == places.end()) return {};
-    return tl::unexpected<Error>(key_twice(input_.tree, twice->key.cell(), input_.pickle_offset));
+    const auto repeated = std::adjacent_find(places.begin(), places.end());
+    if (repeated == places.end()) return {};
+    return tl::unexpected<Error>(
+        key_twice(input_.tree, repeated->key.cell(), input_.pickle_offset));
   }
 
   const CatalogInput& input_;
@@ -95,6 +108,17 @@ Result<catalog::Catalog> make_catalog(const CatalogInput& input,
                    "the names and shapes of the tensors need more than "
                    "the 4 GiB that a catalog can address");
   return CatalogMaker(input, memory).make();
+}
+
+void keep_nodes(const TensorTable& table, format::TensorNodes& nodes) {
+  nodes.nodes.reserve(table.tensors.size());
+  std::uint32_t number = 0;
+  for (const TensorSpec& spec : table.tensors) {
+    // An array stays what it is among the values, too.
+    if ((spec.storage & TensorSpec::in_pickle) == 0) nodes.nodes.push_back({spec.position, number});
+    ++number;
+  }
+  nodes.sort();
 }
 
 }  // namespace weightmap::torch

@@ -3,8 +3,10 @@
 
 #include <memory_resource>
 #include <span>
+#include <string_view>
 
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/format/tensor_nodes.hpp"
 #include "runtime/torch/tensor_table.hpp"
 #include "runtime/value/tree.hpp"
 #include "runtime/zip/storage_offsets.hpp"
@@ -12,17 +14,26 @@
 
 namespace weightmap::torch {
 
+// "data.pkl/" and a position: the key of the storage that elements in the pickle are. No record has
+// this name.
+inline constexpr std::string_view array_folder = "data.pkl/";
+
 struct CatalogInput {
   const value::Tree& tree;
   const TensorTable& table;
   std::span<const zip::StorageExtent> extents;  // of table.storages, in their order
   bool foreign_byte_order;
-  std::uint64_t pickle_offset;  // for error messages
+  std::uint64_t pickle_offset;  // for error messages, and of the arrays in it
+  // What begins here or behind it lies in no file, see format::Input.
+  std::uint64_t copies_base = ~std::uint64_t{0};
 };
 
 // Fails with corrupt, naming the tensor, if one leaves its storage (CatalogBuilder proves that), or
 // if a dict has a key twice. Throws std::bad_alloc; `memory` must outlive the
 // catalog.
 Result<catalog::Catalog> make_catalog(const CatalogInput& input, std::pmr::memory_resource& memory);
+
+// Notes which node of the tree each tensor of the table is.
+void keep_nodes(const TensorTable& table, format::TensorNodes& nodes);
 
 }  // namespace weightmap::torch

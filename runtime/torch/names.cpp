@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace weightmap::torch {
@@ -19,7 +20,7 @@ std::optional<T> lookup(const std::array<Named<T>, N>& table, std::string_view n
   return std::nullopt;
 }
 
-constexpr std::array<Named<Rebuild>, 7> rebuild_functions = {{
+constexpr std::array<Named<Rebuild>, 13> rebuild_functions = {{
     {"_rebuild_tensor_v2", Rebuild::tensor_v2},
     {"_rebuild_tensor_v3", Rebuild::tensor_v3},
     {"_rebuild_parameter", Rebuild::parameter},
@@ -27,6 +28,12 @@ constexpr std::array<Named<Rebuild>, 7> rebuild_functions = {{
     {"_rebuild_qtensor", Rebuild::qtensor},
     {"_rebuild_tensor", Rebuild::tensor},
     {"_rebuild_device_tensor_from_cpu_tensor", Rebuild::device_tensor_from_cpu},
+    {"_rebuild_sparse_tensor", Rebuild::sparse},
+    {"_rebuild_nested_tensor", Rebuild::nested},
+    {"_rebuild_meta_tensor_no_storage", Rebuild::meta},
+    {"_rebuild_wrapper_subclass", Rebuild::wrapper_subclass},
+    {"_rebuild_device_tensor_from_numpy", Rebuild::device_tensor_from_array},
+    {"_rebuild_xla_tensor", Rebuild::device_tensor_from_array},
 }};
 
 constexpr std::array<Named<DType>, 17> storage_types = {{
@@ -48,6 +55,26 @@ constexpr std::array<Named<DType>, 17> storage_types = {{
     {"QUInt4x2Storage", DType::quint4x2},
     {"QUInt2x4Storage", DType::quint2x4},
 }};
+
+// What TorchScript calls the storages that torch.save has no class for: the C++ name of the type
+// (c10::ScalarType) and "Storage".
+constexpr auto script_storage_types = std::to_array<Named<DType>>({
+    {"ComplexHalfStorage", DType::complex32},
+    {"UInt16Storage", DType::uint16},
+    {"UInt32Storage", DType::uint32},
+    {"UInt64Storage", DType::uint64},
+    {"Float8_e5m2Storage", DType::float8_e5m2},
+    {"Float8_e4m3fnStorage", DType::float8_e4m3fn},
+    {"Float8_e5m2fnuzStorage", DType::float8_e5m2fnuz},
+    {"Float8_e4m3fnuzStorage", DType::float8_e4m3fnuz},
+    {"Float8_e8m0fnuStorage", DType::float8_e8m0fnu},
+    {"Float4_e2m1fn_x2Storage", DType::float4_e2m1fn_x2},
+    {"Bits1x8Storage", DType::bits1x8},
+    {"Bits2x4Storage", DType::bits2x4},
+    {"Bits4x2Storage", DType::bits4x2},
+    {"Bits8Storage", DType::bits8},
+    {"Bits16Storage", DType::bits16},
+});
 
 constexpr auto tensor_properties = std::to_array<std::string_view>({
     "H",
@@ -105,6 +132,69 @@ constexpr auto tensor_properties = std::to_array<std::string_view>({
 });
 static_assert(std::is_sorted(tensor_properties.begin(), tensor_properties.end()));
 
+struct Renamed {
+  GlobalName before;
+  GlobalName now;
+};
+constexpr auto renamed_globals = std::to_array<Renamed>({
+    {{"__builtin__", "xrange"}, {"builtins", "range"}},
+    {{"__builtin__", "reduce"}, {"functools", "reduce"}},
+    {{"__builtin__", "intern"}, {"sys", "intern"}},
+    {{"__builtin__", "unichr"}, {"builtins", "chr"}},
+    {{"__builtin__", "unicode"}, {"builtins", "str"}},
+    {{"__builtin__", "long"}, {"builtins", "int"}},
+    {{"__builtin__", "basestring"}, {"builtins", "str"}},
+    {{"itertools", "izip"}, {"builtins", "zip"}},
+    {{"itertools", "imap"}, {"builtins", "map"}},
+    {{"itertools", "ifilter"}, {"builtins", "filter"}},
+    {{"itertools", "ifilterfalse"}, {"itertools", "filterfalse"}},
+    {{"itertools", "izip_longest"}, {"itertools", "zip_longest"}},
+    {{"UserDict", "IterableUserDict"}, {"collections", "UserDict"}},
+    {{"exceptions", "StandardError"}, {"builtins", "Exception"}},
+});
+
+constexpr std::array<Named<std::string_view>, 11> renamed_modules = {{
+    {"__builtin__", "builtins"},
+    {"copy_reg", "copyreg"},
+    {"Queue", "queue"},
+    {"repr", "reprlib"},
+    {"_abcoll", "collections.abc"},
+    {"UserDict", "collections"},
+    {"UserList", "collections"},
+    {"UserString", "collections"},
+    {"whichdb", "dbm"},
+    {"StringIO", "io"},
+    {"cStringIO", "io"},
+}};
+
+// A pickle may hold millions of globals, so each is searched for.
+constexpr auto harmful_by_module = [] {
+  auto sorted = harmful_names;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const HarmfulName& a, const HarmfulName& b) { return a.module < b.module; });
+  return sorted;
+}();
+
+std::span<const HarmfulName> harmful_names_of(std::string_view module) noexcept {
+  struct ByModule {
+    bool operator()(const HarmfulName& a, std::string_view b) const { return a.module < b; }
+    bool operator()(std::string_view a, const HarmfulName& b) const { return a < b.module; }
+  };
+  const auto [first, last] =
+      std::equal_range(harmful_by_module.begin(), harmful_by_module.end(), module, ByModule{});
+  return {first, last};
+}
+
+bool is_listed_as_harmful(std::string_view module, std::string_view name) noexcept {
+  for (const HarmfulName& harmful : harmful_names_of(module))
+    if (harmful.name.empty() || harmful.name == name) return true;
+  for (std::size_t dot = module.find('.'); dot != std::string_view::npos;
+       dot = module.find('.', dot + 1))
+    for (const HarmfulName& harmful : harmful_names_of(module.substr(0, dot)))
+      if (harmful.reach == HarmfulName::with_submodules) return true;
+  return false;
+}
+
 }  // namespace
 
 Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept {
@@ -116,9 +206,38 @@ Rebuild rebuild_function(std::string_view module, std::string_view name) noexcep
 std::optional<StorageType> storage_type(std::string_view module, std::string_view name) noexcept {
   if (module == "torch.storage" && name == "UntypedStorage") return StorageType{DType::uint8, true};
   if (module != "torch" && module != "torch.cuda") return std::nullopt;
-  const std::optional<DType> dtype = lookup(storage_types, name);
+  std::optional<DType> dtype = lookup(storage_types, name);
+  if (!dtype) dtype = lookup(script_storage_types, name);
   if (!dtype) return std::nullopt;
   return StorageType{*dtype, false};
+}
+
+QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept {
+  if (module != "torch") return QuantizationScheme::none;
+  if (name == "per_tensor_affine") return QuantizationScheme::per_tensor;
+  if (name == "per_channel_affine" || name == "per_channel_affine_float_qparams")
+    return QuantizationScheme::per_channel;
+  return QuantizationScheme::none;
+}
+
+std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
+                                                     std::string_view name) noexcept {
+  constexpr std::string_view ending = "Tensor";
+  if (!name.ends_with(ending) || (module != "torch" && module != "torch.cuda")) return std::nullopt;
+  if (name == ending) return LegacyTensorClass{};
+  name.remove_suffix(ending.size());
+  for (const auto& [storage, dtype] : storage_types)
+    if (storage.starts_with(name) && storage.substr(name.size()) == "Storage")
+      return LegacyTensorClass{dtype};
+  return std::nullopt;
+}
+
+bool is_device(std::string_view module, std::string_view name) noexcept {
+  return module == "torch" && name == "device";
+}
+
+bool is_get_layout(std::string_view module, std::string_view name) noexcept {
+  return module == "torch.serialization" && name == "_get_layout";
 }
 
 std::string_view storage_class(DType dtype) noexcept {
@@ -135,6 +254,13 @@ bool is_ordered_dict(std::string_view module, std::string_view name) noexcept {
   return module == "collections" && name == "OrderedDict";
 }
 
+bool is_type_tag(std::string_view module, std::string_view name) noexcept {
+  constexpr std::array<std::string_view, 5> tags = {"restore_type_tag", "build_intlist",
+                                                    "build_tensorlist", "build_doublelist",
+                                                    "build_boollist"};
+  return module == "torch.jit._pickle" && std::find(tags.begin(), tags.end(), name) != tags.end();
+}
+
 bool is_size(std::string_view module, std::string_view name) noexcept {
   return module == "torch" && name == "Size";
 }
@@ -145,11 +271,16 @@ bool is_dict_class(std::string_view module, std::string_view name) noexcept {
 }
 
 bool is_harmful(std::string_view module, std::string_view name) noexcept {
-  return std::any_of(harmful_names.begin(), harmful_names.end(), [&](const HarmfulName& harmful) {
-    if (!module.starts_with(harmful.module)) return false;
-    if (module.size() == harmful.module.size()) return harmful.name.empty() || harmful.name == name;
-    return harmful.reach == HarmfulName::with_submodules && module[harmful.module.size()] == '.';
-  });
+  if (is_listed_as_harmful(module, name)) return true;
+  const GlobalName current = in_python_3(module, name);
+  return (current.module != module || current.name != name) &&
+         is_listed_as_harmful(current.module, current.name);
+}
+
+GlobalName in_python_3(std::string_view module, std::string_view name) noexcept {
+  for (const Renamed& renamed : renamed_globals)
+    if (renamed.before.module == module && renamed.before.name == name) return renamed.now;
+  return {lookup(renamed_modules, module).value_or(module), name};
 }
 
 bool is_tensor_property(std::string_view attribute) noexcept {

@@ -22,8 +22,33 @@ enum class Rebuild : std::uint8_t {
   parameter_with_state,    // ..., state
   from_type_v2,            // _rebuild_from_type_v2(function, type, arguments, state)
   device_tensor_from_cpu,  // _rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, ...)
+  // What makes more than a dense tensor: see composed.hpp.
+  sparse,                    // _rebuild_sparse_tensor(layout, parts)
+  nested,                    // _rebuild_nested_tensor(buffer, sizes, strides, storage_offsets)
+  meta,                      // _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad)
+  wrapper_subclass,          // _rebuild_wrapper_subclass(class, dtype, size, stride, ...)
+  device_tensor_from_array,  // _rebuild_device_tensor_from_numpy(array, dtype, device, ...)
 };
 Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept;
+
+inline bool is_composed(Rebuild function) noexcept { return function >= Rebuild::sparse; }
+
+// How integers of a quantized tensor stand for numbers, as far as torch can rebuild such tensors.
+enum class QuantizationScheme : std::uint8_t { none, per_tensor, per_channel };
+QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept;
+
+// "torch FloatTensor", "torch.cuda LongTensor", "torch Tensor": a class of tensors whose pickles,
+// before torch 0.4, have (storage, offset, size, stride) for a state. `dtype` is empty where it is
+// that of the storage.
+struct LegacyTensorClass {
+  std::optional<DType> dtype;
+};
+std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
+                                                     std::string_view name) noexcept;
+
+// "torch device"; "torch.serialization _get_layout".
+bool is_device(std::string_view module, std::string_view name) noexcept;
+bool is_get_layout(std::string_view module, std::string_view name) noexcept;
 
 // What a storage class says about its elements. UntypedStorage counts bytes.
 struct StorageType {
@@ -39,6 +64,10 @@ std::string_view storage_class(DType dtype) noexcept;
 
 // "torch bfloat16": a dtype pickled as a global.
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept;
+
+// A function that torch.jit.save wraps around a list or dict to say its type
+// (torch/jit/_pickle.py); its first argument is the list or dict.
+bool is_type_tag(std::string_view module, std::string_view name) noexcept;
 
 // "torch Size": the class of shapes.
 bool is_size(std::string_view module, std::string_view name) noexcept;
@@ -102,17 +131,6 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"builtins", "input"},
     {"builtins", "breakpoint"},
     {"builtins", "__import__"},
-    {"__builtin__", "eval"},
-    {"__builtin__", "exec"},
-    {"__builtin__", "compile"},
-    {"__builtin__", "open"},
-    {"__builtin__", "setattr"},
-    {"__builtin__", "delattr"},
-    {"__builtin__", "globals"},
-    {"__builtin__", "locals"},
-    {"__builtin__", "vars"},
-    {"__builtin__", "input"},
-    {"__builtin__", "__import__"},
     {"__builtin__", "execfile"},
     {"__builtin__", "apply"},
     {"__builtin__", "file"},
@@ -131,6 +149,11 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"code", "InteractiveConsole"},
     {"commands", "getoutput"},
     {"commands", "getstatusoutput"},
+    {"commands", "Popen"},
+    {"commands", "run"},
+    {"commands", "call"},
+    {"commands", "check_call"},
+    {"commands", "check_output"},
     {"asyncio", "create_subprocess_exec"},
     {"asyncio", "create_subprocess_shell"},
     {"asyncio.unix_events", "_UnixSubprocessTransport._start"},
@@ -159,9 +182,11 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"pydoc", "pipepager"},
     {"pydoc", "tempfilepager"},
     {"urllib", "urlopen"},
+    {"urllib", "urlretrieve"},
     {"urllib.request", "urlopen"},
     {"urllib.request", "urlretrieve"},
     {"urllib2", "urlopen"},
+    {"urllib2", "urlretrieve"},
     {"requests", "get"},
     {"requests", "post"},
     {"requests", "request"},
@@ -175,6 +200,8 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"pickle", "loads"},
     {"_pickle", "load"},
     {"_pickle", "loads"},
+    {"cPickle", "load"},
+    {"cPickle", "loads"},
     {"dill", "load"},
     {"dill", "loads"},
     {"dill._dill", "load"},
@@ -204,7 +231,16 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"torch.utils.data.datapipes.utils.decoder", "basichandlers"},
 });
 
+// Whether one of them is meant, also by the name that Python 2 had for it.
 bool is_harmful(std::string_view module, std::string_view name) noexcept;
+
+struct GlobalName {
+  std::string_view module;
+  std::string_view name;
+};
+// What Python 3 calls a global of Python 2, as torch's weights-only loader has it; any other as it
+// is.
+GlobalName in_python_3(std::string_view module, std::string_view name) noexcept;
 
 // Attributes that are part of what a tensor is (properties of torch.Tensor): a state that sets one
 // of them replaces the data that the tensor was made of, or what is said about it.

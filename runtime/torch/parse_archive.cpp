@@ -1,7 +1,6 @@
 #include "runtime/torch/parse_archive.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -13,8 +12,15 @@
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/catalog_pass.hpp"
+#include "runtime/torch/equal_key.hpp"
+#include "runtime/torch/globals.hpp"
 #include "runtime/torch/make_catalog.hpp"
+#include "runtime/torch/parse_exported.hpp"
+#include "runtime/torch/place_storages.hpp"
 #include "runtime/torch/read_tensors.hpp"
+#include "runtime/torch/repeated_keys.hpp"
+#include "runtime/torch/script_classes.hpp"
+#include "runtime/torch/script_pickle.hpp"
 #include "runtime/zip/local_header.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "runtime/zip/storage_offsets.hpp"
@@ -49,7 +55,10 @@ class ArchiveParser {
     Stopwatch stage;
     TRY(read_archive());
     stats_.directory = stage.lap();
+    if (kind_ == ArchiveKind::exported)
+      return parse_exported(input_, directory_, std::move(records_), options_, stats_, memory_);
     TRY(read_pickle());
+    TRY(judge_globals());
     stats_.pickle = stage.lap();
     TRY(place_tensors());
     stats_.catalog = stage.lap();
@@ -59,13 +68,18 @@ class ArchiveParser {
 
  private:
   Result<void> read_archive();
+  Result<void> check_pickle() const;
   Result<void> read_pickle();
+  Result<void> read_script();
+  Result<void> judge_globals();
+  pickle::ParseLimits parse_limits(std::size_t pickle_bytes) const noexcept;
+  Error about_pickle(Error error) const;
+  ReadLimits read_limits() const noexcept;
   Result<void> place_tensors();
+  Result<void> place_without_repeated_keys();
   Result<bool> place_in_one_pass(std::uint32_t& next_mark);
   Result<void> read_directory_again();
   Result<void> place_step_by_step(std::uint32_t first_mark);
-  bool is_foreign() const noexcept;
-  void keep_nodes(const TensorTable& table);
   void describe();
 
   Input& input_;
@@ -74,60 +88,111 @@ class ArchiveParser {
   std::pmr::memory_resource& memory_;
   Parsed parsed_;
   zip::Directory directory_;
+  ArchiveKind kind_ = ArchiveKind::saved;
+  ScriptPickle script_;    // of ArchiveKind::script
+  ScriptClasses classes_;  // likewise
   ArchiveRecords records_{};
   std::uint64_t pickle_offset_ = 0;  // in the file
+  bool pickle_is_mapped_ = false;    // it is not deflated
 };
 
 Result<void> ArchiveParser::read_archive() {
   bytes::Windows& windows = *input_.windows;
   TRY_ASSIGN(directory_, format::read_directory(*input_.file, windows, options_.limits));
-  TRY(check_is_checkpoint(directory_));
-  const zip::Record& pickle = *directory_.find(pickle_record);
-  // A compressed pickle, which torch never writes, could unfold to a thousand times its size.
-  const std::uint64_t limit =
-      pickle.method == zip::Method::deflated
-          ? std::min(options_.limits.pickle_bytes, options_.limits.record_bytes)
-          : options_.limits.pickle_bytes;
-  if (pickle.size > limit)
-    return failure(ErrorCode::limit_exceeded,
-                   "data.pkl has " + std::to_string(pickle.size) + " bytes, the limit is " +
-                       std::to_string(limit),
-                   pickle.header_offset);
+  TRY_ASSIGN(kind_, kind_of(directory_));
+  if (kind_ != ArchiveKind::exported) TRY(check_pickle());
   // One read for data.pkl, the small records behind it and the first storage's local header.
   if (const auto head = head_of(directory_)) TRY(windows.bytes(head->offset, head->length));
   TRY_ASSIGN(records_, read_archive_records(directory_, windows, *options_.missing_byte_order));
   return {};
 }
 
+Result<void> ArchiveParser::check_pickle() const {
+  const zip::Record& pickle = *directory_.find(pickle_record);
+  // A compressed pickle, which torch never writes, could unfold to a thousand times its size.
+  const std::uint64_t limit =
+      pickle.method == zip::Method::deflated
+          ? std::min(options_.limits.pickle_bytes, options_.limits.record_bytes)
+          : options_.limits.pickle_bytes;
+  if (pickle.size <= limit) return {};
+  return failure(ErrorCode::limit_exceeded,
+                 "data.pkl has " + std::to_string(pickle.size) + " bytes, the limit is " +
+                     std::to_string(limit),
+                 pickle.header_offset);
+}
+
+pickle::ParseLimits ArchiveParser::parse_limits(std::size_t pickle_bytes) const noexcept {
+  return {options_.limits.base_memory + 5 * pickle_bytes, options_.limits.depth};
+}
+
+Result<void> ArchiveParser::read_script() {
+  TRY_ASSIGN(script_, ScriptPickle::read(directory_, *input_.windows, options_.limits.pickle_bytes,
+                                         memory_));
+  bytes::Buffer memory = script_.take_program();
+  const std::span<const std::byte> program = memory.span();
+  Result<std::unique_ptr<value::Tree>> tree =
+      pickle::parse(std::move(memory), program, 0, parse_limits(program.size()), memory_);
+  if (!tree) return tl::unexpected<Error>(script_.about_record(std::move(tree.error())));
+  parsed_.tree = std::move(*tree);
+  TRY(script_.check(*parsed_.tree));
+  TRY_ASSIGN(classes_,
+             ScriptClasses::read(directory_, *parsed_.tree, *input_.windows, options_.limits));
+  return {};
+}
+
+Error ArchiveParser::about_pickle(Error error) const {
+  return kind_ == ArchiveKind::script ? script_.about_record(std::move(error))
+                                      : in_pickle(std::move(error)).value();
+}
+
 Result<void> ArchiveParser::read_pickle() {
+  if (kind_ == ArchiveKind::script) return read_script();
   const zip::Record& record = *directory_.find(pickle_record);
   TRY_ASSIGN(zip::RecordBytes content,
              zip::read_record(directory_, record, *input_.windows, options_.limits.pickle_bytes));
   pickle_offset_ = content.file_offset;
   const std::span<const std::byte> pickle = content.bytes;
+  pickle_is_mapped_ = record.method == zip::Method::stored;
   bytes::Buffer memory = std::move(content).release(*input_.windows);
-  const pickle::ParseLimits limits{options_.limits.base_memory + 5 * pickle.size(),
-                                   options_.limits.depth};
-  Result<std::unique_ptr<value::Tree>> tree =
-      pickle::parse(std::move(memory), pickle, pickle_offset_, limits, memory_);
+  Result<std::unique_ptr<value::Tree>> tree = pickle::parse(
+      std::move(memory), pickle, pickle_offset_, parse_limits(pickle.size()), memory_);
   if (!tree) return in_pickle(std::move(tree.error()));
   parsed_.tree = std::move(*tree);
+  return {};
+}
+
+Result<void> ArchiveParser::judge_globals() {
+  Result<bool> all_safe =
+      check_globals(*parsed_.tree, pickle_offset_, options_, kind_ == ArchiveKind::script);
+  if (!all_safe) return tl::unexpected<Error>(about_pickle(std::move(all_safe.error())));
+  parsed_.facts.names_torch_safe_only = *all_safe;
   return {};
 }
 
 Result<void> ArchiveParser::place_tensors() {
   std::uint32_t first_mark = 0;
   TRY_ASSIGN(const bool is_done, place_in_one_pass(first_mark));
-  return is_done ? Result<void>() : place_step_by_step(first_mark);
+  if (is_done) return {};
+  Result<void> placed = place_step_by_step(first_mark);
+  return placed || !is_key_twice(placed.error()) ? placed : place_without_repeated_keys();
+}
+
+// As Python reads them.
+Result<void> ArchiveParser::place_without_repeated_keys() {
+  TRY_ASSIGN(parsed_.facts.duplicate_keys, drop_repeated_keys(*parsed_.tree, read_limits()));
+  if (input_.windows) input_.release(stats_);
+  TRY(read_directory_again());
+  return place_step_by_step(mark_after_repeated_keys);
 }
 
 // False: nothing has changed but marks in the tree, all of which are below `next_mark`.
 Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
-  if (parsed_.tree->packed_count() < CatalogPass::least_packed) return false;
+  if (kind_ != ArchiveKind::saved || parsed_.tree->packed_count() < CatalogPass::least_packed)
+    return false;
   const auto storages =
       zip::StorageRun::find(directory_, records_.storage_alignment, *input_.windows);
   if (!storages) return false;
-  CatalogPass pass(*parsed_.tree, {pickle_offset_, options_.limits}, *storages, memory_);
+  CatalogPass pass(*parsed_.tree, read_limits(), *storages, memory_);
   const bool is_surveyed = pass.survey();
   next_mark = pass.next_mark();
   if (!is_surveyed) return false;
@@ -135,7 +200,7 @@ Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
   // verification only, and by the long way, which reads it again.
   const bool verify = *options_.verify >= Verify::headers;
   if (!verify) input_.release(stats_);
-  std::optional<catalog::Catalog> made = pass.make(is_foreign(), parsed_.nodes);
+  std::optional<catalog::Catalog> made = pass.make(records_.is_foreign(), parsed_.nodes);
   if (!made) {
     if (!verify) TRY(read_directory_again());
     return false;
@@ -155,45 +220,39 @@ Result<void> ArchiveParser::read_directory_again() {
   return {};
 }
 
+ReadLimits ArchiveParser::read_limits() const noexcept {
+  return {pickle_offset_, options_.limits, kind_ == ArchiveKind::script ? &classes_ : nullptr,
+          pickle_is_mapped_};
+}
+
 Result<void> ArchiveParser::place_step_by_step(std::uint32_t first_mark) {
   // One block for all tables that live only until the catalog is made: 130 bytes a tensor.
   std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130, &memory_);
-  Result<TensorTable> tensors =
-      read_tensors(*parsed_.tree, {pickle_offset_, options_.limits}, tables, first_mark);
-  if (!tensors) return in_pickle(std::move(tensors.error()));
-  const TensorTable table = std::move(*tensors);
-  zip::LocateOptions locate;
-  locate.alignment = records_.storage_alignment;
-  locate.verify_headers = *options_.verify >= Verify::headers;
-  TRY_ASSIGN(const std::pmr::vector<zip::StorageExtent> extents,
-             zip::locate_storages(directory_, table.storages.storages(), locate, *input_.windows,
-                                  *input_.file, stats_, tables));
+  Result<TensorTable> tensors = read_tensors(*parsed_.tree, read_limits(), tables, first_mark);
+  if (!tensors) return tl::unexpected<Error>(about_pickle(std::move(tensors.error())));
+  TensorTable table = std::move(*tensors);
+  TRY_ASSIGN(PlacedStorages storages, place_storages(directory_, table.storages.storages(),
+                                                     records_, input_, options_, stats_, tables));
+  parsed_.compressed = std::move(storages.compressed);
   // The catalog is made from the pages that the directory lay in.
   input_.release(stats_);
   directory_ = zip::Directory();
   stats_.cache_hits = table.storages.cache_hits();
-  TRY_ASSIGN(parsed_.catalog,
-             make_catalog({*parsed_.tree, table, extents, is_foreign(), pickle_offset_}, memory_));
-  keep_nodes(table);
+  Result<catalog::Catalog> made =
+      make_catalog({*parsed_.tree, table, storages.extents, records_.is_foreign(), pickle_offset_,
+                    input_.copies_base},
+                   memory_);
+  if (!made && kind_ == ArchiveKind::script)
+    return tl::unexpected<Error>(script_.about_record(std::move(made.error())));
+  TRY_ASSIGN(parsed_.catalog, std::move(made));
+  keep_nodes(table, parsed_.nodes);
+  parsed_.composed = std::move(table.composed);
   return {};
-}
-
-bool ArchiveParser::is_foreign() const noexcept {
-  constexpr bool native_is_big = std::endian::native == std::endian::big;
-  return records_.big_endian != native_is_big;
-}
-
-void ArchiveParser::keep_nodes(const TensorTable& table) {
-  std::pmr::vector<format::TensorNodes::Node>& nodes = parsed_.nodes.nodes;
-  nodes.reserve(table.tensors.size());
-  for (const TensorSpec& spec : table.tensors)
-    nodes.push_back({spec.position, static_cast<std::uint32_t>(nodes.size())});
-  parsed_.nodes.sort();
 }
 
 void ArchiveParser::describe() {
   CheckpointInfo& facts = parsed_.facts;
-  facts.format = "torch_zip";
+  facts.format = kind_ == ArchiveKind::script ? "torchscript" : "torch_zip";
   facts.version = records_.version;
   facts.format_version = records_.format_version;
   facts.byteorder = records_.big_endian ? "big" : "little";
@@ -204,7 +263,7 @@ void ArchiveParser::describe() {
 }
 
 Result<void> verify_header(const bytes::Source& file, const zip::Directory& directory,
-                           const std::string& name, std::uint64_t expected) {
+                           const std::string& name, const std::uint64_t* expected) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr)
     return failure(ErrorCode::corrupt, "record " + bytes::quote(name) +
@@ -212,10 +271,10 @@ Result<void> verify_header(const bytes::Source& file, const zip::Directory& dire
                                            "was opened");
   TRY_ASSIGN(const std::uint64_t payload,
              zip::read_local_header(file, *record, directory.limit_of(*record)));
-  if (payload == expected) return {};
+  if (expected == nullptr || payload == *expected) return {};
   return failure(ErrorCode::corrupt,
                  "record " + bytes::quote(name) + " begins at byte " + std::to_string(payload) +
-                     " by its local header, " + std::to_string(expected) + " was expected",
+                     " by its local header, " + std::to_string(*expected) + " was expected",
                  record->header_offset);
 }
 
@@ -232,8 +291,11 @@ Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catal
   TRY_ASSIGN(const zip::Directory directory,
              format::read_directory(*input.file, *input.windows, limits));
   for (const catalog::StorageEntry& storage : catalog.storages()) {
-    const std::string name = std::string(storage_folder) + std::string(catalog.text(storage.key));
-    TRY(verify_header(*input.file, directory, name, storage.position));
+    if (catalog.text(storage.key).starts_with(array_folder)) continue;  // has no header
+    const std::string name = zip::storage_record(catalog.text(storage.key));
+    // One that was inflated is not where it is in the file.
+    const std::uint64_t* const expected = storage.source == 0 ? &storage.position : nullptr;
+    TRY(verify_header(*input.file, directory, name, expected));
   }
   return {};
 }

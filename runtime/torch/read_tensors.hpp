@@ -12,7 +12,7 @@
 
 namespace weightmap::torch {
 
-// Fails with unsafe_pickle if the pickle names a global that only attacks need, with corrupt if a
+// Fails with unsafe_pickle if the pickle changes a tensor after making it, with corrupt if a
 // tensor's description contradicts itself, with limit_exceeded.
 // `memory` must outlive the result. `first_mark` is TreeWalk::next_mark() of a walk through the
 // same tree before, which counts for nothing.

@@ -44,22 +44,38 @@ Result<bool> TensorDecoder::unwrap(const Value& object, TensorCall& call) {
     if (call.packed != nullptr) return true;
     const auto* node = value::target_of<const value::Object>(current.cell());
     const Value callable = current.callable();
-    call.function = rebuild_function(callable.module(), callable.name());
-    if (call.function == Rebuild::none || current.is_new_object()) return false;
-    call.arguments = current.arguments();
     call.position = node->position;
+    if (is_legacy_tensor(current, call)) return true;
+    call.function = current.is_new_object() ? Rebuild::none
+                                            : rebuild_function(callable.module(), callable.name());
+    if (call.function == Rebuild::none) return false;
+    call.arguments = current.arguments();
     if (current.size() + current.item_count() != 0 || current.state())
       return failure(
           ErrorCode::unsafe_pickle,
           "the pickle changes a tensor made by " + qualified(callable) + " after making it",
           pickle_offset_ + node->position);
     TRY_ASSIGN(const bool wrapped, unwrap_once(call));
-    if (!wrapped) return call.function != Rebuild::none;
+    if (!wrapped) return call.function != Rebuild::none && !is_composed(call.function);
     current = call.arguments[0];
     if (current.kind() != Value::Kind::object || current.cell().part > value::packed_object)
       return corrupt(call.position, "a wrapper such as _rebuild_parameter holds " +
                                         with_article(current.kind()) + " instead of a tensor");
   }
+}
+
+// Turns the object into the call of _rebuild_tensor() that it stands for.
+bool TensorDecoder::is_legacy_tensor(const Value& object, TensorCall& call) {
+  const Value callable = object.callable();
+  const auto type = legacy_tensor_class(callable.module(), callable.name());
+  const std::optional<Value> state = object.state();
+  if (!type || !state || state->kind() != Value::Kind::tuple || state->size() != 4 ||
+      object.size() + object.item_count() + object.arguments().size() != 0)
+    return false;
+  call.function = Rebuild::tensor;
+  call.arguments = *state;
+  call.converted_to = type->dtype;
+  return true;
 }
 
 // True if arguments[0] is the tensor that this call wraps. Turns from_type_v2 into the call it
@@ -177,13 +193,18 @@ Result<TensorSpec> TensorDecoder::decode(const TensorCall& call) {
   TensorSpec spec{};
   spec.position = call.position;
   std::optional<StorageType> type;
-  TRY(read_storage(call.arguments[0], call.position, spec, type));
+  LegacyViews::View view{};
+  TRY(read_storage(call.arguments[0], call.position, spec, type, view));
   const std::optional<std::int64_t> offset = call.arguments[1].integer();
   if (!offset || *offset < 0)
-    return corrupt(call.position, "a tensor's storage offset is not a number from 0 on");
+    return corrupt(call.position,
+                   "a tensor's storage offset is " +
+                       (offset ? std::to_string(*offset) : with_article(call.arguments[1].kind())) +
+                       ", expected an integer from 0 on");
   spec.storage_offset = *offset;
   spec.dtype = type->dtype;
   TRY(read_dims(call.arguments[2], call.arguments[3], call.position, spec));
+  if (views_ != nullptr) TRY(LegacyViews::place(view, spec, pickle_offset_ + call.position));
   TRY(read_flags(call, spec));
   return wrapped(spec);
 }
@@ -252,12 +273,14 @@ Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
 }
 
 Result<void> TensorDecoder::read_storage(const Value& reference, std::uint32_t position,
-                                         TensorSpec& spec, std::optional<StorageType>& type) {
+                                         TensorSpec& spec, std::optional<StorageType>& type,
+                                         LegacyViews::View& view) {
   const Value id = reference.persistent_id();
-  if (id.kind() != Value::Kind::tuple || id.size() != 5 || id[0].string() != "storage")
+  if (!is_storage_id(id))
     return corrupt(position, "a tensor's storage is " + with_article(reference.kind()) +
-                                 ", expected a persistent id of five fields that begins with "
-                                 "\"storage\"");
+                                 ", expected a persistent id of " +
+                                 (views_ == nullptr ? "five" : "six") +
+                                 " fields that begins with \"storage\"");
   if (id[1].kind() == Value::Kind::global) type = storage_type(id[1].module(), id[1].name());
   if (!type)
     return failure(
@@ -271,6 +294,8 @@ Result<void> TensorDecoder::read_storage(const Value& reference, std::uint32_t p
     return corrupt(position, "a storage reference has no text key or no number of elements");
   TRY_ASSIGN(spec.location, location_number(id[3].string().value_or(std::string_view{})));
   TRY_ASSIGN(spec.storage, intern(*key, *numel, type->dtype, position));
+  if (views_ == nullptr) return {};
+  TRY_ASSIGN(view, views_->view(id[5], spec.storage, *numel, pickle_offset_ + position));
   return {};
 }
 
@@ -332,6 +357,7 @@ Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec)
   const Value hooks = arguments[first + 1];
   const Value hooks_type = hooks.callable();
   const bool empty = hooks.item_count() == 0 && hooks.size() == 0 && !hooks.state() &&
+                     hooks.arguments().size() == 0 &&
                      (hooks.is_none() || hooks.kind() == Value::Kind::dict ||
                       is_ordered_dict(hooks_type.module(), hooks_type.name()));
   if (!empty)

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/torch/legacy_views.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/tensor_table.hpp"
 #include "runtime/torch/walk_frame.hpp"
@@ -58,17 +59,21 @@ class StorageNumbering {
 class TensorDecoder {
  public:
   // All of them must outlive the decoder. `pickle_offset` is where the pickle begins in the file,
-  // for error messages. Storages are entered into `storages`, the rest into `table`.
-  TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, const Limits& limits,
-                TensorTable& table, StorageNumbering& storages, WorkBudget& budget)
+  // for error messages. Storages are entered into `storages`, the rest into `table`. `views`: of a
+  // legacy stream, else nullptr.
+  TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, LegacyViews* views,
+                const Limits& limits, TensorTable& table, StorageNumbering& storages,
+                WorkBudget& budget)
       : tree_(tree),
         pickle_offset_(pickle_offset),
+        views_(views),
         rank_limit_(limits.rank),
         table_(table),
         storages_(storages),
         budget_(budget) {}
 
-  // False if the object is not a tensor that is known by its rebuild function.
+  // False if the object is not a dense tensor that is known by its rebuild function; then
+  // call.function says whether it is one of those that composed.hpp describes.
   Result<bool> unwrap(const Value& object, TensorCall& call);
   Result<TensorSpec> decode(const TensorCall& call);
 
@@ -94,25 +99,34 @@ class TensorDecoder {
                      std::uint32_t& storage);
   const Error& error() const noexcept { return error_; }
 
+  // Whether a persistent id is one of a storage: five fields, of a legacy stream six.
+  bool is_storage_id(const Value& id) const {
+    return id.kind() == Value::Kind::tuple && id.size() == (views_ == nullptr ? 5 : 6) &&
+           id[0].string() == "storage";
+  }
+
   // See StorageNumbering.
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint32_t position);
+
+  // The number of a location in the table. Fails with limit_exceeded beyond 1024.
+  Result<std::uint16_t> location_number(std::string_view location);
 
  private:
   using Status = Result<void>;
 
   Result<bool> unwrap_once(TensorCall& call);
+  static bool is_legacy_tensor(const Value& object, TensorCall& call);
   Status attach_state(TensorCall& call, std::size_t argument);
   Status check_state(const Value& state, std::uint32_t position);
   Result<HeaderMeaning> interpret(const value::PackedCall& call);
   [[gnu::cold]] bool refuse_dims(const value::PackedCall& call);
   Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,
-                      std::optional<StorageType>& type);
+                      std::optional<StorageType>& type, LegacyViews::View& view);
   Status read_dims(const Value& sizes, const Value& strides, std::uint32_t position,
                    TensorSpec& spec);
   Status read_flags(const TensorCall& call, TensorSpec& spec);
   Status read_metadata(const Value& metadata, std::uint32_t position, TensorSpec& spec);
-  Result<std::uint16_t> location_number(std::string_view location);
 
   [[gnu::cold]] tl::unexpected<Error> corrupt(std::uint32_t position, std::string message) const {
     return failure(ErrorCode::corrupt, std::move(message), pickle_offset_ + position);
@@ -121,6 +135,7 @@ class TensorDecoder {
 
   const value::Tree& tree_;
   std::uint64_t pickle_offset_;
+  LegacyViews* views_;
   std::uint32_t rank_limit_;
   TensorTable& table_;
   StorageNumbering& storages_;

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory_resource>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/torch/storage_table.hpp"
 #include "runtime/value/tree.hpp"
+#include "weightmap/composed_tensor.hpp"
 #include "weightmap/dtype.hpp"
 
 namespace weightmap::torch {
@@ -16,13 +18,20 @@ namespace weightmap::torch {
 // One tensor as the pickle describes it. That it fits its storage is proven when the
 // catalog is made.
 struct TensorSpec {
-  enum Flag : std::uint8_t { requires_grad = 1, parameter = 2, conjugate = 4, negative = 8 };
-  static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
-  const std::int64_t* dims;                             // sizes then strides, 2 * rank values
-  std::int64_t storage_offset;                          // elements
-  std::uint32_t storage;                                // number in the StorageTable
-  std::uint32_t path;      // of the container: index into TensorTable::paths, or is_root
-  value::Cell key;         // under which the container holds it; see KeyText
+  enum Flag : std::uint8_t {
+    requires_grad = 1,
+    parameter = 2,
+    conjugate = 4,
+    negative = 8,
+    buffer = 16
+  };
+  static constexpr std::uint32_t is_root = 0xFFFFFFFF;    // the pickle is this tensor alone
+  static constexpr std::uint32_t in_pickle = 0x80000000;  // no limit allows so many storages
+  const std::int64_t* dims;                               // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;                            // elements
+  std::uint32_t storage;  // number in the StorageTable, or in_pickle and one in TensorTable::arrays
+  std::uint32_t path;     // of the container: index into TensorTable::paths, or is_root
+  value::Cell key;        // under which the container holds it; see KeyText
   std::uint32_t position;  // of the object in the pickle; see value::position_of
   std::uint16_t location;  // index into TensorTable::locations
   DType dtype;
@@ -38,6 +47,12 @@ struct PathNode {
   bool keys_are_unique = false;  // a dict: two tensors under one key contradict
   value::Cell key;
   std::uint64_t prefix_bytes = 0;  // of the joined name with a dot behind it; 0 for the root
+};
+
+// The elements of an array that stand in the pickle.
+struct ArrayExtent {
+  std::uint64_t position;  // in the pickle
+  std::uint64_t nbytes;
 };
 
 struct TensorTable {
@@ -72,6 +87,9 @@ struct TensorTable {
   StorageTable storages;
   std::vector<std::string_view> locations;
   std::deque<std::vector<std::int64_t>> owned_dims;  // of tensors that were not packed
+  std::deque<std::string> owned_keys;                // of storages whose key is no text of the tree
+  std::vector<ComposedTensor> composed;              // in file order
+  std::vector<ArrayExtent> arrays;                   // elements that stand in the pickle itself
   // Sums that a catalog needs before it begins.
   std::uint64_t tensor_count = 0;
   std::uint64_t name_bytes = 0;

@@ -6,20 +6,45 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/equal_key.hpp"
+#include "runtime/torch/joined_name.hpp"
 #include "runtime/torch/key_text.hpp"
 #include "runtime/torch/names.hpp"
+#include "runtime/torch/plain_calls.hpp"
+#include "runtime/torch/script_pickle.hpp"
 
 namespace weightmap::torch {
 
 using value::Cell;
 using value::PackedCall;
 
+namespace {
+
+bool may_be_composed(const Value& object) noexcept {
+  const Value callable = object.callable();
+  return rebuild_function(callable.module(), callable.name()) != Rebuild::none;
+}
+
+}  // namespace
+
 bool TreeWalk::walk() {
-  if (Result<void> harmless = refuse_harmful_globals(); !harmless)
-    return fail(std::move(harmless.error()));
   table_.paths.push_back({});
-  Child child{{}, tree_.root(), false};
-  if (!visit(child, TensorSpec::is_root)) return false;
+  if (script_ != nullptr) return walk_script();
+  return walk_from({{}, tree_.root(), false}, TensorSpec::is_root);
+}
+
+// The module's attributes are named without a prefix, as its state_dict() has them.
+bool TreeWalk::walk_script() {
+  auto record = value(tree_.root()).items().begin();
+  const Value module = (*record).second;
+  const auto [constants_key, constants] = *++record;
+  if (!walk_from({{}, module.cell(), false}, 0)) return false;
+  in_constants_ = true;
+  return walk_from({constants_key.cell(), constants.cell(), true}, 0);
+}
+
+bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
+  Child child;
+  if (!visit(from, path)) return false;
   while (!frames_.empty()) {
     if (!found_items(frames_.back())) return false;
     if (!(frames_.back().next(child) ? visit(child, frames_.back().path()) : leave())) return false;
@@ -27,20 +52,52 @@ bool TreeWalk::walk() {
   return true;
 }
 
-Result<void> TreeWalk::refuse_harmful_globals() const {
-  for (const value::Global* global : tree_.globals())
-    if (is_harmful(global->module, global->name))
-      return failure(
-          ErrorCode::unsafe_pickle,
-          "the pickle names " +
-              bytes::escape(std::string(global->module) + "." + std::string(global->name)) +
-              ", which no checkpoint needs; nothing was run",
-          file_offset_ + global->position);
-  return {};
+// torch.jit wraps a list or dict in a call that says its type: what it wraps takes its place.
+bool TreeWalk::unwrap_typed(Child& child) {
+  while (value::kind_of(child.value) == Value::Kind::object &&
+         child.value.part == value::whole_value) {
+    const Value callable = value(child.value).callable();
+    const Value arguments = value(child.value).arguments();
+    if (!is_type_tag(callable.module(), callable.name()) || arguments.size() == 0) return true;
+    if (!spend(1)) return false;
+    child.value = arguments[0].cell();
+  }
+  return true;
 }
 
-bool TreeWalk::visit(const Child& child, std::uint32_t path) {
+std::uint8_t TreeWalk::role_of(const Child& child) const {
+  if (script_ == nullptr || frames_.size() < 2 || value::kind_of(child.key) != Value::Kind::string)
+    return 0;
+  const Value& owner = frames_[frames_.size() - 2].value();
+  const std::optional<Value> state = owner.state();
+  if (!state || !state->is_same_as(frames_.back().value())) return 0;
+  const Value type = owner.callable();
+  switch (script_->role_of(type.module(), type.name(), value(child.key).string().value_or(""))) {
+    case ScriptClasses::Role::parameter:
+      return TensorSpec::parameter;
+    case ScriptClasses::Role::buffer:
+      return TensorSpec::buffer;
+    case ScriptClasses::Role::attribute:
+      break;
+  }
+  return 0;
+}
+
+Result<std::uint32_t> TreeWalk::intern(std::string_view key, std::int64_t numel, DType dtype,
+                                       std::uint64_t file_offset) {
+  if (key.find('/') != std::string_view::npos)
+    return failure(ErrorCode::corrupt,
+                   "a storage has the key " + bytes::quote(key) + ", expected one without a slash",
+                   file_offset);
+  if (!in_constants_) return table_.storages.intern(key, numel, dtype, file_offset);
+  table_.owned_keys.push_back(std::string(constants_folder).append(key));
+  table_.decoded_bytes += key.size() + 2 * sizeof(std::string);
+  return table_.storages.intern(table_.owned_keys.back(), numel, dtype, file_offset);
+}
+
+bool TreeWalk::visit(Child child, std::uint32_t path) {
   if (!spend(1)) return false;
+  if (script_ != nullptr && !unwrap_typed(child)) return false;
   if (const PackedCall* packed = value::packed_call(child.value))
     return found_packed(*packed, child, path);
   switch (value::kind_of(child.value)) {
@@ -63,9 +120,7 @@ bool TreeWalk::visit(const Child& child, std::uint32_t path) {
 bool TreeWalk::visit_storage(const Child& child) {
   note_other_item();
   const Value id = value(child.value).persistent_id();
-  if (id.kind() != Value::Kind::tuple || id.size() != 5 || id[0].string() != "storage" ||
-      !id[2].string() || !id[4].integer())
-    return true;
+  if (!decoder_.is_storage_id(id) || !id[2].string() || !id[4].integer()) return true;
   const std::optional<StorageType> type = storage_type(id[1].module(), id[1].name());
   if (!type) return true;
   return found_storage(*id[2].string(), *id[4].integer(), type->dtype);
@@ -81,24 +136,54 @@ bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
     table_.storages.count_hit();
     return visit_decoded(mark_at(mark) - first_decoded, child, path);
   }
-  if (mark_at(mark) != mark_unknown) return enter(child, path);
+  const bool was_barren = mark_at(mark) == mark_barren && may_be_composed(value(child.value));
+  if (mark_at(mark) != mark_unknown && !was_barren) return enter(child, path);
   TensorCall call;
   const Result<bool> is_tensor = decoder_.unwrap(value(child.value), call);
-  if (!is_tensor) return fail(is_tensor.error());
-  if (!*is_tensor) return enter(child, path);
+  if (!is_tensor) return fail(is_tensor.error()) || fail_in(child, path);
+  if (!*is_tensor && is_composed(call.function)) return visit_composed(call, child, path);
+  if (!*is_tensor && has_arrays_)
+    if (const std::optional<NumpyArray> array = numpy_array(value(child.value)))
+      return found_array(*array, child, path) || fail_in(child, path);
+  if (!*is_tensor) return enter_call(child, path);
   const auto number = static_cast<std::uint32_t>(attachments_.size());
   attachments_.push_back(std::move(call.attachments));
-  if (!found_call(call, child.value)) return false;
+  if (!found_call(call, child.value)) return fail_in(child, path);
   set_mark(mark, first_decoded + number);
   return visit_decoded(number, child, path);
 }
 
+bool TreeWalk::fail_in(const Child& child, std::uint32_t path) {
+  const std::string name = joined_name(tree_, table_.paths, path, key_of(child));
+  error_.message = "tensor " + bytes::quote(name) + ": " + error_.message;
+  return false;
+}
+
+bool TreeWalk::enter_call(const Child& child, std::uint32_t path) {
+  const Value call = value(child.value);
+  if (std::string fault = impossible_call(call); !fault.empty())
+    return fail(ErrorCode::corrupt, std::move(fault), call.position());
+  return enter(child, path);
+}
+
+bool TreeWalk::visit_composed(const TensorCall& call, const Child& child, std::uint32_t path) {
+  const std::size_t number = table_.composed.size();
+  const std::size_t depth = frames_.size();
+  if (!found_composed(call, child, path)) return fail_in(child, path);
+  if (!enter(child, path)) return false;
+  if (table_.composed.size() > number && frames_.size() > depth)
+    frames_.back().note_composed(number);
+  return true;
+}
+
 bool TreeWalk::visit_decoded(std::uint32_t number, const Child& child, std::uint32_t path) {
+  const std::size_t composed = table_.composed.size();
   if (!found_object(number, child, path)) return false;
   if (attachments_[number].empty()) return true;
   if (!check_depth()) return false;
   const Frame::Before before{table_.tensor_count, table_.paths.size(), cuts_};
   frames_.emplace_back(attachments_[number], child_path(child, path), before);
+  if (table_.composed.size() > composed) frames_.back().note_composed(composed);
   return true;
 }
 
@@ -136,6 +221,10 @@ bool TreeWalk::leave() {
   const Frame& frame = frames_.back();
   const Frame::Before& before = frame.before();
   const bool barren = table_.tensor_count == before.tensors;
+  if (frame.composed()) {
+    ComposedTensor& composed = table_.composed[*frame.composed()];
+    composed.part_count = table_.tensor_count - composed.first_part;
+  }
   if (!barren && frame.has_other_items() && table_.paths[frame.path()].keys_are_unique &&
       !check_keys(frame.value()))
     return false;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/torch/numpy_array.hpp"
+#include "runtime/torch/script_classes.hpp"
 #include "runtime/torch/tensor_decoder.hpp"
 #include "runtime/torch/tensor_table.hpp"
 #include "runtime/torch/walk_frame.hpp"
@@ -25,6 +27,12 @@ namespace weightmap::torch {
 struct ReadLimits {
   std::uint64_t file_offset;  // of the pickle, for error messages
   Limits limits;
+  // Of a TorchScript archive, whose tree ScriptPickle made; borrowed. nullptr: a file of
+  // torch.save.
+  const ScriptClasses* script = nullptr;
+  // The pickle is mapped as it stands, so arrays in it can be tensors.
+  bool has_arrays = false;
+  LegacyViews* views = nullptr;  // of a legacy stream, to be filled in
 };
 
 class TreeWalk : StorageNumbering {
@@ -46,15 +54,20 @@ class TreeWalk : StorageNumbering {
         limits_(limits.limits),
         budget_(tree.pickle().size(), limits.file_offset),
         table_(std::move(table)),
-        decoder_(tree, limits.file_offset, limits.limits, table_, *this, budget_),
+        decoder_(tree, limits.file_offset, limits.views, limits.limits, table_, *this, budget_),
+        script_(limits.script),
+        has_arrays_(limits.has_arrays),
         first_mark_(first_mark) {}
   ~TreeWalk() = default;
 
   // For the decoder: where storages are entered.
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
-                               std::uint64_t file_offset) override {
-    return table_.storages.intern(key, numel, dtype, file_offset);
-  }
+                               std::uint64_t file_offset) override;
+  // Whether the walk is in the constants of a TorchScript archive, whose storages are numbered by
+  // themselves.
+  bool in_constants() const noexcept { return in_constants_; }
+  // TensorSpec flags: what the class of the object that holds this child says that it is.
+  std::uint8_t role_of(const Child& child) const;
 
   // These answer false after setting error_, which is cheaper to return 100,000 times than a
   // Result.
@@ -66,6 +79,11 @@ class TreeWalk : StorageNumbering {
   // whenever it is met again, the place where it was met.
   virtual bool found_call(TensorCall& call, const value::Cell& object) = 0;
   virtual bool found_object(std::uint32_t number, const Child& child, std::uint32_t path) = 0;
+  // A call that makes more than a dense tensor, wherever it is met; its parts come next. If it is
+  // entered into table_.composed, how many parts it has is counted there.
+  virtual bool found_composed(const TensorCall& call, const Child& child, std::uint32_t path) = 0;
+  // An array of numpy whose elements stand in the pickle, wherever it is met.
+  virtual bool found_array(const NumpyArray& array, const Child& child, std::uint32_t path) = 0;
   // A storage that no tensor views: saved by itself, or the argument of a call that we do not know.
   virtual bool found_storage(std::string_view key, std::int64_t numel, DType dtype) = 0;
   virtual bool is_tensor(const value::PackedCall& call) = 0;
@@ -89,6 +107,8 @@ class TreeWalk : StorageNumbering {
   [[gnu::cold]] bool fail(ErrorCode code, std::string message, std::uint32_t position = 0) {
     return fail(Error{code, std::move(message), file_offset_ + position, {}});
   }
+  // Puts the name of the tensor that was being read in front of error_.
+  [[gnu::cold]] bool fail_in(const Child& child, std::uint32_t path);
   // Which tensor of those that found_call() was told of an object is.
   std::uint32_t number_of(const value::Cell& object) const noexcept {
     return *mark_of(object) - first_mark_ - first_decoded;
@@ -108,9 +128,13 @@ class TreeWalk : StorageNumbering {
   Error error_;
 
  private:
-  Result<void> refuse_harmful_globals() const;
-  bool visit(const Child& child, std::uint32_t path);
+  bool walk_from(const Child& child, std::uint32_t path);
+  bool walk_script();
+  bool unwrap_typed(Child& child);
+  bool visit(Child child, std::uint32_t path);
   bool visit_object(const Child& child, std::uint32_t path);
+  bool enter_call(const Child& child, std::uint32_t path);
+  bool visit_composed(const TensorCall& call, const Child& child, std::uint32_t path);
   bool visit_decoded(std::uint32_t number, const Child& child, std::uint32_t path);
   bool visit_storage(const Child& child);
   bool enter(const Child& child, std::uint32_t path);
@@ -130,6 +154,9 @@ class TreeWalk : StorageNumbering {
   }
   Value value(const value::Cell& cell) const noexcept { return {&tree_, cell}; }
 
+  const ScriptClasses* script_;
+  bool has_arrays_;
+  bool in_constants_ = false;
   std::uint32_t first_mark_;
   std::vector<Frame> frames_;
   std::deque<std::vector<Attachment>> attachments_;  // of the tensors that are objects, by number

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -89,6 +90,10 @@ class Frame {
   std::uint32_t path() const noexcept { return path_; }
   const Before& before() const noexcept { return before_; }
 
+  // That what it holds are the parts of TensorTable::composed[number].
+  void note_composed(std::size_t number) noexcept { composed_ = number; }
+  std::optional<std::size_t> composed() const noexcept { return composed_; }
+
   // A key of its items may be there twice without two tensors having one name.
   void note_other_item() noexcept { has_other_items_ = true; }
   bool has_other_items() const noexcept { return has_other_items_; }
@@ -163,6 +168,7 @@ class Frame {
   Before before_;
   bool state_left_ = false;
   bool has_other_items_ = false;
+  std::optional<std::size_t> composed_;
   value::Cell tuple_;  // no tuple: count 0
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;

@@ -5,9 +5,8 @@
 //   none                     -
 //   boolean                  payload = 0 or 1
 //   integer, real            payload = the 64 bits
-//   string, bytes,           payload = position in the pickle, count = bytes; text is never copied
-//   byte_array,
-//   big_integer
+//   string, bytes,           payload = Tree::position_of() the text, count = bytes; it is not
+//   copied byte_array,              from the pickle but where escapes had to be decoded big_integer
 //   tuple                    payload -> Cell[count]
 //   list, dict, set,         payload -> Sequence (a dict holds key, value, key, value ...)
 //   frozen_set
@@ -211,9 +210,18 @@ class Tree {
   std::span<const std::byte> pickle() const noexcept { return pickle_; }
   // Gives back the memory that the constructor took; nothing but destruction may follow.
   bytes::Buffer release_pickle() && noexcept { return std::move(memory_); }
+  // Positions of text count from the beginning of the pickle, modulo 2^64: what was decoded lies in
+  // the arena, before or behind it.
   std::string_view text(std::uint64_t position, std::uint64_t length) const noexcept {
-    return {reinterpret_cast<const char*>(pickle_.data()) + position, length};
+    const auto begin = reinterpret_cast<std::uintptr_t>(pickle_.data());
+    return {reinterpret_cast<const char*>(begin + static_cast<std::uintptr_t>(position)), length};
   }
+  std::uint64_t position_of(const char* text) const noexcept {
+    return std::uint64_t{reinterpret_cast<std::uintptr_t>(text)} -
+           reinterpret_cast<std::uintptr_t>(pickle_.data());
+  }
+  // Whether text at this position is the pickle's own.
+  bool is_in_pickle(std::uint64_t position) const noexcept { return position < pickle_.size(); }
   Cell root() const noexcept { return root_; }
   // Every GLOBAL of the stream, used or not, in file order.
   std::span<const Global* const> globals() const noexcept { return globals_; }

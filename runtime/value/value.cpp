@@ -78,12 +78,12 @@ std::optional<std::string_view> Value::string() const noexcept {
 
 std::optional<std::span<const std::byte>> Value::bytes() const noexcept {
   if (kind() != Kind::bytes && kind() != Kind::byte_array) return std::nullopt;
-  return tree_->pickle().subspan(cell().payload, cell().count);
+  return std::as_bytes(std::span(tree_->text(cell().payload, cell().count)));
 }
 
 std::optional<std::span<const std::byte>> Value::big_integer() const noexcept {
   if (kind() != Kind::big_integer) return std::nullopt;
-  return tree_->pickle().subspan(cell().payload, cell().count);
+  return std::as_bytes(std::span(tree_->text(cell().payload, cell().count)));
 }
 
 std::size_t Value::size() const noexcept {

@@ -9,6 +9,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/write/convert_elements.hpp"
 #include "runtime/write/record_list.hpp"
+#include "runtime/write/repack_legacy.hpp"
 #include "runtime/write/rewritten_pickle.hpp"
 #include "runtime/write/source_archive.hpp"
 #include "runtime/write/tensor_calls.hpp"
@@ -54,6 +55,11 @@ class Repack {
 Result<void> Repack::plan() {
   TRY_ASSIGN(records_, source_.records());
   if (options_.compact || options_.dtype) {
+    if (checkpoint().info().format != "torch_zip")
+      return failure(ErrorCode::unsupported,
+                     "is a " + std::string(checkpoint().info().format) +
+                         " file, whose pickle is not written again: repack it without compact and "
+                         "dtype");
     TRY(check_dtypes());
     TRY(plan_changes());
     TRY(check_converted());
@@ -199,7 +205,15 @@ Result<RepackReport> Repack::write(const std::filesystem::path& to) {
 
 Result<RepackReport> repack(const std::filesystem::path& from, const std::filesystem::path& to,
                             const RepackOptions& options) {
-  TRY_ASSIGN(const SourceArchive source, SourceArchive::open(from, options.limits));
+  OpenOptions look = OpenOptions::to_look();
+  look.limits = options.limits;
+  TRY_ASSIGN(Checkpoint opened, Checkpoint::open(from, look));
+  if (opened.info().format == "torch_legacy") {
+    Result<RepackReport> made = repack_legacy(opened, to, options);
+    if (!made) return about_file(std::move(made).error(), from);
+    return made;
+  }
+  TRY_ASSIGN(const SourceArchive source, SourceArchive::open(from, std::move(opened), look));
   Repack repacked(source, options);
   if (Result<void> planned = repacked.plan(); !planned)
     return about_file(std::move(planned).error(), from);

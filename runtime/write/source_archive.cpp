@@ -32,6 +32,16 @@ Result<SourceArchive> SourceArchive::open(const std::filesystem::path& path, con
   OpenOptions options = OpenOptions::to_look();
   options.limits = limits;
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, options));
+  return open(path, std::move(checkpoint), options);
+}
+
+Result<SourceArchive> SourceArchive::open(const std::filesystem::path& path, Checkpoint checkpoint,
+                                          const OpenOptions& options) {
+  if (checkpoint.info().format == "torch_legacy")
+    return about_file({ErrorCode::unsupported,
+                       "is a legacy torch stream, which is no archive; weightmap repack makes one "
+                       "of it"},
+                      path);
   TRY_ASSIGN(ArchiveReader archive, ArchiveReader::open(path, options));
   TRY_ASSIGN(const std::uint64_t version, archive.version());
   if (!checkpoint.is_current())

@@ -36,6 +36,9 @@ struct NewLayout {
 class SourceArchive {
  public:
   static Result<SourceArchive> open(const std::filesystem::path& path, const Limits& limits);
+  // The same of a checkpoint that is open.
+  static Result<SourceArchive> open(const std::filesystem::path& path, Checkpoint checkpoint,
+                                    const OpenOptions& options);
 
   const ArchiveReader& archive() const noexcept { return archive_; }
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }

@@ -25,6 +25,7 @@ class StorageLocator {
         requests_(requests),
         prefix_(std::string(directory.top_folder()) + std::string(StorageNumbers::folder)),
         layout_{options.alignment},
+        takes_deflated_(options.takes_deflated),
         windows_(windows),
         stats_(stats) {}
 
@@ -44,6 +45,7 @@ class StorageLocator {
   std::span<const StorageRequest> requests_;
   std::string prefix_;  // of the storages' names: "archive/data/"
   Layout layout_;
+  bool takes_deflated_;
   bytes::Windows& windows_;
   OpenStats& stats_;
   std::optional<std::uint64_t> next_header_;  // where the storage that was placed last ends
@@ -56,7 +58,7 @@ bool StorageLocator::is_named(const Record& record, std::string_view key) const 
 }
 
 Result<std::uint32_t> StorageLocator::find(std::string_view key) const {
-  const std::string name = prefix_ + std::string(key);
+  const std::string name = std::string(directory_.top_folder()) + storage_record(key);
   const Record* record =
       directory_.find(std::string_view(name).substr(directory_.top_folder().size()));
   if (record == nullptr)
@@ -65,9 +67,9 @@ Result<std::uint32_t> StorageLocator::find(std::string_view key) const {
   return static_cast<std::uint32_t>(record - records_.data());
 }
 
+// Whatever its method is.
 bool fits(const StorageRequest& request, const Record& record) noexcept {
-  return record.method == Method::stored && record.size >= request.nbytes &&
-         record.size - request.nbytes < request.element_size;
+  return record.size >= request.nbytes && record.size - request.nbytes < request.element_size;
 }
 
 bool is_folder(const Record& record) noexcept { return record.full_name().back() == '/'; }
@@ -78,13 +80,11 @@ tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record
     return failure(code, "record " + bytes::quote(record.full_name()) + " " + why,
                    record.header_offset);
   };
-  if (record.method != Method::stored)
-    return refuse(ErrorCode::unsupported,
-                  "is compressed, and a compressed storage cannot be mapped; save it again with "
-                  "torch.save");
   if (is_folder(record)) return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
-  return refuse(ErrorCode::corrupt, "has " + bytes::counted(record.size, "byte") +
-                                        ", the pickle says " + std::to_string(request.nbytes));
+  if (!fits(request, record))
+    return refuse(ErrorCode::corrupt, "has " + bytes::counted(record.size, "byte") +
+                                          ", the pickle says " + std::to_string(request.nbytes));
+  return refuse(ErrorCode::unsupported, "is compressed, and a compressed storage cannot be mapped");
 }
 
 // Finds and checks the record of each request. Answers whether they ascend in directory order. In
@@ -101,7 +101,8 @@ Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) con
       TRY_ASSIGN(index, find(request.key));
     }
     const Record& record = records_[index];
-    if (!fits(request, record) || (numbered == StorageNumbers::none && is_folder(record)))
+    if (!fits(request, record) || (record.method != Method::stored && !takes_deflated_) ||
+        (numbered == StorageNumbers::none && is_folder(record)))
       return misfit(request, record);
     ascending = ascending && index >= expected;
     extents.push_back({0, record.size, record.crc32, static_cast<std::uint32_t>(index)});
@@ -170,6 +171,11 @@ Result<void> StorageLocator::run(std::pmr::vector<StorageExtent>& extents) {
 }
 
 }  // namespace
+
+std::string storage_record(std::string_view key) {
+  const bool is_whole_name = key.find('/') != std::string_view::npos;
+  return std::string(is_whole_name ? std::string_view{} : StorageNumbers::folder).append(key);
+}
 
 Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
                             const bytes::Source& source, OpenStats& stats) {

@@ -51,6 +51,7 @@ std::string documented(const OptionRow& option) {
   }
   std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";
   for (char c : option.name) flag += c == '_' ? '-' : c;
+  if (option.name == "zero_copy_only") flag = "--strict";  // as tools/command.cpp calls it
   return "| " + in_code(option.name) + " | " + words + " | " + in_code(option.variable) + " | " +
          (option.on_command_line ? in_code(flag) + " " : "") + "| " + std::string(option.help) +
          " |\n";
@@ -78,6 +79,8 @@ TEST_CASE("takes the built-in defaults where nobody says anything") {
   CHECK(options.locked == false);
   CHECK(options.huge_pages == true);
   CHECK(options.protection == Protection::map);
+  CHECK(options.globals == Globals::opaque);
+  CHECK(options.safe_globals.empty());
 }
 
 TEST_CASE("lets the environment replace a default and a call replace the environment") {
@@ -153,6 +156,7 @@ TEST_CASE("looks at a checkpoint whatever the environment asks for") {
   CHECK(options.no_reserve == false);
   CHECK(options.locked == false);
   CHECK(options.shared_catalog == false);
+  CHECK(options.globals == Globals::opaque);
   CHECK(options.missing_byte_order == ByteOrder::big);
   CHECK(options.huge_pages == false);
 }
@@ -175,7 +179,8 @@ TEST_CASE("has a row for each option, with a name, a variable and words of its o
   }
   CHECK(names == std::vector<std::string_view>{"sharing", "verify", "endianness", "protection",
                                                "writable", "populate", "no_reserve", "locked",
-                                               "huge_pages", "shared_catalog"});
+                                               "huge_pages", "shared_catalog", "zero_copy_only",
+                                               "globals"});
   CHECK(variables.size() == names.size());
   CHECK(find_option("speed") == nullptr);
   CHECK(find_option("writable")->is_switch());

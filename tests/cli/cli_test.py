@@ -173,6 +173,51 @@ class Ls(Case):
             "ls", "state_dict.pt", "layers.1*", "embedding*", "*.mask",
         )
 
+    def test_composed_tensors_are_counted_and_described(self):
+        lines = run("ls", "sparse.pt").stdout.decode().splitlines()
+        self.assertEqual(lines[-1], "composed tensors: 1 sparse_coo, 1 sparse_csr (see ls --long)")
+        lines = run("ls", "--long", "quantized.pt").stdout.decode().splitlines()
+        self.assertEqual(
+            lines[-5:],
+            [
+                "COMPOSED TENSOR  FORM         DTYPE   SHAPE   TENSORS  DETAILS",
+                "qint8            quantized    qint8   [3, 4]        0  scale 0.5, zero point 3",
+                "quint8           quantized    quint8  [3, 4]        1  scale 0.5, zero point 3",
+                "qint32           quantized    qint32  [3, 4]        2  scale 0.5, zero point 3",
+                "channels         per_channel  qint8   [3, 4]   3 to 5  axis 0",
+            ],
+        )
+        lines = run("ls", "sparse.pt", "csr.*").stdout.decode().splitlines()
+        self.assertEqual(lines[-1], "composed tensors: 1 sparse_csr (see ls --long)")
+
+    def test_composed_tensors_as_json(self):
+        composed = self.document("ls", "--json", "quantized.pt", "channels*")["composed"]
+        self.assertEqual(
+            composed,
+            [{"name": "channels", "form": "per_channel", "dtype": "qint8", "shape": [3, 4],
+              "requires_grad": False, "tensors": {"first": 3, "count": 3}, "axis": 0}],
+        )
+        self.assertNotIn("composed", self.document("ls", "--json", "state_dict.pt"))
+
+    def test_lists_the_records_of_an_archive(self):
+        self.prints(
+            "RECORD    SIZE  STORED  METHOD      CRC-32  HEADER OFFSET\n"
+            "data.pkl  27 B    27 B  stored  1460138699              0\n"
+            "version    2 B     2 B  stored  1432854225             73\n"
+            "2 records in archive/\n",
+            "ls", "--records", self.records_only(),
+        )
+        records = self.document("ls", "--records", "--json", "torchscript.pt")
+        self.assertEqual(records["archive"], "torchscript")
+        self.assertIn("constants.pkl", [record["name"] for record in records["records"]])
+
+    def records_only(self):
+        path = self.folder / "records.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in (("data.pkl", b"x" * 27), ("version", b"3\n")):
+                archive.writestr(zipfile.ZipInfo("archive/" + name, (1980, 1, 1, 0, 0, 0)), content)
+        return path
+
     def test_a_pattern_that_matches_nothing_is_an_error(self):
         self.fails('state_dict.pt: no tensor matches "nothing*"', "ls", "state_dict.pt", "nothing*")
         self.fails(
@@ -270,7 +315,7 @@ class Ls(Case):
             [
                 ("name", "transposed"), ("path", ["transposed"]), ("dtype", "float32"),
                 ("shape", [6, 4]), ("strides", [1, 6]), ("storage", "0"), ("storage_offset", 0),
-                ("file_offset", 1408), ("nbytes", 96), ("contiguous", False),
+                ("file_offset", 1408), ("nbytes", 96), ("contiguous", False), ("zero_copy", True),
                 ("requires_grad", False), ("location", "cpu"), ("conjugate", False),
                 ("negative", False), ("written", True),
             ],
@@ -354,7 +399,8 @@ class Info(Case):
                 ("file", "state_dict.pt"), ("format", "torch_zip"), ("version", 3),
                 ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
                 ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
-                ("reserved", None),
+                ("unread_bytes", 0), ("unsupported", []), ("reserved", None),
+                ("copied", {"storages": 0, "bytes": 0}),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
                 ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
                 ("catalog", {"source": "parsed", "reason": None}),
@@ -767,7 +813,7 @@ class Verify(Case):
         self.assertEqual(
             good,
             {"file": "state_dict.pt", "ok": True, "storages": 7, "headers_checked": True,
-             "crc": None, "faults": []},
+             "duplicate_keys": 0, "crc": None, "faults": []},
         )
         bad = self.document("verify", "--json", "--crc", self.damaged(1344), code=1)
         self.assertFalse(bad["ok"])
@@ -1771,7 +1817,7 @@ class Failure(Case):
     def test_strangers_are_named(self):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
-            ("legacy.pt", "legacy"), ("model.safetensors", "safetensors"), ("model.gguf", "GGUF"),
+            ("model.safetensors", "safetensors"), ("model.gguf", "GGUF"),
             ("truncated.pt", "is truncated"), ("compressed.pt.gz", "gzip"),
         ):
             done = run("ls", f"strangers/{name}")

@@ -20,9 +20,11 @@ import re
 import struct
 import sys
 import tarfile
+import unittest.mock
 import warnings
 import zipfile
 from collections import OrderedDict
+from typing import List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 
@@ -54,8 +56,8 @@ class Fixtures:
         torch.save(value, self.folder / name, **options)
         self.record(name, how, walk(value) if tensors is None else tensors)
 
-    def record(self, name, how, tensors, key_of=None, **facts):
-        reader = torch._C.PyTorchFileReader(str(self.folder / name))
+    def record(self, name, how, tensors, key_of=None, reader=None, **facts):
+        reader = reader or torch._C.PyTorchFileReader(str(self.folder / name))
         content = (self.folder / name).read_bytes()
         tensors = list(tensors)
         key_of = key_of or Storages().key
@@ -374,7 +376,7 @@ def save_options(fixtures):
         fixtures.save("aligned_4096.pt", small_model(3), "config.save.storage_alignment = 4096")
     how = "_disable_byteorder_record=True: the record stands at the end"
     fixtures.save("byteorder_at_end.pt", small_model(2), how, _disable_byteorder_record=True)
-    for protocol in (3, 4, 5):
+    for protocol in (1, 3, 4, 5):
         fixtures.save(
             f"protocol{protocol}.pt",
             {"w": numbers(2), "blob": b"bytes", "set": {1}, "long": "x" * 300},
@@ -503,43 +505,137 @@ def rezipped(fixtures):
                     target.writestr(copy, source.read(entry))
         how = f"state_dict.pt unpacked and packed again by Python's zipfile, {word}"
         if method == zipfile.ZIP_DEFLATED:
-            fixtures.refused(path.name, how, "unsupported")
+            fixtures.files[path.name] = {"how": how}  # places in the file say nothing
             continue
         value = torch.load(path, weights_only=False)
         fixtures.record(path.name, how, walk(value))
 
 
+class Scripted(torch.nn.Module):
+    pieces: List[torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.tied = self.linear.weight
+        self.pieces = [numbers(2), numbers(3)]
+        self.register_buffer("steps", numbers(3, torch.uint16))
+        self.register_buffer("small", numbers(4).to(torch.float8_e4m3fn))
+
+    def forward(self, x):
+        return self.linear(x) + self.pieces[0]
+
+
+def save_script(fixtures, name, module, how, tensors):
+    """torch.jit.save without what differs from run to run: debug records hold the paths of the
+    machine that made the file."""
+    stream = io.BytesIO()
+    torch.jit.save(module, stream)
+    source = torch._C.PyTorchFileReader(io.BytesIO(stream.getvalue()))
+    writer = torch._C.PyTorchFileWriter(str(fixtures.folder / name))
+    for record in source.get_all_records():
+        # The writer adds its own end.
+        if not record.endswith(".debug_pkl") and record not in ("version", "byteorder"):
+            data = source.get_record(record)
+            writer.write_record(record, data, len(data))
+    writer.write_end_of_file()
+    fixtures.record(name, how + ", written again without its debug records", tensors)
+
+
 def torchscript(fixtures):
-    class Scripted(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(3)
-            self.linear = torch.nn.Linear(2, 2)
-
-        def forward(self, x):
-            return self.linear(x) + torch.ones(2)
-
+    torch.manual_seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = torch.jit.trace(Scripted(), torch.ones(1, 2))
-        stream = io.BytesIO()
-        torch.jit.save(module, stream)
-    source = torch._C.PyTorchFileReader(io.BytesIO(stream.getvalue()))
-    writer = torch._C.PyTorchFileWriter(str(fixtures.folder / "torchscript.pt"))
-    for name in source.get_all_records():
-        # Debug records hold the paths of the machine that made the file; the writer adds its own end.
-        if not name.endswith(".debug_pkl") and name not in ("version", "byteorder"):
-            data = source.get_record(name)
-            writer.write_record(name, data, len(data))
-    writer.write_end_of_file()
-    fixtures.files["torchscript.pt"] = {
-        "how": "torch.jit.save of a traced module, written again without its debug records",
-        "error": "unsupported",
-        "torchscript": {
-            "linear.weight": element_bytes(module.linear.weight).hex(),
-            "linear.bias": element_bytes(module.linear.bias).hex(),
-        },
+        plain = torch.nn.Sequential(OrderedDict(linear=torch.nn.Linear(2, 2)))
+        traced = torch.jit.trace(plain, torch.ones(1, 2))
+        save_script(
+            fixtures,
+            "torchscript.pt",
+            traced,
+            "torch.jit.save of a traced module",
+            [(("linear", part), getattr(traced.linear, part)) for part in ("weight", "bias")],
+        )
+        scripted = torch.jit.script(Scripted())
+        save_script(
+            fixtures,
+            "scripted.pt",
+            scripted,
+            "torch.jit.save of a scripted module",
+            [
+                (("tied",), scripted.tied),
+                (("steps",), scripted.steps),
+                (("small",), scripted.small),
+                (("pieces", 0), scripted.pieces[0]),
+                (("pieces", 1), scripted.pieces[1]),
+                (("linear", "weight"), scripted.linear.weight),
+                (("linear", "bias"), scripted.linear.bias),
+            ],
+        )
+
+
+# --- the stream of before torch 1.6 -----------------------------------------------------------
+
+
+class LegacyReader:
+    """Where storages are in a stream: what a PyTorchFileReader says of an archive."""
+
+    def __init__(self, path, sizes):
+        # At the end of the file, in the order of their keys, each behind a count of eight bytes.
+        self.offsets = {}
+        at = path.stat().st_size
+        for key in sorted(sizes, reverse=True):
+            at -= sizes[key]
+            self.offsets["data/" + key] = at
+            at -= 8
+
+    def get_record_offset(self, name):
+        return self.offsets[name]
+
+
+def legacy(fixtures):
+    (fixtures.folder / "legacy").mkdir(exist_ok=True)
+
+    def key_of(tensor):
+        return str(tensor.untyped_storage()._cdata)
+
+    def save(name, value, how, tensors):
+        path = fixtures.folder / "legacy" / name
+        torch.save(value, path, _use_new_zipfile_serialization=False)
+        sizes = {key_of(tensor): tensor.untyped_storage().nbytes() for _, tensor in tensors}
+        how = f"torch.save(_use_new_zipfile_serialization=False): {how}"
+        reader = LegacyReader(path, sizes)
+        fixtures.record("legacy/" + name, how, tensors, key_of, reader)
+
+    base = numbers(12).reshape(3, 4)
+    value = {
+        "w": numbers(3),
+        "b": numbers(2, torch.int64),
+        "odd": numbers(3, torch.uint8),
+        "base": base,
+        "transposed": base.t(),
+        "row": base[1],
+        "parameter": torch.nn.Parameter(numbers(4)),
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 2),
+        "nested": [{"x": numbers(5, torch.float16)}, 7],
     }
+    save("dict.pt", value, "views, a parameter, an empty tensor", list(walk(value)))
+    value = {str(dtype).removeprefix("torch."): numbers(5).to(dtype) for dtype in LEGACY_DTYPES}
+    save("dtypes.pt", value, "dtypes", list(walk(value)))
+    torch.manual_seed(5)
+    module = torch.nn.Linear(2, 3)
+    tensors = [(("_parameters", name), tensor) for name, tensor in module.named_parameters()]
+    # torch would note where it is installed, and its own text.
+    source = ["class Linear: ...\n"], 1, "linear.py"
+    with unittest.mock.patch("torch.serialization.get_source_lines_and_file", lambda _: source):
+        save("module.pt", module, "a whole module, with the name and text of its source", tensors)
+
+
+LEGACY_DTYPES = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
+    torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2,
+)
 
 
 # --- what is not a checkpoint -----------------------------------------------------------------
@@ -569,11 +665,6 @@ def strangers(fixtures):
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         tar.addfile(tarfile.TarInfo("storages"), io.BytesIO())
     fixtures.refused("strangers/archive.tar", "a tar archive", "not_a_checkpoint")
-    legacy = {"w": numbers(3), "b": numbers(2, torch.int64)}
-    torch.save(
-        legacy, fixtures.folder / "strangers/legacy.pt", _use_new_zipfile_serialization=False
-    )
-    fixtures.refused("strangers/legacy.pt", "torch's stream of before 1.6", "unsupported")
     stranger("empty.pt", b"", "no bytes")
     whole = (fixtures.folder / "training.pt").read_bytes()
     stranger("truncated.pt", whole[: len(whole) * 3 // 5], "a download that stopped", "corrupt")
@@ -615,6 +706,7 @@ def main():
     many_tensors(fixtures)
     byte_orders(fixtures)
     rezipped(fixtures)
+    legacy(fixtures)
     torchscript(fixtures)
     strangers(fixtures)
     manifest = {"torch": torch.__version__, "files": fixtures.files}

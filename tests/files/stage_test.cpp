@@ -14,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -29,6 +28,7 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/passed_descriptor.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
@@ -505,26 +505,11 @@ TEST_CASE_FIXTURE(CopyFixture, "a process opens what was sent over a socket") {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const UniqueFd ours(ends[0]), theirs(ends[1]);
-  char byte = 'x';
-  iovec content{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &content;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int sent = staged.descriptor();
-  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
-  REQUIRE(::sendmsg(ours.get(), &message, 0) == 1);
+  REQUIRE(test::send_descriptor(ours.get(), staged.descriptor()));
   const int status = status_of_child([&] {
     ::close(staged.descriptor());
-    if (::recvmsg(theirs.get(), &message, 0) != 1) return 2;
-    int received = -1;
-    std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
+    const int received = test::receive_descriptor(theirs.get());
+    if (received < 0) return 2;
     return opens(received, tensors) ? 0 : 1;
   });
   CHECK(status == 0);

@@ -59,7 +59,7 @@ class FixturesTest(unittest.TestCase):
     def test_reads_one_local_header_where_torch_wrote_the_file(self):
         tool = Tool(TOOL)
         for name, path, facts in self.checkpoints():
-            if name.startswith("rezipped"):
+            if name.startswith(("rezipped", "legacy/")):
                 continue
             with self.subTest(name):
                 offsets = tool.info(path)["offsets"]

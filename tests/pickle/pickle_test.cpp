@@ -1,7 +1,12 @@
 // The pickle machine, from byte strings.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
+#include <memory_resource>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -379,25 +384,16 @@ TEST_CASE("refuses a stream that ends at any length") {
 }
 
 TEST_CASE("refuses opcodes that only code could answer, by name") {
-  for (const auto& [opcode, name] : {std::pair{"i", "INST"},
-                                     {"o", "OBJ"},
-                                     {"\x92", "NEWOBJ_EX"},
-                                     {"\x82", "EXT1"},
+  for (const auto& [opcode, name] : {std::pair{"\x82", "EXT1"},
                                      {"\x83", "EXT2"},
                                      {"\x84", "EXT4"},
-                                     {"P", "PERSID"},
-                                     {"\x97", "NEXT_BUFFER"}}) {
+                                     {"\x97", "NEXT_BUFFER"},
+                                     {"\x98", "READONLY_BUFFER"}}) {
     const Error error = refused("K\x01"s + opcode + "aaaa\naaaa\n.");
     CHECK(error.code == ErrorCode::unsafe_pickle);
     CHECK(mentions(error, "opcode "s + name));
     CHECK(error.file_offset == file_offset + 2);
   }
-}
-
-TEST_CASE("refuses text opcodes of protocol 0 by name") {
-  CHECK(mentions(refused("I1\n."), "opcode INT"));
-  CHECK(refused("I1\n.").code == ErrorCode::unsupported);
-  CHECK(refused("2.").code == ErrorCode::unsupported);
 }
 
 TEST_CASE("refuses a byte that is no opcode") {
@@ -407,14 +403,16 @@ TEST_CASE("refuses a byte that is no opcode") {
 }
 
 TEST_CASE("refuses other protocols") {
-  CHECK(refused("\x80\x01N.").code == ErrorCode::unsupported);
+  CHECK(Parsed("\x80"s + '\0' + "N.").root().is_none());
+  CHECK(Parsed("\x80\x01N.").root().is_none());
   CHECK(refused("\x80\x06N.").code == ErrorCode::unsupported);
 }
 
 TEST_CASE("refuses every opcode that finds too little on the stack") {
   for (const std::string& opcode :
-       {"a"s, "e"s, "s"s, "u"s, "R"s, "b"s, "Q"s, "t"s, "\x81"s, "\x85"s, "\x86"s, "\x87"s, "\x90"s,
-        "\x91"s, "\x93"s, "q\x01"s, "."s})
+       {"a"s,    "e"s,    "s"s,    "u"s,    "R"s,    "b"s,    "Q"s,    "t"s,       "\x81"s,
+        "\x85"s, "\x86"s, "\x87"s, "\x90"s, "\x91"s, "\x92"s, "\x93"s, "\x94"s,    "q\x01"s,
+        "p1\n"s, "0"s,    "1"s,    "2"s,    "l"s,    "d"s,    "o"s,    "ia\nb\n"s, "."s})
     CHECK_MESSAGE(refused(opcode + ".").code == ErrorCode::corrupt, opcode);
 }
 
@@ -422,6 +420,7 @@ TEST_CASE("refuses to reach through a mark") {
   CHECK(refused("K\x01(\x85.").code == ErrorCode::corrupt);
   CHECK(refused("](a.").code == ErrorCode::corrupt);
   CHECK(refused("(q\x01t.").code == ErrorCode::corrupt);
+  CHECK(refused("K\x01(2.").code == ErrorCode::corrupt);
 }
 
 TEST_CASE("refuses to stop with marks or more than one value") {
@@ -524,4 +523,354 @@ TEST_CASE("stays within its memory budget") {
   std::string lists;
   for (int i = 0; i < 40000; ++i) lists += "]N\x86";
   CHECK(refused(lists + ".", tight).code == ErrorCode::limit_exceeded);
+}
+
+// --- protocols 0 and 1
+
+TEST_CASE("reads INT and LONG as picklers write them") {
+  CHECK(Parsed("I0\n.").root().integer() == 0);
+  CHECK(Parsed("I-7\n.").root().integer() == -7);
+  CHECK(Parsed("I9223372036854775807\n.").root().integer() == 9223372036854775807);
+  CHECK(Parsed("L-9223372036854775808L\n.").root().integer() == INT64_MIN);
+  CHECK(Parsed("L12\n.").root().integer() == 12);
+  CHECK(Parsed("I00\n.").root().boolean() == false);
+  CHECK(Parsed("I01\n.").root().boolean() == true);
+}
+
+TEST_CASE("reads integers of more than 64 bits from text") {
+  const auto digits = [](const char* text) {
+    const Parsed parsed(text);
+    const auto found = parsed.root().big_integer();
+    REQUIRE(found.has_value());
+    return std::string(reinterpret_cast<const char*>(found->data()), found->size());
+  };
+  CHECK(digits("L18446744073709551616L\n.") == std::string(8, '\0') + '\x01');        // 2^64
+  CHECK(digits("I9223372036854775808\n.") == std::string(7, '\0') + "\x80"s + '\0');  // 2^63
+  CHECK(digits("L-9223372036854775809L\n.") == std::string(7, '\xff') + "\x7f\xff");
+  CHECK(digits("L-18446744073709551616L\n.") == std::string(8, '\0') + '\xff');
+  CHECK(digits("L4722366482869645213696L\n.") == std::string(9, '\0') + '\x01');  // 2^72
+  CHECK(digits("L-170141183460469231731687303715884105728L\n.") == std::string(15, '\0') + '\x80');
+}
+
+TEST_CASE("refuses numbers that two readers would read differently") {
+  for (const char* line :
+       {"", "-", "-0", "+1", "007", "0x1f", " 1", "1 ", "1_0", "1.0", "1L", "one", "002"})
+    CHECK_MESSAGE(mentions(refused("I"s + line + "\n."), "expected a decimal number"), line);
+  for (const char* line : {"", "L", "-L", "1LL", "-0L", "01L", "0b1"})
+    CHECK_MESSAGE(refused("L"s + line + "\n.").code == ErrorCode::corrupt, line);
+  for (const char* line :
+       {"", " 1.0", "1.0 ", "1_0.0", "0x1p3", "infinity", "INF", "+1.0", "1,5", "1e999", "e"})
+    CHECK_MESSAGE(mentions(refused("F"s + line + "\n."), "expected a number that a float"), line);
+  for (const char* line : {"", "-1", "01", "1L", "10000000000", "x"})
+    CHECK_MESSAGE(mentions(refused("Np"s + line + "\n."), "expected a memo id"), line);
+}
+
+TEST_CASE("takes integers of 4300 digits and no more") {
+  const std::string digits(4300, '9');
+  CHECK(Parsed("L-" + digits + "L\n.").root().big_integer()->size() == 1786);
+  CHECK(Parsed("I" + digits + "\n.").root().kind() == Kind::big_integer);
+  const Error error = refused("L" + digits + "9L\n.");
+  CHECK(error.code == ErrorCode::limit_exceeded);
+  CHECK(mentions(error, "opcode LONG has a number of more than 4300 digits"));
+  CHECK(refused("I" + digits + "9\n.").code == ErrorCode::limit_exceeded);
+  CHECK(refused("I" + std::string(200000, '9') + "\n.").code == ErrorCode::limit_exceeded);
+}
+
+TEST_CASE("reads FLOAT as repr() spells it") {
+  CHECK(Parsed("F0.1\n.").root().real() == 0.1);
+  CHECK(Parsed("F-1e+16\n.").root().real() == -1e16);
+  CHECK(Parsed("F5e-324\n.").root().real() == 5e-324);
+  CHECK(Parsed("Finf\n.").root().real() == std::numeric_limits<double>::infinity());
+  CHECK(Parsed("F-inf\n.").root().real() == -std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(*Parsed("Fnan\n.").root().real()));
+  CHECK(std::signbit(*Parsed("F-0.0\n.").root().real()));
+}
+
+TEST_CASE("decodes STRING, which is text if it is UTF-8 and else bytes") {
+  CHECK(Parsed("S'plain'\n.").root().string() == "plain");
+  CHECK(Parsed("S\"it's\"\n.").root().string() == "it's");
+  CHECK(Parsed("S''\n.").root().string() == "");
+  CHECK(Parsed("S'a\\\\b\\'c\\n\\t\\x41\\101\\7'\n.").root().string() == "a\\b'c\n\tAA\a");
+  CHECK(Parsed("S'h\\xc3\\xa9'\n.").root().string() == "h\xc3\xa9");
+  CHECK(Parsed("S'h\xc3\xa9'\n.").root().string() == "h\xc3\xa9");
+  const Parsed bytes("S'\\xff\\x00'\n.");
+  CHECK(bytes.root().kind() == Kind::bytes);
+  CHECK((*bytes.root().bytes())[0] == std::byte{0xff});
+  CHECK(bytes.root().bytes()->size() == 2);
+}
+
+TEST_CASE("reads a str of Python 2 that is not UTF-8 as bytes, whatever its opcode") {
+  CHECK(Parsed("U\x02\xc3\xa9.").root().string() == "\xc3\xa9");
+  CHECK(Parsed("U\x01\xe9.").root().kind() == Kind::bytes);
+  CHECK(Parsed("T\x01\x00\x00\x00\xe9."s).root().kind() == Kind::bytes);
+  CHECK(Parsed("T\x03\x00\x00\x00\xed\xa0\x80."s).root().kind() == Kind::bytes);  // a surrogate
+  CHECK(Parsed("T\x02\x00\x00\x00hi."s).root().string() == "hi");
+}
+
+TEST_CASE("refuses STRING without quotes or with unknown escapes") {
+  for (const char* line : {"", "'", "a", "'a", "'a\"", "'a' ", "'\\'", "'\\q'", "'\\x4'", "'\\xzz'",
+                           "'\\400'", "'\\8'"})
+    CHECK_MESSAGE(refused("S"s + line + "\n.").code == ErrorCode::corrupt, line);
+}
+
+TEST_CASE("decodes UNICODE to UTF-8") {
+  CHECK(Parsed("Vplain\n.").root().string() == "plain");
+  CHECK(Parsed("V\n.").root().string() == "");
+  CHECK(Parsed("V\xe9\\u4e2d\\U0001f642\n.").root().string() ==
+        "\xc3\xa9\xe4\xb8\xad\xf0\x9f\x99\x82");
+  CHECK(Parsed("V\\u005cn\\n\\\\u0041\\\n.").root().string() == "\\n\\n\\\\u0041\\");
+  CHECK(Parsed("V\\ud83d\\ude42\n.").root().string() == "\xed\xa0\xbd\xed\xb9\x82");
+}
+
+TEST_CASE("refuses UNICODE with an escape that is cut or names no character") {
+  for (const char* line : {"\\u", "\\u12", "\\u12g4", "\\U0001f64", "\\U00110000", "a\\u+123"})
+    CHECK_MESSAGE(refused("V"s + line + "\n.").code == ErrorCode::corrupt, line);
+}
+
+TEST_CASE("keeps decoded text as key, name of a global and memo entry") {
+  const Parsed parsed("}Va\\u0041\np0\nK\x05sVm\\u0061in\nS'\\x46oo'\n\x93p1\n0g0\ng1\n\x86\x86.");
+  CHECK(parsed.root()[0].find("aA")->integer() == 5);
+  CHECK(parsed.root()[1][0].string() == "aA");
+  CHECK(parsed.root()[1][1].module() == "main");
+  CHECK(parsed.root()[1][1].name() == "Foo");
+  CHECK(parsed.root()[1][0].is_same_as((*parsed.root()[0].items().begin()).first));
+}
+
+TEST_CASE("builds LIST and DICT from what stands above the mark") {
+  CHECK(Parsed("(lp0\n.").root().kind() == Kind::list);
+  CHECK(Parsed("(I1\nI2\nl.").root().size() == 2);
+  CHECK(Parsed("(d.").root().item_count() == 0);
+  const Parsed dict("(Va\nI1\nVb\nI2\ndVc\nI3\ns.");
+  CHECK(dict.root().item_count() == 3);
+  CHECK(dict.root().find("b")->integer() == 2);
+  CHECK(dict.root().find("c")->integer() == 3);
+  CHECK(mentions(refused("(I1\nd."), "opcode DICT has 1 values"));
+}
+
+TEST_CASE("pops values and marks, and duplicates the top") {
+  CHECK(Parsed("I1\nI2\n0.").root().integer() == 1);
+  CHECK(Parsed("I1\n(0.").root().integer() == 1);  // the mark
+  CHECK(Parsed("I1\n(I2\nI3\n1.").root().integer() == 1);
+  const Parsed twice("(l2\x86.");
+  CHECK(twice.root()[0].is_same_as(twice.root()[1]));
+}
+
+TEST_CASE("reads what picklers write for a tuple that contains itself") {
+  // t = ([],); t[0].append(t), by protocols 0 and 2.
+  const Parsed text("((lp0\n(g0\ntp1\na00g1\n."s);
+  CHECK(text.root().kind() == Kind::tuple);
+  const Parsed binary("\x80\x02]q\x00h\x00\x85q\x01\x61"s + "0h\x01.");
+  CHECK(binary.root().kind() == Kind::tuple);
+  CHECK(binary.root()[0][0].size() == 1);
+}
+
+TEST_CASE(
+    "keeps INST and OBJ as calls of a class, and as an instance where there are no arguments") {
+  const Parsed instance("(I1\nVa\nifoo\nBar\np0\n(Vx\nI2\ndb.");
+  CHECK(instance.root().callable().module() == "foo");
+  CHECK(instance.root().callable().name() == "Bar");
+  CHECK(describe(instance.root().arguments()) == "(1,'a',)");
+  CHECK(!instance.root().is_new_object());
+  CHECK(instance.root().state()->find("x")->integer() == 2);
+  CHECK(Parsed("(ifoo\nBar\n.").root().is_new_object());
+  const Parsed object("(cfoo\nBar\nI1\no.");
+  CHECK(object.root().callable().name() == "Bar");
+  CHECK(describe(object.root().arguments()) == "(1,)");
+  CHECK(Parsed("(cfoo\nBar\no.").root().is_new_object());
+  CHECK(refused("(I1\no.").code == ErrorCode::unsafe_pickle);
+}
+
+TEST_CASE("keeps NEWOBJ_EX as the call that stands for it, keywords and all") {
+  const Parsed parsed("cfoo\nBar\nI1\n\x85}Vkey\nI2\ns\x92.");
+  CHECK(describe(parsed.root().callable()) == "copyreg.__newobj_ex__");
+  CHECK(describe(parsed.root().arguments()) == "(foo.Bar,(1,),dict,)");
+  CHECK(parsed.root().arguments()[2].find("key")->integer() == 2);
+  CHECK(parsed.tree->globals().size() == 1);
+  CHECK(mentions(refused("I1\n)}\x92."), "calls an integer"));
+  CHECK(mentions(refused("cfoo\nBar\n]}\x92."), "a list for arguments"));
+  CHECK(mentions(refused("cfoo\nBar\n))\x92."), "a tuple for keyword arguments"));
+}
+
+TEST_CASE("keeps PERSID as a persistent id that is text") {
+  const Parsed parsed("P('storage', 1)\n.");
+  CHECK(parsed.root().kind() == Kind::persistent_id);
+  CHECK(parsed.root().persistent_id().string() == "('storage', 1)");
+  CHECK(mentions(refused("Pa\xc3\xa9\n."), "expected ASCII text"));
+}
+
+TEST_CASE("takes lines of 4096 bytes for names and no longer ones") {
+  const std::string longest(4096, 'n');
+  CHECK(Parsed("c" + longest + "\n" + longest + "\n.").root().name() == longest);
+  CHECK(Parsed("P" + longest + "\n.").root().persistent_id().string() == longest);
+  CHECK(Parsed("(i" + longest + "\na\n.").root().callable().module() == longest);
+  for (const std::string& text : {"c" + longest + "n\na\n.", "ca\n" + longest + "n\n.",
+                                  "P" + longest + "n\n.", "(i" + longest + "n\na\n."}) {
+    const Error error = refused(text);
+    CHECK(error.code == ErrorCode::limit_exceeded);
+    CHECK(mentions(error, "has no newline within 4097 bytes"));
+  }
+  CHECK(refused("ca\nb").code == ErrorCode::corrupt);
+}
+
+TEST_CASE("counts MEMOIZE from the number of ids, as Python does") {
+  // Ids 5 and 0 are taken by 7 and 8, so the third one is 2.
+  CHECK(refused("K\x07q\x05K\x08q\x00K\x09\x94h\x06\x87."s).code == ErrorCode::corrupt);
+  CHECK(Parsed("(K\x07q\x05K\x08q\x00K\x09\x94h\x02t."s).root()[3].integer() == 9);
+  CHECK(Parsed("(K\x07q\x01K\x08\x94h\x01t."s).root()[2].integer() == 8);
+}
+
+// --- what any reader would have to refuse
+
+TEST_CASE("refuses keys of a dict that cannot be hashed") {
+  for (const std::string& key : {"]"s, "}"s, "\x8f"s, "\x96\x00\x00\x00\x00\x00\x00\x00\x00"s}) {
+    const Error error = refused("}(" + unicode("a") + "N" + key + "Nu.");
+    CHECK(error.code == ErrorCode::corrupt);
+    CHECK(mentions(error, "opcode SETITEMS puts a "));
+    CHECK(mentions(error, " as a key into a dict, where no reader can have one"));
+    CHECK(refused("}" + key + "Ns.").code == ErrorCode::corrupt);
+    CHECK(refused("(" + key + "Nd.").code == ErrorCode::corrupt);
+  }
+  CHECK(Parsed("}(N]K\x01]\x88])]u.").root().item_count() == 4);
+}
+
+TEST_CASE("refuses elements of a set that cannot be hashed") {
+  CHECK(mentions(refused("\x8f(K\x01]\x90."), "puts a list into a set"));
+  CHECK(mentions(refused("(}\x91."), "puts a dict into a set"));
+}
+
+TEST_CASE("refuses text that is not UTF-8, and takes lone surrogates") {
+  const Error error = refused("K\x01" + unicode("ab\xff") + "\x86.");
+  CHECK(error.code == ErrorCode::corrupt);
+  CHECK(mentions(error,
+                 "opcode BINUNICODE has the text \"ab\\xFF\", which is not UTF-8 at its byte 2"));
+  CHECK(error.file_offset == file_offset + 2);
+  CHECK(refused("\x8c\x01\x80.").code == ErrorCode::corrupt);
+  CHECK(refused("\x8d\x02\x00\x00\x00\x00\x00\x00\x00\xc3(."s).code == ErrorCode::corrupt);
+  CHECK(Parsed(unicode("\xed\xa0\x80") + ".").root().string() == "\xed\xa0\x80");
+  CHECK(mentions(refused("ca\xff\nb\n."), "which is not UTF-8"));
+  CHECK(mentions(refused("\x8c\x01"s + "a\x8c\x03\xed\xa0\x80\x93."), "which is not UTF-8"));
+}
+
+TEST_CASE("refuses a packed tensor's name and key that are not UTF-8, and packs those that are") {
+  for (const std::string& text : {"h\xc3\xa9"s, "name of a long tensor \xe4\xb8\xad"s}) {
+    TensorPickle pickle;
+    pickle.add("first", "0").add(text, "1").add("third", text);
+    CHECK(Parsed(pickle.finish()).tree->packed_count() == 2);
+  }
+  for (const std::string& text :
+       {"\xff"s, "abcdefg\xe9"s, "name of a long tensor \xe9"s, "\x80 name of a tensor"s}) {
+    for (const bool is_name : {false, true}) {
+      TensorPickle pickle;
+      for (int i = 0; i < 40; ++i) pickle.add("t" + std::to_string(i), std::to_string(i));
+      pickle.add(is_name ? text : "last", is_name ? "40" : text);
+      const std::string bytes = pickle.finish();
+      const Error error = refused(bytes);
+      CHECK(mentions(error, "which is not UTF-8"));
+      CHECK(error.file_offset == file_offset + bytes.find(unicode(text)));
+    }
+  }
+}
+
+TEST_CASE("refuses negative lengths") {
+  // Python reads four bytes as signed here. The texts that they would need do not exist, so the
+  // test is of what is said about one that is cut, too.
+  CHECK(refused("T\x00\x00\x00\x80."s).code == ErrorCode::corrupt);
+  CHECK(refused("\x8b\x00\x00\x00\x80."s).code == ErrorCode::corrupt);
+}
+
+// --- limits
+
+TEST_CASE("takes as many open marks as four for each level of depth") {
+  const pickle::ParseLimits four{1 << 20, 4};
+  CHECK(parse(std::string(16, '(') + std::string(16, '0') + "N.", four).has_value());
+  const Error error = refused(std::string(17, '(') + std::string(17, '0') + "N.", four);
+  CHECK(error.code == ErrorCode::limit_exceeded);
+  CHECK(mentions(error, "more open marks than the depth limit of 4 allows"));
+  CHECK(error.file_offset == file_offset + 16);
+}
+
+TEST_CASE("takes nesting up to the limit, whatever makes it") {
+  const pickle::ParseLimits five{1 << 20, 5};
+  const auto nested = [](int depth, const std::string& begin, const std::string& end) {
+    std::string text;
+    for (int i = 0; i < depth; ++i) text += begin;
+    text += "N";
+    for (int i = 0; i < depth; ++i) text += end;
+    return text + ".";
+  };
+  for (const auto& [begin, end] : {std::pair{""s, "\x85"s},
+                                   {"("s, "l"s},
+                                   {"(N"s, "d"s},
+                                   {"]"s, "a"s},
+                                   {"(", "\x91"},
+                                   {"", "Q"}}) {
+    CHECK(parse(nested(5, begin, end), five).has_value());
+    CHECK(mentions(refused(nested(6, begin, end), five), "nests deeper than 5"));
+  }
+  // A call with an argument is two levels: itself and its arguments.
+  CHECK(parse(nested(2, "(", "ia\nb\n"), five).has_value());
+  CHECK(refused(nested(3, "(", "ia\nb\n"), five).code == ErrorCode::limit_exceeded);
+}
+
+TEST_CASE("takes memo ids below the size of the pickle") {
+  CHECK(mentions(refused("Np7\n0N."), "memo id 7 is larger than the pickle itself"));
+  CHECK(parse("Np6\n0N.").has_value());
+}
+
+namespace {
+
+// Counts what is taken at once.
+class CountingMemory final : public std::pmr::memory_resource {
+ public:
+  std::size_t most = 0;
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    now_ += bytes;
+    most = std::max(most, now_);
+    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+  }
+  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
+    now_ -= bytes;
+    std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+  std::size_t now_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("refuses bombs of opcodes within the memory that a pickle of that size may take") {
+  constexpr std::size_t million = std::size_t{1} << 20;
+  const auto repeated = [](std::size_t count, const std::string& text) {
+    std::string made;
+    made.reserve(count * text.size() + 16);
+    for (std::size_t i = 0; i < count; ++i) made += text;
+    return made;
+  };
+  std::string memo = "N";
+  for (std::uint32_t i = 0; i < 120000; ++i) memo += "r" + u32(64 * i);
+  const std::vector<std::string> bombs{
+      std::string(16 * million, 'N') + ".",
+      "(" + std::string(16 * million, 'N') + "t.",
+      "N" + std::string(4 * million, '2') + ".",
+      memo + std::string(8 * million, 'N'),
+      repeated(million, "(l"),
+      repeated(million, "(d"),
+      repeated(million, "ca\nb\n"),
+      repeated(million / 2, "(ia\nb\n"),
+      repeated(million / 2, "V\\u4e2d\n"),
+      repeated(million / 2, "L99999999999999999999L\n"),
+      "ca\nb\n" + repeated(million, "2)R0"),
+  };
+  for (std::size_t i = 0; i < bombs.size(); ++i) {
+    INFO("bomb ", i);
+    CountingMemory memory;
+    bytes::Buffer copy(bombs[i].size(), *std::pmr::new_delete_resource());
+    std::memcpy(copy.data(), bombs[i].data(), bombs[i].size());
+    const std::span<const std::byte> view = copy.span();
+    const pickle::ParseLimits limits{(24 << 20) + 5 * view.size(), 1000};
+    CHECK(!pickle::parse(std::move(copy), view, file_offset, limits, memory));
+    CHECK(memory.most <= limits.budget_bytes + 2 * view.size() + 8192);
+  }
 }

@@ -160,8 +160,8 @@ TEST_CASE("packed calls fit the limit just so or are refused") {
 
 TEST_CASE("every pickle of torch.save comes out as it went in") {
   // Other protocols, and the pickler of TorchScript, which writes other opcodes.
-  const std::set<std::string> others{"protocol3.pt", "protocol4.pt", "protocol5.pt",
-                                     "torchscript.pt"};
+  const std::set<std::string> others{"protocol1.pt", "protocol3.pt",   "protocol4.pt",
+                                     "protocol5.pt", "torchscript.pt", "scripted.pt"};
   std::size_t same = 0;
   for (const auto& entry : std::filesystem::directory_iterator(WEIGHTMAP_TEST_DATA)) {
     const std::string name = entry.path().filename().string();
@@ -177,8 +177,8 @@ TEST_CASE("every pickle of torch.save comes out as it went in") {
 }
 
 TEST_CASE("what was of another protocol comes out as it went in from then on") {
-  for (const std::string name :
-       {"protocol3.pt", "protocol4.pt", "protocol5.pt", "torchscript.pt"}) {
+  for (const std::string name : {"protocol1.pt", "protocol3.pt", "protocol4.pt", "protocol5.pt",
+                                 "torchscript.pt", "scripted.pt"}) {
     INFO(name);
     const std::string pickle = pickle_in(std::filesystem::path(WEIGHTMAP_TEST_DATA) / name);
     const std::string once = written(root_of(parsed(pickle)));

@@ -226,21 +226,20 @@ TEST_CASE("makes the same of every fixture, or nothing") {
     INFO(entry.path().string());
     if (compare(bytes_of(entry.path())) == Outcome::made) ++made;
   }
-  CHECK(made >= 15);
+  CHECK(made >= 14);
 }
 
 TEST_CASE("takes what torch writes for many tensors, new and old") {
-  for (const char* name :
-       {"many_state_dict.pt", "many_training.pt", "many_old_order.pt", "state_dict.pt",
-        "training.pt", "old_order.pt", "parameters.pt", "quantized.pt"}) {
+  for (const char* name : {"many_state_dict.pt", "many_training.pt", "many_old_order.pt",
+                           "state_dict.pt", "training.pt", "old_order.pt", "parameters.pt"}) {
     INFO(std::string(name));
     CHECK(compare(bytes_of(data / name)) == Outcome::made);
   }
 }
 
 TEST_CASE("gives up on what it does not know, and the long way opens it") {
-  for (const char* name : {"address_keys.pt", "bare_storages.pt", "colliding_names.pt",
-                           "rezipped_stored.pt", "no_tensors.pt"}) {
+  for (const char* name : {"address_keys.pt", "quantized.pt", "bare_storages.pt",
+                           "colliding_names.pt", "rezipped_stored.pt", "no_tensors.pt"}) {
     INFO(std::string(name));
     CHECK(compare(bytes_of(data / name)) == Outcome::gave_up);
     CHECK(long_way(*parse(bytes_of(data / name)), 0).has_value());

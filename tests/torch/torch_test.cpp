@@ -8,69 +8,23 @@
 #include <vector>
 
 #include "runtime/pickle/parse.hpp"
+#include "runtime/torch/globals.hpp"
 #include "runtime/torch/make_catalog.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/read_tensors.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/torch/pickle_text.hpp"
 #include "weightmap/tensor_view.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
+using namespace weightmap::test;
 using catalog::Catalog;
 using catalog::Entry;
 
 namespace {
 
 constexpr std::uint64_t file_offset = 64;
-
-std::string unicode(const std::string& text) {
-  std::string length(4, '\0');
-  const auto bytes = static_cast<std::uint32_t>(text.size());
-  std::memcpy(length.data(), &bytes, 4);
-  return "X" + length + text;
-}
-std::string integer(std::int64_t value) {
-  std::string digits(8, '\0');
-  std::memcpy(digits.data(), &value, 8);
-  return "\x8a\x08" + digits;
-}
-std::string tuple(const std::vector<std::int64_t>& values) {
-  std::string text = "(";
-  for (std::int64_t value : values) text += integer(value);
-  return text + "t";
-}
-std::string global(const std::string& module, const std::string& name) {
-  return "c" + module + "\n" + name + "\n";
-}
-const std::string no_hooks = "ccollections\nOrderedDict\n)R";
-
-struct Tensor {
-  std::string function = global("torch._utils", "_rebuild_tensor_v2");
-  std::string storage_type = global("torch", "FloatStorage");
-  std::string key = unicode("0");
-  std::string numel = integer(16);
-  std::string offset = integer(0);
-  std::string sizes = tuple({4, 4});
-  std::string strides = tuple({4, 1});
-  std::string requires_grad = "\x89";
-  std::string hooks = no_hooks;
-  std::string extra = "";
-
-  std::string storage() const {
-    return "(" + unicode("storage") + storage_type + key + unicode("cpu") + numel + "tQ";
-  }
-  std::string arguments() const {
-    return "(" + storage() + offset + sizes + strides + requires_grad + hooks + extra + "t";
-  }
-  std::string text() const { return function + arguments() + "R"; }
-};
-
-std::string dict(const std::vector<std::pair<std::string, std::string>>& items) {
-  std::string text = "}(";
-  for (const auto& [key, value] : items) text += key + value;
-  return text + "u";
-}
-std::string named(const std::string& tensor) { return dict({{unicode("w"), tensor}}) + "."; }
 
 struct Read {
   std::unique_ptr<value::Tree> tree;
@@ -85,6 +39,8 @@ Result<Read> read(const std::string& text, const Limits& limits = {}) {
   auto tree =
       pickle::parse(std::move(copy), view, file_offset, {std::uint64_t{64} << 20, 1000}, memory);
   REQUIRE_MESSAGE(tree.has_value(), (tree ? "" : tree.error().message));
+  if (Result<bool> named = torch::check_globals(**tree, file_offset, {}); !named)
+    return tl::unexpected<Error>(named.error());
   auto table = torch::read_tensors(**tree, {file_offset, limits}, memory);
   if (!table) return tl::unexpected<Error>(table.error());
   return Read{std::move(*tree), std::move(*table)};
@@ -420,7 +376,7 @@ TEST_CASE("counts references to a known storage as cache hits") {
 
 TEST_CASE("numbers storages by first reference, whatever their keys") {
   std::vector<std::pair<std::string, std::string>> items;
-  for (const char* key : {"7", "140301", "0", "x/y", "140301", "007", "7"}) {
+  for (const char* key : {"7", "140301", "0", "x y", "140301", "007", "7"}) {
     Tensor tensor;
     tensor.key = unicode(key);
     items.emplace_back(unicode(std::string("t") + std::to_string(items.size())), tensor.text());
@@ -428,7 +384,7 @@ TEST_CASE("numbers storages by first reference, whatever their keys") {
   const Read made = read(dict(items) + ".").value();
   std::string keys;
   for (const auto& storage : made.table.storages.storages()) keys += std::string(storage.key) + " ";
-  CHECK(keys == "7 140301 0 x/y 007 ");
+  CHECK(keys == "7 140301 0 x y 007 ");
   CHECK(made.table.storages.cache_hits() == 2);
 }
 
@@ -676,6 +632,31 @@ TEST_CASE("the documentation lists every name that is refused") {
   }
 }
 
+TEST_CASE("refuses harmful names by what Python 2 called them") {
+  for (const auto& named : {std::pair{"__builtin__", "eval"},
+                            {"__builtin__", "__import__"},
+                            {"__builtin__", "intern"},
+                            {"StringIO", "open"},
+                            {"cPickle", "loads"},
+                            {"commands", "Popen"},
+                            {"urllib", "urlretrieve"}})
+    CHECK_MESSAGE(torch::is_harmful(named.first, named.second), named.first, ".", named.second);
+  CHECK(!torch::is_harmful("__builtin__", "set"));
+  CHECK(!torch::is_harmful("repr", "Repr"));
+}
+
+TEST_CASE("judges a global by torch's list, by what is allowed, and by whether it can only harm") {
+  using enum GlobalVerdict;
+  CHECK(torch::judge("collections", "OrderedDict", {}) == torch_safe);
+  CHECK(torch::judge("__builtin__", "set", {}) == torch_safe);
+  CHECK(torch::judge("torch", "float8_e4m3fn", {}) == torch_safe);
+  CHECK(torch::judge("builtins", "range", {}) == unknown);
+  CHECK(torch::judge("__builtin__", "xrange", {"builtins.range"}) == allowed);
+  CHECK(torch::judge("__builtin__", "xrange", {"__builtin__.xrange"}) == unknown);
+  CHECK(torch::judge("my.package", "Outer.Inner", {"my.package.Outer.Inner"}) == allowed);
+  CHECK(torch::judge("os", "system", {"os.system"}) == harmful);
+}
+
 TEST_CASE("refuses each name that attacks have been seen with") {
   for (const auto& harmful : {std::pair{"os", "system"},
                               {"posix", "system"},
@@ -896,6 +877,16 @@ TEST_CASE("refuses more tensors than the limit") {
   const std::string two =
       dict({{unicode("a"), Tensor{}.text()}, {unicode("b"), Tensor{}.text()}}) + ".";
   CHECK(read(two, limits).error().code == ErrorCode::limit_exceeded);
+  limits.tensors = 2;
+  CHECK(read(two, limits).has_value());
+}
+
+TEST_CASE("refuses a tensor of more dimensions than the limit") {
+  Limits limits;
+  limits.rank = 1;
+  CHECK(mentions(read(named(Tensor{}.text()), limits).error(), "2 dimensions, the limit is 1"));
+  limits.rank = 2;
+  CHECK(read(named(Tensor{}.text()), limits).has_value());
 }
 
 TEST_CASE("cuts and escapes names from the file in messages") {

@@ -94,9 +94,9 @@ std::vector<float> values_of(const Checkpoint& checkpoint, std::string_view name
 TEST_SUITE("repack") {
   TEST_CASE("a file of torch.save is copied byte for byte") {
     const TemporaryFolder folder;
-    // What is not opened; what another tool zipped, whose layout is not torch's; and one without a
-    // byteorder, which gets one.
-    const std::set<std::string> others{"torchscript.pt", "rezipped_deflated.pt",
+    // What is not opened; what another tool zipped, whose layout is not torch's; TorchScript, which
+    // may come in another order; and one without a byteorder, which gets one.
+    const std::set<std::string> others{"torchscript.pt", "scripted.pt", "rezipped_deflated.pt",
                                        "rezipped_stored.pt", "no_byteorder.pt"};
     std::size_t compared = 0;
     for (const auto& entry : std::filesystem::directory_iterator(data)) {
@@ -108,7 +108,7 @@ TEST_SUITE("repack") {
       CHECK(read_file(copy) == read_file(entry.path()));
       ++compared;
     }
-    CHECK(compared == 40);
+    CHECK(compared == 41);
   }
 
   TEST_CASE("what differs for another reason has the same tensors") {
@@ -247,13 +247,43 @@ TEST_SUITE("repack") {
     const std::filesystem::path copy = folder.path() / "copy.pt";
     for (const auto& entry : std::filesystem::directory_iterator(data)) {
       const std::string name = entry.path().filename();
-      if (entry.path().extension() != ".pt" || name == "torchscript.pt" ||
-          name == "rezipped_deflated.pt")
+      if (entry.path().extension() != ".pt" || name == "torchscript.pt" || name == "scripted.pt")
         continue;
       CAPTURE(name);
       REQUIRE_OK(repack(entry.path(), copy, {.compact = true}));
       CHECK(contents(copy) == contents(entry.path()));
     }
+  }
+
+  TEST_CASE("a legacy stream becomes an archive with the same tensors") {
+    const TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "copy.pt";
+    for (const char* name : {"dict.pt", "dtypes.pt", "module.pt"}) {
+      CAPTURE(name);
+      REQUIRE_OK(repack(data / "legacy" / name, copy));
+      CHECK(contents(copy) == contents(data / "legacy" / name));
+      OpenOptions options;
+      options.verify = Verify::crc;
+      const Checkpoint made = opened(copy, options);
+      CHECK(made.info().format == "torch_zip");
+      CHECK(made.stats().strategy == OffsetStrategy::calculated);
+      CHECK(made.storage(0).key == "0");
+    }
+    REQUIRE_OK(repack(copy, folder.path() / "again.pt"));
+    CHECK(read_file(folder.path() / "again.pt") == read_file(copy));
+    CHECK_FAILS(repack(data / "legacy" / "dict.pt", copy, {.compact = true}),
+                ErrorCode::unsupported, "repack it first");
+    CHECK_FAILS(update_tensor(data / "legacy" / "dict.pt", "w", RecordContent::zeros(12)),
+                ErrorCode::unsupported, "weightmap repack makes one of it");
+  }
+
+  TEST_CASE("compressed storages are stored again") {
+    const TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "copy.pt";
+    REQUIRE_OK(repack(data / "rezipped_deflated.pt", copy));
+    const Checkpoint made = opened(copy);
+    CHECK(made.stats().storages_copied == 0);
+    CHECK(contents(copy) == contents(data / "state_dict.pt"));
   }
 
   TEST_CASE("compact leaves whole what the pickle refers to as a storage") {
@@ -486,12 +516,28 @@ TEST_SUITE("repack") {
     CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
   }
 
+  TEST_CASE(
+      "TorchScript archives keep all their records, and what would change the pickle is refused") {
+    const TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "copy.pt";
+    for (const char* name : {"torchscript.pt", "scripted.pt"}) {
+      REQUIRE_OK(repack(data / name, copy));
+      CHECK(contents(copy) == contents(data / name));
+      CHECK(has_record(copy, "constants.pkl"));
+      CHECK(has_record(copy, "code/__torch__.py") == has_record(data / name, "code/__torch__.py"));
+      CHECK_FAILS(repack(data / name, copy, {.compact = true}), ErrorCode::unsupported,
+                  "is a torchscript file, whose pickle is not written again");
+      CHECK_FAILS(repack(data / name, copy, {.dtype = Conversion{DType::float32, DType::float16}}),
+                  ErrorCode::unsupported,
+                  "is a torchscript file, whose pickle is not written again");
+    }
+  }
+
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
     CHECK_FAILS(repack(data / "strangers" / "model.safetensors", copy), ErrorCode::unsupported,
                 "safetensors");
-    CHECK_FAILS(repack(data / "torchscript.pt", copy), ErrorCode::unsupported, "TorchScript");
     CHECK_FAILS(repack(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
   }
 }

@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,9 +20,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
+
+#include "tests/support/passed_descriptor.hpp"
 
 namespace weightmap::test {
 
@@ -81,38 +81,6 @@ inline int install_listener(const std::vector<int>& not_asked_about) {
       ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
 }
 
-inline bool send_descriptor(int socket, int descriptor) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return ::sendmsg(socket, &message, 0) == 1;
-}
-
-inline int receive_descriptor(int socket) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  int descriptor = -1;
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1 && message.msg_controllen > 0)
-    std::memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
-  return descriptor;
-}
-
 // Until there is nobody left who could make a call.
 template <class Decide>
 void answer_calls(int listener, pid_t child, Decide& decide) {
@@ -165,11 +133,11 @@ int watch_calls(const Body& body, Decide decide) {
   if (child == 0) {
     ::close(sockets[0]);
     const int listener = detail::install_listener(unwatched_calls);
-    if (listener < 0 || !detail::send_descriptor(sockets[1], listener)) ::_exit(cannot_watch);
+    if (listener < 0 || !send_descriptor(sockets[1], listener)) ::_exit(cannot_watch);
     ::_exit(body());
   }
   ::close(sockets[1]);
-  const int listener = detail::receive_descriptor(sockets[0]);
+  const int listener = receive_descriptor(sockets[0]);
   ::close(sockets[0]);
   if (listener >= 0) {
     detail::answer_calls(listener, child, decide);

@@ -38,6 +38,7 @@ Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
           {"file_offset", tensor.file_offset},
           {"nbytes", view.nbytes()},
           {"contiguous", view.is_contiguous()},
+          {"zero_copy", tensor.is_zero_copy()},
           {"requires_grad", tensor.requires_grad},
           {"location", tensor.location},
           {"conjugate", view.is_conjugate()},

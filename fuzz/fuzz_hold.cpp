@@ -1,0 +1,82 @@
+// Any lines as what clients ask a daemon for: each gets one line of JSON. "@" stands for the path
+// of a checkpoint, and "~" for that of a file that is none.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "fuzz/require.hpp"
+#include "fuzz/target.hpp"
+#include "tests/support/archive_builder.hpp"
+#include "tools/hold/hold_request.hpp"
+
+namespace {
+
+using namespace weightmap;
+namespace fs = std::filesystem;
+
+// A folder of this process, in memory where there is one; gone with it.
+class Files {
+ public:
+  Files() {
+    fs::create_directories(folder_);
+    const test::Bytes archive = test::ArchiveBuilder()
+                                    .add("archive/data.pkl", "\x80\x02}.")
+                                    .add("archive/byteorder", "little")
+                                    .add("archive/version", "3\n")
+                                    .finish();
+    std::ofstream(checkpoint())
+        .write(reinterpret_cast<const char*>(archive.data()),
+               static_cast<std::streamsize>(archive.size()));
+    std::ofstream(stranger()) << "nothing";
+  }
+  Files(const Files&) = delete;
+  ~Files() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  std::string checkpoint() const { return folder_ / "checkpoint.pt"; }
+  std::string stranger() const { return folder_ / "stranger"; }
+
+ private:
+  fs::path folder_ =
+      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+      ("weightmap-fuzz-" + std::to_string(::getpid()));
+};
+
+// Only these two files are opened, whatever the line says.
+std::string with_paths(std::string_view line, const Files& files) {
+  std::string text;
+  for (const char c : line) {
+    if (c == '@')
+      text += files.checkpoint();
+    else if (c == '~')
+      text += files.stranger();
+    else
+      text += c;
+  }
+  return text;
+}
+
+void check(std::span<const std::byte> input) {
+  static const Files files;
+  cli::hold::Keeper keeper(false, [](const std::string&) {});
+  std::string_view rest(reinterpret_cast<const char*>(input.data()), input.size());
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::string answer = cli::hold::answer(keeper, with_paths(line, files));
+    const cli::Json parsed = cli::Json::parse(answer, nullptr, false);
+    fuzz::require(parsed.is_object() && parsed.contains("ok"), "no JSON: " + answer);
+    fuzz::require(answer.find('\n') == std::string::npos, "more than one line: " + answer);
+    keeper.advance();
+    keeper.look();
+  }
+  (void)keeper.summary();
+}
+
+}  // namespace
+
+WEIGHTMAP_FUZZ_TARGET(check)

@@ -1,0 +1,186 @@
+#include "fuzz/pickle_mutator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fuzz/mutate_bytes.hpp"
+#include "fuzz/pickle_program.hpp"
+#include "runtime/pickle/opcode.hpp"
+
+namespace weightmap::fuzz {
+namespace {
+
+using Program = std::vector<Instruction>;
+
+// What files say: names that mean something to whoever reads them, and the dtypes and keys.
+constexpr auto globals = std::to_array<std::string_view>({
+    "torch._utils\n_rebuild_tensor_v2\n",
+    "torch._utils\n_rebuild_tensor_v3\n",
+    "torch._utils\n_rebuild_tensor\n",
+    "torch._utils\n_rebuild_parameter\n",
+    "torch._utils\n_rebuild_parameter_with_state\n",
+    "torch._utils\n_rebuild_qtensor\n",
+    "torch._utils\n_rebuild_sparse_tensor\n",
+    "torch._utils\n_rebuild_nested_tensor\n",
+    "torch._utils\n_rebuild_meta_tensor_no_storage\n",
+    "torch._utils\n_rebuild_wrapper_subclass\n",
+    "torch._utils\n_rebuild_device_tensor_from_numpy\n",
+    "torch._utils\n_rebuild_device_tensor_from_cpu_tensor\n",
+    "torch._tensor\n_rebuild_from_type_v2\n",
+    "torch.nn.parameter\nParameter\n",
+    "torch.nn.parameter\nBuffer\n",
+    "torch.storage\nUntypedStorage\n",
+    "torch.storage\n_load_from_bytes\n",
+    "torch\nFloatStorage\n",
+    "torch\nLongStorage\n",
+    "torch\nQInt8Storage\n",
+    "torch\nfloat32\n",
+    "torch\nuint16\n",
+    "torch\nper_tensor_affine\n",
+    "torch\nper_channel_affine\n",
+    "torch\nsparse_coo\n",
+    "torch\nsparse_csr\n",
+    "torch\nSize\n",
+    "torch\ndevice\n",
+    "torch\nTensor\n",
+    "torch.serialization\n_get_layout\n",
+    "torch.jit._pickle\nbuild_intlist\n",
+    "torch.jit._pickle\nbuild_tensorlist\n",
+    "torch.jit._pickle\nrestore_type_tag\n",
+    "torch._C\n_nn\n",
+    "__torch__\nModel\n",
+    "__torch__.torch.nn.modules.linear\nLinear\n",
+    "collections\nOrderedDict\n",
+    "collections\nCounter\n",
+    "__builtin__\nset\n",
+    "builtins\ngetattr\n",
+    "builtins\nbytearray\n",
+    "_codecs\nencode\n",
+    "copyreg\n_reconstructor\n",
+    "copy_reg\n_reconstructor\n",
+    "numpy.core.multiarray\n_reconstruct\n",
+    "numpy._core.multiarray\nscalar\n",
+    "numpy\ndtype\n",
+    "posix\nsystem\n",
+});
+constexpr auto texts = std::to_array<std::string_view>(
+    {"", "0", "1", "00", "-1", "storage", "cpu", "cuda:0", "weight", "a.b", "latin1", "f4", "<f4",
+     "constants", "18446744073709551616", "\xed\xa0\x80", "\xff"});
+constexpr auto lines =
+    std::to_array<std::string_view>({"0\n", "1\n", "00\n", "01\n", "-1\n", "1L\n", "1.5\n", "nan\n",
+                                     "'a'\n", "99999999999999999999\n", "\\u0041\n"});
+
+std::string little_endian(std::uint64_t value, std::size_t width) {
+  std::string bytes;
+  for (std::size_t i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+  return bytes;
+}
+
+template <class Texts>
+std::string one_of(const Texts& from, Random& random) {
+  return std::string(from[random.below(from.size())]);
+}
+
+std::string make_operand(Operand operand, Random& random) {
+  switch (operand) {
+    case Operand::none:
+      return {};
+    case Operand::byte_1:
+      return little_endian(random.number(), 1);
+    case Operand::byte_2:
+      return little_endian(random.number(), 2);
+    case Operand::byte_4:
+      return little_endian(random.number(), 4);
+    case Operand::byte_8:
+      return little_endian(random.number(), 8);
+    case Operand::line:
+      return one_of(lines, random);
+    case Operand::lines:
+      return one_of(globals, random);
+    default:
+      return one_of(texts, random);
+  }
+}
+
+Instruction make_instruction(Random& random) {
+  const auto known = known_opcodes();
+  const KnownOpcode& chosen = known[random.below(known.size())];
+  return {chosen.opcode, make_operand(chosen.operand, random)};
+}
+
+using Position = Program::difference_type;
+
+Position position_in(const Program& program, Random& random) {
+  return static_cast<Position>(random.below(program.size()));
+}
+
+void change_operand(Instruction& instruction, Random& random) {
+  if (random.once_in(2)) {
+    instruction.operand = make_operand(operand_of(instruction.opcode), random);
+  } else {
+    mutate_bytes(instruction.operand, 4);
+  }
+}
+
+// Up to 16 instructions from `at` on.
+std::pair<Position, Position> some_from(const Program& program, Position at, Random& random) {
+  const auto length = static_cast<Position>(1 + random.below(16));
+  return {at, std::min(at + length, static_cast<Position>(program.size()))};
+}
+
+void copy_some(Program& program, Random& random) {
+  const auto [first, last] = some_from(program, position_in(program, random), random);
+  const Program copied(program.begin() + first, program.begin() + last);
+  const Position at = position_in(program, random);
+  const std::size_t times = random.once_in(4) ? 1 + random.below(20) : 1;
+  for (std::size_t i = 0; i < times; ++i)
+    program.insert(program.begin() + at, copied.begin(), copied.end());
+}
+
+void change(Program& program, Random& random) {
+  if (program.empty()) return program.push_back(make_instruction(random));
+  const Position at = position_in(program, random);
+  Instruction& chosen = program[static_cast<std::size_t>(at)];
+  switch (random.below(7)) {
+    case 0:
+      program.insert(program.begin() + at, make_instruction(random));
+      return;
+    case 1: {
+      const auto [first, last] = some_from(program, at, random);
+      program.erase(program.begin() + first, program.begin() + last);
+      return;
+    }
+    case 2:
+      program.erase(program.begin() + at);
+      return;
+    case 3:
+      std::swap(chosen, program[random.below(program.size())]);
+      return;
+    case 4:
+      chosen = make_instruction(random);
+      return;
+    case 5:
+      return change_operand(chosen, random);
+    default:
+      return copy_some(program, random);
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> mutate_pickle(std::span<const std::byte> pickle, Random& random) {
+  Program program = split(pickle);
+  for (std::size_t changes = 1 + random.below(3); changes > 0; --changes) change(program, random);
+  // Frames would have to be of the new lengths.
+  if (!random.once_in(8))
+    std::erase_if(program, [](const Instruction& of) { return of.opcode == pickle::op_FRAME; });
+  std::vector<std::byte> made = join(program);
+  if (random.once_in(8)) mutate_bytes(made);
+  return made;
+}
+
+}  // namespace weightmap::fuzz

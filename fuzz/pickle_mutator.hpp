@@ -1,0 +1,14 @@
+// Changes pickles opcode by opcode, so that most of what comes out is still a pickle.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "fuzz/random.hpp"
+
+namespace weightmap::fuzz {
+
+std::vector<std::byte> mutate_pickle(std::span<const std::byte> pickle, Random& random);
+
+}  // namespace weightmap::fuzz

@@ -1,0 +1,108 @@
+"""seeds.py FOLDER: writes what the fuzzing starts with, FOLDER/<target>/*, made of the fixtures in
+tests/data and of the files of tests/hostile. Nothing but Python's standard library is needed.
+"""
+
+import hashlib
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LONGEST = 16384  # scripts/fuzz has the same
+
+HOLD = [
+    '{"op": "status"}\n{"op": "hold", "file": "@"}\n{"op": "status"}\n',
+    '{"op": "hold", "file": "@"}\n{"op": "hold", "file": "@"}\n{"op": "release", "file": "@"}\n',
+    '{"op": "release", "file": "@"}\n{"op": "hold", "file": "~"}\n',
+    '{"op": "hold", "file": "@/../x"}\n{"op": "hold", "file": "relative"}\n{"op": "hold"}\n',
+    '{"op": ["hold"], "file": {"a": [1, 2.5e300, -1, null, true]}}\n[]\n"\\ud800"\n\n',
+    '{"op": "hold", "op": "status", "file": "\\u0000"}\n{"op": "ho\\u006cd"}\n{',
+]
+
+
+def hostile_files(folder):
+    subprocess.run([sys.executable, ROOT / "tests/hostile/generate.py", folder], check=True,
+                   stdout=subprocess.DEVNULL)
+    return [path for path in sorted(pathlib.Path(folder).rglob("*"))
+            if path.is_file() and not path.is_symlink() and path.suffix != ".json"]
+
+
+def records_of(path):
+    """Short name -> content, as far as Python's zipfile can read them."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.file_size <= LONGEST:
+                    found[info.filename.partition("/")[2]] = archive.read(info)
+    except Exception:  # of any kind: these files are made to break readers
+        pass
+    return found
+
+
+def sizes_in(folder, records):
+    sizes = []
+    while (content := records.get(f"{folder}/{len(sizes)}")) is not None and len(sizes) < 255:
+        sizes.append(len(content))
+    return struct.pack("<B", len(sizes)) + b"".join(struct.pack("<H", size) for size in sizes)
+
+
+def script_input(records):
+    """As fuzz/script_input.hpp says."""
+    text = lambda content: struct.pack("<I", len(content)) + content
+    out = sizes_in("data", records) + sizes_in("constants", records)
+    out += text(records["data.pkl"]) + text(records.get("constants.pkl", b"\x80\x02)."))
+    for name, content in records.items():
+        if name.startswith("code/") and name.endswith(".py"):
+            key = name[5:-3].encode()[:255]
+            out += struct.pack("<B", len(key)) + key + text(content)
+    return out
+
+
+def catalog_changes():
+    """One number of the block changed each: as fuzz_catalog.cpp says."""
+    for offset in range(0, 1024 + 3 * 64, 4):
+        for value in (0, 1, 0xFFFFFFFF):
+            yield b"\0" + struct.pack("<IBI", offset, 4, value)
+    yield b"\1" + struct.pack("<IBI", 2000, 4, 7)
+
+
+def seeds(hostile):
+    for number in range(64):
+        noise = hashlib.shake_128(bytes([number])).digest(16 + 8 * number)
+        yield "offsets", noise
+        yield "tensor_views", noise
+    for lines in HOLD:
+        yield "hold", lines.encode()
+    for changes in catalog_changes():
+        yield "catalog", changes
+    fixtures = sorted(path for path in (ROOT / "tests/data").rglob("*") if path.is_file())
+    for path in fixtures + hostile:
+        if path.stat().st_size > 1 << 20:
+            continue
+        content = path.read_bytes()
+        yield "zip", content
+        yield "checkpoint", content
+        records = records_of(path)
+        if "data.pkl" in records:
+            yield "pickle", records["data.pkl"]
+            yield "script", script_input(records)
+
+
+def main(folder):
+    with tempfile.TemporaryDirectory() as temporary:
+        for target, content in seeds(hostile_files(temporary)):
+            if not 0 < len(content) <= LONGEST:
+                continue
+            place = pathlib.Path(folder, target)
+            place.mkdir(parents=True, exist_ok=True)
+            (place / hashlib.sha1(content).hexdigest()).write_bytes(content)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])

@@ -1,0 +1,65 @@
+// Tensors that are made of other tensors, or of more than elements: quantized, sparse, nested, meta
+// tensors and subclasses. What the file says about each of them, and which tensors it is made of.
+//
+// Those parts are ordinary tensors of the checkpoint, which Checkpoint::tensors() lists with names
+// that begin with that of the whole; a quantized tensor of integers is a part of itself. Nothing is
+// computed: whether sparse indices lie within the shape, for example, is not looked at.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/dtype.hpp"
+#include "weightmap/export.hpp"
+
+namespace weightmap {
+
+class Checkpoint;
+
+struct ComposedTensor {
+  enum class Form : std::uint8_t {
+    quantized,    // integers; value = scale x (integer - zero_point)
+    per_channel,  // quantized, with tensors of scales and zero points along `axis`
+    sparse_coo,   // parts: indices, values
+    sparse_csr,   // parts: compressed indices, plain indices, values; so the next three
+    sparse_csc,
+    sparse_bsr,
+    sparse_bsc,
+    nested,      // parts: buffer, sizes, strides, storage offsets
+    meta,        // no bytes at all
+    subclass,    // of a class that wraps other tensors; parts: what its state holds
+    from_array,  // made from a numpy array, for a device of its own
+  };
+
+  std::string name;  // as NamedTensor::name
+  Form form = Form::meta;
+  std::optional<DType> dtype;         // where the file says it; else that of the parts
+  std::vector<std::int64_t> sizes;    // elements; empty where only running code would tell
+  std::vector<std::int64_t> strides;  // elements; of quantized, meta and subclass
+  bool requires_grad = false;
+  bool is_parameter = false;
+  bool is_buffer = false;            // by a TorchScript class
+  std::string type;                  // of subclass: "module.Class"
+  std::string device;                // of subclass and from_array, as the file says: "cpu"
+  double scale = 0;                  // of quantized
+  std::int64_t zero_point = 0;       // of quantized
+  std::int64_t axis = 0;             // of per_channel
+  std::optional<bool> is_coalesced;  // of sparse_coo, where the file says
+  // Positions in Checkpoint::tensors() of the tensors it is made of, side by side.
+  std::size_t first_part = 0;
+  std::size_t part_count = 0;
+};
+
+// "sparse_coo", ...
+WEIGHTMAP_API std::string_view to_string(ComposedTensor::Form form) noexcept;
+
+// In file order; valid as long as the checkpoint. Any thread.
+WEIGHTMAP_API std::span<const ComposedTensor> composed_tensors(
+    const Checkpoint& checkpoint) noexcept;
+
+}  // namespace weightmap

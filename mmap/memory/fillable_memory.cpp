@@ -1,0 +1,49 @@
+#include "mmap/memory/fillable_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "mmap/memory/memory_limit.hpp"
+#include "mmap/memory/sealed_memory.hpp"
+#include "mmap/os_error.hpp"
+#include "mmap/page_size.hpp"
+#include "mmap/uninterrupted.hpp"
+#include "runtime/base/try.hpp"
+
+namespace weightmap::os {
+namespace {
+
+tl::unexpected<Error> no_room(std::uint64_t bytes, int error_number) {
+  return tl::unexpected<Error>(
+      os_error("get " + std::to_string(bytes) + " bytes of shared memory", error_number));
+}
+
+}  // namespace
+
+Result<FillableMemory> FillableMemory::make(std::uint64_t bytes, const std::string& label) {
+  const MemoryLimit limit = memory_limit();
+  if (bytes > limit.usable())
+    return failure(ErrorCode::io,
+                   "a copy takes " + std::to_string(bytes) + " bytes of memory, and there are " +
+                       std::to_string(limit.usable()) + " (15/16 of " + limit.reason + ")");
+  TRY_ASSIGN(UniqueFd memory, make_memfd(bytes, label));
+  const auto length = static_cast<off_t>(bytes);
+  if (uninterrupted([&] { return ::fallocate(memory.get(), 0, 0, length); }) != 0)
+    return no_room(bytes, errno);
+  Reservation mapped(bytes, large_page, Reservation::Access::none);
+  if (mapped.bytes().empty() || ::mmap(mapped.bytes().data(), bytes, PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_FIXED, memory.get(), 0) == MAP_FAILED)
+    return no_room(bytes, errno);
+  return FillableMemory(std::move(memory), std::move(mapped));
+}
+
+Result<File> FillableMemory::seal() && {
+  mapped_ = Reservation();
+  TRY(os::seal(memory_.get()));
+  TRY_ASSIGN(const UniqueFd reading, reopen_for_reading(memory_.get()));
+  return File::from_descriptor(reading.get());
+}
+
+}  // namespace weightmap::os

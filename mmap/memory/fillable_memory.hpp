@@ -1,0 +1,35 @@
+// Shared memory that is filled once, in place, and then only read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mmap/file.hpp"
+#include "mmap/reservation.hpp"
+#include "mmap/unique_fd.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::os {
+
+class FillableMemory {
+ public:
+  // So many zeros, at least one. All of the memory is allocated now, so that filling it raises no
+  // signal. Fails with io if the machine, or a cgroup above this process, has no room for it.
+  static Result<FillableMemory> make(std::uint64_t bytes, const std::string& label);
+
+  std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }
+
+  // The same as a file that nobody can change any more. bytes() are gone.
+  Result<File> seal() &&;
+
+ private:
+  FillableMemory(UniqueFd memory, Reservation mapped) noexcept
+      : memory_(std::move(memory)), mapped_(std::move(mapped)) {}
+
+  UniqueFd memory_;
+  Reservation mapped_;
+};
+
+}  // namespace weightmap::os

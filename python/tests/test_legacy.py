@@ -1,0 +1,99 @@
+"""The stream of torch before 1.6, with torch as referee."""
+
+import numpy
+import pytest
+
+import weightmap
+
+torch = pytest.importorskip("torch")
+import weightmap.torch  # noqa: E402
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
+    torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn,
+]
+
+
+def saved(tmp_path, value):
+    path = tmp_path / "legacy.pt"
+    torch.save(value, path, _use_new_zipfile_serialization=False)
+    return path
+
+
+def same(a, b):
+    assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+    if a.numel():
+        assert a.contiguous().view(torch.uint8).equal(b.contiguous().view(torch.uint8))
+
+
+def test_every_dtype_is_as_torch_loads_it(tmp_path):
+    value = {str(dtype): torch.arange(1, 6).to(dtype) for dtype in DTYPES
+             if dtype not in torch.storage._new_dtypes()}  # torch cannot read those again
+    path = saved(tmp_path, value)
+    loaded = weightmap.torch.load(path)
+    opened = weightmap.open(path)
+    for name, tensor in torch.load(path).items():
+        same(loaded[name], tensor)
+        assert loaded[name].data_ptr() % min(tensor.element_size(), 8) == 0
+        same(opened.get((name,)).torch(), tensor)
+
+
+def test_numpy_views_elements_at_any_address(tmp_path):
+    path = saved(tmp_path, {"a": torch.arange(5.0), "b": torch.arange(7)})
+    opened = weightmap.open(path)
+    assert opened["a"].numpy().tolist() == [0, 1, 2, 3, 4]
+    assert opened["b"].numpy().tolist() == list(range(7))
+    assert numpy.shares_memory(opened["b"].numpy(), opened["b"].numpy())
+
+
+def test_views_parameters_and_shared_storages_are_kept(tmp_path):
+    base = torch.arange(12.0).reshape(3, 4)
+    value = {
+        "base": base, "transposed": base.t(), "row": base[1], "empty": torch.empty(0, 2),
+        "parameter": torch.nn.Parameter(base.clone()), "scalar": torch.tensor(2.5), "epoch": 3,
+    }
+    path = saved(tmp_path, value)
+    loaded = weightmap.torch.load(path)
+    expected = torch.load(path)
+    assert list(loaded) == list(expected)
+    for name in ("base", "transposed", "row", "empty", "scalar", "parameter"):
+        assert loaded[name].stride() == expected[name].stride()
+        assert torch.equal(loaded[name], expected[name])
+    assert type(loaded["parameter"]) is torch.nn.Parameter
+    assert loaded["epoch"] == 3
+    loaded["row"][0] = 99
+    assert loaded["base"][1, 0] == 99 and loaded["transposed"][0, 1] == 99
+
+
+def test_a_quantized_tensor_is_as_torch_loads_it(tmp_path):
+    quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.qint8)
+    path = saved(tmp_path, {"q": quantized})
+    assert torch.equal(weightmap.torch.load(path)["q"].dequantize(), quantized.dequantize())
+
+
+def test_only_the_first_of_several_streams_is_read(tmp_path):
+    path = tmp_path / "two.pt"
+    with open(path, "wb") as file:
+        for value in (1.0, 2.0):
+            torch.save({"a": torch.tensor([value])}, file, _use_new_zipfile_serialization=False)
+    opened = weightmap.open(path)
+    assert opened["a"].numpy().tolist() == [1]
+    assert 0 < opened.info.unread_bytes < path.stat().st_size
+
+
+def test_a_stream_is_saved_as_an_archive(tmp_path):
+    path = saved(tmp_path, {"a": torch.arange(3.0), "b": [torch.ones(2, 2)]})
+    weightmap.save(weightmap.open(path), tmp_path / "new.pt")
+    loaded = torch.load(tmp_path / "new.pt", mmap=True)
+    assert loaded["a"].tolist() == [0, 1, 2] and loaded["b"][0].tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_whole_module_lists_its_parameters(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    opened = weightmap.open(saved(tmp_path, module))
+    found = {name.replace("_modules.", "").replace("_parameters.", ""): opened[name] for name in opened}
+    for name, tensor in module.named_parameters():
+        assert found[name].numpy().tolist() == tensor.tolist(), name
+    with pytest.raises(weightmap.UnsafePickleError):
+        weightmap.torch.load(tmp_path / "legacy.pt")

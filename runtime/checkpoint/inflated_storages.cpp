@@ -1,0 +1,100 @@
+#include "runtime/checkpoint/inflated_storages.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mmap/memory/fillable_memory.hpp"
+#include "runtime/base/go_on.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/inflate.hpp"
+
+namespace weightmap {
+namespace {
+
+using format::CompressedStorage;
+using State = Checkpoint::State;
+
+tl::unexpected<Error> about(const CompressedStorage& storage, Error error) {
+  error.message.insert(0, "record " + bytes::quote(storage.record) + ": ");
+  error.file_offset = storage.file_offset;
+  return tl::unexpected<Error>(std::move(error));
+}
+
+Result<void> inflate(const os::File& file, const CompressedStorage& storage,
+                     std::span<std::byte> out) {
+  std::vector<std::byte> stored(static_cast<std::size_t>(storage.stored_bytes));
+  TRY(file.read(storage.file_offset, stored));
+  if (Result<void> inflated = zip::inflate(stored, out); !inflated)
+    return about(storage, std::move(inflated.error()));
+  const std::uint32_t sum = storage.crc32 == 0 ? 0 : zip::crc32(out);
+  if (sum == storage.crc32) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(storage.record) + zip::crc_mismatch(sum, storage.crc32),
+                 storage.file_offset);
+}
+
+// Pages of both kinds of mapping would be written to, and the file would not be.
+Result<void> check_not_written_to(const OpenOptions& options) {
+  if (!*options.writable || *options.sharing != Sharing::shared) return {};
+  return failure(ErrorCode::unsupported,
+                 "has compressed storages, which are copied, so that writes to them would not "
+                 "reach the file; it is opened writable with sharing=private only");
+}
+
+}  // namespace
+
+Result<void> check_zero_copy(const OpenOptions& options, const format::Parsed& parsed) {
+  if (!*options.zero_copy_only || parsed.compressed.empty()) return {};
+  const CompressedStorage& first = parsed.compressed.front();
+  return failure(ErrorCode::unsupported,
+                 "record " + bytes::quote(first.record) +
+                     " is compressed, so it would have to be copied, which zero_copy_only "
+                     "forbids; weightmap repack writes the file again without compression",
+                 first.file_offset);
+}
+
+Result<void> check_zero_copy(State& state) {
+  constexpr std::string_view native = std::endian::native == std::endian::big ? "big" : "little";
+  if (!*state.options.zero_copy_only || state.info.byteorder == native) return {};
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
+  for (const catalog::Entry& entry : catalog->entries())
+    if ((entry.flags & TensorView::foreign_order) != 0)
+      return failure(ErrorCode::unsupported,
+                     "tensor " + bytes::quote(catalog->name(entry)) + " is " +
+                         std::string(state.info.byteorder) +
+                         "-endian, so it would have to be copied, which zero_copy_only forbids");
+  return {};
+}
+
+Result<void> inflate_storages(State& state, std::span<const CompressedStorage> compressed) {
+  if (compressed.empty()) return {};
+  TRY(check_not_written_to(state.options));
+  const auto began = std::chrono::steady_clock::now();
+  const SourceFile& source = state.sources.front();
+  const std::uint64_t base = state.sources.next_base();
+  const std::uint64_t length = compressed.back().position + compressed.back().nbytes - base;
+  // A file of no bytes cannot be mapped.
+  TRY_ASSIGN(os::FillableMemory memory,
+             os::FillableMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
+  for (const CompressedStorage& storage : compressed) {
+    TRY(inflate(source.file, storage,
+                memory.bytes().subspan(storage.position - base, storage.nbytes)));
+    state.stats.bytes_copied += storage.nbytes;
+    TRY(go_on(state.options.progress, storage.position + storage.nbytes - base, length));
+  }
+  state.stats.storages_copied = compressed.size();
+  TRY_ASSIGN(os::File sealed, std::move(memory).seal());
+  const Generation generation = sealed.generation();
+  SourceFile copy{std::move(sealed), {{}, generation, generation.size, 0, true}, source.shown_name};
+  TRY(state.sources.add(std::move(copy)));
+  state.stats.copying = std::chrono::steady_clock::now() - began;
+  return {};
+}
+
+}  // namespace weightmap

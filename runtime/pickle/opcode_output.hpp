@@ -1,0 +1,68 @@
+// The bytes of a pickle that is being written.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/bytes/little_endian.hpp"
+#include "runtime/pickle/opcode.hpp"
+
+namespace weightmap::pickle {
+
+// Bytes at the end of a vector that is longer than what was written.
+class OpcodeOutput {
+ public:
+  // False if that would be more than `limit` bytes.
+  bool reserve(std::uint64_t count, std::uint64_t limit) {
+    if (count <= bytes_.size() - size_) return true;
+    if (size_ > limit || count > limit - size_ + margin) return false;
+    bytes_.resize(std::max(bytes_.size() * 2, size_ + static_cast<std::size_t>(count) + 1024));
+    return true;
+  }
+  // These take what reserve() gave.
+  void byte(unsigned value) noexcept { bytes_[size_++] = static_cast<std::byte>(value); }
+  // An opcode with `width` bytes, at most seven, little-endian.
+  void opcode(Opcode code, std::uint64_t operand, unsigned width) noexcept {
+    std::uint64_t word = operand << 8 | code;
+    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    std::memcpy(bytes_.data() + size_, &word, sizeof word);
+    size_ += 1 + width;
+  }
+  void text(std::string_view text) noexcept {
+    if (!text.empty()) std::memcpy(bytes_.data() + size_, text.data(), text.size());
+    size_ += text.size();
+  }
+  // The first `count` of the bytes; space for all of them must be there.
+  template <std::size_t words>
+  void front_of(const std::array<std::uint64_t, words>& content, std::size_t count) noexcept {
+    std::memcpy(bytes_.data() + size_, content.data(), sizeof content);
+    size_ += count;
+  }
+  void word(std::uint32_t value) noexcept {
+    bytes::store_le(end(), value);
+    size_ += sizeof value;
+  }
+  // Behind what was written.
+  std::byte* end() noexcept { return bytes_.data() + size_; }
+  std::size_t size() const noexcept { return size_; }
+  std::vector<std::byte> take() {
+    bytes_.resize(size_);
+    return std::move(bytes_);
+  }
+
+  // What reserve() may be asked for beyond the limit, so that it can be asked for more than enough.
+  static constexpr std::uint64_t margin = 128;
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace weightmap::pickle

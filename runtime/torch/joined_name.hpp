@@ -1,0 +1,17 @@
+// The name of what a container holds under a key: the keys on the way to it, joined by dots.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/torch/tensor_table.hpp"
+#include "runtime/value/tree.hpp"
+
+namespace weightmap::torch {
+
+// Empty for TensorSpec::is_root.
+std::string joined_name(const value::Tree& tree, const std::vector<PathNode>& paths,
+                        std::uint32_t path, const value::Cell& key);
+
+}  // namespace weightmap::torch

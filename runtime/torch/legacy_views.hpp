@@ -1,0 +1,42 @@
+// Parts of storages that have keys of their own: the sixth field of a persistent id in a legacy
+// stream, (key, offset, size) in elements, or None. torch before 0.4 wrote them for slices of
+// storages.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+
+#include "runtime/torch/storage_table.hpp"
+#include "runtime/torch/tensor_table.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::torch {
+
+class LegacyViews {
+ public:
+  // In elements of the storage's type.
+  struct View {
+    std::uint32_t storage;  // number in the StorageTable
+    std::int64_t offset;
+    std::int64_t size;
+  };
+
+  // What the field of an id says of a storage of `numel` elements. Fails with corrupt if it leaves
+  // the storage, or if its key was another view before. Errors are about `file_offset`.
+  Result<View> view(const Value& field, std::uint32_t storage, std::int64_t numel,
+                    std::uint64_t file_offset);
+
+  // Makes the offset of a tensor in a view one in its storage. Fails with corrupt if the tensor
+  // leaves the view.
+  static Result<void> place(const View& view, TensorSpec& spec, std::uint64_t file_offset);
+
+  // Fails with corrupt if a storage has the key of a view: torch then takes whichever comes first.
+  Result<void> check_keys(const StorageTable& storages, std::uint64_t file_offset) const;
+
+ private:
+  std::map<std::string_view, View> views_;
+};
+
+}  // namespace weightmap::torch

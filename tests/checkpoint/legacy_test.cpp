@@ -1,0 +1,325 @@
+// Legacy streams, written by hand byte for byte, damaged copies of them, and one that torch wrote.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/checkpoint.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+using test::data;
+using test::opened;
+
+namespace {
+
+std::string raw(std::uint64_t value, std::size_t width = 8) {
+  return {reinterpret_cast<const char*>(&value), width};
+}
+std::string text(const std::string& value) { return "X" + raw(value.size(), 4) + value; }
+std::string number(int value) { return "K" + raw(static_cast<std::uint64_t>(value), 1); }
+std::string global(const std::string& module, const std::string& name) {
+  return "c" + module + "\n" + name + "\n";
+}
+std::string floats(std::initializer_list<float> values) {
+  std::string bytes;
+  for (float value : values) bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  return bytes;
+}
+
+constexpr char proto[] = "\x80\x02";
+
+std::string id(const std::string& key, int numel, const std::string& view = "N") {
+  return "(" + text("storage") + global("torch", "FloatStorage") + text(key) + text("cpu") +
+         number(numel) + view + "tQ";
+}
+
+std::string tensor(const std::string& storage, int offset, int size) {
+  return global("torch._utils", "_rebuild_tensor_v2") + "(" + storage + number(offset) +
+         number(size) + "\x85" + number(1) + "\x85\x89" + global("collections", "OrderedDict") +
+         ")RtR";
+}
+
+// {"a": three floats of storage "7", "b": the last one of them, "c": two of storage "8"}
+struct Stream {
+  std::string magic = proto + "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19."s;
+  std::string version = proto + "M\xe9\x03."s;
+  std::string machine = proto + "}("s + text("little_endian") + "\x88u.";
+  std::string object = proto + "}("s + text("a") + tensor(id("7", 3), 0, 3) + text("b") +
+                       tensor(id("7", 3), 2, 1) + text("c") + tensor(id("8", 2), 0, 2) + "u.";
+  std::string keys = proto + "]("s + text("7") + text("8") + "e.";
+  std::string storages = raw(3) + floats({1, 2, 3}) + raw(2) + floats({4, 5});
+
+  std::string head() const { return magic + version + machine + object + keys; }
+  std::string bytes() const { return head() + storages; }
+};
+
+class Opened {
+ public:
+  Result<Checkpoint> operator()(const std::string& bytes, const OpenOptions& options = {}) {
+    return Checkpoint::open(folder_.write("legacy.pt", bytes), options);
+  }
+  Result<Checkpoint> operator()(const Stream& stream, const OpenOptions& options = {}) {
+    return (*this)(stream.bytes(), options);
+  }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+std::vector<float> values(const Checkpoint& checkpoint, std::string_view name) {
+  const TensorView view = checkpoint.get(name).value().view;
+  std::vector<float> out(view.numel());
+  REQUIRE_OK(view.gather(std::as_writable_bytes(std::span(out))));
+  return out;
+}
+
+using Floats = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Opened, "reads a legacy stream") {
+  const Stream stream;
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "a") == Floats{1, 2, 3});
+  CHECK(values(checkpoint, "b") == Floats{3});
+  CHECK(values(checkpoint, "c") == Floats{4, 5});
+  CHECK(checkpoint.get("b")->file_offset == stream.head().size() + 8 + 8);
+  CHECK(checkpoint.get("b")->storage == "7");
+  CHECK(checkpoint.get("c")->file_offset == stream.head().size() + 8 + 12 + 8);
+  CHECK(checkpoint.storage_count() == 2);
+  CHECK(checkpoint.info().format == "torch_legacy");
+  CHECK(checkpoint.info().version == 1001);
+  CHECK(checkpoint.info().byteorder == "little");
+  CHECK(checkpoint.info().unread_bytes == 0);
+  CHECK(checkpoint.stats().reads == 1);
+  CHECK(checkpoint.stats().strategy == OffsetStrategy::headers);
+  CHECK(checkpoint.stats().storages_by_header == 2);
+  CHECK(checkpoint.get("a")->is_zero_copy());
+  REQUIRE_OK(checkpoint.verify_headers());
+  CHECK(checkpoint.verify_crc().storages_without_crc == 2);
+}
+
+TEST_CASE_FIXTURE(Opened, "gives out elements of a legacy stream where they are aligned") {
+  Stream stream;
+  stream.machine = proto + "}("s + text(std::string(16, 'x')) + "\x88u.";
+  for (std::size_t more = 0; more < 4; ++more) {
+    stream.machine = proto + "}("s + text(std::string(more, 'x')) + "\x88u.";
+    const Checkpoint checkpoint = (*this)(stream).value();
+    const bool is_aligned = stream.head().size() % 4 == 0;
+    CHECK(checkpoint.get("a")->as<float>().has_value() == is_aligned);
+    if (!is_aligned)
+      CHECK_FAILS(checkpoint.get("a")->as<float>(), ErrorCode::invalid_argument,
+                  "not a multiple of 4; gather() copies it");
+    CHECK(values(checkpoint, "a") == Floats{1, 2, 3});
+  }
+}
+
+TEST_CASE_FIXTURE(Opened, "knows a legacy stream by its magic number in any protocol") {
+  for (const std::string& begin : {"\x80\x03"s, "\x80\x04\x95\x0d\0\0\0\0\0\0\0"s}) {
+    Stream stream;
+    stream.magic = begin + stream.magic.substr(2);
+    CHECK(values((*this)(stream).value(), "c") == Floats{4, 5});
+  }
+}
+
+TEST_CASE_FIXTURE(Opened, "reads the first of several streams in a file, and says what is left") {
+  const Stream stream;
+  const Checkpoint checkpoint = (*this)(stream.bytes() + stream.bytes()).value();
+  CHECK(checkpoint.tensors().size() == 3);
+  CHECK(checkpoint.info().unread_bytes == stream.bytes().size());
+}
+
+TEST_CASE_FIXTURE(Opened, "reads storages in the order of the list of keys") {
+  Stream stream;
+  stream.keys = proto + "]("s + text("8") + text("7") + "e.";
+  stream.storages = raw(2) + floats({4, 5}) + raw(3) + floats({1, 2, 3});
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "a") == Floats{1, 2, 3});
+  CHECK(values(checkpoint, "c") == Floats{4, 5});
+}
+
+TEST_CASE_FIXTURE(Opened, "reads a large object of a legacy stream in pieces") {
+  Stream stream;
+  const std::string large(300000, 'x');
+  stream.object = proto + "}("s + text("large") + text(large) + text("a") +
+                  tensor(id("7", 3), 0, 3) + text("c") + tensor(id("8", 2), 0, 2) + "u.";
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "c") == Floats{4, 5});
+  CHECK(checkpoint.root().find("large")->string() == large);
+  OpenOptions options;
+  options.limits.pickle_bytes = 300000;
+  CHECK_FAILS((*this)(stream, options), ErrorCode::limit_exceeded,
+              "the object: it has more than 300000 bytes");
+}
+
+TEST_CASE_FIXTURE(Opened, "elements that look like the end of a zip archive are elements") {
+  Stream stream;
+  const std::string end = "PK\x05\x06"s;
+  stream.storages = raw(3) + end + floats({2, 3}) + raw(2) + floats({4, 5});
+  CHECK(values((*this)(stream).value(), "c") == Floats{4, 5});
+}
+
+TEST_CASE_FIXTURE(Opened, "takes a part of a storage for what it is") {
+  Stream stream;
+  const std::string view = "(" + text("9") + number(1) + number(2) + "t";
+  stream.object = proto + "}("s + text("a") + tensor(id("7", 3, view), 1, 1) + text("c") +
+                  tensor(id("8", 2), 0, 2) + "u.";
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "a") == Floats{3});
+  CHECK(checkpoint.get("a")->storage_offset == 2);
+
+  const auto with = [&](const std::string& first, const std::string& second) {
+    stream.object = proto + "}("s + text("a") + first + text("b") + second + text("c") +
+                    tensor(id("8", 2), 0, 2) + "u.";
+    return (*this)(stream);
+  };
+  const std::string good = tensor(id("7", 3, view), 0, 2);
+  REQUIRE_OK(with(good, good));
+  CHECK_FAILS(with(good, tensor(id("7", 3, view), 1, 2)), ErrorCode::corrupt,
+              "a tensor leaves the view of 2 elements");
+  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("9") + number(0) + number(2) + "t"), 0, 1)),
+              ErrorCode::corrupt, "view \"9\" is another part of a storage here");
+  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("6") + number(2) + number(2) + "t"), 0, 1)),
+              ErrorCode::corrupt, "view \"6\" of 2 elements from element 2 leaves its storage");
+  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("8") + number(0) + number(2) + "t"), 0, 1)),
+              ErrorCode::corrupt, "key \"8\" is that of a storage and of a view");
+  CHECK_FAILS(with(good, tensor(id("7", 3, number(1)), 0, 1)), ErrorCode::corrupt,
+              "neither None nor a key, an offset and a size");
+}
+
+TEST_CASE_FIXTURE(Opened, "of two items of a legacy stream with one key the last counts") {
+  Stream stream;
+  stream.object = proto + "}("s + text("a") + tensor(id("7", 3), 0, 3) + text("a") +
+                  tensor(id("7", 3), 1, 2) + text("c") + tensor(id("8", 2), 0, 2) + "u.";
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "a") == Floats{2, 3});
+  CHECK(values(checkpoint, "c") == Floats{4, 5});
+  CHECK(checkpoint.info().duplicate_keys == 1);
+  CHECK(checkpoint.stats().storages_by_header == 2);
+}
+
+TEST_CASE_FIXTURE(Opened, "takes the class of a module for what it is, and calls nothing") {
+  Stream stream;
+  const std::string module = "(" + text("module") + global("models", "Net") + text("net.py") +
+                             text("class Net: ...") + "tQ";
+  stream.object = proto + "("s + module + ")\x81}(" + text("w") + tensor(id("7", 3), 0, 3) +
+                  text("v") + tensor(id("8", 2), 0, 2) + "ubt.";
+  const Checkpoint checkpoint = (*this)(stream).value();
+  CHECK(values(checkpoint, "0.w") == Floats{1, 2, 3});
+  CHECK(checkpoint.root()[0].callable().name() == "Net");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses a legacy stream of another version") {
+  Stream stream;
+  stream.version = proto + "M\xea\x03."s;
+  CHECK_FAILS((*this)(stream), ErrorCode::unsupported, "its version is 1002");
+  stream.version = proto + "N."s;
+  CHECK_FAILS((*this)(stream), ErrorCode::unsupported, "its version is not a number");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses globals where a legacy stream has none") {
+  Stream stream;
+  stream.machine = proto + global("builtins", "dict") + ")R.";
+  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle,
+              "the facts of the machine names builtins.dict");
+  stream = {};
+  stream.keys = proto + global("builtins", "list") + ")R.";
+  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle, "the list of keys names builtins.list");
+  stream = {};
+  stream.object = proto + global("posix", "system") + text("ls") + "\x85R.";
+  stream.keys = proto + "]."s;
+  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle, "the object: the pickle names posix");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses a list of keys that is not that of the storages") {
+  const auto with = [this](const std::string& keys) {
+    Stream stream;
+    stream.keys = proto + keys + ".";
+    return (*this)(stream);
+  };
+  CHECK_FAILS(with("](" + text("7") + "e"), ErrorCode::corrupt,
+              "the object refers to storage \"8\", which the list of keys does not have");
+  CHECK_FAILS(with("](" + text("7") + text("9") + "e"), ErrorCode::corrupt,
+              "the list of keys has storage \"9\", which the object does not refer to");
+  CHECK_FAILS(with("](" + text("7") + text("7") + "e"), ErrorCode::corrupt,
+              "the list of keys has storage \"7\" twice");
+  CHECK_FAILS(with("](" + number(7) + "e"), ErrorCode::corrupt, "a key of a storage is not a text");
+  CHECK_FAILS(with("N"), ErrorCode::corrupt, "the keys of the storages are not a list");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses a storage that is not where a legacy stream has it") {
+  Stream stream;
+  stream.storages = raw(4) + floats({1, 2, 3}) + raw(2) + floats({4, 5});
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt,
+              "storage \"7\" has 4 elements by the count before them, 3 by the object");
+  stream.storages = raw(3) + floats({1, 2, 3});
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "storage \"8\" begins at byte");
+  stream.storages = raw(3) + floats({1, 2, 3}) + raw(2) + floats({4});
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "storage \"8\" of 8 bytes from byte");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses the persistent ids of a zip archive in a legacy stream") {
+  Stream stream;
+  const std::string five = "(" + text("storage") + global("torch", "FloatStorage") + text("7") +
+                           text("cpu") + number(3) + "tQ";
+  stream.object = proto + tensor(five, 0, 3) + ".";
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "expected a persistent id of six fields");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses the pickle of a zip archive in a legacy stream") {
+  const ArchiveReader archive = ArchiveReader::open(data / "many_training.pt").value();
+  const std::vector<std::byte> pickle = archive.read("data.pkl").value();
+  Stream stream;
+  stream.object = {reinterpret_cast<const char*>(pickle.data()), pickle.size()};
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "five fields, expected six");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses bytes that are no opcodes, naming the part") {
+  Stream stream;
+  stream.machine = proto + "\xff."s;
+  CHECK_FAILS((*this)(stream), ErrorCode::corrupt,
+              "the facts of the machine: byte 0xff is not an opcode");
+}
+
+TEST_CASE_FIXTURE(Opened, "refuses a file that is a legacy stream and a zip archive") {
+  const std::string archive = test::read_file(data / "tensor_root.pt");
+  CHECK_FAILS((*this)(Stream{}.bytes() + archive), ErrorCode::corrupt,
+              "begins as a legacy torch stream and ends as a zip archive");
+}
+
+TEST_CASE_FIXTURE(Opened, "a legacy stream cut at any length is an error") {
+  const std::string whole = Stream{}.bytes();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    CAPTURE(length);
+    CHECK_FALSE((*this)(whole.substr(0, length)).has_value());
+  }
+}
+
+TEST_CASE_FIXTURE(Opened, "a legacy stream with any byte changed is an error, or is read") {
+  const std::string whole = Stream{}.bytes();
+  std::size_t refused = 0;
+  for (std::size_t at = 0; at < whole.size(); ++at)
+    for (const int flip : {1, 0x80, 0xff}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ flip);
+      const Result<Checkpoint> checkpoint = (*this)(damaged);
+      refused += checkpoint ? 0 : 1;
+      if (!checkpoint) continue;
+      for (const NamedTensor& found : checkpoint->tensors()) {
+        std::vector<std::byte> out(found.view.nbytes());
+        REQUIRE_OK(found.view.gather(out));
+      }
+    }
+  CHECK(refused > whole.size());
+}
+
+TEST_CASE("has no records to be read as an archive") {
+  CHECK_FAILS(ArchiveReader::open(data / "legacy" / "dict.pt"), ErrorCode::not_a_checkpoint, "");
+}

@@ -1,0 +1,77 @@
+"""Paths that are no files, and files that only the file system makes strange."""
+
+import os
+import socket
+
+import zip_builder as z
+from catalogue import case, opens, refuse
+from torch_files import small, torch_file
+
+
+class Made:
+    """A path that `make` makes."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def write(self, path):
+        self.make(path)
+
+
+def socket_at(path):
+    folder, name = os.path.split(path)
+    before = os.getcwd()
+    os.chdir(folder)  # the path of a socket may have 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(name)
+    finally:
+        os.chdir(before)
+
+
+def written_and(then):
+    def make(path):
+        torch_file(small()).write(path)
+        then(path)
+    return make
+
+
+def add_cases():
+    model = small()
+    good = torch_file(model)
+    add = lambda name, make, verdict: case(f"files/{name}", Made(make), verdict)
+    no = lambda *words: refuse("", *words)
+    case("files/empty", z.Built(), refuse("not_a_checkpoint", "empty"))
+    add("folder", os.mkdir, no("directory"))
+    add("fifo", os.mkfifo, no("regular file"))
+    add("socket", socket_at, no())
+    add("link_to_null", lambda path: os.symlink("/dev/null", path), no("regular file"))
+    add("link_to_zero", lambda path: os.symlink("/dev/zero", path), no("regular file"))
+    add("link_to_terminal", lambda path: os.symlink("/dev/ptmx", path), no("regular file"))
+    add("link_to_proc", lambda path: os.symlink("/proc/self/status", path), no())
+    add("link_to_memory", lambda path: os.symlink("/proc/self/mem", path), no())
+    add("link_to_itself", lambda path: os.symlink(os.path.basename(path), path), refuse("io"))
+    add("link_to_nothing", lambda path: os.symlink("nowhere", path), refuse("io"))
+    add("link_to_folder", lambda path: os.symlink(".", path), no("directory"))
+    add("link.pt", lambda path: (good.write(path + ".target"),
+                                 os.symlink(os.path.basename(path) + ".target", path)),
+        opens(model.tensors))
+    add("missing", lambda path: None, refuse("io", "No such file"))
+    add("missing_folder/file.pt", lambda path: os.rmdir(os.path.dirname(path)),
+        refuse("io", "No such file"))
+    case("files/" + "n" * 300, Made(lambda path: None), refuse("io", "name too long"))
+    case("files/a_file/as_a_folder.pt",
+         Made(lambda path: (os.rmdir(os.path.dirname(path)), good.write(os.path.dirname(path)))),
+         refuse("io", "Not a directory"))
+    add("name_of\x1b[31m\ncontrol_characters.pt", good.write, opens(model.tensors))
+    add("cut_name_of\x1b[31m\ncontrol_characters.pt",
+        lambda path: good.changed(good.bytes()[:1000]).write(path),
+        refuse("corrupt", "truncated"))
+    add("two_names.pt", written_and(lambda path: os.link(path, path + ".other")),
+        opens(model.tensors))
+    for size in (1, 4095, 4096, 4097, 65535, 65536, 65537):
+        case(f"files/zeros_of_{size}", z.Built().changed(bytes(size)), refuse("not_a_checkpoint"))
+    for more in (0, 1, 2):
+        short = -(good.size + more) % 4096
+        model_of_page = torch_file(model, comment=b"c" * short)
+        case(f"files/size_modulo_page_{more}.pt", model_of_page, opens(model.tensors))

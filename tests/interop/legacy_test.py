@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Saves random objects as legacy streams and compares what the tool says with what torch says.
+
+    legacy_test.py TOOL [--files N] [--seed SEED]
+
+Names, dtypes, shapes, strides, storage offsets, which tensors share a storage, and every byte; then
+the archive that `weightmap repack` makes of the stream, as torch loads it.
+"""
+
+import argparse
+import pathlib
+import random
+import sys
+import tempfile
+import warnings
+
+import torch
+from describe import element_bytes, walk
+from random_objects import RandomObject
+from tool import Tool
+
+
+def say(tensor):
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "storage_offset": tensor.storage_offset(),
+        "requires_grad": tensor.requires_grad,
+    }
+
+
+def compare(tool, path, tensors):
+    entries = tool.tensors(path)
+    assert len(entries) == len(tensors), path
+    storages = {}
+    for entry, (keys, tensor) in zip(entries, tensors):
+        expected = say(tensor)
+        assert entry["path"] == list(keys), (path, entry)
+        assert {name: entry[name] for name in expected} == expected, (path, entry, expected)
+        address = tensor.untyped_storage()._cdata
+        assert storages.setdefault(address, entry["storage"]) == entry["storage"], (path, entry)
+        if not tensor.is_conj() and not tensor.is_neg():
+            assert tool.raw(path, entry["path"]) == element_bytes(tensor), (path, entry)
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("tool")
+    arguments.add_argument("--files", type=int, default=30)
+    arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    given = arguments.parse_args()
+    print(f"seed {given.seed}, torch {torch.__version__}", flush=True)
+    warnings.simplefilter("ignore")
+    source = random.Random(given.seed)
+    tool = Tool(given.tool)
+    compared = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "legacy.pt"
+        archive = pathlib.Path(folder) / "archive.pt"
+        for _ in range(given.files):
+            maker = RandomObject(source)
+            value = maker.container(source.choice((0, 1, 5, 20)), depth=3)
+            protocol = source.choice((2, 2, 3, 4, 5))
+            torch.save(value, path, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
+            try:
+                tensors = list(walk(torch.load(path, weights_only=False)))
+            except AttributeError as error:  # what torch itself writes and cannot read again
+                if "UntypedStorage" not in str(error):
+                    raise
+                continue
+            compare(tool, path, tensors)
+            archive.unlink(missing_ok=True)
+            tool.output("repack", path, archive)
+            compare(tool, archive, list(walk(torch.load(archive, weights_only=False))))
+            compared += len(tensors)
+    print(f"{given.files} streams, {compared} tensors are the same")
+    return 0 if compared else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""TorchScript archives: what the tool lists, against what torch.jit.load() has.
+
+    script_test.py TOOL
+"""
+
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import warnings
+import zipfile
+from typing import Dict, List
+
+import torch
+from describe import element_bytes
+from tool import Tool
+from torch import nn
+
+warnings.simplefilter("ignore")
+TOOL = ""
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.register_buffer("window", torch.arange(10.0)[2:5])
+        self.register_buffer("scratch", torch.ones(2), persistent=False)
+        self.plain = torch.tensor([7, 8])
+
+    def forward(self, x):
+        return self.linear(x) + self.plain.sum()
+
+
+class Model(nn.Module):
+    pieces: List[torch.Tensor]
+    named: Dict[str, torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.tied = self.blocks[0].linear.weight
+        self.pieces = [torch.ones(2), torch.zeros(3)]
+        self.named = {"a": torch.ones(1), "b": torch.full((2,), 5.0)}
+        self.register_buffer("small", torch.ones(4).to(torch.float8_e4m3fn))
+        self.register_buffer("unsigned", torch.ones(3, dtype=torch.uint16))
+        self.register_buffer("half_complex", torch.ones(3, dtype=torch.complex32))
+        self.register_buffer("empty", torch.empty(0))
+        self.register_buffer("turned", torch.arange(6.0).reshape(2, 3).t())
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)[:, :3]
+        return x + self.pieces[0].sum() + self.named["a"]
+
+
+class Common(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 2)
+        self.norm = nn.BatchNorm1d(3)
+        self.lstm = nn.LSTM(2, 3)
+
+    def forward(self, x):
+        return self.embedding(x)
+
+
+def scripted():
+    return torch.jit.script(Model())
+
+
+def frozen():
+    layers = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 2)).eval()
+    return torch.jit.freeze(torch.jit.script(layers))
+
+
+MODULES = {
+    "scripted": scripted,
+    "traced": lambda: torch.jit.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.ones(1, 2)),
+    "common": lambda: torch.jit.script(Common()),
+    "frozen": frozen,
+}
+
+
+class ScriptTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.tool = Tool(TOOL, "crc")
+
+    def saved(self, name, **options):
+        path = self.folder / f"{name}.pt"
+        MODULES[name]().save(str(path), **options)
+        return path
+
+    def listed(self, path):
+        return {tensor["name"]: tensor for tensor in self.tool.tensors(path)}
+
+    def test_has_every_tensor_of_the_state_dict(self):
+        for name in MODULES:
+            with self.subTest(name):
+                path = self.saved(name)
+                listed = self.listed(path)
+                for key, tensor in torch.jit.load(str(path)).state_dict().items():
+                    self.assertIn(key, listed)
+                    entry = listed[key]
+                    self.assertEqual(entry["dtype"], str(tensor.dtype).removeprefix("torch."))
+                    self.assertEqual(entry["shape"], list(tensor.shape))
+                    self.assertEqual(entry["strides"], list(tensor.stride()))
+                    data = self.tool.raw(path, entry["path"])
+                    self.assertEqual(data, element_bytes(tensor), key)
+
+    def test_lists_lists_and_dicts_and_plain_attributes_by_their_names(self):
+        names = list(self.listed(self.saved("scripted")))
+        for name in ("pieces.0", "pieces.1", "named.a", "named.b", "blocks.0.plain", "tied"):
+            self.assertIn(name, names)
+
+    def test_tied_tensors_have_one_storage(self):
+        listed = self.listed(self.saved("scripted"))
+        self.assertEqual(listed["tied"]["storage"], listed["blocks.0.linear.weight"]["storage"])
+
+    def test_lists_the_weights_of_a_frozen_module_as_constants(self):
+        path = self.saved("frozen")
+        listed = self.listed(path)
+        self.assertEqual(list(listed), [f"constants.{i}" for i in range(4)])
+        weight = dict(enumerate(torch.jit.load(str(path)).code_with_constants[1].const_mapping.values()))
+        found = {self.tool.raw(path, ["constants", i]) for i in range(4)}
+        self.assertEqual(found, {element_bytes(tensor) for tensor in weight.values()})
+
+    def test_lists_all_records(self):
+        path = self.saved("scripted", _extra_files={"notes.json": "{}"})
+        records = json.loads(self.tool.output("ls", "--records", "--json", path))["records"]
+        with zipfile.ZipFile(path) as archive:
+            names = [name.split("/", 1)[1] for name in archive.namelist()]
+        self.assertEqual([record["name"] for record in records], names)
+        self.assertIn("extra/notes.json", names)
+
+    def test_reads_each_version(self):
+        path = self.saved("traced")
+        for version in range(3, 11):
+            changed = self.folder / f"version{version}.pt"
+            source = torch._C.PyTorchFileReader(str(path))
+            writer = torch._C.PyTorchFileWriter(str(changed))
+            for record in source.get_all_records():
+                if record not in ("version", "byteorder", ".data/serialization_id"):
+                    data = source.get_record(record)
+                    writer.write_record(record, data, len(data))
+            writer.set_min_version(version)
+            writer.write_end_of_file()
+            with self.subTest(version):
+                self.assertEqual(self.tool.info(changed)["version"], version)
+                self.assertEqual(list(self.listed(changed)), list(self.listed(path)))
+
+    def test_two_saves_of_one_module_read_equal(self):
+        module = scripted()
+        paths = [self.folder / "first.pt", self.folder / "second.pt"]
+        for path in paths:
+            module.save(str(path))
+        self.tool.output("diff", *paths)
+
+    def test_a_lite_interpreter_archive_reads_as_the_module_it_was_made_of(self):
+        module = scripted()
+        path = self.folder / "lite.ptl"
+        module._save_for_lite_interpreter(str(path))
+        whole = self.folder / "whole.pt"
+        module.save(str(whole))
+        self.assertEqual(list(self.listed(path)), list(self.listed(whole)))
+
+    def test_a_repacked_archive_still_loads(self):
+        path = self.saved("scripted")
+        copy = self.folder / "copy.pt"
+        self.tool.output("repack", path, copy)
+        before = torch.jit.load(str(path)).state_dict()
+        after = torch.jit.load(str(copy)).state_dict()
+        self.assertEqual(list(before), list(after))
+        for name, tensor in before.items():
+            self.assertEqual(element_bytes(tensor), element_bytes(after[name]), name)
+        self.tool.output("diff", path, copy)
+
+    def test_says_what_sparse_and_quantized_attributes_are(self):
+        class Sparse(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("coo", torch.eye(3).to_sparse())
+                self.register_buffer("csr", torch.eye(3).to_sparse_csr())
+                self.register_buffer(
+                    "quantized",
+                    torch.quantize_per_tensor(torch.ones(4), 0.5, 3, torch.qint8),
+                )
+
+            def forward(self, x):
+                return x
+
+        stream = io.BytesIO()
+        torch.jit.save(torch.jit.script(Sparse()), stream)
+        path = self.folder / "sparse.pt"
+        path.write_bytes(stream.getvalue())
+        composed = json.loads(self.tool.output("ls", "--json", path))["composed"]
+        found = {each["name"]: (each["form"], each["shape"]) for each in composed}
+        self.assertEqual(found["coo"], ("sparse_coo", [3, 3]))
+        self.assertEqual(found["csr"], ("sparse_csr", [3, 3]))
+        self.assertEqual(found["quantized"], ("quantized", [4]))
+
+
+if __name__ == "__main__":
+    TOOL = sys.argv[1]
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])

@@ -1,0 +1,15 @@
+// All records of an archive, as `ls --records` shows them.
+#pragma once
+
+#include <string>
+
+#include "tools/support/columns.hpp"
+#include "tools/support/output.hpp"
+#include "weightmap/archive.hpp"
+
+namespace weightmap::cli {
+
+void print_records(Output& out, const ArchiveReader& archive, const TableStyle& style);
+void print_records_json(Output& out, const ArchiveReader& archive, const std::string& file);
+
+}  // namespace weightmap::cli
