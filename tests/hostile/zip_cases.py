@@ -7,7 +7,7 @@ import zipfile
 import zlib
 
 import zip_builder as z
-from catalogue import case, either, opens, refuse
+from catalogue import case, opens, refuse
 from torch_files import floats, many, records, small, torch_file
 from zip_builder import Archive, Hole, Record, deflate, extra_field
 
@@ -215,7 +215,8 @@ def add_entries():
             size = struct.pack("<QQ", *[len(dict_of(model)[record])] * 2)
             add("two_zip64_fields", lie(extra_field(1, size) * 2, size=MAX32, stored_size=MAX32),
                 refuse("corrupt", own, "two zip64 fields", at=at))
-            add("zip64_field_without_need", lie(extra_field(1, bytes(8))), either(model.tensors))
+            # Nobody reads a field that no value refers to.
+            add("zip64_field_without_need", lie(extra_field(1, bytes(8))), opens(model.tensors))
             for length in ("name_length", "extra_length", "comment_length"):
                 add(f"{length}_beyond", lie(**{length: MAX16}),
                     refuse("corrupt", "directory", at=at))
@@ -233,7 +234,7 @@ def add_entries():
                                  (7777, "unknown")):
                 add(f"method_{method}", lie(method=method),
                     refuse("unsupported", own, method, what, at=at))
-            add("symlink", lie(made_by=0x0300, external=0o120777 << 16), either(model.tensors))
+            add("symlink", lie(made_by=0x0300, external=0o120777 << 16), opens(model.tensors))
 
 
 def dict_of(model):
@@ -278,16 +279,17 @@ def add_local_headers():
                 built = torch_file(model, {record: {"flags": 0x0800, "local": sizes}})
                 refused = refuse("corrupt", own, "size", len(flat) + 1, len(flat))
                 case(f"zip/{kind}/local_{label}_{field}.pt", built, refused)
-            # Torch leaves these fields alone; what they hold says nothing.
+            # Where a descriptor follows, these fields say nothing, as zip has it; and nobody who
+            # knows the directory reads the descriptor.
             case(f"zip/{kind}/local_{label}_sizes_with_descriptor.pt",
                  torch_file(model, {record: {"local": {"size": 7, "stored_size": 9}}}),
-                 either(model.tensors))
+                 opens(model.tensors))
             case(f"zip/{kind}/local_{label}_descriptor_without_signature.pt",
                  torch_file(model, {record: {"descriptor": struct.pack(
                      "<III", zlib.crc32(flat), len(flat), len(flat))}}), opens(model.tensors))
             case(f"zip/{kind}/local_{label}_descriptor_lies.pt",
                  torch_file(model, {record: {"descriptor": struct.pack(
-                     "<IIII", z.DESCRIPTOR, 1, 2, 3)}}), either(model.tensors))
+                     "<IIII", z.DESCRIPTOR, 1, 2, 3)}}), opens(model.tensors))
 
 
 def extra_of(model, record):
@@ -330,21 +332,22 @@ def add_names():
                             ("line", "a\nb"), ("escape", "\x1b[2J"), ("other_folder", "x/y/z"),
                             ("no_folder", "bare")):
             case(f"zip/{kind}/foreign_name_{label}.pt", whole((None, Record(name, b"x", top=""))),
-                 either(model.tensors))
+                 opens(model.tensors))
         case(f"zip/{kind}/not_utf8.pt",
              whole(extra("x", local_name=b"archive/\xff", central_name=b"archive/\xff")),
-             either(model.tensors))
+             opens(model.tensors))
         case(f"zip/{kind}/macos_litter.pt",
              whole((None, Record("._x", b"litter", top="__MACOSX/archive/"))),
-             either(model.tensors))
+             opens(model.tensors))
+        # The folder of the first entry is that of the checkpoint, as in torch.
         case(f"zip/{kind}/two_roots.pt",
-             whole((None, Record("data.pkl", b"\x80\x02}.", top="other/"))), either(model.tensors))
+             whole((None, Record("data.pkl", b"\x80\x02}.", top="other/"))), opens(model.tensors))
         case(f"zip/{kind}/two_roots_other_first.pt",
              torch_file(model, more=[("data.pkl", Record("x", b"x", top="other/"))]),
              refuse("not_a_checkpoint", "data.pkl", '"other/x"'))
-        case(f"zip/{kind}/no_root.pt", torch_file(model, top=""), either(model.tensors))
+        case(f"zip/{kind}/no_root.pt", torch_file(model, top=""), opens(model.tensors))
         case(f"zip/{kind}/long_root.pt", torch_file(model, top="r" * 60000 + "/"),
-             either(model.tensors))
+             opens(model.tensors))
         case(f"zip/{kind}/root_of_control_characters.pt", torch_file(model, top="\x1b[31m\n/"),
              opens(model.tensors))
         for name in ("data.pkl", "version", "data/0", "data/3"):
@@ -452,7 +455,7 @@ def add_small_records():
                             ("4096", b"4096"), ("65536", b"65536"), ("line", b"64\n")):
             add(".storage_alignment", label, data, opens(model.tensors))
         for label, data in (("empty", b""), ("9", b"9"), ("text", b"new"), ("nul", b"\0")):
-            add(".format_version", label, data, either(model.tensors))
+            add(".format_version", label, data, opens(model.tensors))
         for label, data in (("empty", b""), ("short", b"1"), ("text", b"x" * 40)):
             add(".data_serialization_id".replace("_", "/", 1), label, data, opens(model.tensors))
 
@@ -482,17 +485,19 @@ def add_deflated():
              refuse("corrupt", quoted("data.pkl")))
         case(f"zip/{kind}/deflated_pickle_crc.pt", packed(["data.pkl"], crc=12345),
              refuse("corrupt", quoted("data.pkl"), "CRC"))
-        # Compressed storages: the right bytes, or none.
         case(f"zip/{kind}/deflated_storages.pt",
-             packed(["data/" + key for key in model.storages]), either(model.tensors))
-        for label, more in (("cut", {"stored": deflate(model.storages["0"])[:-3]}),
-                            ("and_more", {"stored": deflate(model.storages["0"]) + b"more"}),
-                            ("larger", {"central": {"size": 49}}),
-                            ("smaller", {"central": {"size": 47}}),
-                            ("empty", {"stored": b""}),
-                            ("bomb", {"stored": deflated_zeros(64 << 20)})):
+             packed(["data/" + key for key in model.storages]), opens(model.tensors))
+        whole = deflate(model.storages["0"])
+        for label, more, words in (
+                ("cut", {"stored": whole[:-3]}, ["damaged or ends early"]),
+                ("and_more", {"stored": whole + b"more"}, ["ends 4 bytes before the record"]),
+                ("larger", {"central": {"size": 49}}, ["inflates to 48", 49]),
+                ("smaller", {"central": {"size": 47}}, ["has 47 bytes", 48]),
+                ("empty", {"stored": b""}, ["size 0", 48]),
+                ("crc", {"crc": 12345}, ["CRC-32"]),
+                ("bomb", {"stored": deflated_zeros(64 << 20)}, ["inflates to more than", 48])):
             case(f"zip/{kind}/deflated_storage_{label}.pt", packed(["data/0"], **more),
-                 refuse("", "data/0"))
+                 refuse("corrupt", quoted("data/0"), *words))
     for mebibytes in (65, 256):
         bomb = deflated_zeros(mebibytes << 20)
         size = mebibytes << 20
@@ -569,7 +574,7 @@ def add_large():
              for i in range(20000)]
     case("zip/20000_capital_names.pt", torch_file(model, more=twins), opens(model.tensors))
     case("zip/all_deflated_by_a_zip_tool.zip", OtherZip(model, zipfile.ZIP_DEFLATED),
-         either(model.tensors))
+         opens(model.tensors))
     case("zip/stored_by_a_zip_tool.zip", OtherZip(model, zipfile.ZIP_STORED), opens(model.tensors))
 
 
