@@ -12,10 +12,12 @@ import catalogue
 import file_cases
 import offset_cases
 import pickle_cases
+import script_cases
 import tensor_cases
 import zip_cases
 
-MODULES = (zip_cases, offset_cases, pickle_cases, tensor_cases, file_cases)
+MODULES = (zip_cases, offset_cases, pickle_cases, tensor_cases, file_cases,
+           script_cases)
 
 
 def main(folder):

@@ -45,7 +45,8 @@ def integer(value):
         return b"K" + bytes([value])
     if -2**31 <= value < 2**31:
         return b"J" + struct.pack("<i", value)
-    return long1(value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+    bits = (value if value >= 0 else ~value).bit_length()
+    return long1(value.to_bytes(bits // 8 + 1, "little", signed=True))
 
 
 def long1(data):
