@@ -9,6 +9,8 @@ import shutil
 import sys
 
 import catalogue
+import composed_cases
+import exported_cases
 import file_cases
 import offset_cases
 import pickle_cases
@@ -17,7 +19,7 @@ import tensor_cases
 import zip_cases
 
 MODULES = (zip_cases, offset_cases, pickle_cases, tensor_cases, file_cases,
-           script_cases)
+           script_cases, exported_cases, composed_cases)
 
 
 def main(folder):
