@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 
 import zip_builder as z
 from catalogue import case, opens, refuse
@@ -27,6 +28,13 @@ def socket_at(path):
             made.bind(name)
     finally:
         os.chdir(before)
+
+
+def can_read_anything():
+    """Whether permissions mean nothing to this user."""
+    with tempfile.NamedTemporaryFile() as file:
+        os.chmod(file.name, 0)
+        return os.access(file.name, os.R_OK)
 
 
 def written_and(then):
@@ -57,6 +65,12 @@ def add_cases():
                                  os.symlink(os.path.basename(path) + ".target", path)),
         opens(model.tensors))
     add("missing", lambda path: None, refuse("io", "No such file"))
+    add("without_permission.pt", written_and(lambda path: os.chmod(path, 0)),
+        opens(model.tensors) if can_read_anything() else refuse("io", "Permission denied"))
+    add("only_to_read.pt", written_and(lambda path: os.chmod(path, 0o444)), opens(model.tensors))
+    # The path that the operating system would see ends at the zero byte.
+    add("nul.pt", good.write, opens(model.tensors))
+    case("files/nul.pt\0", Made(lambda path: None), refuse("invalid_argument", "zero byte"))
     add("missing_folder/file.pt", lambda path: os.rmdir(os.path.dirname(path)),
         refuse("io", "No such file"))
     case("files/" + "n" * 300, Made(lambda path: None), refuse("io", "name too long"))

@@ -13,12 +13,13 @@ import composed_cases
 import exported_cases
 import file_cases
 import offset_cases
+import opcode_cases
 import pickle_cases
 import script_cases
 import tensor_cases
 import zip_cases
 
-MODULES = (zip_cases, offset_cases, pickle_cases, tensor_cases, file_cases,
+MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, file_cases,
            script_cases, exported_cases, composed_cases)
 
 

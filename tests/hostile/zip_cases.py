@@ -6,9 +6,10 @@ import tarfile
 import zipfile
 import zlib
 
+import pickle_builder as p
 import zip_builder as z
 from catalogue import case, opens, refuse
-from torch_files import floats, many, records, small, torch_file
+from torch_files import Model, floats, many, records, small, torch_file
 from zip_builder import Archive, Hole, Record, deflate, extra_field
 
 MODELS = (("small", small()), ("many", many()))
@@ -511,9 +512,31 @@ def add_deflated():
         case(f"zip/bomb_of_{mebibytes}_MiB_that_says_64.pt",
              torch_file(model, {"data.pkl": {"method": 8, "data": bytes(64), "stored": bomb}}),
              refuse("corrupt", quoted("data.pkl"), "inflates to more than", 64))
+    add_storage_bombs()
     case("zip/inflates_beyond_what_deflate_can.pt",
          torch_file(small(), {"data.pkl": {"method": 8, "central": {"size": 1 << 25}}}),
          refuse("corrupt", quoted("data.pkl"), "cannot become", 1 << 25))
+
+
+def add_storage_bombs():
+    """Storages that become as much as they say, which is much more than they are."""
+    for mebibytes in (63, 65, 256):
+        size = mebibytes << 20
+        stored = deflated_zeros(size)
+        model = Model(p.one(p.tensor(kind="ByteStorage", numel=size, shape=(size,))),
+                      {"0": Hole(size)}, {})
+        built = torch_file(model, {"data/0": {"method": 8, "stored": stored,
+                                              "crc": zlib.crc32(bytes(size))}})
+        case(f"zip/bomb_of_{mebibytes}_MiB_in_a_storage.pt", built,
+             refuse("limit_exceeded", "become more than 32 times", "copied_ratio")
+             if mebibytes > 64 else opens(), is_huge=True)
+    halves = {str(i): Hole(40 << 20) for i in range(2)}
+    model = Model(p.pickle(p.list_of(*(p.tensor(kind="ByteStorage", numel=40 << 20, key=key,
+                                                shape=(1,)) for key in halves))), halves, {})
+    stored = deflated_zeros(40 << 20)
+    case("zip/bomb_of_twice_40_MiB_in_storages.pt",
+         torch_file(model, {"data/" + key: {"method": 8, "stored": stored} for key in halves}),
+         refuse("limit_exceeded", "copied_ratio"), is_huge=True)
 
 
 def deflated_zeros(size):
