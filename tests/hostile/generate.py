@@ -1,6 +1,7 @@
 """generate.py FOLDER: writes every hostile file, and manifest.json, which says what must happen.
 
-The files are the same each time. Nothing but Python's standard library is needed.
+torch_safe.json says what must happen to some of them with WEIGHTMAP_GLOBALS=torch_safe in the
+environment. The files are the same each time. Nothing but Python's standard library is needed.
 """
 
 import json
@@ -12,15 +13,18 @@ import catalogue
 import composed_cases
 import exported_cases
 import file_cases
+import legacy_cases
 import offset_cases
 import opcode_cases
 import pickle_cases
+import policy_cases
 import script_cases
 import tensor_cases
 import zip_cases
 
-MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, file_cases,
-           script_cases, exported_cases, composed_cases)
+MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, composed_cases,
+           legacy_cases, script_cases, exported_cases, policy_cases,
+           file_cases)
 
 
 def main(folder):
@@ -31,10 +35,17 @@ def main(folder):
         path = os.path.join(folder, made.name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         made.built.write(path)
-    manifest = [catalogue.describe(made) for made in catalogue.CASES.values()]
-    with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as out:
-        json.dump(manifest, out, indent=1)
-    print(f"{len(manifest)} files")
+    cases = catalogue.CASES.values()
+    write_manifest(folder, "manifest.json", [catalogue.describe(made) for made in cases])
+    write_manifest(folder, "torch_safe.json",
+                   [catalogue.describe(made, made.torch_safe, made.torch_safe)
+                    for made in cases if made.torch_safe is not None])
+    print(f"{len(cases)} files")
+
+
+def write_manifest(folder, name, entries):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+        json.dump(entries, out, indent=1)
 
 
 if __name__ == "__main__":
