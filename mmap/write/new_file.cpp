@@ -151,7 +151,7 @@ struct NewFile::State {
     return {};
   }
 
-  bool link_to(const std::string& to) const noexcept {
+  bool link_to(const std::string& to) const {
     const std::string self = "/proc/self/fd/" + std::to_string(file.get());
     return os::uninterrupted([&] {
              return ::linkat(AT_FDCWD, self.c_str(), directory.get(), to.c_str(),
@@ -162,9 +162,9 @@ struct NewFile::State {
   // A file without a name cannot take the place of another: it needs one for that moment.
   Result<void> replace() {
     if (temporary.empty()) {
-      const std::string other = temporary_name(name);
+      std::string other = temporary_name(name);
       if (!link_to(other)) return os::os_failure("give the file a name");
-      temporary = other;
+      temporary = std::move(other);  // a copy could throw, and the file would stay
     }
     const int renamed = os::uninterrupted([&] {
       return ::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str());

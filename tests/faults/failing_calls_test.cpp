@@ -1,0 +1,312 @@
+// Every call that the system may refuse is refused, one after another: the answer is an error, or
+// what it would have been without, and nothing is left behind.
+#include "tests/faults/failing_calls.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mmap/unique_fd.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/globals.hpp"
+#include "weightmap/repack.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using test::Call;
+using test::FailingCall;
+using test::Held;
+
+namespace {
+
+// What an operation read, as a number that differs if anything in it does.
+using Sum = std::uint64_t;
+using Operation = std::function<Result<Sum>(const std::filesystem::path&)>;
+
+// Whatever the operation does beyond its last call of a kind; more would be an endless loop.
+constexpr std::uint64_t most_calls = 1'000'000;
+
+class Summing {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) add(static_cast<Sum>(byte));
+  }
+  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
+  void add(Sum number) { sum_ = (sum_ ^ number) * 0x100000001b3; }
+  Sum sum() const { return sum_; }
+
+ private:
+  Sum sum_ = 0xcbf29ce484222325;
+};
+
+Result<Sum> sum_of(const Checkpoint& checkpoint) {
+  Summing sum;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    sum.add(tensor.name);
+    std::vector<std::byte> elements(tensor.view.nbytes());
+    if (const Result<void> gathered = checkpoint.gather(tensor.view, elements); !gathered)
+      return tl::unexpected<Error>(gathered.error());
+    sum.add(elements);
+    if (checkpoint.find(tensor.name)) sum.add(1);
+  }
+  return sum.sum();
+}
+
+Operation opens(const OpenOptions& options = {}) {
+  return [options](const std::filesystem::path& path) -> Result<Sum> {
+    const Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
+    if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+    return sum_of(*checkpoint);
+  };
+}
+
+Operation opens_with(const std::function<void(OpenOptions&)>& change) {
+  OpenOptions options;
+  change(options);
+  return opens(options);
+}
+
+Result<Sum> opens_copy_on_write(const std::filesystem::path& path) {
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  const Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  const Result<std::span<std::byte>> writable = checkpoint->copy_on_write();
+  if (!writable) return tl::unexpected<Error>(writable.error());
+  return sum_of(*checkpoint);
+}
+
+Result<Sum> reads_records(const std::filesystem::path& path) {
+  const Result<ArchiveReader> archive = ArchiveReader::open(path);
+  if (!archive) return tl::unexpected<Error>(archive.error());
+  Summing sum;
+  for (const ArchiveReader::RecordInfo& record : archive->records()) {
+    const Result<std::vector<std::byte>> content = archive->read(record.name);
+    if (!content) return tl::unexpected<Error>(content.error());
+    sum.add(record.name);
+    sum.add(*content);
+  }
+  return sum.sum();
+}
+
+Result<Sum> lists_globals(const std::filesystem::path& path) {
+  const Result<FileGlobals> globals = list_globals(path);
+  if (!globals) return tl::unexpected<Error>(globals.error());
+  Summing sum;
+  for (const PickleGlobals& pickle : globals->pickles) {
+    if (pickle.fault) return tl::unexpected<Error>(*pickle.fault);
+    for (const NamedGlobal& global : pickle.globals) sum.add(global.name);
+  }
+  return sum.sum();
+}
+
+Result<Sum> walks_the_tree(const std::filesystem::path& path) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (const Result<void> loaded = checkpoint->load_root(); !loaded)
+    return tl::unexpected<Error>(loaded.error());
+  return checkpoint->root().size() + 1;
+}
+
+Result<Sum> attaches(const std::filesystem::path& path) {
+  const Result<Checkpoint> first = Checkpoint::open(path);
+  if (!first) return tl::unexpected<Error>(first.error());
+  const Result<int> catalog = first->share_catalog();
+  if (!catalog) return tl::unexpected<Error>(catalog.error());
+  const os::UniqueFd owned(*catalog);
+  const Result<Checkpoint> second = Checkpoint::attach(path, *catalog);
+  if (!second) return tl::unexpected<Error>(second.error());
+  return sum_of(*second);
+}
+
+Result<Sum> warms(const std::filesystem::path& path) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  Result<Warmer> warmer = Warmer::start(*checkpoint);
+  if (!warmer) return tl::unexpected<Error>(warmer.error());
+  const Result<WarmReport> report = warmer->wait();
+  if (!report) return tl::unexpected<Error>(report.error());
+  return sum_of(*checkpoint);
+}
+
+Result<Sum> looks_at_residency(const std::filesystem::path& path) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  const Result<ResidencyReport> report = residency(*checkpoint);
+  if (!report) return tl::unexpected<Error>(report.error());
+  return report->tensors.size();
+}
+
+// Into the folder, of which it is to leave nothing but the whole file.
+Operation repacks_into(const std::filesystem::path& folder) {
+  return [to = folder / "repacked.pt"](const std::filesystem::path& path) -> Result<Sum> {
+    const Result<RepackReport> report = repack(path, to);
+    if (!report) return tl::unexpected<Error>(report.error());
+    return opens()(to);
+  };
+}
+
+// Owns no memory, which would look like a leak.
+struct Outcome {
+  bool has_failed = false;  // the call was reached
+  bool threw = false;       // bad_alloc
+  std::optional<Sum> sum;
+  std::optional<ErrorCode> code;
+  std::array<char, 400> message{};
+};
+
+Outcome with_failing(const Operation& operation, const std::filesystem::path& path, Call call,
+                     std::uint64_t nth, bool for_good) {
+  Outcome outcome;
+  const FailingCall failing(call, nth, for_good);
+  try {
+    const Result<Sum> result = operation(path);
+    if (result) {
+      outcome.sum = *result;
+    } else {
+      outcome.code = result.error().code;
+      result.error().message.copy(outcome.message.data(), outcome.message.size() - 1);
+    }
+  } catch (const std::bad_alloc&) {
+    outcome.threw = true;
+  }
+  outcome.has_failed = failing.has_failed();
+  return outcome;
+}
+
+void check(const Outcome& outcome, Call call, Sum expected) {
+  if (outcome.sum) CHECK(*outcome.sum == expected);
+  if (outcome.code) {
+    CHECK(*outcome.code == ErrorCode::io);
+    CHECK(outcome.message[0] != '\0');
+  }
+  if (outcome.threw) CHECK(call == Call::allocate);
+}
+
+// `afterwards` looks at what is left, and takes it away.
+void check_every_call(
+    const Operation& operation, const std::filesystem::path& path,
+    const std::function<void()>& afterwards = [] {}) {
+  CAPTURE(path);
+  const Result<Sum> expected = operation(path);
+  REQUIRE_OK(expected);
+  afterwards();
+  for (const Call call : test::all_calls) {
+    CAPTURE(test::to_string(call));
+    for (const bool for_good : {false, true}) {
+      CAPTURE(for_good);
+      std::uint64_t nth = 1;
+      for (; nth < most_calls; ++nth) {
+        const Held before = test::held();
+        const Outcome outcome = with_failing(operation, path, call, nth, for_good);
+        const Held after = test::held();
+        CAPTURE(nth);
+        CAPTURE(outcome.message.data());
+        REQUIRE(after.allocations == before.allocations);
+        REQUIRE(after.mapped_bytes == before.mapped_bytes);
+        REQUIRE(after.descriptors == before.descriptors);
+        check(outcome, call, *expected);
+        if (nth == 1 && call == Call::allocate) CHECK(outcome.threw);
+        if (nth == 1 && call == Call::open) CHECK(outcome.code.has_value());
+        afterwards();
+        if (!outcome.has_failed) break;
+      }
+      CHECK(nth < most_calls);
+    }
+  }
+}
+
+// So that texts with a descriptor's number are too long for a string without an allocation.
+class ManyDescriptors {
+ public:
+  ManyDescriptors() {
+    for (os::UniqueFd& taken : taken_) taken = os::UniqueFd(::dup(STDIN_FILENO));
+  }
+
+ private:
+  std::array<os::UniqueFd, 100> taken_;
+};
+
+const std::filesystem::path state_dict = test::data / "state_dict.pt";
+
+}  // namespace
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of opening and reading") {
+  for (const char* name :
+       {"state_dict.pt", "many_state_dict.pt", "training.pt", "scripted.pt", "rezipped_deflated.pt",
+        "sparse.pt", "quantized.pt", "big_endian.pt", "legacy/dict.pt"})
+    check_every_call(opens(), test::data / name);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of opening with proof") {
+  check_every_call(opens_with([](OpenOptions& options) { options.verify = Verify::crc; }),
+                   state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of opening with the guard") {
+  check_every_call(opens_with([](OpenOptions& options) { options.protection = Protection::guard; }),
+                   state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of opening with pages brought in") {
+  check_every_call(opens_with([](OpenOptions& options) { options.populate = true; }), state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of writing to private pages") {
+  check_every_call(opens_copy_on_write, state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of walking the tree") {
+  check_every_call(walks_the_tree, state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of reading an archive") {
+  check_every_call(reads_records, state_dict);
+  check_every_call(reads_records, test::data / "rezipped_deflated.pt");
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of listing globals") {
+  check_every_call(lists_globals, state_dict);
+  check_every_call(lists_globals, test::data / "legacy" / "dict.pt");
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of attaching to a catalog") {
+  check_every_call(attaches, state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of warming") {
+  check_every_call(warms, state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of looking at residency") {
+  check_every_call(looks_at_residency, state_dict);
+}
+
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of repacking") {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path& there = folder.path();
+  check_every_call(repacks_into(there), state_dict, [&] {
+    for (const auto& file : std::filesystem::directory_iterator(there)) {
+      CHECK(file.path().filename() == "repacked.pt");
+      REQUIRE_OK(opens()(file.path()));
+      std::filesystem::remove(file.path());
+    }
+  });
+}
