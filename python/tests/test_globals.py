@@ -14,7 +14,7 @@ import pytest
 
 import weightmap
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
 import weightmap.torch
 from torch import _weights_only_unpickler as unpickler
 from torch import serialization

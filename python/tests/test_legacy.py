@@ -1,11 +1,11 @@
 """The stream of torch before 1.6, with torch as referee."""
 
-import numpy
 import pytest
 
 import weightmap
 
-torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy", reason="compares with numpy, which is not installed")
+torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
 import weightmap.torch  # noqa: E402
 
 DTYPES = [

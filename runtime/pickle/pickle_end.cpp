@@ -165,7 +165,9 @@ class Reader {
     if (most_ < windows_.source_size() - begin_)
       return failure(ErrorCode::limit_exceeded,
                      "it has more than " + std::to_string(most_) + " bytes, the limit", begin_);
-    return failure(ErrorCode::corrupt, "the file ends within it, at byte " + std::to_string(end_),
+    return failure(ErrorCode::corrupt,
+                   "the file is truncated, it ends within this part; the download or copy is "
+                   "incomplete",
                    end_);
   }
 

@@ -215,10 +215,11 @@ Result<void> LegacyParser::place(const zip::StorageRequest& storage, zip::Storag
   const auto refuse = [&](const std::string& why) {
     return failure(ErrorCode::corrupt, "storage " + bytes::quote(storage.key) + why, at_);
   };
+  constexpr const char* truncated = "; it is truncated, the download or copy is incomplete";
   const std::uint64_t size = input_.file->size();
   if (!bytes::contains(size, at_, count_bytes))
     return refuse(" begins at byte " + std::to_string(at_) + ", but the file has " +
-                  bytes::counted(size, "byte"));
+                  bytes::counted(size, "byte") + truncated);
   TRY_ASSIGN(const std::uint64_t count, read_count());
   const std::uint64_t expected = storage.nbytes / storage.element_size;
   if (count != expected)
@@ -227,7 +228,8 @@ Result<void> LegacyParser::place(const zip::StorageRequest& storage, zip::Storag
   at_ += count_bytes;
   if (!bytes::contains(size, at_, storage.nbytes))
     return refuse(" of " + bytes::counted(storage.nbytes, "byte") + " from byte " +
-                  std::to_string(at_) + " on leaves the file of " + std::to_string(size));
+                  std::to_string(at_) + " on leaves the file of " + std::to_string(size) +
+                  truncated);
   extent = {at_, storage.nbytes, 0, 0};
   at_ += storage.nbytes;
   ++stats_.storages_by_header;

@@ -294,6 +294,15 @@ TEST_CASE_FIXTURE(Opened, "refuses a file that is a legacy stream and a zip arch
               "begins as a legacy torch stream and ends as a zip archive");
 }
 
+TEST_CASE_FIXTURE(Opened, "says of a legacy stream that ends in its object that it is truncated") {
+  const std::string cut = Stream{}.head().substr(0, 80);
+  const Result<Checkpoint> opened = (*this)(cut);
+  CHECK_FAILS(opened, ErrorCode::corrupt,
+              "the file is truncated, it ends within this part; the download or copy is "
+              "incomplete");
+  CHECK(opened.error().file_offset == 80);
+}
+
 TEST_CASE_FIXTURE(Opened, "a legacy stream cut at any length is an error") {
   const std::string whole = Stream{}.bytes();
   for (std::size_t length = 0; length < whole.size(); ++length) {

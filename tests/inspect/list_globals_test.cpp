@@ -178,13 +178,19 @@ TEST_CASE_FIXTURE(Fixture, "knows TorchScript's own names in its archives and no
   CHECK(lines(list(archive({{"data.pkl", script}}))) ==
         Lines{"data.pkl: __torch__.Net.Net unknown x1",
               "data.pkl: torch.jit._pickle.build_intlist unknown x1"});
-  const FileGlobals fixture = list(test::data / "torchscript.pt");
-  CHECK(fixture.format == "torchscript");
-  CHECK(!fixture.code.empty());
-  for (const PickleGlobals& pickle : fixture.pickles) {
-    CHECK(!pickle.is_hidden);
-    CHECK(!pickle.fault);
-    for (const NamedGlobal& global : pickle.globals) CHECK(!is_unsafe(global.verdict));
+  OpenOptions torch_safe;
+  torch_safe.globals = Globals::torch_safe;
+  for (const char* name : {"torchscript.pt", "scripted.pt"}) {
+    CAPTURE(name);
+    REQUIRE_OK(Checkpoint::open(test::data / name, torch_safe));
+    const FileGlobals fixture = list(test::data / name);
+    CHECK(fixture.format == "torchscript");
+    CHECK(!fixture.code.empty());
+    for (const PickleGlobals& pickle : fixture.pickles) {
+      CHECK(!pickle.is_hidden);
+      CHECK(!pickle.fault);
+      for (const NamedGlobal& global : pickle.globals) CHECK(!is_unsafe(global.verdict));
+    }
   }
 }
 
