@@ -102,11 +102,13 @@ def add_harm():
         "in_a_frozenset": p.MARK + system + b"\x91",
     }
     for label, body in places.items():
-        refused(f"harm_{label}", p.pickle(body), "unsafe_pickle")
+        shown = "os.path" if label == "through_getattr" else "posix.system"
+        refused(f"harm_{label}", p.pickle(body), "unsafe_pickle", shown, "nothing was run")
     for label, body in {"INST": p.MARK + p.text("id") + b"iposix\nsystem\n",
                         "OBJ": p.MARK + system + p.text("id") + b"o",
                         "NEWOBJ_EX": system + command + p.EMPTY_DICT + b"\x92"}.items():
-        refused(f"harm_by_{label}", p.pickle(body), "unsafe_pickle")
+        refused(f"harm_by_{label}", p.pickle(body), "unsafe_pickle", "posix.system",
+                "nothing was run")
     # The stream is read to its end before anything of it counts.
     payload = p.pickle(system + command + p.REDUCE, stop=b"")
     refused("harm_before_a_broken_stream", payload + b"\xff", "corrupt", "0xff", at=len(payload))
@@ -359,9 +361,11 @@ def add_memo():
                 # A list or dict that leads to no tensor is walked once. A tuple has no place to
                 # note that.
                 is_walked_once = label == "nothing" and kind != "tuples"
+                words = ("more often than is reasonable" if label == "nothing"
+                         else "names and shapes of the tensors need more memory")
                 case(f"pickle/bomb_of_{doublings}_{kind}_of_{label}.pt",
                      pickle_file(p.pickle(body)), opens() if is_walked_once
-                     else refuse("limit_exceeded"))
+                     else refuse("limit_exceeded", words))
     for kind, body in (("list", p.EMPTY_LIST + p.put(0) + p.get(0) + p.APPEND),
                        ("dict", p.EMPTY_DICT + p.put(0) + p.text("x") + p.get(0) + p.SETITEM),
                        ("list_in_a_tuple", p.EMPTY_LIST + p.put(0) + p.get(0) + b"\x85" +

@@ -88,8 +88,8 @@ def add_bounds():
         for field in ("shape", "strides"):
             lies = {field: (value, 4) if field == "shape" else (value, 1)}
             refused(f"{label}_in_{field}", "size or stride", kind, "integer", named=False, **lies)
-        refused(f"{label}_as_offset", named=False, offset=value)
-        refused(f"{label}_as_numel", named=False, numel=value)
+        refused(f"{label}_as_offset", "storage offset is", kind, "integer", offset=value)
+        refused(f"{label}_as_numel", "no number of elements", numel=value)
     for numel in (-1, -2**63):
         refused(f"numel_of_{numel}", "data/", numel, named=False, numel=numel)
     for numel in (2**63 - 1, 2**62 + 12, 2**62):  # 2^64 bytes and more

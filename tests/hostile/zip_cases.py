@@ -52,10 +52,11 @@ def add_end_records():
              refuse("corrupt", "directory", MAX32 - 1, at=plain.end))
         case(f"zip/{kind}/directory_size_zero.pt", classic(directory_size=0),
              refuse("corrupt", "records", count))
+        # The end of the directory is known, so that its begin, and that of the archive, would move.
         case(f"zip/{kind}/directory_size_one_less.pt", classic(directory_size=size - 1),
-             refuse("corrupt"))
+             refuse("corrupt", "begin at byte 1,", "two archives in one file", at=1))
         case(f"zip/{kind}/directory_ends_in_an_entry.pt", classic(directory_size=size - 20),
-             refuse("corrupt"))
+             refuse("corrupt", "begin at byte 20,", "two archives in one file", at=20))
         case(f"zip/{kind}/directory_ends_in_the_last_entry.pt",
              torch_file(model, has_end64=False, end={
                  "directory_size": size - 20, "directory_offset": plain.directory + 20}),
@@ -127,7 +128,7 @@ def add_wide_end(kind, model, good, count):
          torch_file(model, has_end64=False, locator={"end64_offset": 0}),
          refuse("corrupt", "zip64"))
     case(f"zip/{kind}/end64_without_locator.pt", torch_file(model, has_locator=False),
-         refuse("corrupt"))
+         refuse("corrupt", "begin at byte 56,", "two archives in one file", at=56))
 
 
 def add_two_ends():
@@ -135,7 +136,7 @@ def add_two_ends():
         plain = plain_end(model)
         again = plain.bytes()[plain.end:]
         case(f"zip/{kind}/end_record_twice.pt", plain.changed(plain.bytes() + again),
-             refuse("corrupt"))
+             refuse("corrupt", "begin at byte 22,", "two archives in one file", at=22))
         inner = z.pack(z.END_FIELDS, {"signature": z.END, "disk": 0, "directory_disk": 0,
                                       "count_here": 1, "count": 1, "directory_size": 46,
                                       "directory_offset": 0, "comment_length": 0}, None)
@@ -149,7 +150,8 @@ def add_two_ends():
         case(f"zip/{kind}/comment_of_65000.pt", torch_file(model, comment=b"c" * 65000),
              opens(model.tensors))
         case(f"zip/{kind}/comment_shorter_than_said.pt",
-             torch_file(model, comment=b"short", end={"comment_length": 6}), refuse("corrupt"))
+             torch_file(model, comment=b"short", end={"comment_length": 6}),
+             refuse("corrupt", "goes on for 5 bytes", "announces another number"))
         for length in (1, 64, MAX16, 70000):
             case(f"zip/{kind}/{length}_bytes_behind_the_end.pt",
                  torch_file(model, tail=b"\0" * length),
@@ -164,7 +166,8 @@ def add_two_ends():
         case(f"zip/{kind}/gap_before_directory.pt", torch_file(model, gap=b"\0" * 64),
              opens(model.tensors))
         case(f"zip/{kind}/gap_behind_directory.pt",
-             torch_file(model, behind_directory=b"\0" * 64), refuse("corrupt"))
+             torch_file(model, behind_directory=b"\0" * 64),
+             refuse("corrupt", "zip64 locator points to", "expected"))
         case(f"zip/{kind}/rubbish_in_directory.pt",
              torch_file(model, directory_tail=b"\0" * 46), refuse("corrupt", "directory"))
 
@@ -186,14 +189,16 @@ def add_entries():
                                                            verdict, *more)
             for offset in (good.size + 1, good.end + 12, MAX32 - 1):
                 add(f"header_at_{offset}", lie(header_offset=offset), refuse("corrupt", "archive/"))
-            add("header_at_the_end", lie(header_offset=good.size - 10), refuse("corrupt"))
+            beyond = refuse("corrupt", own, "runs into the directory or the end of the file")
+            add("header_at_the_end", lie(header_offset=good.size - 10), beyond)
+            # Of two that overlap, the one in front is blamed.
             add("header_in_a_payload", lie(header_offset=good.payload["data/0"] + 1),
-                refuse("corrupt"))
+                refuse("corrupt", "record ", "bytes", "byte "))
             add("header_at_2_to_63",
                 lie(extra_field(1, struct.pack("<Q", 2**63)), header_offset=MAX32,
-                    extra_length=12), refuse("corrupt"))
+                    extra_length=12), beyond)
             add("header_at_max", lie(extra_field(1, struct.pack("<Q", MAX64)),
-                                     header_offset=MAX32), refuse("corrupt"))
+                                     header_offset=MAX32), beyond)
             add("size_of_256_MiB", lie(size=1 << 28, stored_size=1 << 28),
                 refuse("corrupt", "archive/", at=header))
             add("size_of_max_without_zip64", lie(size=MAX32, stored_size=MAX32),
@@ -643,7 +648,7 @@ def add_strangers():
     stranger("one_byte", b"P", "not a torch checkpoint")
     stranger("four_bytes", b"PK\3\4", "truncated", code="corrupt")
     stranger("only_an_end_record", b"PK\5\6" + bytes(18), "no records", code="corrupt")
-    stranger("only_end_signatures", b"PK\5\6" * 5000, code="corrupt")
+    stranger("only_end_signatures", b"PK\5\6" * 5000, "announces another number", code="corrupt")
     stranger("text", b"hello, world\n" * 20, "not a torch checkpoint")
     torchless = Archive([Record("readme.txt", b"hello")], top="docs/").build()
     case("zip/strangers/other.zip", torchless,
