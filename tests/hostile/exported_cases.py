@@ -2,6 +2,7 @@
 
 import copy
 import json
+import struct
 
 import pickle_builder as p
 import zip_builder as z
@@ -244,6 +245,11 @@ def add_bounds():
          weights=config(w=entry(sizes=(0, 2**40), strides=(2**40, 1), offset=2**40)))
     good("empty_record", {"w": b"", "c": C}, records={"data/weights/weight_0": b""},
          weights=config(w=entry(sizes=(0,), strides=(1,))))
+    swapped = struct.pack(">12f", *struct.unpack("<12f", W))
+    good("records_of_the_other_byte_order", {"w": W, "bytes": swapped, "c": W},
+         records={"data/weights/weight_0": swapped, "data/constants/tensor_0": swapped},
+         weights=config(w=entry(), bytes=entry(sizes=(48,), strides=(1,), dtype=1)),
+         changes={"byteorder": {"data": b"big"}})
     refused("record_is_empty", "corrupt", 'tensor "w"', reaches,
             records={"data/weights/weight_0": b""})
     refused("record_a_byte_short", "corrupt", 'tensor "w"', reaches,

@@ -295,7 +295,8 @@ def add_storages():
     refused("a_byte_inserted", "corrupt", 'storage "7"', at="storages", storages=b"\0" + whole)
     refused("a_byte_lost", "corrupt", 'storage "8"', at=("storages", 56),
             storages=whole[:20] + whole[21:])
-    refused("no_storages", "corrupt", 'storage "7" begins at byte', at="storages", storages=b"")
+    refused("no_storages", "corrupt", 'storage "7" begins at byte', "truncated", at="storages",
+            storages=b"")
     for label, data in (("zeros", bytes(4096)), ("a_stream", Stream().build().bytes())):
         good(f"behind_it_{label}", BOTH, tail=data)
     good("empty_storage", {"w": A, "none": b""},
@@ -346,7 +347,7 @@ def add_damage():
         at = length if length < storages else None
         words = ["ends within"] if length < storages else ["storage", length, "byte"]
         case(f"legacy/cut_at_{length}.pt", z.Built().changed(whole[:length]),
-             refuse("corrupt", *words, at=at))
+             refuse("corrupt", "truncated", *words, at=at))
     for name in ("version", "machine", "object", "keys"):
         at = made.part(name)
         case(f"legacy/zeros_from_the_{name}_on.pt",

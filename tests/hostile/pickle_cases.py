@@ -489,6 +489,7 @@ def add_keys():
     good("key_twice", pairs([p.text("a"), p.text("a")]), W)
     good("key_1_and_true", pairs([p.integer(1), p.TRUE]), W)
     good("key_1_and_1.0", pairs([p.integer(1), p.real(1.0)]), W)
+    add_equal_keys()
     for label, key in (("none", p.NONE), ("real", p.real(1.5)), ("tuple", p.tuple_of(p.NONE)),
                        ("global", p.name("torch", "float32")), ("bytes", b"C\x01x"),
                        ("big", p.integer(2**70))):
@@ -506,6 +507,36 @@ def add_keys():
     good("integer_key", p.pickle(p.dict_of((p.integer(-7), p.tensor()))), {"-7": floats(12)})
     good("same_joined_names", p.pickle(p.dict_of(
         (p.text("a.b"), p.tensor()), (p.text("a"), p.dict_of((p.text("b"), p.tensor()))))))
+
+
+def add_equal_keys():
+    """Keys that Python takes for one: the first of them stays, with the last of the values."""
+    first, second, third = floats(12), floats(12, 70), floats(12, 90)
+    storages = {"0": first, "1": second, "2": third}
+    tensors = [p.tensor(key=key) for key in storages]
+    big = 2**64
+    padded = lambda value: p.long1(value.to_bytes(12, "little", signed=True))
+    one = p.integer(1)
+    for label, keys, names in (
+            ("1_and_true", (one, p.TRUE), ["1"]), ("true_and_1", (p.TRUE, one), ["<bool>"]),
+            ("1_and_real", (one, p.real(1.0)), ["1"]),
+            ("real_and_1", (p.real(1.0), one), ["<float>"]),
+            ("zeros", (p.integer(0), p.real(-0.0), p.FALSE), ["0"]),
+            ("1_and_1_in_12_bytes", (one, padded(1)), ["1"]),
+            ("2_to_65_in_12_bytes_twice", (padded(2**65), padded(2**65)), ["<key>"]),
+            ("1_by_LONG4", (one, b"\x8b\3\0\0\0\1\0\0"), ["1"]),
+            ("1_by_INT", (one, b"I1\n"), ["1"]), ("true_by_INT", (one, b"I01\n"), ["1"]),
+            ("2_to_64_and_in_12_bytes", (p.integer(big), padded(big)), ["<key>"]),
+            ("2_to_53_more_and_real", (p.integer(2**53 + 1), p.real(float(2**53))), None),
+            ("text_of_two_opcodes", (p.text("a"), p.short_text("a")), ["a"]),
+            ("text_of_python_2", (p.text("a"), b"U\1a"), ["a"]),
+            ("text_by_UNICODE", (p.text("\u00e9"), b"V\\u00e9\n"), ["\u00e9"]),
+            ("text_and_bytes", (p.text("a"), b"C\1a"), None),
+            ("none", (p.NONE, p.NONE), ["<none>"])):
+        body = p.pickle(p.dict_of(*zip(keys, tensors)))
+        last = [first, second, third][len(keys) - 1]
+        case(f"pickle/equal_keys_{label}.pt", pickle_file(body, storages),
+             opens(None if names is None else {name: last for name in names}))
 
 
 def add_cases():

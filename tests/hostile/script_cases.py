@@ -179,6 +179,9 @@ def add_storages():
             data=p.pickle(module((p.text("w"), p.tensor(shape=(13,))))))
     refused("constant_beyond", "corrupt", 'tensor "constants.0"', "reaches beyond",
             constants=p.pickle(p.tuple_of(p.tensor(shape=(13,)))))
+    swapped = lambda data: struct.pack(">12f", *struct.unpack("<12f", data))
+    good("storages_of_the_other_byte_order", storages={"0": swapped(W)},
+         constant_storages={"0": swapped(C)}, changes={"byteorder": {"data": b"big"}})
     for kind, count in (("Float8_e4m3fn", 48), ("Float8_e5m2", 48), ("UInt16", 24), ("UInt64", 6),
                         ("ComplexHalf", 12), ("Bits8", 48)):
         data = lambda size, kind=kind, count=count: p.pickle(module((p.text("w"), p.tensor(
