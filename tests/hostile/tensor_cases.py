@@ -243,6 +243,23 @@ def add_arguments():
         both = p.pickle(p.dict_of((p.text("a"), p.tensor()), (p.text("b"), p.tensor(**second))))
         case(f"tensors/storage_twice_{label}.pt", pickle_file(both),
              refuse("corrupt", "storage data/0", "first referred to"))
+    # A storage that no tensor lies in is one that a program asks for by itself.
+    beside = lambda body: p.pickle(p.dict_of((p.text("w"), p.tensor()), (p.text("s"), body)))
+    for label, of, words in (
+            ("larger", {"key": "1", "numel": 13}, ['"archive/data/1"', 48, 52]),
+            ("smaller", {"key": "1", "numel": 11}, ['"archive/data/1"', 48, 44]),
+            ("negative", {"key": "1", "numel": -1}, ["data/1", -1]),
+            ("missing", {"key": "2"}, ['"archive/data/2"', "does not have"]),
+            ("a_path", {"key": "../0"}, ["without a slash"]),
+            ("of_two_types", {"kind": "IntStorage"}, ["storage data/0", "first referred to"])):
+        case(f"tensors/storage_alone_{label}.pt",
+             pickle_file(beside(p.storage(**of)), {"0": floats(12), "1": floats(12)}),
+             refuse("corrupt", *words))
+    for label, of in (("right", {"key": "1"}), ("of_no_type", {"key": "2", "kind": "Quux"}),
+                      ("of_a_number", {"key": p.integer(2)}), ("of_text", {"numel": p.text("9")})):
+        case(f"tensors/storage_alone_{label}.pt",
+             pickle_file(beside(p.storage(**of)), {"0": floats(12), "1": floats(12)}),
+             opens({"w": floats(12)}))
     both = p.pickle(p.dict_of((p.text("a"), p.tensor()), (p.text("b"), p.tensor(shape=(12,)))))
     case("tensors/storage_twice_the_same.pt", pickle_file(both),
          opens({"a": floats(12), "b": floats(12)}))

@@ -466,6 +466,30 @@ def add_small_records():
             add(".data_serialization_id".replace("_", "/", 1), label, data, opens(model.tensors))
 
 
+def add_reserved_marks():
+    """The record that says which storages are filled in, a letter for each and one for the file."""
+    for kind, model in MODELS:
+        count = len(model.storages)
+        name = ".data/weightmap_reserved"
+        marked = lambda data, **more: torch_file(model, more=[(None, Record(name, data, **more))])
+        records_in_all = count + 7
+        for label, data in (("empty", b""), ("longer_than_the_directory",
+                                             b"w" * (records_in_all + 1))):
+            case(f"zip/{kind}/marks_{label}.pt", marked(data),
+                 refuse("corrupt", f"record {name}", f"has {len(data)} byte", records_in_all))
+        for label, data in (("saved", b"-" * count + b"s"), ("written", b"w" * count + b"s"),
+                            ("unwritten", b"r" * count + b"o"), ("unknown", b"\xff" * count + b"?"),
+                            ("of_zeros", bytes(count + 1)), ("of_one_letter", b"s"),
+                            ("of_more_than_the_storages", b"w" * records_in_all)):
+            case(f"zip/{kind}/marks_{label}.pt", marked(data), opens(model.tensors))
+        # They change in place, so that nothing but the last letter says when their sum is right.
+        case(f"zip/{kind}/marks_of_wrong_crc.pt", marked(b"w" * count + b"o", crc=12345),
+             opens(model.tensors))
+        case(f"zip/{kind}/marks_twice.pt", torch_file(
+            model, more=[(None, Record(name, b"s")), (None, Record(name, b"o"))]),
+            refuse("corrupt", "two records", quoted(name)))
+
+
 def add_deflated():
     for kind, model in MODELS:
         packed = lambda names, **more: torch_file(
@@ -663,6 +687,7 @@ def add_cases():
     add_names()
     add_storages()
     add_small_records()
+    add_reserved_marks()
     add_deflated()
     add_damage()
     add_large()
