@@ -345,7 +345,7 @@ def add_names():
         case(f"zip/{kind}/macos_litter.pt",
              whole((None, Record("._x", b"litter", top="__MACOSX/archive/"))),
              opens(model.tensors))
-        # The folder of the first entry is that of the checkpoint, as in torch.
+        # The folder of the first entry is that of the checkpoint; what is beside it is not read.
         case(f"zip/{kind}/two_roots.pt",
              whole((None, Record("data.pkl", b"\x80\x02}.", top="other/"))), opens(model.tensors))
         case(f"zip/{kind}/two_roots_other_first.pt",
