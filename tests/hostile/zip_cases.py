@@ -406,6 +406,13 @@ def add_storages():
         ends = b"PK\5\6" + b"PK\6\6" + b"PK\6\7" + b"PK\1\2" + b"PK\3\4"
         case(f"zip/{kind}/end_signatures_in_a_storage.pt",
              torch_file(model, {"data/0": {"data": (ends * 3)[:48]}}), opens())
+        good = torch_file(model)
+        ends = good.bytes()[good.end64:]
+        for label, data in (("an_end", ends), ("a_directory_and_an_end",
+                                               good.bytes()[good.directory:])):
+            inner = Model(p.one(p.tensor(kind="ByteStorage", numel=len(data), shape=(len(data),))),
+                          {"0": data}, {"w": data})
+            case(f"zip/{kind}/{label}_in_a_storage.pt", torch_file(inner), opens(inner.tensors))
         count = len(torch_file(model).entry)
         case(f"zip/{kind}/directory_in_reverse.pt",
              torch_file(model, order=range(count - 1, -1, -1)), opens(model.tensors))
