@@ -360,6 +360,8 @@ bool Machine::push_long(unsigned length_width) {
   if (!read_unsigned(length_width, length) || !need(length) || !check_sign(length)) return false;
   const Byte* first = at_;
   at_ += length;
+  // Digits that only repeat the sign make no other number.
+  while (length > 8 && first[length - 1] == ((first[length - 2] & 0x80) != 0 ? 0xFF : 0)) --length;
   if (length > 8) return push_text(big_integer, tree_.text(position(first), length));
   std::uint64_t value = 0;
   for (std::uint64_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);

@@ -104,6 +104,14 @@ TEST_CASE("keeps an integer of more than 64 bits as bytes") {
   CHECK(!parsed.root().integer());
 }
 
+TEST_CASE("takes a LONG with digits that only repeat the sign for the number that it is") {
+  CHECK(Parsed("\x8a\x0a\x07\0\0\0\0\0\0\0\0\0."s).root().integer() == 7);
+  CHECK(Parsed("\x8a\x09\xfe\xff\xff\xff\xff\xff\xff\xff\xff."s).root().integer() == -2);
+  const Parsed big("\x8a\x0b\0\0\0\0\0\0\0\x80\0\0\0."s);  // 2^63
+  REQUIRE(big.root().big_integer());
+  CHECK(big.root().big_integer()->size() == 9);
+}
+
 TEST_CASE("builds tuples of every length") {
   CHECK(describe(Parsed(").").root()) == "()");
   CHECK(describe(Parsed("K\x01\x85.").root()) == "(1,)");
