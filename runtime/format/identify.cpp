@@ -80,23 +80,33 @@ Error foreign(ErrorCode code, std::string sentence) {
   return Error{code, std::move(sentence), Error::no_offset, {}};
 }
 
+constexpr std::string_view end_record = "PK\x05\x06";
+
+// Whether the file ends with an end record and the comment that it announces, if any. Elements of a
+// stream may look like an end, and then do not announce just as many bytes as there are.
+bool ends_archive(std::string_view tail) noexcept {
+  constexpr std::size_t without_comment = 22;
+  for (std::size_t at = tail.rfind(end_record); at != std::string_view::npos;
+       at = at == 0 ? std::string_view::npos : tail.rfind(end_record, at - 1)) {
+    if (tail.size() - at < without_comment) continue;
+    const unsigned low = static_cast<unsigned char>(tail[at + 20]);
+    const unsigned high = static_cast<unsigned char>(tail[at + 21]);
+    if ((low | high << 8) == tail.size() - at - without_comment) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-// Behind the end of a zip archive there may be a comment, but elements of a stream may look like an
-// end.
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept {
-  constexpr std::string_view end_record = "PK\x05\x06";
-  constexpr std::size_t without_comment = 22;
   const std::string_view text = as_text(tail);
-  if (text.size() >= without_comment &&
-      text.substr(text.size() - without_comment).starts_with(end_record))
-    return Kind::zip;
+  if (ends_archive(text)) return Kind::zip;
   if (head.empty() && file_bytes != 0) return Kind::needs_head;
   if (begins_legacy_stream(head)) return Kind::legacy;
-  return text.size() >= without_comment && text.find(end_record) != std::string_view::npos
-             ? Kind::zip
-             : Kind::unknown;
+  const bool may_be_archive =
+      text.find(end_record) != std::string_view::npos || as_text(head).starts_with("PK\x03\x04");
+  return may_be_archive ? Kind::zip : Kind::unknown;
 }
 
 bool begins_legacy_stream(std::span<const std::byte> head) noexcept {

@@ -26,7 +26,7 @@ Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows&
                                       const Limits& limits) {
   Result<zip::Directory> directory = zip::Directory::read(windows, limits.directory_bytes);
   if (directory) {
-    if (directory->archive_start() != 0) TRY(check_not_stream(file, windows));
+    if (directory->first_header() != 0) TRY(check_not_stream(file, windows));
     return directory;
   }
   if (directory.error().code != ErrorCode::not_a_checkpoint) return directory;

@@ -35,6 +35,16 @@ Result<void> check_no_other_case(const zip::Directory& directory, std::string_vi
                  other->header_offset);
 }
 
+// torch takes the folder of the first record, and others any folder that has the record.
+Result<void> check_no_other_folder(const zip::Directory& directory, std::string_view name) {
+  const zip::Record* other = directory.find_in_other_folder(name);
+  if (other == nullptr) return {};
+  return failure(ErrorCode::corrupt,
+                 "record " + bytes::quote(other->full_name()) + " is a second " +
+                     std::string(name) + " in another folder; readers differ in which one counts",
+                 other->header_offset);
+}
+
 // nullopt if there is no such record.
 Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
                                             bytes::Windows& windows, std::string_view name) {
@@ -123,6 +133,7 @@ Result<void> check_marks(const zip::Directory& directory, const zip::Record& rec
 
 Result<ArchiveKind> kind_of(const zip::Directory& directory) {
   if (directory.find(pickle_record) != nullptr) {
+    TRY(check_no_other_folder(directory, pickle_record));
     if (directory.find(constants_pickle) != nullptr) return ArchiveKind::script;
     TRY(check_no_other_case(directory, constants_pickle));
     return ArchiveKind::saved;

@@ -23,25 +23,6 @@ std::optional<std::int64_t> integral(double value) noexcept {
   return static_cast<std::int64_t>(value);
 }
 
-// Little-endian two's complement without the bytes that only repeat the sign.
-std::string_view shortest(std::string_view digits) noexcept {
-  while (digits.size() > 1) {
-    const char sign = digits[digits.size() - 2] & 0x80 ? '\xFF' : '\0';
-    if (digits.back() != sign) break;
-    digits.remove_suffix(1);
-  }
-  return digits;
-}
-
-std::uint64_t extended(std::string_view digits) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < digits.size(); ++i)
-    value |= std::uint64_t{static_cast<unsigned char>(digits[i])} << (8 * i);
-  const bool is_negative = !digits.empty() && (digits.back() & 0x80) != 0;
-  if (is_negative && digits.size() < 8) value |= ~std::uint64_t{0} << (8 * digits.size());
-  return value;
-}
-
 std::string describe(const value::Tree& tree, const Cell& key) {
   switch (value::kind_of(key)) {
     case Value::Kind::none:
@@ -84,12 +65,8 @@ EqualKey::EqualKey(const value::Tree& tree, const Cell& key) noexcept : cell_(ke
       break;
     }
     case Value::Kind::big_integer:
-      text_ = shortest(tree.text(key.payload, key.count));
-      group_ = Group::big_integer;
-      if (text_.size() > 8) break;
-      group_ = Group::integer;
-      bits_ = extended(text_);
-      text_ = {};
+      group_ = Group::big_integer;  // of a parsed tree: what 64 bits hold is an integer there
+      text_ = tree.text(key.payload, key.count);
       break;
     case Value::Kind::string:
       group_ = Group::string;

@@ -275,7 +275,13 @@ Result<Directory> Directory::read(bytes::Windows& windows, std::uint64_t max_dir
   Directory directory;
   if (Result<void> ok = DirectoryParser(directory, *end, windows).run(); !ok)
     return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = check_prefix(windows, directory.first_header()); !ok)
+    return tl::unexpected<Error>(ok.error());
   return directory;
+}
+
+std::uint64_t Directory::first_header() const noexcept {
+  return sorted_headers_.empty() ? records_.front().header_offset : sorted_headers_.front();
 }
 
 std::string_view Directory::short_name(const Record& record) const noexcept {
@@ -298,6 +304,15 @@ const Record* Directory::find_in_other_case(std::string_view name) const {
   for (const std::uint32_t i : odd_names_)
     if (lower(records_[i].full_name()) == wanted && short_name(records_[i]) != name)
       return &records_[i];
+  return nullptr;
+}
+
+const Record* Directory::find_in_other_folder(std::string_view name) const noexcept {
+  for (const std::uint32_t i : odd_names_) {
+    const std::string_view full = records_[i].full_name();
+    if (full.starts_with(top_folder_)) continue;
+    if (full.substr(full.find('/') + 1) == name) return &records_[i];
+  }
   return nullptr;
 }
 

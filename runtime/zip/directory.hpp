@@ -39,6 +39,8 @@ class Directory {
   // A record whose name differs from this one in the case of ASCII letters only; nullptr if there
   // is none. A reader that ignores case finds it where find() finds nothing.
   const Record* find_in_other_case(std::string_view short_name) const;
+  // The record of this name in another top folder than that of the archive; nullptr: there is none.
+  const Record* find_in_other_folder(std::string_view short_name) const noexcept;
   // The storages "data/0", "data/1", ... by their number, without a look at names. All of them, but
   // for numbers that are not below the count of records; none if there are few.
   const StorageNumbers& storages() const noexcept { return storages_; }
@@ -50,6 +52,8 @@ class Directory {
   std::uint64_t archive_start() const noexcept { return archive_start_; }
   // Whether each record lies behind the one before it in the directory.
   bool is_in_file_order() const noexcept { return sorted_headers_.empty(); }
+  // Where the first record in the file begins: 0 for genuine files.
+  std::uint64_t first_header() const noexcept;
   // End of the space a record may occupy: the next header in file order, or offset().
   std::uint64_t limit_of(const Record& record) const noexcept {
     if (!sorted_headers_.empty()) return next_sorted_header(record);

@@ -195,19 +195,6 @@ Result<EndOfArchive> place_directory(const EndFields& end, std::uint64_t directo
   return EndOfArchive{offset, end.directory_size, end.count, offset - end.directory_offset};
 }
 
-// Bytes before the archive are a program that unpacks it, or what somebody wrote into the file
-// first. Another archive there is one too many: readers differ in which of the two they show.
-Result<void> check_prefix(bytes::Windows& windows, const EndOfArchive& end) {
-  if (end.archive_start == 0) return {};
-  std::array<std::byte, 4> head;
-  if (Result<void> ok = windows.copy(0, head); !ok) return ok;
-  if (bytes::load_le<std::uint32_t>(head.data()) != local_header_signature) return {};
-  return corrupt("the archive seems to begin at byte " + text(end.archive_start) +
-                     ", but the file begins like an archive too: two archives in one file, or "
-                     "bytes inserted or lost",
-                 end.archive_start);
-}
-
 Result<EndOfArchive> place_by_end64(bytes::Windows& windows, const EndFields& end,
                                     std::uint64_t end_at, std::uint64_t located) {
   if (end_at < locator_bytes + end64_bytes)
@@ -246,9 +233,22 @@ Result<EndOfArchive> find_end_of_archive(bytes::Windows& windows) {
     placed = place_directory(*end, *at, *at);
   }
   if (!placed) return placed;
-  if (Result<void> ok = check_prefix(windows, *placed); !ok)
+  if (Result<void> ok = check_prefix(windows, placed->archive_start); !ok)
     return tl::unexpected<Error>(ok.error());
   return placed;
+}
+
+// Bytes before the archive are a program that unpacks it, or what somebody wrote into the file
+// first. Another archive there is one too many: readers differ in which of the two they show.
+Result<void> check_prefix(bytes::Windows& windows, std::uint64_t first_header) {
+  if (first_header == 0) return {};
+  std::array<std::byte, 4> head;
+  if (Result<void> ok = windows.copy(0, head); !ok) return ok;
+  if (bytes::load_le<std::uint32_t>(head.data()) != local_header_signature) return {};
+  return corrupt("the archive seems to begin at byte " + text(first_header) +
+                     ", but the file begins like an archive too: two archives in one file, or "
+                     "bytes inserted or lost",
+                 first_header);
 }
 
 }  // namespace weightmap::zip

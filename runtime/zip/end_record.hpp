@@ -23,4 +23,7 @@ struct EndOfArchive {
 // Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.
 Result<EndOfArchive> find_end_of_archive(bytes::Windows& windows);
 
+// Refuses a file that begins as an archive and has its first record, by the directory, elsewhere.
+Result<void> check_prefix(bytes::Windows& windows, std::uint64_t first_header);
+
 }  // namespace weightmap::zip

@@ -334,6 +334,12 @@ def add_arrays():
         good(f"array_{label}", body, [], storages={})
     case("composed/array_of_rank_65.pt",
          pickle_file(p.one(array(W[:4], shape=(1,) * 65)), storages={}), opens({}))
+    # An array has a byte order of its own, whatever that of the storages is.
+    swapped = struct.pack(">12f", *struct.unpack("<12f", W))
+    case("composed/array_beside_storages_of_the_other_byte_order.pt",
+         pickle_file(p.pickle(p.dict_of((p.text("w"), PART), (p.text("array"), array()))),
+                     {"0": swapped}, changes={"byteorder": {"data": b"big"}}),
+         opens({"w": W, "array": W}))
     numpy_device = lambda *arguments: call("_rebuild_device_tensor_from_numpy", *arguments)
     good("tensor_from_an_array", numpy_device(array(), dtype(), p.text("cpu"), p.FALSE), ["w.0"],
          storages={})

@@ -320,6 +320,11 @@ def add_archives():
     archive = torch_file(model)
     case("legacy/in_front_of_an_archive.pt", archive.changed(stream + archive.bytes()),
          refuse("corrupt", *both))
+    case("legacy/as_the_prefix_of_an_archive.pt", torch_file(model, prefix=stream),
+         refuse("corrupt", *both))
+    case("legacy/in_front_of_an_archive_with_a_comment.pt",
+         archive.changed(stream + torch_file(model, comment=b"made by hand").bytes()),
+         refuse("corrupt", *both))
     end = b"PK\5\6" + bytes(18)
     last = Stream().storages
     refused("ends_like_an_archive", "corrupt", "the archive holds no records",

@@ -532,6 +532,7 @@ def add_equal_keys():
             ("text_of_python_2", (p.text("a"), b"U\1a"), ["a"]),
             ("text_by_UNICODE", (p.text("\u00e9"), b"V\\u00e9\n"), ["\u00e9"]),
             ("text_and_bytes", (p.text("a"), b"C\1a"), None),
+            ("minus_1_in_12_bytes", (padded(-1),), ["-1"]),
             ("none", (p.NONE, p.NONE), ["<none>"])):
         body = p.pickle(p.dict_of(*zip(keys, tensors)))
         last = [first, second, third][len(keys) - 1]

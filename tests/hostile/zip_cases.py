@@ -149,15 +149,19 @@ def add_two_ends():
              opens(model.tensors))
         case(f"zip/{kind}/comment_of_65000.pt", torch_file(model, comment=b"c" * 65000),
              opens(model.tensors))
+        case(f"zip/{kind}/comment_of_65535.pt", torch_file(model, comment=b"c" * 65535),
+             opens(model.tensors))
         case(f"zip/{kind}/comment_shorter_than_said.pt",
              torch_file(model, comment=b"short", end={"comment_length": 6}),
              refuse("corrupt", "goes on for 5 bytes", "announces another number"))
         for length in (1, 64, MAX16, 70000):
             case(f"zip/{kind}/{length}_bytes_behind_the_end.pt",
                  torch_file(model, tail=b"\0" * length),
-                 refuse("corrupt", "central directory" if length > 65000 else "end record"))
+                 refuse("corrupt", "central directory" if length > MAX16 else "end record"))
         case(f"zip/{kind}/two_archives.pt", plain.changed(plain.bytes() + plain.bytes()),
              refuse("corrupt", "two archives in one file", at=plain.size))
+        case(f"zip/{kind}/an_archive_as_prefix.pt", torch_file(model, prefix=plain.bytes()),
+             refuse("corrupt", "two archives in one file"))
         case(f"zip/{kind}/a_program_in_front.pt",
              torch_file(model, prefix=b"#!/bin/sh\nexit 1\n" + b"\0" * 47), opens(model.tensors))
         shifted = torch_file(model)
@@ -345,9 +349,9 @@ def add_names():
         case(f"zip/{kind}/macos_litter.pt",
              whole((None, Record("._x", b"litter", top="__MACOSX/archive/"))),
              opens(model.tensors))
-        # The folder of the first entry is that of the checkpoint; what is beside it is not read.
         case(f"zip/{kind}/two_roots.pt",
-             whole((None, Record("data.pkl", b"\x80\x02}.", top="other/"))), opens(model.tensors))
+             whole((None, Record("data.pkl", b"\x80\x02}.", top="other/"))),
+             refuse("corrupt", '"other/data.pkl"'))
         case(f"zip/{kind}/two_roots_other_first.pt",
              torch_file(model, more=[("data.pkl", Record("x", b"x", top="other/"))]),
              refuse("not_a_checkpoint", "data.pkl", '"other/x"'))
