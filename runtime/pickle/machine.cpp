@@ -25,7 +25,7 @@ std::string Machine::describe(Value::Kind kind) {
 }
 
 Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits,
-                 Packing packing)
+                 Packing packing, std::span<const NamedPickle> parts)
     : tree_(tree),
       arena_(tree.arena_),
       begin_(reinterpret_cast<const Byte*>(tree.pickle().data())),
@@ -35,8 +35,11 @@ Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits
       file_offset_(file_offset),
       limits_(limits),
       packing_(packing),
+      parts_(parts),
       memo_(arena_),
-      shapes_(arena_) {}
+      shapes_(arena_) {
+  if (!parts_.empty()) begin_part();
+}
 
 bool Machine::run() {
   while (!stopped_) {
@@ -44,7 +47,6 @@ bool Machine::run() {
     if (at_ == end_) return fail(ErrorCode::corrupt, "the pickle ends without a STOP opcode");
     if (!step(*at_++)) return false;
   }
-  tree_.packed_count_ = memo_.packed_count();
   return true;
 }
 
@@ -229,8 +231,41 @@ bool Machine::stop() {
     return fail(ErrorCode::corrupt, "the pickle stops with " + std::to_string(stack_size_) +
                                         " values and " + std::to_string(marks_.size()) +
                                         " open marks on its stack, expected one value");
+  tree_.packed_count_ += memo_.packed_count();
+  if (!parts_.empty()) return end_part();
   tree_.root_ = stack_[0];
   tree_.pickle_ = tree_.pickle_.first(position(at_));  // what lies behind counts for nothing
+  stopped_ = true;
+  return true;
+}
+
+// Of the part before, only what it made is left.
+void Machine::begin_part() {
+  at_ = begin_ + parts_.front().begin;
+  end_ = begin_ + parts_.front().end;
+  stack_size_ = 0;
+  memo_ = Memo(arena_);
+  templates_ = nullptr;
+  headers_.clear();
+  last_header_ = nullptr;
+}
+
+bool Machine::end_part() {
+  if (at_ != end_)
+    return fail(ErrorCode::corrupt,
+                "the pickle stops " +
+                    bytes::counted(static_cast<std::uint64_t>(end_ - at_), "byte") +
+                    " before its end");
+  const NamedPickle& part = parts_.front();
+  const value::Cell item[] = {value::make_cell(string, part.name, part.name_length), stack_[0]};
+  if (whole_ == nullptr && (whole_ = new_sequence()) == nullptr) return false;
+  if (!extend(*whole_, dict, true, item, 2)) return false;
+  parts_ = parts_.subspan(1);
+  if (!parts_.empty()) {
+    begin_part();
+    return true;
+  }
+  tree_.root_ = value::make_cell(dict, whole_);
   stopped_ = true;
   return true;
 }
@@ -441,19 +476,20 @@ bool Machine::get(std::uint64_t id) {
 Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::span<const std::byte> pickle,
                                            std::uint64_t file_offset, const ParseLimits& limits,
-                                           std::pmr::memory_resource& memory) {
+                                           std::pmr::memory_resource& memory,
+                                           std::span<const NamedPickle> parts) {
   // A call and the cells that refer to it take about half as many bytes as it has in the pickle.
   const std::size_t chunk_bytes = pickle.size() + pickle.size() / 8 + 4096;
   auto tree = std::make_unique<value::Tree>(std::move(pickle_memory), pickle, memory, chunk_bytes,
                                             limits.budget_bytes);
   constexpr bool little_endian = std::endian::native == std::endian::little;
   Machine machine(*tree, file_offset, limits,
-                  little_endian ? Machine::Packing::on : Machine::Packing::off);
+                  little_endian ? Machine::Packing::on : Machine::Packing::off, parts);
   if (machine.run()) return tree;
   if (!machine.must_repack()) return tl::unexpected<Error>(machine.take_error());
   tree = std::make_unique<value::Tree>(std::move(*tree).release_pickle(), pickle, memory,
                                        chunk_bytes, limits.budget_bytes);
-  Machine general(*tree, file_offset, limits, Machine::Packing::off);
+  Machine general(*tree, file_offset, limits, Machine::Packing::off, parts);
   if (general.run()) return tree;
   return tl::unexpected<Error>(general.take_error());
 }

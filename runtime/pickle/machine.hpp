@@ -26,7 +26,9 @@ namespace weightmap::pickle {
 class Machine {
  public:
   enum class Packing : bool { off, on };
-  Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing);
+  // `parts` must outlive the machine; see parse().
+  Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing,
+          std::span<const NamedPickle> parts = {});
 
   // Runs to STOP and sets the tree's root. An error is in error(); if must_repack() is true, a PUT
   // went back to an id that a packed call holds, and the pickle has to be run again without
@@ -54,6 +56,8 @@ class Machine {
     return describe(kind_of(cell));
   }
   bool stop();
+  [[gnu::cold]] void begin_part();
+  [[gnu::cold]] bool end_part();
 
   // Operands. Each returns false (after fail) if the stream ends first.
   bool need(std::uint64_t count);
@@ -168,13 +172,15 @@ class Machine {
   value::Tree& tree_;
   bytes::Arena& arena_;
   const Byte* const begin_;
-  const Byte* const end_;
+  const Byte* end_;        // of the part that is run
   const Byte* at_;         // next byte
   const Byte* opcode_at_;  // the opcode being run
   std::uint64_t file_offset_;
   ParseLimits limits_;
   Packing packing_;
-  std::vector<value::Cell> stack_;  // stack_.size() is the capacity in use
+  std::span<const NamedPickle> parts_;  // of which the first is run
+  value::Sequence* whole_ = nullptr;    // the dict of them
+  std::vector<value::Cell> stack_;      // stack_.size() is the capacity in use
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;
   Memo memo_;

@@ -130,11 +130,10 @@ Result<void> ArchiveParser::read_script() {
                                          memory_));
   bytes::Buffer memory = script_.take_program();
   const std::span<const std::byte> program = memory.span();
-  Result<std::unique_ptr<value::Tree>> tree =
-      pickle::parse(std::move(memory), program, 0, parse_limits(program.size()), memory_);
+  Result<std::unique_ptr<value::Tree>> tree = pickle::parse(
+      std::move(memory), program, 0, parse_limits(program.size()), memory_, script_.parts());
   if (!tree) return tl::unexpected<Error>(script_.about_record(std::move(tree.error())));
   parsed_.tree = std::move(*tree);
-  TRY(script_.check(*parsed_.tree));
   TRY_ASSIGN(classes_,
              ScriptClasses::read(directory_, *parsed_.tree, *input_.windows, options_.limits));
   return {};

@@ -1,25 +1,19 @@
 #include "runtime/torch/script_pickle.hpp"
 
 #include <algorithm>
-#include <array>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/record_bytes.hpp"
 
 namespace weightmap::torch {
 namespace {
 
-using namespace std::string_view_literals;
-
-// PROTO 2, EMPTY_DICT, MARK and BINUNICODE "data"; BINUNICODE "constants"; SETITEMS and STOP.
-constexpr std::string_view before_data = "\x80\x02}(X\x04\0\0\0data"sv;
-constexpr std::string_view before_constants = "X\x09\0\0\0constants"sv;
-constexpr std::string_view behind_constants = "u."sv;
-constexpr std::size_t text_operand = 5;  // where the text of BINUNICODE begins
+constexpr std::string_view data_name = "data";
+constexpr std::string_view constants_name = "constants";
 
 Result<zip::RecordBytes> read_pickle(const zip::Directory& directory, std::string_view name,
                                      bytes::Windows& windows, std::uint64_t max_bytes) {
@@ -30,56 +24,45 @@ Result<zip::RecordBytes> read_pickle(const zip::Directory& directory, std::strin
                  content.file_offset + content.bytes.size());
 }
 
+std::string_view as_text(const zip::RecordBytes& content) noexcept {
+  return {reinterpret_cast<const char*>(content.bytes.data()), content.bytes.size()};
+}
+
 }  // namespace
 
+// The names stand between the pickles, so that where one of these ends the other does not begin: an
+// error at that place is about the first.
 Result<ScriptPickle> ScriptPickle::read(const zip::Directory& directory, bytes::Windows& windows,
                                         std::uint64_t max_bytes,
                                         std::pmr::memory_resource& memory) {
-  ScriptPickle joined;
+  constexpr std::size_t most_bytes = std::numeric_limits<std::uint32_t>::max();
+  max_bytes = std::min(max_bytes, most_bytes - data_name.size() - constants_name.size());
+  ScriptPickle both;
   TRY_ASSIGN(const zip::RecordBytes data,
              read_pickle(directory, pickle_record, windows, max_bytes));
   TRY_ASSIGN(const zip::RecordBytes constants,
              read_pickle(directory, constants_pickle, windows, max_bytes - data.bytes.size()));
-  constexpr std::size_t without_stop = 1;
-  const auto body_of = [](const zip::RecordBytes& content) {
-    return std::string_view(reinterpret_cast<const char*>(content.bytes.data()),
-                            content.bytes.size() - without_stop);
-  };
-  const std::array pieces = {before_data, body_of(data), before_constants, body_of(constants),
-                             behind_constants};
-  std::size_t size = 0;
-  for (std::string_view piece : pieces) size += piece.size();
-  joined.program_ = bytes::Buffer(size, memory);
-  char* to = reinterpret_cast<char*>(joined.program_.data());
+  const std::array pieces = {as_text(data), data_name, constants_name, as_text(constants)};
+  std::array<std::uint32_t, pieces.size() + 1> ends{};
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    ends[i + 1] = ends[i] + static_cast<std::uint32_t>(pieces[i].size());
+  both.program_ = bytes::Buffer(ends.back(), memory);
+  char* to = reinterpret_cast<char*>(both.program_.data());
   for (std::string_view piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
-  joined.data_ = {pickle_record, before_data.size(), data.file_offset};
-  joined.constants_ = {constants_pickle,
-                       before_data.size() + pieces[1].size() + before_constants.size(),
-                       constants.file_offset};
-  return joined;
-}
-
-Result<void> ScriptPickle::check(const value::Tree& tree) const {
-  // Only an opcode that begins where ours does makes a text of just these bytes.
-  const Value root(&tree, tree.root());
-  if (root.kind() == Value::Kind::dict && root.item_count() == 2) {
-    const Value second = (*++root.items().begin()).first;
-    if (second.kind() == Value::Kind::string &&
-        second.cell().payload == constants_.position - before_constants.size() + text_operand)
-      return {};
-  }
-  return failure(ErrorCode::corrupt, "data.pkl: the pickle does not end where its record does",
-                 data_.file_offset);
+  both.parts_ = {{{ends[1], data_name.size(), 0, ends[1]},
+                  {ends[2], constants_name.size(), ends[3], ends[4]}}};
+  both.file_offsets_ = {data.file_offset, constants.file_offset};
+  return both;
 }
 
 Error ScriptPickle::about_record(Error error) const {
-  const bool in_constants = error.file_offset != Error::no_offset &&
-                            error.file_offset + before_constants.size() >= constants_.position;
-  const Part& part = in_constants ? constants_ : data_;
-  error.message = std::string(part.record) + ": " + error.message;
+  const bool in_constants =
+      error.file_offset != Error::no_offset && error.file_offset >= parts_[1].begin;
+  error.message =
+      std::string(in_constants ? constants_pickle : pickle_record) + ": " + error.message;
   if (error.file_offset == Error::no_offset) return error;
-  const std::uint64_t within = error.file_offset - std::min(error.file_offset, part.position);
-  error.file_offset = part.file_offset + within;
+  const std::size_t part = in_constants ? 1 : 0;
+  error.file_offset += file_offsets_[part] - parts_[part].begin;
   return error;
 }
 

@@ -1,4 +1,4 @@
-"""TorchScript archives that lie: two pickles that are read as one, and code that nobody runs."""
+"""TorchScript archives that lie: two pickles that each stand alone, and code that nobody runs."""
 
 import dataclasses
 import struct
@@ -109,11 +109,19 @@ def add_pickles():
              refuse("corrupt", f"archive/{record}", "CRC"))
         extension = p.pickle(b"\x82\x01")
         bad("extension", extension, "EXT1", code="unsafe_pickle", at=2)
-    refused("data_stops_early", "corrupt", "data.pkl: ", data=p.pickle(module(), p.STOP, p.NONE))
+    for label, body in (("reads_the_memo_of_the_first", p.get(0)),
+                        ("keeps_the_key", p.put(9) + b"00" + module() + p.get(9) +
+                         p.EMPTY_TUPLE),
+                        ("changes_the_first", p.get(0) + p.NONE + p.BUILD)):
+        refused(f"constants_{label}", "corrupt", "constants.pkl: ", constants=p.pickle(body),
+                data=p.pickle(module(ATTRIBUTE), p.put(0)))
+    refused("data_stops_early", "corrupt", "data.pkl: ", "bytes before its end",
+            data=p.pickle(module(), p.STOP, p.NONE))
     # The second pickle may not change what the first has made.
     for label, body in (("key", b"00" + p.text("constants") + p.NONE),
                         ("all", b"0000" + p.text("data") + p.NONE + p.text("constants") + p.NONE)):
-        refused(f"constants_replace_{label}", "corrupt", ".pkl: ", constants=p.pickle(body))
+        refused(f"constants_replace_{label}", "corrupt", "constants.pkl: ", "POP",
+                constants=p.pickle(body))
 
 
 def add_code():

@@ -77,10 +77,10 @@ class TreeText {
 // One run of the machine over bytes that outlive it.
 struct Run {
   Run(std::span<const std::byte> bytes, pickle::Machine::Packing packing,
-      const pickle::ParseLimits& limits = roomy)
+      const pickle::ParseLimits& limits = roomy, std::span<const pickle::NamedPickle> parts = {})
       : tree(std::make_unique<value::Tree>(bytes::Buffer(), bytes, *std::pmr::new_delete_resource(),
                                            bytes.size() + 16384, limits.budget_bytes)) {
-    pickle::Machine machine(*tree, 1000, limits, packing);
+    pickle::Machine machine(*tree, 1000, limits, packing, parts);
     has_tree = machine.run();
     must_repack = machine.must_repack();
     if (!has_tree) error = machine.take_error();
@@ -100,11 +100,12 @@ inline bool is_written_alike(const value::Tree& a, const value::Tree& b) {
 }
 
 // Answers how many calls were packed.
-inline std::uint64_t same_with_and_without_packing(std::span<const std::byte> bytes,
-                                                   const pickle::ParseLimits& limits = roomy) {
-  const Run packed(bytes, pickle::Machine::Packing::on, limits);
+inline std::uint64_t same_with_and_without_packing(
+    std::span<const std::byte> bytes, const pickle::ParseLimits& limits = roomy,
+    std::span<const pickle::NamedPickle> parts = {}) {
+  const Run packed(bytes, pickle::Machine::Packing::on, limits, parts);
   if (packed.must_repack) return 0;  // parse() runs it again without
-  const Run general(bytes, pickle::Machine::Packing::off, limits);
+  const Run general(bytes, pickle::Machine::Packing::off, limits, parts);
   REQUIRE(packed.has_tree == general.has_tree);
   if (packed.has_tree) {
     const bool is_same_tree = TreeText(*packed.tree).text() == TreeText(*general.tree).text();

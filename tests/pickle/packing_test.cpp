@@ -250,6 +250,26 @@ TEST_CASE("packs nothing in the last kilobyte") {
   CHECK(last == 29);
 }
 
+TEST_CASE("packs the tensors of two pickles, whose memo ids are those of each alone") {
+  std::string pickles[2];
+  for (std::string& text : pickles) {
+    TensorPickle pickle = with_wide_ids();
+    for (std::size_t i = 2; i < 10; ++i) pickle.add(layer(i), std::to_string(i));
+    text = pickle.raw(unicode(std::string(TensorPickle::padding, 'p')) + "N").finish();
+    text.resize(text.size() - TensorPickle::padding);
+  }
+  const std::string type = "FloatStorage";
+  pickles[1].replace(pickles[1].find(type), type.size(), "ShortStorage");
+  const std::string text = pickles[0] + "name" + pickles[1];
+  const auto first = static_cast<std::uint32_t>(pickles[0].size());
+  const auto all = static_cast<std::uint32_t>(text.size());
+  const pickle::NamedPickle parts[] = {{first, 1, 0, first}, {first + 1, 3, first + 4, all}};
+  CHECK(same_with_and_without_packing(std::as_bytes(std::span(text)), roomy, parts) == 18);
+  const Run run(std::as_bytes(std::span(text)), Packing::on, roomy, parts);
+  const Value root(run.tree.get(), run.tree->root());
+  CHECK(root.find("n")->item_count() == root.find("ame")->item_count());
+}
+
 TEST_CASE("refuses packed tensors whose memo ids are larger than the pickle") {
   const auto pickle_with = [](std::uint32_t id) {
     TensorPickle pickle = with_wide_ids();

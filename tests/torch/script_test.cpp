@@ -166,10 +166,45 @@ TEST_CASE("refuses a script pickle that does not end with STOP, by its record") 
 TEST_CASE("refuses a script pickle that stops before its record ends") {
   Script script;
   script.data = "\x80\x02N.N.";
-  CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle stops with");
-  // The operand of the last opcode swallows what joins the two pickles.
+  CHECK_FAILS(script.open(), ErrorCode::corrupt,
+              "data.pkl: the pickle stops 2 bytes before its end");
+  script = Script();
+  script.constants += "N.";
+  CHECK_FAILS(script.open(), ErrorCode::corrupt,
+              "constants.pkl: the pickle stops 2 bytes before its end");
+}
+
+TEST_CASE("a script pickle reads nothing behind its record") {
+  Script script;
   script.data = "\x80\x02" + module_of("}") + "X\x0f\0\0\0."s;
-  CHECK_FAILS(script.open(), ErrorCode::corrupt, "");
+  CHECK_FAILS(script.open(), ErrorCode::corrupt,
+              "data.pkl: opcode BINUNICODE needs 15 bytes, the pickle has 1 left");
+  script.data = "\x80\x02" + module_of("}") + "X\1\0\0\0."s;
+  CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle ends without a STOP opcode");
+}
+
+TEST_CASE("constants.pkl knows nothing of the memo and the stack of data.pkl") {
+  Script script;
+  script.data = "\x80\x02" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "q\0."s;
+  REQUIRE_OK(script.open());
+  script.constants = "\x80\x02h\0."s;
+  CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: memo id 0 was never set");
+  for (const std::string& opcodes :
+       {"q\x09" + "00"s + module_of("}") + "h\x09).", "00}."s, ")R."s, "Nb)."s}) {
+    script.constants = "\x80\x02" + opcodes;
+    CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: opcode ");
+  }
+}
+
+TEST_CASE("the ids of a memo count from zero in constants.pkl, too") {
+  Script script;
+  script.data = "\x80\x04" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "\x94.";
+  script.constants = "\x80\x04" + tensor_in("0") + "\x94h\0\x86."s;
+  script.constant_storages = {std::string(64, 'c')};
+  const Result<Checkpoint> opened = script.open();
+  REQUIRE_OK(opened);
+  CHECK(names_of(*opened) == Names{"w", "constants.0", "constants.1"});
+  CHECK(opened->get("constants.1")->storage == "constants/0");
 }
 
 TEST_CASE("an error in a script pickle tells its record and the place in the file") {
