@@ -87,7 +87,8 @@ def add_pickles():
         bad("empty", b"", "ends without a STOP", at=0)
         for label, data in (("only_stop", p.STOP), ("of_nothing", p.pickle()),
                             ("of_two_values", p.pickle(p.NONE, p.NONE))):
-            refused(f"{part}_{label}", "corrupt", ".pkl: ", **{part: data})
+            bad(label, data, "the pickle stops with")
+        bad("with_an_open_mark", p.pickle(p.NONE, p.MARK), "the pickle stops with")
         bad("of_another_byte", p.pickle(b"\xff"), "0xff", at=2)
         bad("memo_unset", p.pickle(b"h\x63"), "memo id 99", "never set", at=2)
         bad("that_reads_on", p.pickle(module(), b"X\x0f\0\0\0"))

@@ -196,6 +196,18 @@ TEST_CASE("constants.pkl knows nothing of the memo and the stack of data.pkl") {
   }
 }
 
+TEST_CASE("blames the script pickle that makes another number of values than one") {
+  for (const std::string& opcodes : {"."s, "NN."s, "N(."s}) {
+    CAPTURE(opcodes);
+    Script script;
+    script.data = "\x80\x02" + opcodes;
+    CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle stops with ");
+    script = Script();
+    script.constants = "\x80\x02" + opcodes;
+    CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: the pickle stops with ");
+  }
+}
+
 TEST_CASE("the ids of a memo count from zero in constants.pkl, too") {
   Script script;
   script.data = "\x80\x04" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "\x94.";
