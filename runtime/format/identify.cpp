@@ -37,6 +37,9 @@ constexpr std::array signatures = {
     Signature{257, "ustar"sv, other,
               "is a tar archive; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x "
               "and save it again, else unpack it first"},
+    Signature{4, "PTMF"sv, other,
+              "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
+              "without _use_flatbuffer, or as a state dict"},
     Signature{0, "GGUF"sv, ErrorCode::unsupported, "is a GGUF model, which is not supported yet"},
     Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
     Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},

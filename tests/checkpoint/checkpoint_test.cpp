@@ -571,6 +571,17 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
   CHECK(open_descriptors() == descriptors);
 }
 
+TEST_CASE("tells a flatbuffer of the lite interpreter by the name at its byte 4") {
+  const std::string head("\x18\0\0\0PTMF", 8);
+  for (const std::size_t more : {0u, 300u}) {
+    const TemporaryFile file(head + std::string(more, '\0'));
+    CHECK_FAILS(Checkpoint::open(file.path), ErrorCode::not_a_checkpoint,
+                "is a module for the lite interpreter of torch mobile, as a flatbuffer");
+  }
+  const TemporaryFile other(head.substr(1));
+  CHECK_FAILS(Checkpoint::open(other.path), ErrorCode::not_a_checkpoint, "not a torch checkpoint");
+}
+
 TEST_CASE("does not wait for a FIFO") {
   const fs::path fifo = fs::temp_directory_path() / ("weightmap-fifo-" + std::to_string(getpid()));
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);

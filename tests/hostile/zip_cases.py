@@ -680,6 +680,8 @@ def add_strangers():
         for name in ("storages", "tensors", "pickle"):
             out.addfile(tarfile.TarInfo(name))
     stranger("tar_of_0_1", tar.getvalue(), "tar")
+    stranger("lite_interpreter", b"\x18\0\0\0PTMF" + bytes(300), "lite interpreter", "flatbuffer")
+    stranger("lite_interpreter_of_8_bytes", b"\x18\0\0\0PTMF", "lite interpreter", "flatbuffer")
     stranger("one_byte", b"P", "not a torch checkpoint")
     stranger("four_bytes", b"PK\3\4", "truncated", code="corrupt")
     stranger("only_an_end_record", b"PK\5\6" + bytes(18), "no records", code="corrupt")
