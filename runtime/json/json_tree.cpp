@@ -1,15 +1,17 @@
 #include "runtime/json/json_tree.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/value/tree.hpp"
 
 namespace weightmap::json {
 namespace {
@@ -36,17 +38,11 @@ class TreeMaker {
   }
   bool string(std::string& text) { return add(build_.string(text)); }
   bool binary(Json::binary_t&) { return fail("binary values are not JSON"); }
-  bool start_object(std::size_t) { return open(true); }
-  bool start_array(std::size_t) { return open(false); }
-  bool key(std::string& text) {
-    Container& object = open_.back();
-    if (!object.keys.insert(text).second)
-      return fail("an object has the key " + bytes::quote(text) + " twice");
-    object.cells.push_back(build_.string(text));
-    return check();
-  }
-  bool end_object() { return close(true); }
-  bool end_array() { return close(false); }
+  bool start_object(std::size_t) { return open(); }
+  bool start_array(std::size_t) { return open(); }
+  bool key(std::string& text) { return add(build_.string(text)); }
+  bool end_object() { return append_waiting() && check_keys() && close(Value::Kind::dict); }
+  bool end_array() { return append_waiting() && close(Value::Kind::list); }
   bool parse_error(std::size_t position, const std::string&, const Json::exception&) {
     error_ = {ErrorCode::corrupt, "is not JSON", position, {}};
     return false;
@@ -58,25 +54,53 @@ class TreeMaker {
   }
 
  private:
+  // One that has not ended yet. Nearly all of its cells are in the tree already, and so within the
+  // builder's budget.
   struct Container {
-    std::vector<Cell> cells;
-    std::set<std::string, std::less<>> keys;  // of an object
+    value::Sequence* cells;
+    std::vector<Cell> waiting;
   };
+  static constexpr std::size_t most_waiting = 254;  // little is left of a block of the arena
 
-  bool open(bool) {
+  bool open() {
     constexpr std::size_t deepest = 64;
     if (open_.size() == deepest) return fail("nests deeper than 64 containers");
-    open_.emplace_back();
-    return true;
+    open_.push_back({build_.sequence(), {}});
+    return check();
   }
-  bool close(bool is_object) {
-    const std::vector<Cell> cells = std::move(open_.back().cells);
+  bool close(Value::Kind kind) {
+    const Cell made = value::make_cell(kind, open_.back().cells);
     open_.pop_back();
-    return add(is_object ? build_.dict(cells) : build_.list(cells));
+    return add(made);
   }
   bool add(const Cell& cell) {
-    (open_.empty() ? root_ : open_.back().cells.emplace_back()) = cell;
+    if (open_.empty()) {
+      root_ = cell;
+      return check();
+    }
+    std::vector<Cell>& waiting = open_.back().waiting;
+    waiting.push_back(cell);
+    return waiting.size() < most_waiting ? check() : append_waiting();
+  }
+  bool append_waiting() {
+    Container& container = open_.back();
+    build_.append(*container.cells, container.waiting);
+    container.waiting.clear();
     return check();
+  }
+  bool check_keys() {
+    keys_.clear();
+    value::CellCursor cursor(open_.back().cells);
+    keys_.reserve(open_.back().cells->count / 2);
+    while (const Cell* key = cursor.next()) {
+      keys_.push_back(key);
+      cursor.next();
+    }
+    std::ranges::sort(keys_, {}, [this](const Cell* key) { return build_.text(*key); });
+    const auto twice = std::ranges::adjacent_find(
+        keys_, {}, [this](const Cell* key) { return build_.text(*key); });
+    if (twice == keys_.end()) return true;
+    return fail("an object has the key " + bytes::quote(build_.text(**twice)) + " twice");
   }
   bool check() {
     Result<void> fits = build_.check();
@@ -90,6 +114,7 @@ class TreeMaker {
 
   Builder& build_;
   std::vector<Container> open_;
+  std::vector<const Cell*> keys_;  // of the object that ends
   Cell root_;
   Error error_;
 };

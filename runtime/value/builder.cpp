@@ -84,13 +84,20 @@ Cell Builder::tuple(std::span<const Cell> elements) {
 }
 
 Sequence* Builder::sequence_of(std::span<const Cell> cells) {
+  Sequence* const made = sequence();
+  return made != nullptr && append(*made, cells) ? made : nullptr;
+}
+
+Sequence* Builder::sequence() {
+  Sequence* const made = make_sequence(tree_->arena_);
+  fits_budget(made != nullptr);
+  return made;
+}
+
+bool Builder::append(Sequence& sequence, std::span<const Cell> cells) {
   const std::uint32_t depth = nest(cells);
-  if (depth == 0) return nullptr;
-  Sequence* sequence = make_sequence(tree_->arena_);
-  const bool fits =
-      sequence != nullptr && extend(tree_->arena_, *sequence, cells.data(),
-                                    static_cast<std::uint32_t>(cells.size()), depth, 0);
-  return fits_budget(fits) ? sequence : nullptr;
+  return depth != 0 && fits_budget(extend(tree_->arena_, sequence, cells.data(),
+                                          static_cast<std::uint32_t>(cells.size()), depth, 0));
 }
 
 Cell Builder::add_sequence(Value::Kind kind, std::span<const Cell> cells) {

@@ -69,6 +69,10 @@ class Builder {
   Cell set(std::span<const Cell> elements);
   Cell frozen_set(std::span<const Cell> elements);
   Cell dict(std::span<const Cell> items);  // key, value, key, value ...
+  // An empty list or dict that is added to before it has a cell, for one who does not hold all that
+  // goes into it. nullptr (and the builder has failed) beyond the budget.
+  Sequence* sequence();
+  bool append(Sequence& sequence, std::span<const Cell> cells);
   Cell global(std::string_view module, std::string_view name);
   Cell object(const Call& call);
   Cell persistent_id(const Cell& id);
@@ -79,6 +83,10 @@ class Builder {
   // PackedCall has no room for them.
   std::optional<Cell> packed(const UsualCall& call);
 
+  // Of a string of this builder, until the next one is made.
+  std::string_view text(const Cell& string) const noexcept {
+    return std::string_view(tree_->text_).substr(string.payload, string.count);
+  }
   // The tree that finish() will give. Texts in it can be read only from then on.
   const Tree& tree() const noexcept { return *tree_; }
   // Fails with limit_exceeded if the nodes did not fit the limits; each that did not is none.

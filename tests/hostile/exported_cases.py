@@ -159,6 +159,12 @@ def add_json():
                          ("empty", {})):
         refused(f"entry_is_{label}", "corrupt", own, 'tensor "w"', "no path_name", at=WEIGHTS,
                 weights=config(w=value))
+    good("json_of_8_MB_of_numbers", {"c": C},
+         weights=b'{"config": {}, "x": [' + b"1," * 4_000_000 + b"1]}")
+    keys = b"".join(b'"%d":1,' % i for i in range(600_000))
+    good("json_of_600000_keys", {"c": C}, weights=b'{"config": {}, "x": {' + keys + b'"k":1}}')
+    refused("json_of_four_million_numbers", "limit_exceeded", "memory", "budget",
+            weights=b'{"config": {}, "x": [' + b"1," * 4_200_000 + b"1]}")
     good("json_of_a_million_numbers", {"c": C},
          weights=b'{"config": {}, "x": [' + b"1," * 1_000_000 + b"1]}")
     for label, one in (("lists", b"[],"), ("objects", b"{},")):
