@@ -9,8 +9,9 @@
 namespace weightmap::json {
 
 // Adds the document `text` to what `build` makes. Fails with corrupt, and the position in the text
-// for a file offset, if it is not JSON in UTF-8, if an object has a key twice, or if a number fits
-// neither 64 bits nor a double; with limit_exceeded beyond the builder's limits. No recursion.
+// of the first byte that is wrong for a file offset, if it is not JSON in UTF-8, if an object has a
+// key twice, or if a number fits neither 64 bits nor a double; with limit_exceeded beyond the
+// builder's limits. No recursion.
 Result<value::Cell> add_document(value::Builder& build, std::string_view text);
 
 }  // namespace weightmap::json

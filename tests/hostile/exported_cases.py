@@ -124,29 +124,36 @@ def add_json():
     own = f"archive/{WEIGHTS}"
     for i in range(12):
         length = i * len(whole) // 12
-        refused(f"cut_at_{length}", "corrupt", own, "is not JSON", weights=whole[:length])
-    for label, text in (("rubbish", b"\xff" * 100), ("zeros", bytes(100)), ("two_texts", whole * 2),
-                        ("tail", whole + b"x"), ("comment", b"/* */" + whole),
-                        ("last_comma", b'{"config": {},}'), ("single_quotes", b"{'config': {}}"),
-                        ("nan", b'{"config": NaN}'), ("hex", b'{"config": 0x1}'),
-                        ("zeros_in_front", b'{"config": 007}'), ("plus", b'{"config": +1}'),
-                        ("1e400", b'{"config": 1e400}'), ("no_utf8", b'{"config": "\xc3\x28"}'),
-                        ("surrogate", b'{"config": "\\ud800"}'), ("control", b'{"config": "\x01"}'),
-                        ("escape", b'{"config": "\\x41"}')):
-        refused(f"json_{label}", "corrupt", own, "is not JSON", weights=text)
+        refused(f"cut_at_{length}", "corrupt", own, "is not JSON", at=(WEIGHTS, length),
+                weights=whole[:length])
+    for label, text, at in (
+            ("rubbish", b"\xff" * 100, 0), ("zeros", bytes(100), 0),
+            ("two_texts", whole * 2, len(whole)), ("tail", whole + b"x", len(whole)),
+            ("comment", b"/* */" + whole, 0), ("last_comma", b'{"config": {},}', 14),
+            ("single_quotes", b"{'config': {}}", 1), ("nan", b'{"config": NaN}', 11),
+            ("hex", b'{"config": 0x1}', 12), ("zeros_in_front", b'{"config": 007}', 12),
+            ("plus", b'{"config": +1}', 11), ("no_utf8", b'{"config": "\xc3\x28"}', 13),
+            ("surrogate", b'{"config": "\\ud800"}', 18), ("control", b'{"config": "\x01"}', 12),
+            ("escape", b'{"config": "\\x41"}', 13), ("no_comma", b'{"config": {} "a": 1}', 14),
+            ("no_key", b'{"config": {}, 12: 1}', 15)):
+        refused(f"json_{label}", "corrupt", own, "is not JSON", at=(WEIGHTS, at), weights=text)
+    refused("json_1e400", "corrupt", own, "larger than a double", at=(WEIGHTS, 11),
+            weights=b'{"config": 1e400}')
     good("json_with_a_byte_order_mark", weights=b"\xef\xbb\xbf" + whole)
-    for label, text, key in (("root", b'{"config": {}, "config": {}}', "config"),
-                             ("config", b'{"config": {"w": 1, "w": 2}}', "w"),
-                             ("escaped", b'{"config": {"w": 1, "\\u0077": 2}}', "w"),
-                             ("unread", b'{"other": {"\\u001b": 1, "\\u001b": 2}}', "\\x1B")):
-        refused(f"key_twice_in_{label}", "corrupt", own, f'key "{key}" twice', weights=text)
-    refused("json_65_deep", "corrupt", own, "deeper than 64",
+    for label, text, key, at in (
+            ("root", b'{"config": {}, "config": {}}', "config", 15),
+            ("config", b'{"config": {"w": 1, "w": 2}}', "w", 20),
+            ("escaped", b'{"config": {"w": 1, "\\u0077": 2}}', "w", 20),
+            ("unread", b'{"other": {"\\u001b": 1, "\\u001b": 2}}', "\\x1B", 24)):
+        refused(f"key_twice_in_{label}", "corrupt", own, f'key "{key}" twice', at=(WEIGHTS, at),
+                weights=text)
+    refused("json_65_deep", "corrupt", own, "deeper than 64", at=(WEIGHTS, 83),
             weights=b'{"config": {}, "x": ' + b"[" * 64 + b"]" * 64 + b"}")
     good("json_64_deep", {"c": C},
          weights=b'{"config": {}, "x": ' + b"[" * 63 + b"]" * 63 + b"}")
-    refused("json_of_a_million_brackets", "corrupt", own, "deeper than 64",
+    refused("json_of_a_million_brackets", "corrupt", own, "deeper than 64", at=(WEIGHTS, 64),
             weights=b"[" * 1_000_000)
-    refused("json_number_2_to_63", "corrupt", own, "larger than 2^63 - 1",
+    refused("json_number_2_to_63", "corrupt", own, "larger than 2^63 - 1", at=(WEIGHTS, 20),
             weights=b'{"config": {}, "x": 9223372036854775808}')
     good("json_number_2_to_63_less_1", {"c": C},
          weights=b'{"config": {}, "x": [9223372036854775807, -9223372036854775808]}')

@@ -93,14 +93,77 @@ TEST_CASE("refuses an object that has a key twice") {
 }
 
 TEST_CASE("refuses what is not JSON, and says where") {
-  for (const std::string& text :
-       {""s, "{"s, "[1,]"s, "{\"a\"}"s, "nul"s, "1 2"s, "\"\xff\""s, "'a'"s, "[1] x"s}) {
-    CAPTURE(text);
-    const Error error = refused(text);
+  for (const auto& [text, wrong] : {std::pair{""s, 0u},
+                                    {"{"s, 1},
+                                    {"[1"s, 2},
+                                    {"[1 "s, 3},
+                                    {"[1,]"s, 3},
+                                    {"[,1]"s, 1},
+                                    {"[1,,2]"s, 3},
+                                    {"[1:2]"s, 2},
+                                    {"{\"a\"}"s, 4},
+                                    {"{\"a\" 12}"s, 5},
+                                    {"{\"a\": 1 \"b\": 2}"s, 8},
+                                    {"{\"a\": \"b\" \"cd\"}"s, 10},
+                                    {"{12: 3}"s, 1},
+                                    {"{null: 3}"s, 1},
+                                    {"[[] [1]]"s, 4},
+                                    {"nul"s, 3},
+                                    {"nulx"s, 3},
+                                    {"[tru]"s, 4},
+                                    {"truefalse"s, 4},
+                                    {"{\"a\": nul\"b\"}"s, 9},
+                                    {"1 23"s, 2},
+                                    {"[1 \"a\"]"s, 3},
+                                    {"[1\"a\"]"s, 2},
+                                    {"0123"s, 1},
+                                    {"[-0-12]"s, 3},
+                                    {"1.5.3"s, 3},
+                                    {"-"s, 1},
+                                    {"[1.]"s, 3},
+                                    {"0x1"s, 1},
+                                    {"+1"s, 0},
+                                    {"\"abc"s, 4},
+                                    {"\"\xff\""s, 1},
+                                    {"\"\xc3\""s, 2},
+                                    {"\"a\1\""s, 2},
+                                    {"\"\\x41\""s, 2},
+                                    {"'a'"s, 0},
+                                    {"[1] x"s, 4},
+                                    {"[1] [2]"s, 4},
+                                    {"\xef\xbb\xbf"s, 3},
+                                    {"\xef\xbb\xbf[1 2]"s, 6},
+                                    {"\xef\xbb["s, 2},
+                                    {"\0"s, 0}}) {
+    const std::string& document = text;
+    CAPTURE(document);
+    const Error error = refused(document);
     CHECK(error.code == ErrorCode::corrupt);
     CHECK(error.message == "is not JSON");
-    CHECK(error.file_offset <= text.size() + 1);
+    CHECK(error.file_offset == wrong);
   }
+}
+
+TEST_CASE("says where a key comes again, a number is too large and a container too deep") {
+  const std::string deep = "[1, " + std::string(63, '[') + " {}";
+  for (const auto& [text, wrong] :
+       {std::pair{R"({"a": 1, "b": 2, "\u0061": 3})"s, 17u},
+        {R"({"b": {"a": ["a", {"a": 1}], "x\"": "a"} , "b" : 1, "b": 2})"s, 43},
+        {R"([{}, {"a": "b", "b": "a", "c\\": {}, "d": [], "c\\": 1}])"s, 46},
+        {R"({"z": 1, "z": 2, "a": 3, "a": 4})"s, 9},
+        {"9223372036854775808"s, 0},
+        {"[1, 9223372036854775808]"s, 4},
+        {"{\"a\": 9223372036854775808}"s, 6},
+        {"[1e3 , 1e400]"s, 7},
+        {deep, 68}}) {
+    const std::string& document = text;
+    CAPTURE(document);
+    const Error error = refused(document);
+    CHECK(error.code == ErrorCode::corrupt);
+    CHECK(error.message != "is not JSON");
+    CHECK(error.file_offset == wrong);
+  }
+  CHECK(refused("-1e400").message == "a number is larger than a double can be");
 }
 
 TEST_CASE("nests 64 deep and no deeper, without recursion") {
