@@ -83,7 +83,11 @@ class TreeMaker {
       return fail("a number is larger than 2^63 - 1");
     return add_number(build_.integer(static_cast<std::int64_t>(value)));
   }
-  bool number_float(Json::number_float_t value, const std::string&) {
+  // The parser makes integers of more than 64 bits such numbers, too.
+  bool number_float(Json::number_float_t value, const std::string& text) {
+    if (text.find_first_of(".eE") == std::string::npos)
+      return fail(value < 0 ? "a number is smaller than -2^63"
+                            : "a number is larger than 2^63 - 1");
     return add_number(build_.real(value));
   }
   bool string(std::string& text) { return add(build_.string(text)); }

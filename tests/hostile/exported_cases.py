@@ -155,6 +155,10 @@ def add_json():
             weights=b"[" * 1_000_000)
     refused("json_number_2_to_63", "corrupt", own, "larger than 2^63 - 1", at=(WEIGHTS, 20),
             weights=b'{"config": {}, "x": 9223372036854775808}')
+    refused("json_number_2_to_64", "corrupt", own, "larger than 2^63 - 1", at=(WEIGHTS, 20),
+            weights=b'{"config": {}, "x": 18446744073709551616}')
+    refused("json_number_below_64_bits", "corrupt", own, "smaller than -2^63", at=(WEIGHTS, 20),
+            weights=b'{"config": {}, "x": -9223372036854775809}')
     good("json_number_2_to_63_less_1", {"c": C},
          weights=b'{"config": {}, "x": [9223372036854775807, -9223372036854775808]}')
     for label, text in (("empty", b"{}"), ("list", b"[]"), ("number", b"1"), ("null", b"null"),

@@ -85,7 +85,11 @@ TEST_CASE("reads objects, arrays and each kind of value") {
 TEST_CASE("reads the largest and the smallest integer") {
   CHECK(Document("9223372036854775807").root().integer() == INT64_MAX);
   CHECK(Document("-9223372036854775808").root().integer() == INT64_MIN);
-  CHECK(refused("9223372036854775808").message == "a number is larger than 2^63 - 1");
+  for (const char* large : {"9223372036854775808", "18446744073709551616"})
+    CHECK(refused(large).message == "a number is larger than 2^63 - 1");
+  CHECK(refused("-9223372036854775809").message == "a number is smaller than -2^63");
+  CHECK(Document("18446744073709551616.0").root().real() == 18446744073709551616.0);
+  CHECK(Document("-1E19").root().real() == -1e19);
 }
 
 TEST_CASE("refuses an object that has a key twice") {
