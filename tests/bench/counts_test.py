@@ -84,7 +84,7 @@ class Counts(unittest.TestCase):
         self.assertLessEqual(self.counted["attach"]["system_calls"], 12)
 
     def test_few_pages_are_touched(self):
-        self.assertLessEqual(self.least("10", "minor_faults"), 26)
+        self.assertLessEqual(self.least("10", "minor_faults"), 25)
         self.assertLessEqual(self.least("attach", "minor_faults"), 18)
 
     @unittest.skipUnless(has_huge_pages(), "needs transparent huge pages")
