@@ -48,14 +48,9 @@ class EntryMaker {
   std::string name_of(const TensorSpec& spec);
 
  private:
-  // Arrays in the pickle have a byte order of their own, which is this machine's: numpy_array.hpp.
-  bool is_foreign(const TensorSpec& spec) const noexcept {
-    return foreign_byte_order_ && (spec.storage & TensorSpec::in_pickle) == 0 &&
-           swap_unit(spec.dtype) > 1;
-  }
   std::uint8_t flags_of(const TensorSpec& spec) const noexcept {
     unsigned flags = 0;
-    if (is_foreign(spec)) flags |= TensorView::foreign_order;
+    if (foreign_byte_order_ && swap_unit(spec.dtype) > 1) flags |= TensorView::foreign_order;
     if (spec.flags & TensorSpec::conjugate) flags |= TensorView::conjugate;
     if (spec.flags & TensorSpec::negative) flags |= TensorView::negative;
     if (spec.flags & TensorSpec::requires_grad) flags |= catalog::Entry::requires_grad;

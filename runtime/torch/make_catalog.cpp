@@ -27,9 +27,7 @@ class CatalogMaker {
     for (std::string_view location : table_.locations) builder_.add_location(location);
     for (const TensorSpec& spec : table_.tensors) {
       catalog::TensorInput tensor = entries_.input_of(spec);
-      if ((spec.storage & TensorSpec::in_pickle) != 0)
-        tensor.storage = static_cast<std::uint32_t>(input_.extents.size()) +
-                         (spec.storage & ~TensorSpec::in_pickle);
+      if ((spec.storage & TensorSpec::in_pickle) != 0) place_in_pickle(spec, tensor);
       if (!builder_.add_tensor(tensor)) return refuse(spec, tensor);
     }
     if (builder_.has_ambiguous_names()) TRY(check_keys());
@@ -37,6 +35,12 @@ class CatalogMaker {
   }
 
  private:
+  // Arrays have a byte order of their own, which is this machine's: numpy_array.hpp.
+  void place_in_pickle(const TensorSpec& spec, catalog::TensorInput& tensor) const {
+    tensor.storage = static_cast<std::uint32_t>(input_.extents.size()) +
+                     (spec.storage & ~TensorSpec::in_pickle);
+    tensor.flags = static_cast<std::uint8_t>(tensor.flags & ~TensorView::foreign_order);
+  }
   static catalog::Counts count(const CatalogInput& input) {
     const TensorTable& table = input.table;
     std::uint64_t locations = 0;
