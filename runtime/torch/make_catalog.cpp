@@ -37,8 +37,8 @@ class CatalogMaker {
  private:
   // Arrays have a byte order of their own, which is this machine's: numpy_array.hpp.
   void place_in_pickle(const TensorSpec& spec, catalog::TensorInput& tensor) const {
-    tensor.storage = static_cast<std::uint32_t>(input_.extents.size()) +
-                     (spec.storage & ~TensorSpec::in_pickle);
+    tensor.storage =
+        static_cast<std::uint32_t>(input_.extents.size()) + (spec.storage & ~TensorSpec::in_pickle);
     tensor.flags = static_cast<std::uint8_t>(tensor.flags & ~TensorView::foreign_order);
   }
   static catalog::Counts count(const CatalogInput& input) {
