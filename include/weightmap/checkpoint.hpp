@@ -109,7 +109,7 @@ class WEIGHTMAP_API Checkpoint {
   std::size_t storage_count() const noexcept;
   // Precondition: index < storage_count().
   NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  std::size_t source_count() const noexcept;  // files; at least one
+  std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
   // Precondition: index < source_count().
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;

@@ -184,6 +184,10 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["file_bytes"] = info.file_bytes;
   fields["pickle_bytes"] = info.pickle_bytes;
   fields["unread_bytes"] = info.unread_bytes;
+  fields["duplicate_keys"] = info.duplicate_keys;
+  nb::list unsupported;
+  for (const std::string& name : info.unsupported) unsupported.append(to_str(name));
+  fields["unsupported"] = nb::tuple(unsupported);
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;
   fields["writable"] = info.writable;

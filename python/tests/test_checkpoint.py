@@ -386,6 +386,8 @@ def test_info_of_a_modern_file(checkpoint):
         file_bytes=3576,
         pickle_bytes=800,
         unread_bytes=0,
+        duplicate_keys=0,
+        unsupported=(),
         sharing="shared",
         sharing_fell_back=False,
         writable=False,
@@ -394,6 +396,17 @@ def test_info_of_a_modern_file(checkpoint):
         catalog="parsed",
         catalog_reason="",
     )
+
+
+def test_of_two_items_with_one_key_the_last_counts(archive, float_archive):
+    contents = {"a": b"\0\0\x80\x3f", "b": b"\0\0\0\x40"}
+    with zipfile.ZipFile(float_archive(contents)) as distinct:
+        pickled = distinct.read("archive/data.pkl").replace(b"X\1\0\0\0b", b"X\1\0\0\0a")
+    path = archive(pickled, {str(key): content for key, content in enumerate(contents.values())})
+    with weightmap.open(path) as opened:
+        assert list(opened.keys()) == ["a"]
+        assert opened["a"].tobytes() == contents["b"]
+        assert opened.info.duplicate_keys == 1
 
 
 def test_info_counts_views_of_one_storage(checkpoint):

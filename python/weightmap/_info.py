@@ -20,6 +20,8 @@ class Info(Record):
     file_bytes: int
     pickle_bytes: int
     unread_bytes: int  # behind the first legacy stream of the file
+    duplicate_keys: int  # items left out, since a later one in their dict has the same key
+    unsupported: tuple[str, ...]  # of a .pt2 archive: names of tensors that are not listed
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool
