@@ -183,6 +183,8 @@ def add_json():
                 weights=b'{"config": {}, "x": [' + one * 2_000_000 + b"1]}")
     packed = lambda **fields: {WEIGHTS: {"method": z.DEFLATED, **fields}}
     good("json_deflated", changes=packed())
+    refused("json_deflated_and_cut", "corrupt", own, "is not JSON", at=WEIGHTS,
+            changes=packed(data=whole[:-9]))
     refused("json_crc", "corrupt", own, "CRC", changes={WEIGHTS: {"crc": 12345}})
     refused("json_larger_than_said", "corrupt", own, "inflates to more than",
             changes=packed(stored=z.deflate(b" " * (1 << 20))))
