@@ -1,14 +1,34 @@
-// Any bytes as a file that is opened: refused, or all of it can be looked at.
+// Any bytes as a file that is opened: refused, or all of it can be looked at; and its globals are
+// listed, among which is none for which it would have been refused.
+#include <algorithm>
+#include <string>
+
 #include "fuzz/custom_mutator.hpp"
 #include "fuzz/look_checkpoint.hpp"
 #include "fuzz/memory_file.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "fuzz/zip_mutator.hpp"
+#include "weightmap/globals.hpp"
 
 namespace {
 
 using namespace weightmap;
+
+bool has(const PickleGlobals& pickle, GlobalVerdict verdict) {
+  return std::ranges::any_of(
+      pickle.globals, [verdict](const NamedGlobal& global) { return global.verdict == verdict; });
+}
+
+// Of every pickle that an open reads; there may be others in the file.
+void compare_globals(const FileGlobals& globals, const Result<Checkpoint>& opened) {
+  for (const PickleGlobals& pickle : globals.pickles) {
+    if (pickle.record != "data.pkl" || pickle.is_hidden) continue;
+    fuzz::require(!has(pickle, GlobalVerdict::harmful), "a file with a harmful name opens");
+    if (opened->info().names_torch_safe_only)
+      fuzz::require(!has(pickle, GlobalVerdict::unknown), "a name counts as safe, and is not");
+  }
+}
 
 void check(std::span<const std::byte> input) {
   static fuzz::MemoryFile file;
@@ -16,7 +36,10 @@ void check(std::span<const std::byte> input) {
   OpenOptions options = fuzz::small_limits();
   options.verify = Verify::chain;
   const Result<Checkpoint> opened = Checkpoint::open_descriptor(file.descriptor(), options);
+  const Result<FileGlobals> globals =
+      list_globals("/proc/self/fd/" + std::to_string(file.descriptor()), options);
   if (!opened) return fuzz::require(!opened.error().message.empty(), "a refusal without a word");
+  if (globals) compare_globals(*globals, opened);
   fuzz::look_at(*opened);
   (void)opened->verify_headers();
 }

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LONGEST = 16384  # scripts/fuzz has the same
+LONGEST = 32768  # scripts/fuzz has the same
 
 HOLD = [
     '{"op": "status"}\n{"op": "hold", "file": "@"}\n{"op": "status"}\n',

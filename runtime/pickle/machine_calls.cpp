@@ -64,6 +64,10 @@ bool Machine::make_global(std::string_view module, std::string_view name, value:
     return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " names " +
                                         bytes::quote(name) + " of module " + bytes::quote(module) +
                                         ", which is not UTF-8");
+  if (module.empty() || name.empty())
+    return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " names " +
+                                        bytes::quote(name) + " of module " + bytes::quote(module) +
+                                        ", of which one is empty");
   const value::Global* made = value::make_global(arena_, module, name, position(opcode_at_));
   if (made == nullptr) return fail_budget();
   tree_.globals_.push_back(made);

@@ -139,7 +139,9 @@ def add_names():
                             ("prefix", p.name("torch._utils", "_rebuild_tensor_v22")),
                             ("carriage_return", p.name("torch._utils\r", "_rebuild_tensor_v2"))):
         good(f"name_{label}", also(p.tensor(function=function)), W)
-    good("name_empty", also(p.name("", "")), W)
+    for label, module, name in (("name_and_module", "", ""), ("name", "a", ""), ("module", "", "a")):
+        refused(f"{label}_empty", also(p.name(module, name)), "corrupt", "GLOBAL",
+                "of which one is empty")
     refused("name_not_utf8", also(b"c\xff\xfe\n\xff\n"), "corrupt", "GLOBAL", "not UTF-8")
     good("name_of_control_characters", also(p.name("\x1b[2J", "\x07")), W)
     refused("name_of_4_MB", p.pickle(p.name("m" * 4_000_000, "x")), "limit_exceeded", "GLOBAL",

@@ -78,7 +78,7 @@ def add_names():
             ("code_of_a_script", "__torch__", "M", "__torch__.M"),
             ("a_tag_of_a_script", "torch.jit._pickle", "restore_type_tag",
              "torch.jit._pickle.restore_type_tag"),
-            ("nothing", "", "", "."), ("a_space", "collections", "OrderedDict ",
+            ("a_space", "collections", "OrderedDict ",
                                        "collections.OrderedDict "),
             ("another_case", "Collections", "OrderedDict", "Collections.OrderedDict"),
             ("a_dot", "collections", "OrderedDict.fromkeys", "collections.OrderedDict.fromkeys"),

@@ -759,6 +759,13 @@ TEST_CASE("refuses text that is not UTF-8, and takes lone surrogates") {
   CHECK(mentions(refused("\x8c\x01"s + "a\x8c\x03\xed\xa0\x80\x93."), "which is not UTF-8"));
 }
 
+TEST_CASE("refuses a global without a name or without a module") {
+  CHECK(mentions(refused("c\n\n."), "of which one is empty"));
+  CHECK(mentions(refused("c\nb\n."), "names \"b\" of module \"\", of which one is empty"));
+  CHECK(mentions(refused("ca\n\n."), "names \"\" of module \"a\""));
+  CHECK(mentions(refused("\x8c\x01"s + "a\x8c\0\x93."s), "opcode STACK_GLOBAL"));
+}
+
 TEST_CASE("refuses a packed tensor's name and key that are not UTF-8, and packs those that are") {
   for (const std::string& text : {"h\xc3\xa9"s, "name of a long tensor \xe4\xb8\xad"s}) {
     TensorPickle pickle;
