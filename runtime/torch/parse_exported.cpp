@@ -192,8 +192,8 @@ Result<void> ExportedParser::read_configs() {
       error.message = "record " + bytes::quote(config.record->full_name()) + ": " + error.message;
       const bool is_in_file = config.record->method == zip::Method::stored;
       if (error.file_offset != Error::no_offset)
-        error.file_offset = is_in_file ? error.file_offset + content.file_offset
-                                       : config.record->header_offset;
+        error.file_offset =
+            is_in_file ? error.file_offset + content.file_offset : config.record->header_offset;
       return tl::unexpected<Error>(std::move(error));
     }
     items.push_back(build.string(directory_.short_name(*config.record)));
