@@ -8,9 +8,9 @@ the archive that `weightmap repack` makes of the stream, as torch loads it.
 """
 
 import argparse
+import collections
 import pathlib
 import random
-import sys
 import tempfile
 import warnings
 
@@ -34,13 +34,15 @@ def compare(tool, path, tensors):
     entries = tool.tensors(path)
     assert len(entries) == len(tensors), path
     storages = {}
+    # By path where two keys look alike it cannot be asked.
+    alike = collections.Counter(str([str(key) for key in keys]) for keys, _ in tensors)
     for entry, (keys, tensor) in zip(entries, tensors):
         expected = say(tensor)
         assert entry["path"] == list(keys), (path, entry)
         assert {name: entry[name] for name in expected} == expected, (path, entry, expected)
         address = tensor.untyped_storage()._cdata
         assert storages.setdefault(address, entry["storage"]) == entry["storage"], (path, entry)
-        if not tensor.is_conj() and not tensor.is_neg():
+        if alike[str([str(key) for key in keys])] == 1:
             assert tool.raw(path, entry["path"]) == element_bytes(tensor), (path, entry)
 
 
@@ -59,24 +61,20 @@ def main():
         path = pathlib.Path(folder) / "legacy.pt"
         archive = pathlib.Path(folder) / "archive.pt"
         for _ in range(given.files):
-            maker = RandomObject(source)
+            maker = RandomObject(source, legacy=True)
             value = maker.container(source.choice((0, 1, 5, 20)), depth=3)
             protocol = source.choice((2, 2, 3, 4, 5))
             torch.save(value, path, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
-            try:
-                tensors = list(walk(torch.load(path, weights_only=False)))
-            except AttributeError as error:  # what torch itself writes and cannot read again
-                if "UntypedStorage" not in str(error):
-                    raise
-                continue
+            tensors = list(walk(torch.load(path, weights_only=False)))
             compare(tool, path, tensors)
             archive.unlink(missing_ok=True)
             tool.output("repack", path, archive)
             compare(tool, archive, list(walk(torch.load(archive, weights_only=False))))
             compared += len(tensors)
+    assert compared, "no stream held a tensor"
     print(f"{given.files} streams, {compared} tensors are the same")
-    return 0 if compared else 1
+
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

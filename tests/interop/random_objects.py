@@ -7,6 +7,8 @@ import torch
 PLAIN = ("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex128 complex64 "
          "uint16 uint32 uint64 complex32 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
          "float8_e8m0fnu float4_e2m1fn_x2 bits8 bits1x8 bits2x4 bits4x2 bits16").split()
+# Those with a storage class of their own.
+TYPED = PLAIN[: PLAIN.index("uint16")]
 # torch refuses one storage under two dtypes, except for these (and others that it saves untyped).
 INTERCHANGEABLE = ("uint8", "float8_e5m2", "float8_e4m3fn", "bits8")
 DIFFERENTIABLE = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
@@ -15,17 +17,21 @@ WORDS = ("weight", "bias", "layers", "attn", "wq", "norm", "exp_avg", "state", "
 
 
 class RandomObject:
-    """Builds one object; `random` is a random.Random."""
+    """Builds one object; `random` is a random.Random. `legacy`: of what torch can read again from a
+    legacy stream, where a storage has a class of its own and is a whole number of elements."""
 
-    def __init__(self, random):
+    def __init__(self, random, legacy=False):
         self.random = random
+        self.legacy = legacy
+        self.dtypes = TYPED if legacy else PLAIN
+        self.interchangeable = [name for name in INTERCHANGEABLE if name in self.dtypes]
         self.pool = []
         self.containers = []
 
     # --- tensors
 
     def dtype(self):
-        return self.random.choice(PLAIN)
+        return self.random.choice(self.dtypes)
 
     def shape(self):
         rank = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8))
@@ -102,15 +108,15 @@ class RandomObject:
             if chance < 0.1:
                 return tensor  # the very same object: tied weights
             tensor = self.view(tensor.detach())
-        elif chance > 0.97:
+        elif chance > 0.97 and not self.legacy:
             tensor = self.odd_storage()
         else:
             tensor = self.fresh()
             if chance > 0.7:
                 tensor = self.view(tensor)
         name = str(tensor.dtype).removeprefix("torch.")
-        if name in INTERCHANGEABLE and self.random.random() < 0.3:
-            tensor = tensor.view(getattr(torch, self.random.choice(INTERCHANGEABLE)))
+        if name in self.interchangeable and self.random.random() < 0.3:
+            tensor = tensor.view(getattr(torch, self.random.choice(self.interchangeable)))
         tensor = self.dress(tensor, name)
         self.pool.append(tensor)
         return tensor
