@@ -35,9 +35,14 @@ std::string kind_of(mode_t mode) {
 }
 
 Result<void> check_is_content(const struct stat& status) {
-  if (!S_ISREG(status.st_mode))
-    return failure(ErrorCode::not_a_checkpoint,
-                   "is " + kind_of(status.st_mode) + ", expected a regular file");
+  if (!S_ISREG(status.st_mode)) {
+    Error error{ErrorCode::not_a_checkpoint,
+                "is " + kind_of(status.st_mode) + ", expected a regular file",
+                Error::no_offset,
+                {}};
+    if (S_ISDIR(status.st_mode)) error.os_error = EISDIR;
+    return tl::unexpected<Error>(std::move(error));
+  }
   if (status.st_size == 0) return failure(ErrorCode::not_a_checkpoint, "is empty");
   return {};
 }

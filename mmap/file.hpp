@@ -21,8 +21,8 @@ static_assert(sizeof(void*) == 8 && sizeof(off_t) == 8, "weightmap is for 64-bit
 class File final : public bytes::Source {
  public:
   // Fails with io and the system's words if the file cannot be opened, with not_a_checkpoint if it
-  // is empty or no regular file (a FIFO is not waited for), with invalid_argument for a path that
-  // contains a zero byte. Close-on-exec.
+  // is empty or no regular file (a FIFO is not waited for; of a folder os_error is EISDIR), with
+  // invalid_argument for a path that contains a zero byte. Close-on-exec.
   static Result<File> open(const std::filesystem::path& path, bool writable);
 
   // The same for a path that somebody else has chosen, which is opened only once it is known to

@@ -23,9 +23,11 @@ LIBRARY = {
     "catalog": ("base", "bytes"),
     "format": ("base", "bytes", "zip", "value", "catalog"),
 }
+LIBRARY["safetensors"] = (*LIBRARY["format"], "format", "json")
+LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive")
+LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "sets")
 SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
@@ -77,7 +79,7 @@ ALLOWED = (
     (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),
-    (r"nlohmann/.*", ("json", *EDGES)),
+    (r"nlohmann/.*", EDGES),
     (r"nanobind/.*", ("python",)),
     (r"benchmark/benchmark\.h", ("bench",)),
     (r"httplib\.h|ATen/.*", ("examples",)),

@@ -38,14 +38,20 @@ inline constexpr bool lends_from_itself<Checkpoint> = true;
 
 class WEIGHTMAP_API Checkpoint {
  public:
-  // Maps the file and reads its metadata, not its tensors. Fails with io if the file cannot be
-  // opened, read or mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or
+  // Maps the file, or all files of a set, and reads its metadata, not its tensors. `path` is a file
+  // of any format (by its content), the *.index.json of a set of shards, or a folder with one
+  // checkpoint (docs/format.md has the rules by which it is chosen). Fails with io if the file
+  // cannot be opened, read or mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or
   // limit_exceeded for what is in it, as error.hpp says; with invalid_argument for options that
   // exclude one another, or an environment variable that holds none of its words; with cancelled if
   // OpenOptions::progress said so. The file's descriptor stays open, close-on-exec, until the
   // Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
+  // A checkpoint of the tensors of all these files, each of which open() takes, in this order. Of
+  // one file it is open(). Fails with corrupt if two of them have a tensor of one name.
+  static Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
+                                       const OpenOptions& options = {});
   // open() for those who pass it on: a SharedTensor (shared_tensor.hpp) keeps it open.
   static Result<std::shared_ptr<const Checkpoint>> open_shared(const std::filesystem::path& path,
                                                                const OpenOptions& options = {});

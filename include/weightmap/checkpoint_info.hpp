@@ -30,7 +30,9 @@ struct ReservedStorages {
 
 // The fields of `weightmap info`.
 struct CheckpointInfo {
-  std::string_view format;                    // "torch_zip", "torchscript", "pt2", "torch_legacy"
+  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors"; of several files, "mixed" if
+  // they differ.
+  std::string_view format;
   std::uint64_t version = 0;                  // of the `version` record; of a legacy stream 1001
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
@@ -40,16 +42,21 @@ struct CheckpointInfo {
   std::uint64_t storages = 0;
   // Sum of nbytes over all tensors; views of one storage count each.
   std::uint64_t tensor_bytes = 0;
-  std::uint64_t file_bytes = 0;  // of all files
-  std::uint64_t pickle_bytes = 0;
+  std::uint64_t file_bytes = 0;    // of all files
+  std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors file
   // Items that were left out, since their dict has another one behind them with the same key: the
   // last wins, as in Python. 0 in every file that a pickler wrote, in one whose dicts with equal
   // keys lead to no tensor, and with CatalogSource::attached, which looks at no dict.
   std::uint64_t duplicate_keys = 0;
   // Behind the legacy stream that was read: of the next torch.save() to the same file, or anything.
   std::uint64_t unread_bytes = 0;
-  // Of a .pt2 archive: names of tensors that are pickled or have no strides, which are not listed.
+  // Names of tensors that are not listed: those of a .pt2 archive that are pickled or have no
+  // strides; those of a safetensors file whose elements are no whole bytes and fit no dtype (F6_*,
+  // F4 with an odd last dimension).
   std::vector<std::string> unsupported;
+  // Of shards with an index: tensors that they have and the index does not name, which are not
+  // listed. An index is often newer than what else lies in a shard.
+  std::uint64_t tensors_not_indexed = 0;
   bool names_torch_safe_only = false;  // torch allows all globals by default (globals.hpp)
   // Of a file that was made with reserved storages and says so. With CatalogSource::attached it is
   // not looked at.

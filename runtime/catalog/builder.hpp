@@ -69,7 +69,12 @@ class CatalogBuilder {
   // Precondition: the bytes lie in file `source` of the checkpoint.
   void add_storage(std::string_view key, std::uint64_t position, std::uint64_t nbytes,
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
-    storages_[storages_used_++] = {position, nbytes, add_text(key), crc32, source};
+    add_storage(add_text(key), position, nbytes, crc32, source);
+  }
+  // The same with a key that is in the catalog already, such as the name of its one tensor.
+  void add_storage(const Text& key, std::uint64_t position, std::uint64_t nbytes,
+                   std::uint32_t crc32, std::uint32_t source = 0) noexcept {
+    storages_[storages_used_++] = {position, nbytes, key, crc32, source};
   }
   // Of those that were added, by number.
   const StorageEntry& storage(std::uint32_t number) const noexcept { return storages_[number]; }

@@ -35,12 +35,25 @@ Result<Checkpoint> open_attached(std::unique_ptr<Checkpoint::State> state, int c
   return finish_open(std::move(state));
 }
 
+// `paths`: one, or the files of a set.
+Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
+                              const OpenOptions& options) {
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  TRY_ASSIGN(std::unique_ptr<Checkpoint::State> state, begin_open(paths, complete));
+  return state->sources.size() == 1 ? open_one(std::move(state)) : open_alone(std::move(state));
+}
+
 }  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
-  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
-  return open_one(std::move(state));
+  return open_paths({&path, 1}, options);
+}
+
+Result<Checkpoint> Checkpoint::open_files(std::span<const std::filesystem::path> paths,
+                                          const OpenOptions& options) {
+  if (paths.empty())
+    return failure(ErrorCode::invalid_argument, "the list of files to open is empty");
+  return open_paths(paths, options);
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::filesystem::path& path,
@@ -145,7 +158,8 @@ CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const {
   TRY_ASSIGN(std::unique_ptr<State> state, begin_again(*state_));
-  return state->format == nullptr ? open_one(std::move(state)) : open_alone(std::move(state));
+  return state->format == nullptr && state->sources.size() == 1 ? open_one(std::move(state))
+                                                                : open_alone(std::move(state));
 }
 
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {

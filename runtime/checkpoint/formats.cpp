@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "runtime/torch/parse_legacy.hpp"
 
@@ -20,7 +22,26 @@ struct Row {
 constexpr std::array table = {
     Row{format::Kind::zip, {"torch_zip", torch::parse_archive, torch::verify_archive_headers}},
     Row{format::Kind::legacy, {"torch_legacy", torch::parse_legacy, torch::verify_legacy}},
+    Row{format::Kind::safetensors, {"safetensors", safetensors::parse, nullptr}},
+    Row{format::Kind::json, {"index of shards", nullptr, nullptr}},
 };
+
+const format::Format* row_of(format::Kind kind) noexcept {
+  for (const Row& row : table)
+    if (row.kind == kind) return &row.format;
+  return nullptr;
+}
+
+bool may_begin_with_metadata(const std::filesystem::path& name) {
+  const std::string_view text = name.native();
+  return text.ends_with(".safetensors") || text.ends_with(".json");
+}
+
+Result<const format::Format*> format_by_head(format::Input& input) {
+  TRY_ASSIGN(const std::span<const std::byte> head,
+             input.windows->bytes(0, std::min(input.file->size(), bytes::first_read)));
+  return row_of(format::identify_head(head));
+}
 
 // `tail` is what identify() is told of the end of a file.
 Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
@@ -34,15 +55,18 @@ Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> ta
 
 }  // namespace
 
-Result<const format::Format*> format_of(format::Input& input) {
+Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name) {
+  if (may_begin_with_metadata(name)) {
+    TRY_ASSIGN(const format::Format* const format, format_by_head(input));
+    if (format != nullptr) return format;
+  }
   const std::uint64_t size = input.file->size();
   const std::uint64_t length = std::min<std::uint64_t>(size, bytes::first_read);
   // The window that a zip archive's directory is looked for in, so it is read once.
   TRY_ASSIGN(const std::span<const std::byte> tail,
              input.windows->extend_back(size - length, length));
   TRY_ASSIGN(const format::Kind kind, kind_of(input, tail));
-  for (const Row& row : table)
-    if (row.kind == kind) return &row.format;
+  if (const format::Format* const format = row_of(kind); format != nullptr) return format;
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
 }

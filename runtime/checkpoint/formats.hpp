@@ -1,12 +1,17 @@
 // The table of the formats that are opened.
 #pragma once
 
+#include <filesystem>
+
 #include "runtime/format/format.hpp"
 
 namespace weightmap {
 
-// The format of a file by its content, never by its name. If it is none of ours, the error says
-// what the file is instead.
-Result<const format::Format*> format_of(format::Input& input);
+// The format of a file by its content. If it is none of ours, the error says what the file is
+// instead. By its name only is guessed at which end to look first, for the sake of reads.
+Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name);
+
+// Of an index of shards, which is no checkpoint itself and is not parsed as one.
+inline bool is_index(const format::Format& format) noexcept { return format.parse == nullptr; }
 
 }  // namespace weightmap

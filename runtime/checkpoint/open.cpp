@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/open.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -10,6 +12,8 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
+#include "runtime/checkpoint/shards.hpp"
+#include "runtime/sets/select_files.hpp"
 
 namespace weightmap {
 namespace {
@@ -35,47 +39,167 @@ Result<SourceFile> make_source(os::File file, std::string name, const OpenOption
   return SourceFile{std::move(used), {{}, opened, opened.size, 0}, std::move(name)};
 }
 
-Result<SourceFile> open_source(const std::filesystem::path& path, const std::string& name,
-                               const OpenOptions& options) {
+Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options) {
   Result<os::File> file =
-      os::File::open(path, *options.writable && *options.sharing == Sharing::shared);
-  if (!file) return about_shown(std::move(file.error()), name);
-  Result<SourceFile> source = make_source(std::move(*file), name, options);
-  if (!source) return about_shown(std::move(source.error()), name);
-  std::error_code unknown;  // the working directory is gone: then the path as it was given
-  source->info.path = std::filesystem::absolute(path, unknown);
-  if (unknown) source->info.path = path;
+      os::File::open(from.path, *options.writable && *options.sharing == Sharing::shared);
+  if (!file) return about_shown(std::move(file.error()), from.shown);
+  Result<SourceFile> source = make_source(std::move(*file), from.shown, options);
+  if (!source) return about_shown(std::move(source.error()), from.shown);
+  source->info.path = from.path;
   return source;
 }
 
-// `name`: what errors call the file.
-Result<void> add_source(Sources& sources, const std::filesystem::path& path,
-                        const std::string& name, const OpenOptions& options) {
-  TRY_ASSIGN(SourceFile source, open_source(path, name, options));
+Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options) {
+  TRY_ASSIGN(SourceFile source, open_source(from, options));
   if (Result<void> placed = sources.add(std::move(source)); !placed)
-    return about_shown(std::move(placed.error()), name);
+    return about_shown(std::move(placed.error()), from.shown);
   return {};
 }
 
-std::unique_ptr<State> make_state(Sources sources, const OpenOptions& options) {
-  auto state = std::make_unique<State>(std::move(sources), options);
+GivenPath given(const std::filesystem::path& path) {
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  GivenPath named{std::filesystem::absolute(path, unknown), shown_name(path)};
+  if (unknown) named.path = path;
+  return named;
+}
+
+// A file below the folder that `beside` is, or lies in.
+GivenPath in_folder(const std::filesystem::path& folder, const std::string& shown_folder,
+                    const std::filesystem::path& name) {
+  const std::string slash = shown_folder.empty() || shown_folder.ends_with('/') ? "" : "/";
+  return {folder / name, shown_folder + slash + shown_name(name)};
+}
+
+Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
+  Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
+  if (!files) return about_shown(std::move(files.error()), folder.shown);
+  for (const std::filesystem::path& file : *files)
+    TRY(add_source(sources, in_folder(folder.path, folder.shown, file), options));
+  return {};
+}
+
+// The files that an index names, which lie beside it, or beside the link by which it was found.
+Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
+                        const OpenOptions& options) {
+  const SourceFile& from = sources.front();
+  const std::filesystem::path folder = from.info.path.parent_path();
+  if (folder.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "is an index of shards; it is opened by its path, beside which they lie");
+  const std::string shown = from.shown_name;
+  const std::string shown_folder = shown.substr(0, shown.rfind('/') + 1);
+  for (const std::string& file : index.files) {
+    Result<void> added = add_source(sources, in_folder(folder, shown_folder, file), options);
+    if (added) continue;
+    Error& error = added.error();
+    error.message += "; the index " + shown + " names it";
+    if (error.os_error == EMFILE)
+      error.message += " with " + bytes::counted(index.files.size() - 1, "more file") +
+                       "; allow more open files (ulimit -n)";
+    return added;
+  }
+  return {};
+}
+
+std::unique_ptr<State> make_state(std::vector<GivenPath> paths, Sources sources,
+                                  const OpenOptions& options) {
+  auto state = std::make_unique<State>(std::move(paths), std::move(sources), options);
   state->info.protection = *options.protection;
   if (*options.protection == Protection::snapshot) state->info.protection_means = "reflink";
   return state;
 }
 
-Result<std::unique_ptr<OwnCatalog>> parse(const State& state, OpenStats& stats) {
-  auto own = std::make_unique<OwnCatalog>();
-  std::vector<format::Input> inputs = inputs_of(state, own->memory);
-  TRY_ASSIGN(const format::Format* const format, format_of(state, inputs.front()));
-  TRY_ASSIGN(own->parsed, format->parse(inputs, state.options, stats, own->memory));
-  return own;
+Result<std::unique_ptr<State>> begin_open(std::vector<GivenPath> paths,
+                                          const OpenOptions& options) {
+  Sources sources;
+  for (const GivenPath& path : paths) {
+    Result<void> added = add_source(sources, path, options);
+    if (!added && added.error().os_error == EISDIR && paths.size() == 1)
+      added = add_folder(sources, path, options);
+    if (!added) return tl::unexpected<Error>(std::move(added.error()));
+  }
+  return make_state(std::move(paths), std::move(sources), options);
+}
+
+// What a format reads the metadata of the files from. `memory` holds what is read.
+std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resource& memory) {
+  std::vector<format::Input> inputs;
+  inputs.reserve(state.sources.size());
+  for (const SourceFile& source : state.sources)
+    if (!source.is_copy())
+      inputs.emplace_back(source.file, source.base(), state.sources.next_base(), memory);
+  return inputs;
+}
+
+// A parse that knows which files there are.
+struct Parsing {
+  std::unique_ptr<OwnCatalog> own = std::make_unique<OwnCatalog>();
+  std::vector<format::Input> inputs;
+  const format::Format* format = nullptr;   // of one file, or the state's; nullptr: of each its own
+  std::unique_ptr<sets::ShardIndex> index;  // that the first file is
+};
+
+Result<void> read_index(Parsing& parsing, const State& state) {
+  format::Input& input = parsing.inputs.front();
+  const std::uint64_t size = input.file->size();
+  const std::uint64_t most = std::min(sets::longest_index, state.options.limits.pickle_bytes);
+  if (size > most)
+    return failure(ErrorCode::limit_exceeded, "the index of shards of " + std::to_string(size) +
+                                                  " bytes is longer than the limit of " +
+                                                  std::to_string(most));
+  TRY_ASSIGN(const std::span<const std::byte> text, input.windows->bytes(0, size));
+  parsing.index = std::make_unique<sets::ShardIndex>(
+      std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+  return sets::read_shard_index(*parsing.index, state.options.limits, parsing.own->memory);
+}
+
+Result<Parsing> begin_parse(const State& state) {
+  Parsing parsing;
+  parsing.inputs = inputs_of(state, parsing.own->memory);
+  parsing.format = state.format;
+  const SourceFile& first = state.sources.front();
+  if (parsing.format != nullptr || (state.is_set() && !state.has_index)) return parsing;
+  Result<const format::Format*> format = format_of(parsing.inputs.front(), first.info.path);
+  if (!format) return tl::unexpected<Error>(first.about(std::move(format.error())));
+  parsing.format = *format;
+  if (!is_index(**format)) return parsing;
+  parsing.format = nullptr;
+  if (Result<void> read = read_index(parsing, state); !read)
+    return tl::unexpected<Error>(first.about(std::move(read.error())));
+  return parsing;
+}
+
+Result<format::Parsed> finish_set(Parsing& parsing, const State& state, const OpenOptions& options,
+                                  OpenStats& stats) {
+  const std::size_t first = parsing.index ? 1 : 0;
+  TRY_ASSIGN(format::Parsed parsed, parse_shards(state.sources, first, parsing.index.get(), options,
+                                                 stats, parsing.own->memory));
+  if (parsing.index) {
+    parsed.tree = std::move(parsing.index->metadata);
+    parsing.inputs.front().release(stats);
+  }
+  return parsed;
+}
+
+Result<std::unique_ptr<OwnCatalog>> finish_parse(Parsing parsing, const State& state,
+                                                 OpenStats& stats) {
+  OwnCatalog& own = *parsing.own;
+  if (parsing.format != nullptr) {
+    TRY_ASSIGN(own.parsed, parsing.format->parse(parsing.inputs, state.options, stats, own.memory));
+    return std::move(parsing.own);
+  }
+  Result<format::Parsed> parsed = finish_set(parsing, state, state.options, stats);
+  if (!parsed) return tl::unexpected<Error>(state.sources.front().about(std::move(parsed.error())));
+  own.parsed = std::move(*parsed);
+  return std::move(parsing.own);
 }
 
 // For a value tree that is asked for, or a catalog that was found damaged, long after the open.
 Result<std::unique_ptr<OwnCatalog>> parse_later(const State& state) {
   OpenStats not_of_the_open;
-  Result<std::unique_ptr<OwnCatalog>> own = parse(state, not_of_the_open);
+  Result<Parsing> begun = begin_parse(state);
+  if (!begun) return about_shown(std::move(begun.error()), state.shown_name());
+  Result<std::unique_ptr<OwnCatalog>> own = finish_parse(std::move(*begun), state, not_of_the_open);
   if (!own) return about_shown(std::move(own.error()), state.shown_name());
   for (const SourceFile& source : state.sources) {  // what is mapped is what was parsed
     Result<void> same = source.file.check_unchanged();
@@ -114,45 +238,39 @@ void log_open(const State& state) {
 
 }  // namespace
 
-State::State(Sources opened, OpenOptions complete)
-    : sources(std::move(opened)),
+State::State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
+    : given(std::move(paths)),
+      sources(std::move(opened)),
       catalogs([this] { return parse_later(*this); }),
       demand_log([this] { return catalogs.whole().value_or(nullptr); }),
       options(std::move(complete)) {}
 
-Result<const format::Format*> format_of(const State& state, format::Input& first) {
-  if (state.format != nullptr) return state.format;
-  return format_of(first);
-}
-
-std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resource& memory) {
-  std::vector<format::Input> inputs;
-  inputs.reserve(state.sources.size());
-  for (const SourceFile& source : state.sources)
-    if (!source.is_copy())
-      inputs.emplace_back(source.file, source.base(), state.sources.next_base(), memory);
-  return inputs;
+Result<void> verify_headers(const State& state, const catalog::Catalog& catalog) {
+  TRY_ASSIGN(Parsing parsing, begin_parse(state));
+  if (parsing.format == nullptr) {
+    OpenOptions options = state.options;
+    options.verify = Verify::headers;
+    OpenStats not_of_the_open;
+    TRY(finish_set(parsing, state, options, not_of_the_open));
+    return {};
+  }
+  if (parsing.format->verify_headers == nullptr) return {};
+  return parsing.format->verify_headers(parsing.inputs, catalog, state.options.limits);
 }
 
 Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path> paths,
                                           const OpenOptions& options) {
-  Sources sources;
-  for (const std::filesystem::path& path : paths)
-    TRY(add_source(sources, path, shown_name(path), options));
-  return make_state(std::move(sources), options);
+  std::vector<GivenPath> all;
+  for (const std::filesystem::path& path : paths) all.push_back(given(path));
+  return begin_open(std::move(all), options);
 }
 
 Result<std::unique_ptr<State>> begin_again(const State& old) {
-  Sources sources;
-  for (const SourceFile& source : old.sources) {
-    if (source.is_copy()) continue;
-    if (source.info.path.empty())
-      return about_shown(Error{ErrorCode::invalid_argument,
-                               "was opened by descriptor and has no path to open again"},
-                         source.shown_name);
-    TRY(add_source(sources, source.info.path, source.shown_name, old.options));
-  }
-  std::unique_ptr<State> state = make_state(std::move(sources), old.options);
+  if (old.given.empty())
+    return about_shown(Error{ErrorCode::invalid_argument,
+                             "was opened by descriptor and has no path to open again"},
+                       old.shown_name());
+  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(old.given, old.options));
   state->format = old.format;
   return state;
 }
@@ -165,13 +283,18 @@ Result<std::unique_ptr<State>> begin_open(int descriptor, const OpenOptions& opt
   if (!source) return about_shown(std::move(source.error()), name);
   Sources sources;
   TRY(sources.add(std::move(*source)));
-  return make_state(std::move(sources), options);
+  return make_state({}, std::move(sources), options);
 }
 
 Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
-  TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, parse(state, state.stats));
+  TRY_ASSIGN(Parsing parsing, begin_parse(state));
+  if (parsing.index) {
+    TRY(add_shards(state.sources, *parsing.index, state.options));
+    state.has_index = true;
+  }
+  TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, finish_parse(std::move(parsing), state, state.stats));
   TRY(check_zero_copy(state.options, own->parsed));
   TRY(inflate_storages(state, own->parsed.compressed));
   for (const SourceFile& source : state.sources) source.file.advise_mapping();

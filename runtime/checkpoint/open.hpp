@@ -9,22 +9,20 @@
 
 namespace weightmap {
 
-// The first stage of every open: the files, under the protection that the options ask for. Nothing
-// of them is read yet. `options` are complete.
+// The first stage of every open: the files, under the protection that the options ask for; of a
+// folder those that are its checkpoint. Nothing of them is read yet. `options` are complete.
 Result<std::unique_ptr<Checkpoint::State>> begin_open(std::span<const std::filesystem::path> paths,
                                                       const OpenOptions& options);
 Result<std::unique_ptr<Checkpoint::State>> begin_open(int descriptor, const OpenOptions& options);
-// The files that are now at the paths of `old`, with its options and its format, by the names that
-// it was opened by.
+// What is now at the paths that `old` was opened by, with its options and its format, by the same
+// names.
 Result<std::unique_ptr<Checkpoint::State>> begin_again(const Checkpoint::State& old);
 
-// What a format reads the metadata of the files from. `memory` holds what is read.
-std::vector<format::Input> inputs_of(const Checkpoint::State& state,
-                                     std::pmr::memory_resource& memory);
-Result<const format::Format*> format_of(const Checkpoint::State& state, format::Input& first);
+// Compares the place of every storage with what stands before it in its file.
+Result<void> verify_headers(const Checkpoint::State& state, const catalog::Catalog& catalog);
 
-// The stages between: parses the files and maps them; or only maps them, for a state that has a
-// catalog of another process.
+// The stages between: parses the files, to which those that an index names are added, and maps
+// them; or only maps them, for a state that has a catalog of another process.
 Result<void> parse_and_map(Checkpoint::State& state);
 // `being_filled`: others write to the file at this moment (fill.hpp).
 Result<void> map(Checkpoint::State& state, bool being_filled = false);

@@ -7,10 +7,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "mmap/mapping.hpp"
 #include "mmap/pages/process_faults.hpp"
@@ -24,14 +26,22 @@
 
 namespace weightmap {
 
+// What an open was told: a file, an index of shards or a folder.
+struct GivenPath {
+  std::filesystem::path path;  // absolute
+  std::string shown;           // as it was given, escaped, for errors
+};
+
 struct Checkpoint::State {
-  State(Sources opened, OpenOptions complete);
+  State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() { delete copy_on_write.load(); }
 
+  std::vector<GivenPath> given;  // to open again; none: a descriptor
   Sources sources;
   const format::Format* format = nullptr;  // of more than one file; else the first file tells it
+  bool has_index = false;                  // the first file is an index of the others
   CatalogInUse catalogs;                   // any thread, see there
   os::Mapping mapping;                     // of all files
   // Made by the first call that wants it, owned; any thread.
@@ -53,8 +63,14 @@ struct Checkpoint::State {
     return {entry.dtype, entry.rank,   catalog.dims(entry),
             first,       entry.extent, entry.flags & view_flags};
   }
-  // The name of the first file, for errors and messages about the whole.
-  const std::string& shown_name() const noexcept { return sources.front().shown_name; }
+  // For errors and messages about the whole.
+  const std::string& shown_name() const noexcept {
+    return given.empty() ? sources.front().shown_name : given.front().shown;
+  }
+  // Whether it was made of several files, each of which is a checkpoint of its own.
+  bool is_set() const noexcept {
+    return format == nullptr && sources.size() > (sources.has_copies() ? 2 : 1);
+  }
   // Where `part` begins in the mapping; nullopt if it does not lie in a file there.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
   // Whether the guard has put zeros in the place of a file, in either mapping.

@@ -97,10 +97,7 @@ Error StorageSummer::difference(std::size_t index, std::uint32_t sum) {
 
 Result<void> verify_headers(Checkpoint::State& state) {
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
-  std::vector<format::Input> inputs = inputs_of(state, *std::pmr::new_delete_resource());
-  TRY_ASSIGN(const format::Format* const format, format_of(state, inputs.front()));
-  if (format->verify_headers == nullptr) return {};
-  return format->verify_headers(inputs, *catalog, state.options.limits);
+  return verify_headers(state, *catalog);
 }
 
 }  // namespace weightmap

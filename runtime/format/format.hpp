@@ -72,7 +72,7 @@ struct Parsed {
 struct Format {
   std::string_view name;  // CheckpointInfo::format
   // Parses and proves everything but the mapping. `memory` must outlive what is returned. Counts
-  // into `stats`. Throws std::bad_alloc.
+  // into `stats`. Throws std::bad_alloc. nullptr for a file that only says which others to parse.
   Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
                           std::pmr::memory_resource& memory);
   // Compares the place of every storage with what stands before it in its file; nullptr for a

@@ -71,12 +71,15 @@ std::string lfs_size(std::string_view text) {
   return " of a file of " + bytes::escape(digits, 20) + " bytes";
 }
 
-bool looks_like_safetensors(std::string_view head, std::uint64_t file_bytes) noexcept {
-  if (head.size() < 9 || head[8] != '{') return false;
-  std::uint64_t header_bytes = 0;
-  for (unsigned i = 0; i < 8; ++i)
-    header_bytes |= std::uint64_t{static_cast<unsigned char>(head[i])} << (8 * i);
-  return header_bytes >= 2 && header_bytes <= file_bytes - 8;
+// A length of the header that could be meant, and the object behind it.
+bool begins_safetensors(std::string_view head) noexcept {
+  constexpr std::size_t length_bytes = 8;
+  if (head.size() <= length_bytes) return false;
+  constexpr std::size_t high_bytes = 4;  // of the length
+  if (head.substr(high_bytes, length_bytes - high_bytes) != "\0\0\0\0"sv) return false;
+  head.remove_prefix(length_bytes);
+  const std::size_t begin = head.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && head[begin] == '{';
 }
 
 Error foreign(ErrorCode code, std::string sentence) {
@@ -107,9 +110,16 @@ Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
   if (ends_archive(text)) return Kind::zip;
   if (head.empty() && file_bytes != 0) return Kind::needs_head;
   if (begins_legacy_stream(head)) return Kind::legacy;
+  if (const Kind kind = identify_head(head); kind != Kind::unknown) return kind;
   const bool may_be_archive =
       text.find(end_record) != std::string_view::npos || as_text(head).starts_with("PK\x03\x04");
   return may_be_archive ? Kind::zip : Kind::unknown;
+}
+
+Kind identify_head(std::span<const std::byte> head) noexcept {
+  const std::string_view text = as_text(head);
+  if (begins_safetensors(text)) return Kind::safetensors;
+  return begins_with_tag(text, "{") ? Kind::json : Kind::unknown;
 }
 
 bool begins_legacy_stream(std::span<const std::byte> head) noexcept {
@@ -143,14 +153,6 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
                      "incomplete",
                  file_bytes,
                  {}};
-  if (looks_like_safetensors(text, file_bytes))
-    return foreign(
-        ErrorCode::unsupported,
-        "is a safetensors file, which is not supported yet; safetensors.safe_open reads it");
-  if (begins_with_tag(text, "{"))
-    return foreign(other,
-                   "is JSON text, such as the index of a sharded checkpoint; open the files that "
-                   "it names");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +
                               " zero bytes; a copy or download probably did not finish");

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,38 +14,9 @@
 namespace weightmap::json {
 namespace {
 
-using Json = nlohmann::json;
 using value::Builder;
 using value::Cell;
-
-// Goes through the text for the parser, which does not tell where it is, and counts what it takes.
-class Cursor {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  Cursor(const char* at, std::size_t* taken) noexcept : at_(at), taken_(taken) {}
-  reference operator*() const noexcept { return *at_; }
-  Cursor& operator++() noexcept {
-    ++at_;
-    ++*taken_;
-    return *this;
-  }
-  Cursor operator++(int) noexcept {
-    const Cursor before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const Cursor& other) const noexcept { return at_ == other.at_; }
-  bool operator!=(const Cursor& other) const noexcept { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  std::size_t* taken_;
-};
+using Next = Reader::Next;
 
 // Where the key number `index` begins of the object that begins at `text[at]` and is JSON.
 std::size_t find_key(std::string_view text, std::size_t at, std::size_t index) {
@@ -64,52 +32,16 @@ std::size_t find_key(std::string_view text, std::size_t at, std::size_t index) {
   }
 }
 
-// Told of each part of the document by the parser, which stops where it answers false.
+// Goes through one value with a stack of its own for the containers that it is in.
 class TreeMaker {
  public:
-  TreeMaker(Builder& build, std::string_view text) : build_(build), text_(text) {}
+  TreeMaker(Builder& build, Reader& json) : build_(build), json_(json) {}
 
-  void run() {
-    if (text_.starts_with("\xef\xbb\xbf")) told_ = 3;
-    Json::sax_parse(Cursor(text_.data(), &taken_), Cursor(text_.data() + text_.size(), &taken_),
-                    this);
-  }
-
-  bool null() { return add(build_.none()); }
-  bool boolean(bool value) { return add(build_.boolean(value)); }
-  bool number_integer(Json::number_integer_t value) { return add_number(build_.integer(value)); }
-  bool number_unsigned(Json::number_unsigned_t value) {
-    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      return fail("a number is larger than 2^63 - 1");
-    return add_number(build_.integer(static_cast<std::int64_t>(value)));
-  }
-  // The parser makes integers of more than 64 bits such numbers, too.
-  bool number_float(Json::number_float_t value, const std::string& text) {
-    if (text.find_first_of(".eE") == std::string::npos)
-      return fail(value < 0 ? "a number is smaller than -2^63"
-                            : "a number is larger than 2^63 - 1");
-    return add_number(build_.real(value));
-  }
-  bool string(std::string& text) { return add(build_.string(text)); }
-  bool binary(Json::binary_t&) { return fail("binary values are not JSON"); }
-  bool start_object(std::size_t) { return open(); }
-  bool start_array(std::size_t) { return open(); }
-  bool key(std::string& text) { return add(build_.string(text)); }
-  bool end_object() { return append_waiting() && check_keys() && close(Value::Kind::dict); }
-  bool end_array() { return append_waiting() && close(Value::Kind::list); }
-  // `position`: behind what the parser has looked at, of which the end of the text is a byte.
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
-    constexpr int overflow = 406;
-    if (error.id == overflow) return fail("a number is larger than a double can be");
-    if (position > text_.size()) return fail("is not JSON", text_.size());
-    // A whole token is wrong from its beginning on, one that is none where it ceases to be one.
-    const std::size_t begin = std::min(next_token(), position);
-    const bool is_token = Json::accept(text_.substr(begin, position - begin));
-    return fail("is not JSON", is_token ? begin : position - 1);
-  }
-
-  Result<Cell> made() && {
-    if (!error_.message.empty()) return tl::unexpected<Error>(std::move(error_));
+  Result<Cell> run() {
+    bool goes_on = add_next();
+    while (goes_on && !open_.empty()) goes_on = has_more() ? add_next() : close();
+    if (!limit_.message.empty()) return tl::unexpected<Error>(std::move(limit_));
+    if (!goes_on) return tl::unexpected<Error>(json_.error());
     return root_;
   }
 
@@ -117,32 +49,60 @@ class TreeMaker {
   // One that has not ended yet. Nearly all of its cells are in the tree already, and so within the
   // builder's budget.
   struct Container {
+    bool is_object;
     value::Sequence* cells;
     std::size_t begin;  // in the text
     std::vector<Cell> waiting;
   };
   static constexpr std::size_t most_waiting = 254;  // little is left of a block of the arena
 
-  bool open() {
-    constexpr std::size_t deepest = 64;
-    if (open_.size() == deepest) return fail("nests deeper than 64 containers");
-    open_.push_back({build_.sequence(), next_token(), {}});
-    told_ = taken_;
+  bool has_more() {
+    if (!open_.back().is_object) return json_.next_element();
+    std::string_view key;
+    return json_.next_key(key) && add(build_.string(key));
+  }
+  bool add_next() {
+    switch (json_.next()) {
+      case Next::object:
+        return json_.enter_object() && open(true);
+      case Next::array:
+        return json_.enter_array() && open(false);
+      case Next::string: {
+        std::string_view text;
+        return json_.string(text) && add(build_.string(text));
+      }
+      case Next::boolean: {
+        bool value = false;
+        return json_.boolean(value) && add(build_.boolean(value));
+      }
+      case Next::null:
+        return json_.null() && add(build_.none());
+      default:
+        return add_number();
+    }
+  }
+  bool add_number() {
+    std::variant<std::int64_t, double> number;
+    if (!json_.number(number)) return false;
+    if (const auto* integer = std::get_if<std::int64_t>(&number))
+      return add(build_.integer(*integer));
+    return add(build_.real(std::get<double>(number)));
+  }
+  bool open(bool is_object) {
+    open_.push_back({is_object, build_.sequence(), json_.position(), {}});
     return check();
   }
-  bool close(Value::Kind kind) {
-    const Cell made = value::make_cell(kind, open_.back().cells);
+  // Where an item was expected: the end of a container, unless something is wrong.
+  bool close() {
+    if (json_.failed() || !limit_.message.empty() || !append_waiting()) return false;
+    Container& ended = open_.back();
+    if (ended.is_object && !check_keys(ended)) return false;
+    const Value::Kind kind = ended.is_object ? Value::Kind::dict : Value::Kind::list;
+    const Cell made = value::make_cell(kind, ended.cells);
     open_.pop_back();
     return add(made);
   }
-  // Its end is known by the byte behind it, or by that of the text, behind which nothing is told.
-  bool add_number(const Cell& cell) {
-    const bool fits = add(cell);
-    told_ = taken_ - 1;
-    return fits;
-  }
   bool add(const Cell& cell) {
-    told_ = taken_;
     if (open_.empty()) {
       root_ = cell;
       return check();
@@ -157,10 +117,10 @@ class TreeMaker {
     container.waiting.clear();
     return check();
   }
-  bool check_keys() {
+  bool check_keys(const Container& object) {
     keys_.clear();
-    value::CellCursor cursor(open_.back().cells);
-    keys_.reserve(open_.back().cells->count / 2);
+    keys_.reserve(object.cells->count / 2);
+    value::CellCursor cursor(object.cells);
     while (const Cell* key = cursor.next()) {
       keys_.push_back(key);
       cursor.next();
@@ -175,11 +135,11 @@ class TreeMaker {
           (again == nullptr || keys_[i]->payload < again->payload))
         again = keys_[i];
     if (again == nullptr) return true;
-    return fail("an object has the key " + bytes::quote(text(again)) + " twice",
-                find_key(text_, open_.back().begin, index_of(again)));
+    return json_.fail("an object has the key " + bytes::quote(text(again)) + " twice",
+                      find_key(json_.text(), object.begin, index_of(object, again)));
   }
-  std::size_t index_of(const Cell* key) const {
-    value::CellCursor cursor(open_.back().cells);
+  static std::size_t index_of(const Container& object, const Cell* key) {
+    value::CellCursor cursor(object.cells);
     for (std::size_t index = 0;; ++index) {
       if (cursor.next() == key) return index;
       cursor.next();
@@ -187,35 +147,27 @@ class TreeMaker {
   }
   bool check() {
     Result<void> fits = build_.check();
-    if (!fits) error_ = std::move(fits.error());
+    if (!fits) limit_ = std::move(fits.error());
     return fits.has_value();
-  }
-  // Where the token begins that is told next.
-  std::size_t next_token() const noexcept {
-    return std::min(text_.find_first_not_of(" \t\r\n,:", told_), text_.size());
-  }
-  bool fail(std::string why) { return fail(std::move(why), next_token()); }
-  bool fail(std::string why, std::size_t position) {
-    error_ = {ErrorCode::corrupt, std::move(why), position, {}};
-    return false;
   }
 
   Builder& build_;
-  std::string_view text_;
-  std::size_t taken_ = 0;  // bytes that the parser has looked at
-  std::size_t told_ = 0;   // where what it has told of ends
+  Reader& json_;
   std::vector<Container> open_;
   std::vector<const Cell*> keys_;  // of the object that ends
   Cell root_;
-  Error error_;
+  Error limit_;  // of the builder
 };
 
 }  // namespace
 
+Result<Cell> add_value(Builder& build, Reader& json) { return TreeMaker(build, json).run(); }
+
 Result<Cell> add_document(Builder& build, std::string_view text) {
-  TreeMaker maker(build, text);
-  maker.run();
-  return std::move(maker).made();
+  Reader json(text);
+  TRY_ASSIGN(const Cell root, add_value(build, json));
+  if (!json.end()) return tl::unexpected<Error>(json.error());
+  return root;
 }
 
 }  // namespace weightmap::json

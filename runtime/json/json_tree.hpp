@@ -3,10 +3,15 @@
 
 #include <string_view>
 
+#include "runtime/json/reader.hpp"
 #include "runtime/value/builder.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::json {
+
+// Adds the next value that `json` has. Fails as add_document() does; the reader has failed then,
+// too.
+Result<value::Cell> add_value(value::Builder& build, Reader& json);
 
 // Adds the document `text` to what `build` makes. Fails with corrupt, and the position in the text
 // of the first byte that is wrong for a file offset, if it is not JSON in UTF-8, if an object has a

@@ -58,6 +58,8 @@ Result<void> check_settled(const Checkpoint::State& state) {
 
 // A catalog says all that there is to say of files of torch.save with dense tensors only.
 Result<void> check_is_whole(const Checkpoint::State& state) {
+  if (state.sources.size() > 1 && !state.sources.has_copies())
+    return failure(ErrorCode::unsupported, "the catalog of several files cannot be shared");
   if (state.sources.has_copies())
     return failure(ErrorCode::unsupported,
                    "compressed storages were copied to memory that only this process has, so that "
@@ -115,8 +117,6 @@ void replace_damaged_catalog(Checkpoint::State& state) noexcept {
 }
 
 Result<int> seal_catalog(Checkpoint::State& state) {
-  if (state.sources.size() > 1 && !state.sources.has_copies())
-    return failure(ErrorCode::unsupported, "the catalog of several files cannot be shared");
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
   if (state.catalogs.own_if_any() != nullptr) TRY(check_is_whole(state));
   TRY(check_settled(state));

@@ -166,7 +166,7 @@ TEST_CASE("takes a joined name apart into its path") {
   counts.path_parts = 3;
   counts.string_bytes = 9;
   CatalogBuilder builder(counts, memory());
-  builder.add_storage({}, 0, 4, 0);
+  builder.add_storage("", 0, 4, 0);
   const catalog::Path path{builder.path_position(), 3};
   builder.add_path_part(3, false);
   builder.add_path_part(2, true);

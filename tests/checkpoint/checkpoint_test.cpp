@@ -555,7 +555,6 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
         {"compressed.pt.gz", ErrorCode::not_a_checkpoint, "gzip"},
         {"archive.7z", ErrorCode::not_a_checkpoint, "7z"},
         {"archive.tar", ErrorCode::not_a_checkpoint, "tar archive"},
-        {"model.safetensors", ErrorCode::unsupported, "safetensors"},
         {"model.gguf", ErrorCode::unsupported, "GGUF"},
         {"pickle.pkl", ErrorCode::not_a_checkpoint, "bare pickle"},
         {"documents.zip", ErrorCode::not_a_checkpoint, "without the record data.pkl"},
@@ -567,7 +566,8 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
     CHECK(mappings_of(path) == 0);
   }
   CHECK_FAILS(Checkpoint::open(data / "missing.pt"), ErrorCode::io, "No such file");
-  CHECK_FAILS(Checkpoint::open(data), ErrorCode::not_a_checkpoint, "directory");
+  CHECK_FAILS(Checkpoint::open(data / "strangers"), ErrorCode::not_a_checkpoint,
+              "is a folder in which there is no checkpoint");
   CHECK(open_descriptors() == descriptors);
 }
 

@@ -32,7 +32,7 @@ catalog::Catalog catalog_of(const std::vector<Extent>& extents) {
   const catalog::Text name = builder.add_text("a");
   std::vector<std::int64_t> dims;
   for (const Extent& extent : extents) {
-    builder.add_storage({}, extent.offset, extent.length, 0);
+    builder.add_storage("", extent.offset, extent.length, 0);
     dims.insert(dims.end(), {static_cast<std::int64_t>(extent.length), 1});
   }
   for (std::uint32_t i = 0; i < extents.size(); ++i)

@@ -1817,7 +1817,7 @@ class Failure(Case):
     def test_strangers_are_named(self):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
-            ("model.safetensors", "safetensors"), ("model.gguf", "GGUF"),
+            ("model.gguf", "GGUF"),
             ("truncated.pt", "is truncated"), ("compressed.pt.gz", "gzip"),
         ):
             done = run("ls", f"strangers/{name}")
@@ -1826,20 +1826,17 @@ class Failure(Case):
             self.assertTrue(text.startswith(f"weightmap: strangers/{name}: ") and word in text, text)
 
     def test_says_what_to_do_with_what_belongs_to_other_libraries(self):
+        config = self.write("config.json", b'\n{"model_type": "llama"}')
         self.fails(
-            "strangers/model.safetensors: is a safetensors file, which is not supported yet; "
-            "safetensors.safe_open reads it",
-            "ls", "strangers/model.safetensors",
-        )
-        index = self.write("pytorch_model.bin.index.json", b'\n{"metadata": {}, "weight_map": {}}')
-        self.fails(
-            f"{index}: is JSON text, such as the index of a sharded checkpoint; open the files that "
-            "it names",
-            "info", index,
+            f"{config}: is JSON without a weight_map, so it is no index of shards", "info", config
         )
 
-    def test_directories_and_pipes_are_refused_at_once(self):
-        self.fails(".: is a directory, expected a regular file", "ls", ".")
+    def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
+        self.fails(
+            ".: is a folder in which there is no checkpoint: expected an index of shards, "
+            "*.safetensors, or pytorch_model.bin",
+            "ls", ".",
+        )
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
         self.fails(f"{pipe}: is a FIFO (named pipe), expected a regular file", "info", pipe)

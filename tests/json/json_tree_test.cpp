@@ -96,15 +96,13 @@ TEST_CASE("refuses what is not JSON, and says where") {
                                     {"+1"s, 0},
                                     {"\"abc"s, 4},
                                     {"\"\xff\""s, 1},
-                                    {"\"\xc3\""s, 2},
+                                    {"\"\xc3\""s, 1},
                                     {"\"a\1\""s, 2},
                                     {"\"\\x41\""s, 2},
                                     {"'a'"s, 0},
                                     {"[1] x"s, 4},
                                     {"[1] [2]"s, 4},
-                                    {"\xef\xbb\xbf"s, 3},
-                                    {"\xef\xbb\xbf[1 2]"s, 6},
-                                    {"\xef\xbb["s, 2},
+                                    {"\xef\xbb\xbf[]"s, 0},
                                     {"\0"s, 0}}) {
     const std::string& document = text;
     CAPTURE(document);
@@ -134,7 +132,7 @@ TEST_CASE("says where a key comes again, a number is too large and a container t
     CHECK(error.message != "is not JSON");
     CHECK(error.file_offset == wrong);
   }
-  CHECK(refused("-1e400").message == "a number is larger than a double can be");
+  CHECK(refused("-1e400").message == "a number does not fit a double");
 }
 
 TEST_CASE("nests 64 deep and no deeper, without recursion") {

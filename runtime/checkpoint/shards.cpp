@@ -1,0 +1,249 @@
+#include "runtime/checkpoint/shards.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "mmap/memory/huge_pages.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/catalog/merge.hpp"
+#include "runtime/checkpoint/formats.hpp"
+#include "runtime/value/builder.hpp"
+
+namespace weightmap {
+namespace {
+
+using catalog::Catalog;
+using catalog::Entry;
+using Clock = std::chrono::steady_clock;
+
+// More reads at a time than there are cores: of what is not cached, each thread waits for one.
+constexpr std::size_t most_threads = 8;
+
+struct Shard {
+  const SourceFile* source;
+  std::uint32_t number;  // of the source
+  os::HugePageResource memory;
+  std::optional<format::Parsed> parsed;
+  OpenStats stats;
+};
+
+Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
+  format::Input input(shard.source->file, 0, shard.source->file.size(), shard.memory);
+  TRY_ASSIGN(const format::Format* const format, format_of(input, shard.source->info.path));
+  if (is_index(*format))
+    return failure(ErrorCode::invalid_argument,
+                   "is an index of shards, which is opened alone: it names its files");
+  TRY_ASSIGN(format::Parsed parsed, format->parse({&input, 1}, options, shard.stats, shard.memory));
+  if (!parsed.compressed.empty())
+    return failure(ErrorCode::unsupported,
+                   "has compressed storages, which a shard may not have; open it alone, or repack "
+                   "it");
+  if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
+    return failure(ErrorCode::unsupported,
+                   "has reserved storages that are not filled in, which a shard may not have; open "
+                   "it alone");
+  return parsed;
+}
+
+// Parses the shards in a few threads. What is wrong with the first that fails, in their order.
+class ParallelParse {
+ public:
+  ParallelParse(std::vector<std::unique_ptr<Shard>>& shards, const OpenOptions& options)
+      : shards_(shards), options_(options), faults_(shards.size()) {}
+
+  Result<void> run() {
+    {
+      std::vector<std::jthread> helpers;
+      const std::size_t count = std::min(most_threads, shards_.size());
+      while (helpers.size() + 1 < count) {
+        try {
+          helpers.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+          break;  // there are no more threads to be had
+        }
+      }
+      work();
+    }
+    if (thrown_) std::rethrow_exception(thrown_);
+    for (std::optional<Error>& fault : faults_)
+      if (fault) return tl::unexpected<Error>(std::move(*fault));
+    return {};
+  }
+
+ private:
+  void work() noexcept {
+    for (std::size_t at = next_++; at < shards_.size(); at = next_++) {
+      try {
+        Shard& shard = *shards_[at];
+        Result<format::Parsed> parsed = parse(shard, options_);
+        if (parsed)
+          shard.parsed.emplace(std::move(*parsed));
+        else
+          faults_[at] = shard.source->about(std::move(parsed.error()));
+      } catch (...) {
+        if (!has_thrown_.exchange(true)) thrown_ = std::current_exception();
+      }
+    }
+  }
+
+  std::vector<std::unique_ptr<Shard>>& shards_;
+  const OpenOptions& options_;
+  std::vector<std::optional<Error>> faults_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> has_thrown_{false};
+  std::exception_ptr thrown_;  // read when all threads have ended
+};
+
+// Which tensors of each part the index names.
+Result<void> choose(const sets::ShardIndex& index, std::vector<catalog::MergePart>& parts) {
+  for (catalog::MergePart& part : parts) part.chosen.resize(part.catalog->size());
+  for (const sets::ShardIndex::Item& item : index.items) {
+    catalog::MergePart& part = parts[item.file];
+    const std::uint32_t found = part.catalog->find(item.tensor);
+    const auto refuse = [&](const std::string& why) {
+      return failure(ErrorCode::corrupt,
+                     "the index has tensor " + bytes::quote(item.tensor) + " in " +
+                         bytes::quote(index.files[item.file]) + why,
+                     item.position);
+    };
+    if (found == Catalog::none) return refuse(", which has no such tensor");
+    if (((*part.catalog)[found].flags & Entry::ambiguous) != 0)
+      return refuse(", which has more than one of this name");
+    if (part.chosen[found]) return refuse(" twice");
+    part.chosen[found] = true;
+  }
+  return {};
+}
+
+[[gnu::cold]] tl::unexpected<Error> refuse_repeated(const Catalog& catalog,
+                                                    const Sources& sources) {
+  const auto first = std::ranges::find_if(
+      catalog.entries(), [](const Entry& entry) { return (entry.flags & Entry::ambiguous) != 0; });
+  const auto second = std::find_if(first + 1, catalog.entries().end(), [&](const Entry& entry) {
+    return catalog.name(entry) == catalog.name(*first);
+  });
+  const auto file_of = [&](const Entry& entry) {
+    return sources[catalog.storages()[entry.storage].source].shown_name;
+  };
+  const std::string files = first->storage == second->storage || file_of(*first) == file_of(*second)
+                                ? file_of(*first)
+                                : file_of(*first) + " and in " + file_of(*second);
+  return failure(ErrorCode::corrupt,
+                 "tensor " + bytes::quote(catalog.name(*first)) + " is there twice, in " + files);
+}
+
+bool has_repeated_names(const Catalog& catalog) {
+  return std::ranges::any_of(
+      catalog.entries(), [](const Entry& entry) { return (entry.flags & Entry::ambiguous) != 0; });
+}
+
+void add(const OpenStats& part, OpenStats& all) {
+  all.strategy = std::max(all.strategy, part.strategy);
+  all.storages_calculated += part.storages_calculated;
+  all.storages_by_directory += part.storages_by_directory;
+  all.storages_by_header += part.storages_by_header;
+  all.local_headers_read += part.local_headers_read;
+  all.local_headers_verified += part.local_headers_verified;
+  all.cache_hits += part.cache_hits;
+  all.reads += part.reads;
+  all.bytes_read += part.bytes_read;
+  all.verify_reads += part.verify_reads;
+  all.verify_bytes_read += part.verify_bytes_read;
+}
+
+// Those of which all parts were chosen. `first`: the part's first tensor in the whole.
+void add_composed(const format::Parsed& parsed, const catalog::MergePart& part, std::size_t first,
+                  std::vector<ComposedTensor>& all) {
+  const auto is_chosen = [&part](std::size_t i) { return part.chosen.empty() || part.chosen[i]; };
+  for (const ComposedTensor& composed : parsed.composed) {
+    bool is_whole = true;
+    for (std::size_t i = 0; i < composed.part_count; ++i)
+      is_whole = is_whole && is_chosen(composed.first_part + i);
+    if (!is_whole) continue;
+    ComposedTensor& added = all.emplace_back(composed);
+    added.first_part = first;
+    for (std::size_t i = 0; i < composed.first_part; ++i)
+      if (is_chosen(i)) ++added.first_part;
+  }
+}
+
+// What the whole is, by what its files are.
+void describe(const std::vector<std::unique_ptr<Shard>>& shards,
+              const std::vector<catalog::MergePart>& parts, format::Parsed& whole) {
+  CheckpointInfo& facts = whole.facts;
+  facts = shards.front()->parsed->facts;
+  facts.pickle_bytes = 0;
+  facts.duplicate_keys = 0;
+  facts.unread_bytes = 0;
+  facts.unsupported.clear();
+  facts.reserved.reset();
+  std::size_t tensors = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const CheckpointInfo& shard = shards[i]->parsed->facts;
+    if (shard.format != facts.format) facts.format = "mixed";
+    if (shard.byteorder != facts.byteorder) facts.byteorder = "mixed";
+    facts.byteorder_assumed |= shard.byteorder_assumed;
+    facts.storage_alignment = std::min(facts.storage_alignment, shard.storage_alignment);
+    facts.pickle_bytes += shard.pickle_bytes;
+    facts.duplicate_keys += shard.duplicate_keys;
+    facts.unread_bytes += shard.unread_bytes;
+    facts.names_torch_safe_only &= shard.names_torch_safe_only;
+    facts.unsupported.insert(facts.unsupported.end(), shard.unsupported.begin(),
+                             shard.unsupported.end());
+    const std::vector<bool>& chosen = parts[i].chosen;
+    const auto taken = chosen.empty() ? parts[i].catalog->size()
+                                      : static_cast<std::size_t>(std::ranges::count(chosen, true));
+    facts.tensors_not_indexed += parts[i].catalog->size() - taken;
+    add_composed(*shards[i]->parsed, parts[i], tensors, whole.composed);
+    tensors += taken;
+  }
+}
+
+Result<std::unique_ptr<value::Tree>> empty_tree(std::pmr::memory_resource& memory) {
+  value::Builder build(memory, {std::uint64_t{1} << 16, 1});
+  const value::Cell root = build.dict({});
+  return std::move(build).finish(root);
+}
+
+}  // namespace
+
+Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
+                                    const sets::ShardIndex* index, const OpenOptions& options,
+                                    OpenStats& stats, std::pmr::memory_resource& memory) {
+  const Clock::time_point began = Clock::now();
+  std::vector<std::unique_ptr<Shard>> shards;
+  for (std::size_t i = first; i < sources.size(); ++i) {
+    if (sources[i].is_copy()) continue;
+    shards.push_back(std::make_unique<Shard>());
+    shards.back()->source = &sources[i];
+    shards.back()->number = static_cast<std::uint32_t>(i);
+  }
+  TRY(ParallelParse(shards, options).run());
+  const Clock::time_point were_parsed = Clock::now();
+  std::vector<catalog::MergePart> parts;
+  for (const auto& shard : shards) {
+    parts.push_back({&shard->parsed->catalog, shard->source->base(), shard->number});
+    add(shard->stats, stats);
+  }
+  if (index != nullptr) TRY(choose(*index, parts));
+  format::Parsed whole(memory);
+  TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
+  if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);
+  TRY_ASSIGN(whole.tree, empty_tree(memory));
+  describe(shards, parts, whole);
+  stats.pickle += were_parsed - began;
+  stats.catalog += Clock::now() - were_parsed;
+  return whole;
+}
+
+}  // namespace weightmap

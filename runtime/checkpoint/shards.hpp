@@ -1,0 +1,24 @@
+// Checkpoints of several files: each is parsed as if it were alone, several at a time, and one
+// catalog is made of all.
+#pragma once
+
+#include <cstddef>
+
+#include "runtime/checkpoint/sources.hpp"
+#include "runtime/format/format.hpp"
+#include "runtime/sets/shard_index.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap {
+
+// Parses all files of `sources` from number `first` on. With an index, which has as many files in
+// the same order, the tensors are exactly those that it names, else all. Errors name the file.
+// Fails with corrupt if the index names a tensor that its file does not have, or if two files have
+// one; with unsupported for what only a file alone can be: compressed storages, reserved ones.
+Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
+                                    const sets::ShardIndex* index, const OpenOptions& options,
+                                    OpenStats& stats, std::pmr::memory_resource& memory);
+
+}  // namespace weightmap

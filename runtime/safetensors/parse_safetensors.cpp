@@ -1,0 +1,158 @@
+#include "runtime/safetensors/parse_safetensors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/little_endian.hpp"
+#include "runtime/catalog/builder.hpp"
+#include "runtime/safetensors/header.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::safetensors {
+namespace {
+
+using catalog::Catalog;
+using catalog::CatalogBuilder;
+using format::Parsed;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t length_bytes = 8;
+constexpr std::uint64_t longest_header = 100'000'000;
+
+// Where the header ends.
+Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
+  const std::uint64_t size = input.file->size();
+  // With a first part of the header, which is all of it in most files.
+  TRY_ASSIGN(const std::span<const std::byte> head,
+             input.windows->bytes(0, std::min(size, bytes::first_read)));
+  if (head.size() < length_bytes)
+    return failure(ErrorCode::corrupt,
+                   "is too short for a safetensors file: it has " + bytes::counted(size, "byte"));
+  const auto length = bytes::load_le<std::uint64_t>(head.data());
+  const std::string header = "the header of " + bytes::counted(length, "byte");
+  if (length > longest_header)
+    return failure(ErrorCode::corrupt,
+                   header + " is longer than the 100000000 that the format allows", 0);
+  if (length > limits.pickle_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   header + " is longer than the limit of " + std::to_string(limits.pickle_bytes),
+                   0);
+  if (length > size - length_bytes)
+    return failure(ErrorCode::corrupt,
+                   "is truncated: " + header + " leaves the file of " + std::to_string(size) +
+                       "; the download or copy is incomplete",
+                   0);
+  return length_bytes + length;
+}
+
+// Two tensors of one name are two ways to read the file.
+[[gnu::cold]] tl::unexpected<Error> refuse_repeated(const Header& header) {
+  std::vector<const HeaderTensor*> tensors;
+  for (const HeaderTensor& tensor : header.tensors) tensors.push_back(&tensor);
+  std::ranges::sort(tensors, {}, &HeaderTensor::position);
+  std::unordered_set<std::string_view> names;
+  const auto again = std::ranges::find_if(
+      tensors, [&names](const HeaderTensor* tensor) { return !names.insert(tensor->name).second; });
+  return failure(ErrorCode::corrupt,
+                 "the header has tensor " + bytes::quote((*again)->name) + " twice",
+                 length_bytes + (*again)->position);
+}
+
+Result<Catalog> make_catalog(const Header& header, std::uint64_t data_begin,
+                             std::pmr::memory_resource& memory) {
+  constexpr std::string_view location = "cpu";
+  catalog::Counts counts{};
+  for (const HeaderTensor& tensor : header.tensors) {
+    if (!tensor.is_viewable) continue;
+    ++counts.tensors;
+    counts.string_bytes += tensor.name.size();
+  }
+  counts.storages = counts.tensors;
+  counts.dims = header.dims.size();
+  counts.locations = 1;
+  counts.string_bytes += location.size();
+  if (counts.dims > std::numeric_limits<std::uint32_t>::max() - catalog::near_dims)
+    return failure(ErrorCode::limit_exceeded,
+                   "the shapes of the tensors need more than a catalog can address");
+  CatalogBuilder builder(counts, memory);
+  builder.add_location(location);
+  const std::uint8_t flags =
+      std::endian::native == std::endian::big ? TensorView::foreign_order : 0;
+  std::uint32_t number = 0;
+  for (const HeaderTensor& tensor : header.tensors) {
+    if (!tensor.is_viewable) continue;
+    const catalog::Text name = builder.add_text(tensor.name);
+    builder.add_storage(name, data_begin + tensor.begin, tensor.end - tensor.begin, 0);
+    const catalog::TensorInput input{name,
+                                     {catalog::Path::is_name, 1},
+                                     header.dims.data() + tensor.first_dim,
+                                     0,
+                                     number++,
+                                     0,
+                                     tensor.dtype,
+                                     tensor.rank,
+                                     flags};
+    if (!builder.add_tensor(input))
+      return failure(ErrorCode::corrupt,
+                     "tensor " + bytes::quote(tensor.name) + " " + builder.explain(input),
+                     length_bytes + tensor.position);
+  }
+  if (builder.has_ambiguous_names()) return refuse_repeated(header);
+  return std::move(builder).finish();
+}
+
+// The largest power of two, up to a page, that all tensors begin at a multiple of.
+std::uint64_t common_alignment(const Catalog& catalog) {
+  constexpr std::uint64_t page = 4096;
+  std::uint64_t bits = page;
+  for (const catalog::StorageEntry& storage : catalog.storages())
+    if (storage.nbytes != 0) bits |= storage.position;
+  return bits & -bits;
+}
+
+}  // namespace
+
+Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options, OpenStats& stats,
+                     std::pmr::memory_resource& memory) {
+  format::Input& input = files.front();
+  const Clock::time_point began = Clock::now();
+  TRY_ASSIGN(const std::uint64_t data_begin, header_end(input, options.limits));
+  TRY_ASSIGN(const std::span<const std::byte> text,
+             input.windows->bytes(length_bytes, data_begin - length_bytes));
+  const Clock::time_point was_read = Clock::now();
+  Header header({reinterpret_cast<const char*>(text.data()), text.size()});
+  Result<void> read = read_header(header, input.file->size() - data_begin, options.limits, memory);
+  if (!read) {
+    std::uint64_t& at = read.error().file_offset;
+    if (at != Error::no_offset) at += length_bytes;
+    return tl::unexpected<Error>(std::move(read.error()));
+  }
+  const Clock::time_point was_parsed = Clock::now();
+  Parsed parsed(memory);
+  TRY_ASSIGN(parsed.catalog, make_catalog(header, data_begin, memory));
+  parsed.tree = std::move(header.metadata);
+  for (const HeaderTensor& tensor : header.tensors)
+    if (!tensor.is_viewable) parsed.facts.unsupported.emplace_back(tensor.name);
+  input.release(stats);
+  parsed.facts.format = "safetensors";
+  parsed.facts.byteorder = "little";
+  parsed.facts.names_torch_safe_only = true;  // it names none
+  parsed.facts.storage_alignment = common_alignment(parsed.catalog);
+  parsed.facts.pickle_bytes = text.size();
+  stats.storages_by_directory += parsed.catalog.size();
+  if (parsed.catalog.size() != 0) stats.strategy = OffsetStrategy::directory;
+  stats.directory += was_read - began;
+  stats.pickle += was_parsed - was_read;
+  stats.catalog += Clock::now() - was_parsed;
+  return parsed;
+}
+
+}  // namespace weightmap::safetensors

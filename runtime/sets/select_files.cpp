@@ -1,0 +1,163 @@
+#include "runtime/sets/select_files.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/decimal.hpp"
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::sets {
+namespace {
+
+using std::filesystem::path;
+using Names = std::vector<std::string>;
+
+// A kind of file that checkpoints are kept in.
+struct Family {
+  std::string_view extension;
+  std::string_view usual_name;  // of a single file
+  bool may_have_any_name;       // a single file
+};
+constexpr Family families[] = {
+    {".safetensors", "model.safetensors", true},
+    {".bin", "pytorch_model.bin", false},
+};
+
+// "model-00002-of-00003.safetensors" is shard 2 of 3 of "model".
+struct ShardName {
+  std::string_view stem;
+  std::uint32_t number;
+  std::uint32_t count;
+};
+
+std::optional<ShardName> shard_name(std::string_view name, std::string_view extension) {
+  constexpr std::size_t digits = 5;
+  constexpr std::string_view of = "-of-";
+  constexpr std::size_t tail = 1 + digits + of.size() + digits;
+  name.remove_suffix(extension.size());
+  if (name.size() < tail) return std::nullopt;
+  const std::string_view end = name.substr(name.size() - tail);
+  if (end[0] != '-' || end.substr(1 + digits, of.size()) != of) return std::nullopt;
+  const auto number_at = [end](std::size_t at) -> std::uint32_t {
+    std::string_view text = end.substr(at, digits);
+    text.remove_prefix(std::min(text.find_first_not_of('0'), text.size() - 1));
+    return bytes::decimal(text);
+  };
+  const ShardName shard{name.substr(0, name.size() - tail), number_at(1),
+                        number_at(1 + digits + of.size())};
+  if (shard.number == bytes::no_number || shard.count == bytes::no_number) return std::nullopt;
+  return shard;
+}
+
+Result<Names> names_in(const path& folder) {
+  std::error_code failed;
+  Names names;
+  for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed))
+    names.push_back(entry->path().filename().native());
+  if (failed) {
+    Error error{ErrorCode::io, "cannot read the folder: " + failed.message(), Error::no_offset, {}};
+    error.os_error = failed.value();
+    return tl::unexpected<Error>(std::move(error));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string list(const Names& names) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + bytes::quote(names[i], 80);
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  return text;
+}
+
+tl::unexpected<Error> ambiguous(const Names& candidates) {
+  return failure(
+      ErrorCode::invalid_argument,
+      "is a folder of several checkpoints: " + list(candidates) + "; open one of them by its name");
+}
+
+// The shards, which must all be there, and of one set.
+Result<Names> whole_set(const Names& files, std::string_view extension) {
+  const std::optional<ShardName> first = shard_name(files.front(), extension);
+  if (!first) return ambiguous(files);
+  std::vector<bool> is_there(first->count);
+  for (const std::string& file : files) {
+    const std::optional<ShardName> shard = shard_name(file, extension);
+    if (!shard || shard->stem != first->stem || shard->count != first->count ||
+        shard->number == 0 || shard->number > first->count)
+      return ambiguous(files);
+    is_there[shard->number - 1] = true;
+  }
+  const auto missing = std::ranges::find(is_there, false);
+  if (missing == is_there.end()) return files;
+  const std::string number = std::to_string(missing - is_there.begin() + 1);
+  return failure(ErrorCode::not_found, "is a folder of " + bytes::counted(files.size(), "shard") +
+                                           " of " + std::to_string(first->count) +
+                                           " and no index: shard " + number +
+                                           " is missing, as in " + list({files.front()}));
+}
+
+// Empty: there is none of this family.
+Result<Names> select(const Names& names, const Family& family) {
+  Names files, indexes;
+  const std::string index = std::string(family.extension) + ".index";
+  for (const std::string& name : names) {
+    if (name.ends_with(family.extension)) files.push_back(name);
+    if (name.ends_with(".json") && name.find(index) != std::string::npos) indexes.push_back(name);
+  }
+  const bool has_usual = std::ranges::count(files, family.usual_name) != 0;
+  if (!indexes.empty()) {
+    if (has_usual) indexes.emplace_back(family.usual_name);
+    if (indexes.size() > 1) return ambiguous(indexes);
+    return indexes;
+  }
+  if (has_usual) return Names{std::string(family.usual_name)};
+  std::erase_if(files, [&family](const std::string& name) {
+    return !family.may_have_any_name && !shard_name(name, family.extension);
+  });
+  if (files.empty()) return files;
+  if (files.size() == 1 && family.may_have_any_name) {
+    const std::optional<ShardName> shard = shard_name(files.front(), family.extension);
+    if (!shard || shard->count == 1) return files;
+  }
+  return whole_set(files, family.extension);
+}
+
+bool is_distributed(const Names& names) {
+  return std::ranges::any_of(names, [](const std::string& name) {
+    return name == ".metadata" || name.ends_with(".distcp") ||
+           (name.starts_with("__") && name.ends_with(".metadata"));
+  });
+}
+
+}  // namespace
+
+Result<std::vector<path>> select_files(const path& folder) {
+  TRY_ASSIGN(const Names names, names_in(folder));
+  if (is_distributed(names))
+    return failure(ErrorCode::unsupported,
+                   "is a folder of torch.distributed.checkpoint, which is not supported yet; "
+                   "torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file "
+                   "of it");
+  for (const Family& family : families) {
+    TRY_ASSIGN(const Names chosen, select(names, family));
+    if (chosen.empty()) continue;
+    std::vector<path> files;
+    files.assign(chosen.begin(), chosen.end());
+    return files;
+  }
+  return failure(ErrorCode::not_a_checkpoint,
+                 "is a folder in which there is no checkpoint: expected an index of shards, "
+                 "*.safetensors, or pytorch_model.bin");
+}
+
+}  // namespace weightmap::sets
