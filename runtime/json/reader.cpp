@@ -10,25 +10,6 @@
 namespace weightmap::json {
 namespace {
 
-bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-
-constexpr std::uint64_t each_byte(unsigned char byte) noexcept {
-  return byte * std::uint64_t{0x0101010101010101};
-}
-
-// Sets the highest bit of each byte that is zero; of bytes above such a one, too, at times.
-constexpr std::uint64_t zero_bytes(std::uint64_t word) noexcept {
-  return (word - each_byte(1)) & ~word & each_byte(0x80);
-}
-
-// Whether one of eight characters is a quote, a backslash, a control character or not ASCII.
-constexpr bool is_special(std::uint64_t word) noexcept {
-  const std::uint64_t control = (word - each_byte(0x20)) & ~word;
-  return ((zero_bytes(word ^ each_byte('"')) | zero_bytes(word ^ each_byte('\\')) | control |
-           word) &
-          each_byte(0x80)) != 0;
-}
-
 bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xD800 && code < 0xE000; }
 
 // The length of the character that a text begins with; 0 if it begins with none.
@@ -38,14 +19,6 @@ std::size_t character_bytes(std::string_view text) noexcept {
 }
 
 }  // namespace
-
-char Reader::skip_blanks() noexcept {
-  for (; at_ < text_.size(); ++at_) {
-    const char c = text_[at_];
-    if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return c;
-  }
-  return '\0';
-}
 
 Reader::Next Reader::next() noexcept {
   switch (const char c = skip_blanks()) {
@@ -65,73 +38,18 @@ Reader::Next Reader::next() noexcept {
   }
 }
 
-bool Reader::enter(char opening, const char* expected) {
-  if (failed()) return false;
-  if (skip_blanks() != opening) return fail_expected(expected);
-  token_ = at_;
-  if (depth_ == deepest)
-    return fail("nests deeper than " + std::to_string(deepest) + " containers", at_);
-  ++depth_;
-  ++at_;
-  is_first_ = true;
-  return true;
+bool Reader::too_deep() {
+  return fail("nests deeper than " + std::to_string(deepest) + " containers", at_);
 }
 
-bool Reader::next_item(char closing) {
-  if (failed()) return false;
-  char c = skip_blanks();
-  if (c == closing) {
-    ++at_;
-    --depth_;
-    is_first_ = false;
-    return false;
-  }
-  if (!std::exchange(is_first_, false)) {
-    if (c != ',') return not_json(at_);
-    ++at_;
-    c = skip_blanks();
-  }
-  return c != closing || not_json(at_);
-}
-
-bool Reader::next_key(std::string_view& key) {
-  if (!next_item('}')) return false;
-  if (skip_blanks() != '"') return not_json(at_);
-  if (!string(key)) return false;
-  if (skip_blanks() != ':') return not_json(at_);
-  ++at_;
-  return true;
-}
-
-void Reader::skip_plain() noexcept {
-  for (;;) {
-    std::uint64_t word;
-    while (text_.size() - at_ >= sizeof word) {
-      std::memcpy(&word, text_.data() + at_, sizeof word);
-      if (is_special(word)) break;
-      at_ += sizeof word;
-    }
-    for (; at_ < text_.size(); ++at_) {
-      const auto c = static_cast<unsigned char>(text_[at_]);
-      if (c == '"' || c == '\\' || c < 0x20) return;
-      if (c >= 0x80) break;
-    }
-    if (at_ == text_.size()) return;
-    const std::size_t length = character_bytes(text_.substr(at_));
+void Reader::skip_plain_slowly() noexcept {
+  while (at_ < text_.size()) {
+    const auto c = static_cast<unsigned char>(text_[at_]);
+    if (c == '"' || c == '\\' || c < 0x20) return;
+    const std::size_t length = c < 0x80 ? 1 : character_bytes(text_.substr(at_));
     if (length == 0) return;
     at_ += length;
   }
-}
-
-bool Reader::string(std::string_view& text) {
-  if (failed()) return false;
-  if (skip_blanks() != '"') return fail_expected("a string");
-  token_ = at_++;
-  const std::size_t begin = at_;
-  skip_plain();
-  if (at(at_) != '"') return escaped_rest(begin, text);
-  text = text_.substr(begin, at_++ - begin);
-  return true;
 }
 
 bool Reader::escaped_rest(std::size_t begin, std::string_view& text) {
@@ -193,27 +111,20 @@ bool Reader::hex_digits(std::uint32_t& code) {
   return true;
 }
 
-bool Reader::natural(std::uint64_t& number) {
-  if (failed()) return false;
-  const char first = skip_blanks();
-  token_ = at_;
-  if (!is_digit(first)) return fail_expected("a whole number");
-  std::uint64_t value = 0;
-  bool fits = true;
-  for (; is_digit(at(at_)); ++at_) {
-    const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
-    fits = fits && !__builtin_mul_overflow(value, 10, &value) &&
-           !__builtin_add_overflow(value, digit, &value);
-  }
-  if (first == '0' && at_ - token_ > 1) return not_json(token_ + 1);
-  if (!fits) return fail("a number is larger than 2^64 - 1", token_);
-  const char behind = at(at_);
-  if (behind == '.' || behind == 'e' || behind == 'E') {
+// From `token_` on: no number, 20 digits or more, or what is no natural number.
+bool Reader::unusual_natural(std::uint64_t& number) {
+  at_ = token_;
+  if (!is_digit(next_byte())) return fail_expected("a whole number");
+  bool is_integer = true;
+  if (!scan_number(is_integer)) return false;
+  if (!is_integer) {
     at_ = token_;
     return fail_expected("a whole number");
   }
-  number = value;
-  return true;
+  if (is_digit(next_byte())) return not_json(at_);  // behind a leading zero
+  if (std::from_chars(text_.data() + token_, text_.data() + at_, number).ec == std::errc())
+    return true;
+  return fail("a number is larger than 2^64 - 1", token_);
 }
 
 std::size_t Reader::skip_digits() noexcept {
@@ -243,7 +154,7 @@ bool Reader::scan_number(bool& is_integer) {
 }
 
 bool Reader::number(std::variant<std::int64_t, double>& number) {
-  if (failed()) return false;
+  if (failed_) return false;
   const char first = skip_blanks();
   if (first != '-' && !is_digit(first)) return fail_expected("a number");
   token_ = at_;
@@ -278,25 +189,26 @@ bool Reader::literal(std::string_view word, const char* expected) {
 }
 
 bool Reader::boolean(bool& value) {
-  if (failed()) return false;
+  if (failed_) return false;
   value = skip_blanks() == 't';
   return literal(value ? "true" : "false", "true or false");
 }
 
 bool Reader::null() {
-  if (failed()) return false;
+  if (failed_) return false;
   skip_blanks();
   return literal("null", "null");
 }
 
 bool Reader::end() {
-  if (failed()) return false;
+  if (failed_) return false;
   skip_blanks();
   return at_ == text_.size() || not_json(at_);
 }
 
 bool Reader::fail(std::string why, std::size_t position) {
   error_ = {ErrorCode::corrupt, std::move(why), position, {}};
+  failed_ = true;
   return false;
 }
 

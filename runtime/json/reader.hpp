@@ -13,11 +13,14 @@
 // Not thread-safe.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <forward_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "weightmap/result.hpp"
@@ -35,45 +38,141 @@ class Reader {
   // What kind of value the next one is, by its first byte; other: none.
   Next next() noexcept;
 
-  bool enter_object() { return enter('{', "an object"); }
-  bool enter_array() { return enter('[', "an array"); }
+  bool enter_object() { return enter<'{'>(); }
+  bool enter_array() { return enter<'['>(); }
   // The next key of the object that was entered last, and the colon behind it. False at the end of
   // the object, which is left by that, or if something is wrong.
-  bool next_key(std::string_view& key);
+  bool next_key(std::string_view& key) {
+    if (!next_item<'}'>()) return false;
+    if (next_byte() != '"') return not_json(at_);
+    if (!string(key)) return false;
+    if (next_byte() != ':' && skip_blanks() != ':') return not_json(at_);
+    ++at_;
+    return true;
+  }
   // Whether the array that was entered last has one more element. False at its end, which leaves
   // it, or if something is wrong.
-  bool next_element() { return next_item(']'); }
+  bool next_element() { return next_item<']'>(); }
 
   // Texts are valid as long as this reader and what it reads.
-  bool string(std::string_view& text);
+  bool string(std::string_view& text) {
+    if (failed_) return false;
+    if (next_byte() != '"' && skip_blanks() != '"') return fail_expected("a string");
+    token_ = at_++;
+    const std::size_t begin = at_;
+    skip_plain();
+    if (next_byte() != '"') return escaped_rest(begin, text);
+    text = text_.substr(begin, at_++ - begin);
+    return true;
+  }
   // A whole number without sign, fraction or exponent, below 2^64.
-  bool natural(std::uint64_t& number);
+  bool natural(std::uint64_t& number) {
+    if (failed_) return false;
+    if (!is_digit(next_byte())) skip_blanks();
+    token_ = at_;
+    // No 19 digits are too many for 64 bits.
+    constexpr std::size_t few = 19;
+    std::uint64_t value = 0;
+    for (; is_digit(next_byte()); ++at_)
+      value = value * 10 + static_cast<unsigned>(text_[at_] - '0');
+    const std::size_t digits = at_ - token_;
+    const bool is_plain = digits == 1 || (digits - 1 < few && text_[token_] != '0');
+    const char behind = next_byte();
+    if (!is_plain || behind == '.' || behind == 'e' || behind == 'E')
+      return unusual_natural(number);
+    number = value;
+    return true;
+  }
   // Any number: a double where it has a fraction or an exponent.
   bool number(std::variant<std::int64_t, double>& number);
   bool boolean(bool& value);
   bool null();
+  // For a caller who reads a value himself: what is left of the text, and how much of it the value
+  // took. It must be one that this reader would have taken.
+  std::string_view rest() const noexcept { return text_.substr(at_); }
+  void took(std::size_t bytes) noexcept { at_ += bytes; }
   // Nothing but blanks are left. False if not, or if something was wrong before.
   bool end();
 
   std::string_view text() const noexcept { return text_; }
   // Where the token begins that was taken last: a key, a value or the opening of a container.
   std::size_t position() const noexcept { return token_; }
-  bool failed() const noexcept { return !error_.message.empty(); }
+  bool failed() const noexcept { return failed_; }
   // Precondition: failed(). Its file_offset is a position in the text.
   const Error& error() const noexcept { return error_; }
   // Notes what is wrong with a value that the caller does not take. Answers false.
   [[gnu::cold]] bool fail(std::string why, std::size_t position);
 
  private:
-  bool enter(char opening, const char* expected);
-  bool next_item(char closing);
-  // The first byte that is no blank; 0 at the end of the text.
-  char skip_blanks() noexcept;
+  static constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+  // 0 at the end of the text.
+  char next_byte() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
   char at(std::size_t position) const noexcept {
     return position < text_.size() ? text_[position] : '\0';
   }
-  // From `at_` to the quote that ends it, or to what is no plain character.
-  void skip_plain() noexcept;
+  // The first byte that is no blank; 0 at the end of the text.
+  char skip_blanks() noexcept {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return c;
+    }
+    return '\0';
+  }
+  template <char opening>
+  bool enter() {
+    if (failed_) return false;
+    if (skip_blanks() != opening) return fail_expected(opening == '{' ? "an object" : "an array");
+    token_ = at_;
+    if (depth_ == deepest) return too_deep();
+    ++depth_;
+    ++at_;
+    is_first_ = true;
+    return true;
+  }
+  template <char closing>
+  bool next_item() {
+    if (failed_) return false;
+    char c = skip_blanks();
+    if (c == ',' && !is_first_) {
+      ++at_;
+      c = skip_blanks();
+      return c != closing || not_json(at_);
+    }
+    if (c != closing) return std::exchange(is_first_, false) || not_json(at_);
+    ++at_;
+    --depth_;
+    is_first_ = false;
+    return false;
+  }
+  // To the quote that ends a string, or to what is no plain character.
+  void skip_plain() noexcept {
+    std::uint64_t word;
+    while (text_.size() - at_ >= sizeof word) {
+      std::memcpy(&word, text_.data() + at_, sizeof word);
+      if (const std::uint64_t special = special_bytes(word); special != 0) {
+        // The lowest is exact.
+        if constexpr (std::endian::native == std::endian::little)
+          at_ += static_cast<std::size_t>(std::countr_zero(special)) / 8;
+        break;
+      }
+      at_ += sizeof word;
+    }
+    if (next_byte() != '"') skip_plain_slowly();
+  }
+  static constexpr std::uint64_t each_byte(unsigned char byte) noexcept {
+    return byte * std::uint64_t{0x0101010101010101};
+  }
+  // Sets the highest bit of each byte that is a quote, a backslash, a control character or not
+  // ASCII; of bytes above such a one at times, too.
+  static constexpr std::uint64_t special_bytes(std::uint64_t word) noexcept {
+    const auto zero = [](std::uint64_t bytes) { return (bytes - each_byte(1)) & ~bytes; };
+    const std::uint64_t control = (word - each_byte(0x20)) & ~word;
+    return (zero(word ^ each_byte('"')) | zero(word ^ each_byte('\\')) | control | word) &
+           each_byte(0x80);
+  }
+  void skip_plain_slowly() noexcept;
+  [[gnu::cold]] bool too_deep();
+  [[gnu::cold]] bool unusual_natural(std::uint64_t& number);
   bool escaped_rest(std::size_t begin, std::string_view& text);
   bool add_escape(std::string& text);
   bool hex_digits(std::uint32_t& code);
@@ -88,6 +187,7 @@ class Reader {
   std::size_t at_ = 0;
   std::size_t token_ = 0;
   std::uint32_t depth_ = 0;
+  bool failed_ = false;
   bool is_first_ = true;  // the container that was entered last has no item so far
   std::forward_list<std::string> decoded_;  // strings with escapes
   Error error_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +30,12 @@ struct HeaderTensor {
 
 struct Header {
   // Valid as long as `text` and this.
-  explicit Header(std::string_view text) : json(text) {}
+  Header(std::string_view text, std::pmr::memory_resource& memory)
+      : json(text), tensors(&memory), dims(&memory) {}
 
   json::Reader json;
-  std::vector<HeaderTensor> tensors;  // by where they begin
-  std::vector<std::int64_t> dims;
+  std::pmr::vector<HeaderTensor> tensors;  // by where they begin
+  std::pmr::vector<std::int64_t> dims;
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };
 

@@ -128,7 +128,7 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   TRY_ASSIGN(const std::span<const std::byte> text,
              input.windows->bytes(length_bytes, data_begin - length_bytes));
   const Clock::time_point was_read = Clock::now();
-  Header header({reinterpret_cast<const char*>(text.data()), text.size()});
+  Header header({reinterpret_cast<const char*>(text.data()), text.size()}, memory);
   Result<void> read = read_header(header, input.file->size() - data_begin, options.limits, memory);
   if (!read) {
     std::uint64_t& at = read.error().file_offset;
