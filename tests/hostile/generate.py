@@ -18,12 +18,13 @@ import offset_cases
 import opcode_cases
 import pickle_cases
 import policy_cases
+import safetensors_cases
 import script_cases
 import tensor_cases
 import zip_cases
 
 MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, composed_cases,
-           legacy_cases, script_cases, exported_cases, policy_cases,
+           legacy_cases, script_cases, exported_cases, policy_cases, safetensors_cases,
            file_cases)
 
 
