@@ -1,4 +1,4 @@
-"""Safetensors files that lie: in the length of the header, in its JSON, and about where bytes are."""
+"""Safetensors files that lie: about the header's length, in its JSON, and about where bytes are."""
 
 import json
 import struct
@@ -141,7 +141,8 @@ def add_json():
         in_tensor(f"size_{label}", FIRST.replace("4]", wrong + "]", 1), wrong, "shape", word)
         in_tensor(f"offset_{label}", FIRST.replace("48", wrong), wrong, "data_offsets", word)
     for label, wrong, behind in (("leading_zero", "04", 1), ("plus", "+4", 0), ("hex", "0x4", 1),
-                                 ("NaN", "NaN", 0), ("a_point", "4.", 2), ("two_points", "4..0", 2)):
+                                 ("NaN", "NaN", 0), ("a_point", "4.", 2),
+                                 ("two_points", "4..0", 2)):
         text = FIRST.replace("4]", wrong + "]", 1)
         in_tensor(f"size_{label}", text, 1 + text.index(wrong) + behind, "shape", "not JSON")
     for size in (2**63, 2**64 - 1):
@@ -158,7 +159,8 @@ def add_json():
                          ("alone", b"\x80"), ("of_six", b"\xfc\x84\x80\x80\x80\x80")):
         bare(f"utf8_{label}", b'{"ab' + wrong + b'":{}}', 4)
     good("json_escapes", of(FIRST.replace('"w"', r'"\u0077"'), SECOND), BOTH)
-    good("json_every_escape", of(tensor("x").replace('"x"', r'"\"\\\/\b\f\n\r\t\u0000\ud83d\ude42"')),
+    good("json_every_escape",
+         of(tensor("x").replace('"x"', r'"\"\\\/\b\f\n\r\t\u0000\ud83d\ude42"')),
          {"\"\\/\b\f\n\r\t\0\U0001f642": W})
 
 
@@ -267,8 +269,10 @@ def add_layouts():
     no("overlap", (FIRST, at("bias", 44, 56)), 'tensor "bias"', "begin at 48", at='"bias"')
     no("within_another", (FIRST, at("bias", 4, 16)), 'tensor "bias"', "begin at 48", at='"bias"')
     no("the_same_range", (FIRST, at("bias", 0, 48)), 'tensor "bias"', "begin at 48", at='"bias"')
-    no("empty_within_another", (FIRST, at("bias", 16, 16)), 'tensor "bias"', "[16, 16]", at='"bias"')
-    no("empty_behind_the_end", (FIRST, at("bias", 52, 52)), 'tensor "bias"', "[52, 52]", at='"bias"')
+    no("empty_within_another", (FIRST, at("bias", 16, 16)), 'tensor "bias"', "[16, 16]",
+       at='"bias"')
+    no("empty_behind_the_end", (FIRST, at("bias", 52, 52)), 'tensor "bias"', "[52, 52]",
+       at='"bias"')
     good("layout_empty_between", of(at("a", 0, 0), FIRST, at("b", 48, 48), SECOND, at("c", 60, 60)),
          {"a": b"", "w": W, "b": b"", "bias": BIAS, "c": b""})
     no("of_a_bomb", [at(f"w_{i}", 0, 16) for i in range(10)], 'tensor "w_1"', "begin at 16",
@@ -278,8 +282,8 @@ def add_layouts():
         no(label, (FIRST,), "have 48 bytes", f"are {len(data)} behind it", data=data)
     no("bytes_of_no_tensor", (), "have 0 bytes", "are 48 behind it")
     for short in (1, 2, 47, 48):
-        no(f"{short}_bytes_short", (FIRST,), "truncated", "have 48 bytes", f"are {48 - short} behind",
-           data=W[short:])
+        no(f"{short}_bytes_short", (FIRST,), "truncated", "have 48 bytes",
+           f"are {48 - short} behind", data=W[short:])
     # Of a shape that came before, which is read by comparing text.
     fast = [at(f"w{i}", 48 * i, 48 * i + 48) for i in range(50)]
     for label, text, words in (
@@ -293,8 +297,8 @@ def add_layouts():
                 "48,96", "9999999999999952,10000000000000000"), "begin at 2400"),
             ("three_offsets", fast[1].replace("w1", "w50").replace("48,96", "2400,2448,9"),
              "3 data_offsets"),
-            ("type_twice", fast[1].replace("w1", "w50").replace("48,96]", '2400,2448],"dtype":"F64"'),
-             "dtype twice"),
+            ("type_twice", fast[1].replace("w1", "w50").replace(
+                "48,96]", '2400,2448],"dtype":"F64"'), "dtype twice"),
             ("name_twice", fast[1].replace("48,96", "2400,2448"), "twice")):
         no(f"fast_{label}", [*fast, text], 'tensor "w', words, data=bytes(48 * 51))
 
