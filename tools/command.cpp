@@ -111,6 +111,13 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   return checkpoint;
 }
 
+std::vector<SourceInfo> files_of(const Checkpoint& checkpoint) {
+  std::vector<SourceInfo> files;
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
+    if (!checkpoint.source(i).is_copy) files.push_back(checkpoint.source(i));
+  return files;
+}
+
 Error about(const CommonOptions& options, Error error) {
   if (error.file.empty()) error.file = printable(options.file);
   return error;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/support/columns.hpp"
 #include "tools/support/output.hpp"
@@ -38,6 +39,9 @@ void add_verify_option(CLI::App& command, CommonOptions& options);
 void add_allow_option(CLI::App& command, OpenOptions& open);
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
+
+// The files that a checkpoint was opened from: one, or those of a set, with its index.
+std::vector<SourceInfo> files_of(const Checkpoint& checkpoint);
 
 // `error`, with the file's name where the library did not know it.
 Error about(const CommonOptions& options, Error error);

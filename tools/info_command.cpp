@@ -51,7 +51,11 @@ Json describe_reserved(const std::optional<ReservedStorages>& reserved) {
 Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
   const OpenStats& stats = checkpoint.stats();
+  Json files = Json::array();
+  for (const SourceInfo& source : files_of(checkpoint))
+    files.push_back({{"path", source.path.native()}, {"bytes", source.bytes}});
   return {{"file", file},
+          {"files", files},
           {"format", info.format},
           {"version", info.version},
           {"format_version", info.format_version ? Json(*info.format_version) : Json(nullptr)},
@@ -63,6 +67,7 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
           {"file_bytes", info.file_bytes},
           {"unread_bytes", info.unread_bytes},
           {"unsupported", info.unsupported},
+          {"tensors_not_indexed", info.tensors_not_indexed},
           {"reserved", describe_reserved(info.reserved)},
           {"copied", {{"storages", stats.storages_copied}, {"bytes", stats.bytes_copied}}},
           {"offsets",
@@ -110,15 +115,32 @@ std::string mapping_text(const CheckpointInfo& info) {
   return text;
 }
 
+// "4, of which model.safetensors.index.json names the others; 1 tensor that it does not name"
+std::string files_text(const std::vector<SourceInfo>& files, const CheckpointInfo& info) {
+  const std::string first = files.front().path.filename().native();
+  std::string text = std::to_string(files.size());
+  if (first.ends_with(".json")) text += ", of which " + printable(first) + " names the others";
+  if (info.tensors_not_indexed != 0)
+    text += "; " + count(info.tensors_not_indexed, "tensor") + " that it does not name left out";
+  return text;
+}
+
+std::string format_text(const CheckpointInfo& info) {
+  std::string text(info.format);
+  if (info.version == 0) return text;  // has none
+  text += ", version " + std::to_string(info.version) + ", format version ";
+  return text + (info.format_version ? printable(*info.format_version) : "not stated");
+}
+
 void print_block(Output& out, const std::string& file, const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
   const OpenStats& stats = checkpoint.stats();
   Block block(out);
   block.line("file", printable(file) + ", " + human_bytes(info.file_bytes) +
                          (lives_in_memory(checkpoint) ? ", kept in memory" : ""));
-  block.line("format", std::string(info.format) + ", version " + std::to_string(info.version) +
-                           ", format version " +
-                           (info.format_version ? printable(*info.format_version) : "not stated"));
+  if (const std::vector<SourceInfo> files = files_of(checkpoint); files.size() > 1)
+    block.line("files", files_text(files, info));
+  block.line("format", format_text(info));
   block.line("byte order", std::string(info.byteorder) +
                                (info.byteorder_assumed ? " (assumed: the file does not say)" : ""));
   block.line("alignment", count(info.storage_alignment, "byte"));
@@ -128,7 +150,8 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
     block.line("composed", composed_summary(composed));
   if (!info.unsupported.empty())
     block.line("not listed", count(info.unsupported.size(), "tensor") +
-                                 " that only torch reads: " + printable(info.unsupported.front()) +
+                                 " that have no elements of whole bytes, or are pickled: " +
+                                 printable(info.unsupported.front()) +
                                  (info.unsupported.size() > 1 ? ", ..." : ""));
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   if (info.unread_bytes != 0)

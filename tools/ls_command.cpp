@@ -56,6 +56,11 @@ std::string lazy_text(const TensorView& view) {
   return view.is_negative() ? "negative" : "";
 }
 
+// "model-00002-of-00004.safetensors"
+std::string file_name(const NamedTensor& tensor) {
+  return std::string(tensor.file.substr(tensor.file.rfind('/') + 1));
+}
+
 // Why a tensor is not the file's bytes as they are.
 std::string copy_text(const NamedTensor& tensor) {
   if (tensor.is_copied) return "inflated";
@@ -66,6 +71,7 @@ std::string copy_text(const NamedTensor& tensor) {
 struct Extras {
   bool lazy = false;
   bool copied = false;
+  bool file = false;                          // of a checkpoint of several files
   const ReservedStorages* filling = nullptr;  // of a file that is not sealed
 };
 
@@ -80,6 +86,7 @@ std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options
                  {style.dims(view.strides()), printable(tensor.storage),
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
   if (extras.lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
+  if (extras.file) cells.push_back(printable(file_name(tensor)));
   if (extras.copied) cells.push_back(copy_text(tensor));
   if (extras.filling != nullptr)
     cells.push_back(extras.filling->is_unwritten(tensor.storage) ? "no" : "yes");
@@ -109,6 +116,7 @@ Extras extras_of(const Checkpoint& checkpoint, const LsOptions& options,
       options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
         return !checkpoint.tensors()[index].is_zero_copy();
       });
+  extras.file = options.long_form && files_of(checkpoint).size() > 1;
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   if (reserved && !reserved->is_sealed) extras.filling = &*reserved;
   return extras;
@@ -136,6 +144,7 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
                                    {"FILE OFFSET", Column::right}});
   const Extras extras = extras_of(checkpoint, options, indices);
   if (extras.lazy) columns.push_back({"LAZY", Column::left});
+  if (extras.file) columns.push_back({"FILE", Column::left});
   if (extras.copied) columns.push_back({"COPIED", Column::left});
   if (extras.filling != nullptr) columns.push_back({"WRITTEN", Column::left});
   if (!indices.empty() || options.style.tsv)

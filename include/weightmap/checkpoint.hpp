@@ -48,6 +48,9 @@ class WEIGHTMAP_API Checkpoint {
   // Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
+  // The files that open() of this path would open: of an index or a folder all of them, else the
+  // file itself, whatever it is. Fails as open() does where they cannot be told.
+  static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& path);
   // A checkpoint of the tensors of all these files, each of which open() takes, in this order. Of
   // one file it is open(). Fails with corrupt if two of them have a tensor of one name.
   static Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,

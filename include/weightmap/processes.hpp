@@ -59,11 +59,11 @@ struct ProcessesReport {
 
 // Returns the processes that have one of `files` mapped. A mapping counts if it is of the file that
 // has the name now, whatever that was called when it was mapped, or of an older file that had this
-// name then.
+// name then. An index of shards or a folder stands for all files of its checkpoint.
 //
 // Without `files`, returns the processes that have any checkpoint mapped: a file that begins as
-// torch.save() begins one, a staged copy, or, where a file cannot be looked at, one whose name ends
-// with .pt, .pth, .ckpt or .bin.
+// torch.save() begins one, or as safetensors, a staged copy, or, where a file cannot be looked at,
+// one whose name ends with .pt, .pth, .ckpt, .bin or .safetensors.
 //
 // What another process copied out of a file is not told: it is memory without a name. Fails with io
 // if there is no /proc.

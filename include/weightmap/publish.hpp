@@ -35,7 +35,8 @@ struct PublishReport {
 // away; otherwise the new file has those of `from`.
 //
 // If publish() fails, `target` is as it was and no new file is left behind. It fails as
-// Checkpoint::open() does if `from` is not a checkpoint; with invalid_argument if `target` is a
+// Checkpoint::open() does if `from` is not a checkpoint; with unsupported if it is one of several
+// files; with invalid_argument if `target` is a
 // symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
 // a regular file, or if both are the same file; with io if the system refuses, or if `from` was
 // written to meanwhile. An io error that says "is in place, but" means that `target` is the new

@@ -113,7 +113,8 @@ struct EvictReport {
   bool lives_in_memory = false;       // the file is on tmpfs or the like, and has no other place
 };
 
-// Asks the system to drop a file, which may be any regular file, from the page cache. That some of
+// Asks the system to drop a file, which may be any regular file, from the page cache; of an index
+// of shards or a folder all files of its checkpoint, of which the report has the sums. That some of
 // it stays is not an error: look at `cached_after`. Fails with io if the file cannot be opened or
 // the system does not tell what is cached, with not_a_checkpoint if the file is empty or not a
 // regular file.

@@ -49,6 +49,10 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const Ope
   return open_paths({&path, 1}, options);
 }
 
+Result<std::vector<std::filesystem::path>> Checkpoint::files(const std::filesystem::path& path) {
+  return files_of(path);
+}
+
 Result<Checkpoint> Checkpoint::open_files(std::span<const std::filesystem::path> paths,
                                           const OpenOptions& options) {
   if (paths.empty())

@@ -265,6 +265,19 @@ Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path>
   return begin_open(std::move(all), options);
 }
 
+Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path) {
+  TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
+  TRY_ASSIGN(const std::unique_ptr<State> state, begin_open({&path, 1}, options));
+  std::vector<std::filesystem::path> files;
+  for (const SourceFile& source : state->sources) files.push_back(source.info.path);
+  if (files.size() > 1 || !files.front().native().ends_with(".json")) return files;
+  const Result<Parsing> parsing = begin_parse(*state);
+  if (!parsing || !parsing->index) return files;
+  const std::filesystem::path folder = files.front().parent_path();
+  for (const std::string& file : parsing->index->files) files.push_back(folder / file);
+  return files;
+}
+
 Result<std::unique_ptr<State>> begin_again(const State& old) {
   if (old.given.empty())
     return about_shown(Error{ErrorCode::invalid_argument,

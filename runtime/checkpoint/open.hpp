@@ -14,6 +14,9 @@ namespace weightmap {
 Result<std::unique_ptr<Checkpoint::State>> begin_open(std::span<const std::filesystem::path> paths,
                                                       const OpenOptions& options);
 Result<std::unique_ptr<Checkpoint::State>> begin_open(int descriptor, const OpenOptions& options);
+// The files that this would open, an index with those that it names. A file of another content is
+// one file.
+Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path);
 // What is now at the paths that `old` was opened by, with its options and its format, by the same
 // names.
 Result<std::unique_ptr<Checkpoint::State>> begin_again(const Checkpoint::State& old);

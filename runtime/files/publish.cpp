@@ -4,7 +4,7 @@
 
 #include "mmap/write/publish_file.hpp"
 #include "runtime/bytes/about_file.hpp"
-#include "weightmap/checkpoint.hpp"
+#include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {
 namespace {
@@ -21,13 +21,18 @@ std::filesystem::path without_links(const std::filesystem::path& path) {
 Result<PublishReport> publish(const std::filesystem::path& named,
                               const std::filesystem::path& target, const PublishOptions& options) {
   const std::filesystem::path from = options.follow ? without_links(named) : named;
-  const Result<os::File> file = os::File::open(from, false);
-  if (!file) return about_file(file.error(), from);
   OpenOptions to_look = OpenOptions::to_look();
   if (options.verify_crc) to_look.verify = Verify::crc;
   to_look.progress = options.progress;
   const Result<Checkpoint> checkpoint = Checkpoint::open(from, to_look);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  if (Checkpoint::Access::state(*checkpoint).is_set())
+    return about_file({ErrorCode::unsupported,
+                       "is a checkpoint of several files, which cannot be replaced at one moment: "
+                       "give each version a folder, and let a symbolic link say which is current"},
+                      from);
+  const Result<os::File> file = os::File::open(from, false);
+  if (!file) return about_file(file.error(), from);
   if (!checkpoint->generation().same_content(file->generation()))
     return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},
                       from);

@@ -108,7 +108,7 @@ StageReport report_of(const os::CopyReport& copied, std::uint64_t bytes) {
   return report;
 }
 
-// What is staged is opened by its path, so that it is a single file.
+// What is staged is a single file.
 const os::File& file_of(const Checkpoint& source) noexcept {
   return Checkpoint::Access::state(source).sources.front().file;
 }
@@ -178,6 +178,10 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
   }
   const Result<Checkpoint> source = Checkpoint::open(path, OpenOptions::to_look());
   if (!source) return error_of(source);
+  if (Checkpoint::Access::state(*source).is_set())
+    return about_file({ErrorCode::unsupported,
+                       "is a checkpoint of several files; stage each of them by its name"},
+                      path);
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();
   Result<void> made = check_fits(source->generation().size, options);

@@ -153,6 +153,8 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
                      "incomplete",
                  file_bytes,
                  {}};
+  if (begins_safetensors(text)) return foreign(other, "is a safetensors file, which is no archive");
+  if (begins_with_tag(text, "{")) return foreign(other, "is JSON text, which is no archive");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +
                               " zero bytes; a copy or download probably did not finish");

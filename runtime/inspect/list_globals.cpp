@@ -10,6 +10,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/pickle/scan.hpp"
@@ -336,11 +337,26 @@ Result<bool> begins_as_archive(const os::File& file) {
   return as_text(head) == zip_signature;
 }
 
+// Which holds no pickle: what it begins with is none.
+Result<bool> begins_as_safetensors(const os::File& file) {
+  std::array<std::byte, format::head_bytes> head{};
+  const std::size_t length = std::min<std::uint64_t>(head.size(), file.size());
+  TRY(file.read(0, {head.data(), length}));
+  return format::identify_head({head.data(), length}) == format::Kind::safetensors;
+}
+
 Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& options) {
   TRY_ASSIGN(const os::File file, os::File::open(path, false));
   FileGlobals made;
   std::uint64_t bytes_left = options.limits.pickle_bytes;
   const Result<void> archive = ArchiveScan(file, 0, {}, 0, options, bytes_left, made).run();
+  if (!archive) {
+    TRY_ASSIGN(const bool is_safetensors, begins_as_safetensors(file));
+    if (is_safetensors) {
+      made.format = "safetensors";
+      return made;
+    }
+  }
   TRY_ASSIGN(const bool is_archive, begins_as_archive(file));
   // torch takes a file for an archive by its first bytes, and unpickles any other.
   if (!is_archive) {

@@ -14,8 +14,10 @@
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/little_endian.hpp"
+#include "runtime/format/identify.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 namespace {
@@ -77,7 +79,8 @@ bool is_same_file(const MappedArea& a, const MappedArea& b) noexcept {
 }
 
 bool has_checkpoint_name(std::string_view path) noexcept {
-  constexpr std::array<std::string_view, 4> endings = {".pt", ".pth", ".ckpt", ".bin"};
+  constexpr std::array<std::string_view, 5> endings = {".pt", ".pth", ".ckpt", ".bin",
+                                                       ".safetensors"};
   return std::any_of(endings.begin(), endings.end(),
                      [path](std::string_view ending) { return path.ends_with(ending); });
 }
@@ -88,6 +91,7 @@ bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   std::array<std::byte, 512> head{};
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
   if (length < zip::local_header_bytes || !file.read(0, {head.data(), length})) return false;
+  if (format::identify_head({head.data(), length}) == format::Kind::safetensors) return true;
   if (bytes::load_le<std::uint32_t>(head.data()) != zip::local_header_signature) return false;
   if (has_checkpoint_name(path)) return true;
   const auto named = bytes::load_le<std::uint16_t>(head.data() + 26);
@@ -203,10 +207,13 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<os::ProcessArea>& parts, 
 
 Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
   std::vector<Target> targets;
-  for (const fs::path& file : files) {
-    Result<Target> target = look_up(file);
-    if (!target) return tl::unexpected<Error>(target.error());
-    targets.push_back(std::move(*target));
+  for (const fs::path& path : files) {
+    // What cannot be opened any more may still be mapped.
+    for (const fs::path& file : Checkpoint::files(path).value_or(std::vector{path})) {
+      Result<Target> target = look_up(file);
+      if (!target) return tl::unexpected<Error>(target.error());
+      targets.push_back(std::move(*target));
+    }
   }
   Search search(std::move(targets));
   const std::vector<std::int64_t> numbers = os::process_numbers();

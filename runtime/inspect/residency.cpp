@@ -221,6 +221,14 @@ Result<RepairReport> repair_file(const os::File& file, const Progress& progress)
   return RepairReport{*evicted, *read, memory->huge, *after};
 }
 
+void add(const EvictReport& part, EvictReport& all) {
+  all.file_bytes += part.file_bytes;
+  all.cached_before += part.cached_before;
+  all.cached_after += part.cached_after;
+  all.unwritten_bytes += part.unwritten_bytes;
+  all.lives_in_memory = all.lives_in_memory || part.lives_in_memory;
+}
+
 }  // namespace
 
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
@@ -231,11 +239,17 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
 }
 
 Result<EvictReport> evict(const std::filesystem::path& path, const Progress& progress) {
-  const Result<os::File> file = os::File::open(path, false);
-  if (!file) return about_file(file.error(), path);
-  Result<EvictReport> report = evict_file(*file, progress);
-  if (!report) return about_file(report.error(), path);
-  return report;
+  TRY_ASSIGN(const std::vector<std::filesystem::path> files, Checkpoint::files(path));
+  EvictReport all;
+  for (const std::filesystem::path& each : files) {
+    const std::filesystem::path& shown = files.size() == 1 ? path : each;
+    const Result<os::File> file = os::File::open(each, false);
+    if (!file) return about_file(file.error(), shown);
+    const Result<EvictReport> report = evict_file(*file, progress);
+    if (!report) return about_file(report.error(), shown);
+    add(*report, all);
+  }
+  return all;
 }
 
 Result<RepairReport> repair(const std::filesystem::path& path, const Progress& progress) {

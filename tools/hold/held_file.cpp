@@ -71,9 +71,21 @@ void HeldFile::finish_reload() {
        ": was replaced; the new file is in memory, the old one released");
 }
 
+// The version that is held, or of the first file that was replaced the one that has its name now.
+Result<Generation> HeldFile::found_generation() const {
+  const Checkpoint& held = current_->checkpoint();
+  for (std::size_t i = 0; i < held.source_count(); ++i) {
+    const SourceInfo& file = held.source(i);
+    if (file.is_copy) continue;
+    Result<Generation> now = generation_at(file.path);
+    if (!now || !now->same_content(file.generation)) return now;
+  }
+  return current_->generation();
+}
+
 void HeldFile::look() {
   if (is_warming()) return;
-  const Result<Generation> found = generation_at(path_);
+  const Result<Generation> found = found_generation();
   if (!found) {
     file_problem_ = found.error().message;
   } else if (found->same_content(current_->generation())) {

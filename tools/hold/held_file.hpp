@@ -37,6 +37,7 @@ class HeldFile {
 
  private:
   HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
+  Result<Generation> found_generation() const;
   void begin_reload(const Generation& found);
   void finish_reload();
   const std::string& problem() const noexcept {

@@ -28,22 +28,25 @@ std::string to_text(const Json& json) {
 
 Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor) {
   const TensorView& view = tensor.view;
-  return {{"name", tensor.name},
-          {"path", describe_path(checkpoint.path(tensor.index))},
-          {"dtype", to_string(view.dtype())},
-          {"shape", view.shape()},
-          {"strides", view.strides()},
-          {"storage", tensor.storage},
-          {"storage_offset", tensor.storage_offset},
-          {"file_offset", tensor.file_offset},
-          {"nbytes", view.nbytes()},
-          {"contiguous", view.is_contiguous()},
-          {"zero_copy", tensor.is_zero_copy()},
-          {"requires_grad", tensor.requires_grad},
-          {"location", tensor.location},
-          {"conjugate", view.is_conjugate()},
-          {"negative", view.is_negative()},
-          {"written", is_written(checkpoint, tensor)}};
+  Json described = {{"name", tensor.name},
+                    {"path", describe_path(checkpoint.path(tensor.index))},
+                    {"dtype", to_string(view.dtype())},
+                    {"shape", view.shape()},
+                    {"strides", view.strides()},
+                    {"storage", tensor.storage},
+                    {"storage_offset", tensor.storage_offset},
+                    {"file_offset", tensor.file_offset},
+                    {"nbytes", view.nbytes()},
+                    {"contiguous", view.is_contiguous()},
+                    {"zero_copy", tensor.is_zero_copy()},
+                    {"requires_grad", tensor.requires_grad},
+                    {"location", tensor.location},
+                    {"conjugate", view.is_conjugate()},
+                    {"negative", view.is_negative()},
+                    {"written", is_written(checkpoint, tensor)}};
+  if (checkpoint.source_count() > 1 && !tensor.is_copied)
+    described["file"] = checkpoint.source(tensor.source).path.native();
+  return described;
 }
 
 Json describe(const Error& error) {
