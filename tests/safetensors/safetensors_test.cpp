@@ -1164,9 +1164,10 @@ TEST_CASE("offsets of 20 digits are read alike for known and for other shapes") 
     text += "\"p" + std::to_string(i) + R"(":{"dtype":"U8","shape":[2000000000000000000],)" +
             R"("data_offsets":[)" + std::to_string(i * 2000000000000000000u) + "," +
             std::to_string((i + 1) * 2000000000000000000u) + "]},";
-  text +=
-      R"("a":{"dtype":"U8","shape":[3],"data_offsets":[12000000000000000000,12000000000000000003]},)"
-      R"("b":{"dtype":"U8","shape":[3],"data_offsets":[12000000000000000003,12000000000000000006]}})";
+  text += R"("a":{"dtype":"U8","shape":[3],)"
+          R"("data_offsets":[12000000000000000000,12000000000000000003]},)"
+          R"("b":{"dtype":"U8","shape":[3],)"
+          R"("data_offsets":[12000000000000000003,12000000000000000006]}})";
   const Header read(text, 12000000000000000006u);
   REQUIRE_OK(read.result);
   REQUIRE(read.header.tensors.size() == 8);

@@ -1,0 +1,224 @@
+// Which files of a folder are its checkpoint: by their names alone.
+#include "runtime/sets/select_files.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+using test::TemporaryFolder;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+// What is chosen of a folder that has files with these names.
+Result<Names> chosen(const Names& files) {
+  const TemporaryFolder folder;
+  for (const std::string& file : files) folder.write(file, "");
+  const auto selected = sets::select_files(folder.path());
+  if (!selected) return tl::unexpected<Error>(selected.error());
+  Names names;
+  for (const std::filesystem::path& file : *selected) names.push_back(file.string());
+  return names;
+}
+
+void check_chosen(const Names& files, const Names& expected) {
+  const Result<Names> names = chosen(files);
+  REQUIRE_OK(names);
+  CHECK(*names == expected);
+}
+
+void check_refused(const Names& files, ErrorCode code, const std::string& message) {
+  const Result<Names> names = chosen(files);
+  REQUIRE_FALSE(names.has_value());
+  CHECK(names.error().code == code);
+  CHECK(names.error().message == message);
+}
+
+constexpr auto ambiguous = ErrorCode::invalid_argument;
+
+}  // namespace
+
+TEST_CASE("an index of safetensors shards comes before all other files") {
+  check_chosen({"model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                "model-00002-of-00002.safetensors", "config.json", "tokenizer.json"},
+               {"model.safetensors.index.json"});
+  check_chosen({"model.safetensors.index.json"}, {"model.safetensors.index.json"});
+  check_chosen({"model.safetensors.index.json", "consolidated.safetensors", "other.safetensors"},
+               {"model.safetensors.index.json"});
+  check_chosen(
+      {"model.safetensors.index.json", "pytorch_model.bin.index.json", "pytorch_model.bin"},
+      {"model.safetensors.index.json"});
+}
+
+TEST_CASE("an index may have another stem and a variant") {
+  check_chosen({"diffusion_pytorch_model.safetensors.index.json", "a.safetensors"},
+               {"diffusion_pytorch_model.safetensors.index.json"});
+  check_chosen({"model.safetensors.index.fp16.json", "a.safetensors"},
+               {"model.safetensors.index.fp16.json"});
+}
+
+TEST_CASE("of two indexes neither is chosen") {
+  check_refused({"model.safetensors.index.json", "model.safetensors.index.fp16.json"}, ambiguous,
+                "is a folder of several checkpoints: \"model.safetensors.index.fp16.json\" and "
+                "\"model.safetensors.index.json\"; open one of them by its name");
+}
+
+TEST_CASE("of an index and the one usual file neither is chosen") {
+  check_refused({"model.safetensors.index.json", "model.safetensors", "x.safetensors"}, ambiguous,
+                "is a folder of several checkpoints: \"model.safetensors.index.json\" and "
+                "\"model.safetensors\"; open one of them by its name");
+  check_refused({"pytorch_model.bin.index.json", "pytorch_model.bin"}, ambiguous,
+                "is a folder of several checkpoints: \"pytorch_model.bin.index.json\" and "
+                "\"pytorch_model.bin\"; open one of them by its name");
+}
+
+TEST_CASE("model.safetensors comes before other safetensors files") {
+  check_chosen({"model.safetensors", "adapter.safetensors", "consolidated.safetensors"},
+               {"model.safetensors"});
+  check_chosen({"model.safetensors", "model-00001-of-00002.safetensors"}, {"model.safetensors"});
+}
+
+TEST_CASE("the only safetensors file is chosen, whatever its name") {
+  check_chosen({"anything at all.safetensors", "config.json", "README.md"},
+               {"anything at all.safetensors"});
+  check_chosen({"model-00001-of-00001.safetensors"}, {"model-00001-of-00001.safetensors"});
+  check_chosen({"model-1-of-2.safetensors"}, {"model-1-of-2.safetensors"});
+}
+
+TEST_CASE("safetensors come before .bin") {
+  check_chosen({"x.safetensors", "pytorch_model.bin"}, {"x.safetensors"});
+  check_chosen({"model.safetensors", "pytorch_model.bin.index.json"}, {"model.safetensors"});
+}
+
+TEST_CASE("of several safetensors files that are no set none is chosen") {
+  check_refused({"b.safetensors", "a.safetensors"}, ambiguous,
+                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
+                "one of them by its name");
+  check_refused({"1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors",
+                 "5.safetensors", "6.safetensors", "7.safetensors", "8.safetensors"},
+                ambiguous,
+                "is a folder of several checkpoints: \"1.safetensors\", \"2.safetensors\", "
+                "\"3.safetensors\", \"4.safetensors\", \"5.safetensors\", \"6.safetensors\" and 2 "
+                "more; open one of them by its name");
+}
+
+TEST_CASE("a complete set without an index is chosen in its order") {
+  check_chosen({"model-00003-of-00003.safetensors", "model-00001-of-00003.safetensors",
+                "model-00002-of-00003.safetensors", "config.json"},
+               {"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                "model-00003-of-00003.safetensors"});
+  check_chosen({"-00001-of-00002.safetensors", "-00002-of-00002.safetensors"},
+               {"-00001-of-00002.safetensors", "-00002-of-00002.safetensors"});
+}
+
+TEST_CASE("a set of which shards are missing is refused, with the first of them") {
+  check_refused({"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"},
+                ErrorCode::not_found,
+                "is a folder of 2 shards of 3 and no index: shard 2 is missing, as in "
+                "\"model-00001-of-00003.safetensors\"");
+  check_refused({"model-00002-of-00002.safetensors"}, ErrorCode::not_found,
+                "is a folder of 1 shard of 2 and no index: shard 1 is missing, as in "
+                "\"model-00002-of-00002.safetensors\"");
+  check_refused({"x-00001-of-99999.safetensors", "x-00002-of-99999.safetensors"},
+                ErrorCode::not_found,
+                "is a folder of 2 shards of 99999 and no index: shard 3 is missing, as in "
+                "\"x-00001-of-99999.safetensors\"");
+}
+
+TEST_CASE("a set that is not whole is not made up for by .bin files") {
+  check_refused({"model-00001-of-00002.safetensors", "pytorch_model.bin"}, ErrorCode::not_found,
+                "is a folder of 1 shard of 2 and no index: shard 2 is missing, as in "
+                "\"model-00001-of-00002.safetensors\"");
+}
+
+TEST_CASE("shards of two sets, or of a set and something else, are ambiguous") {
+  for (const char* other :
+       {"other-00001-of-00002.safetensors", "model-00001-of-00003.safetensors",
+        "consolidated.safetensors", "model-00003-of-00002.safetensors",
+        "model-00000-of-00002.safetensors", "model-0001-of-0002.safetensors",
+        "model_00001-of-00002.safetensors", "model-00001-of-0000x.safetensors"}) {
+    CAPTURE(other);
+    const Result<Names> names =
+        chosen({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", other});
+    REQUIRE_FALSE(names.has_value());
+    CHECK(names.error().code == ambiguous);
+    CHECK(names.error().message.find(other) != std::string::npos);
+    CHECK(names.error().message.find("\"model-00001-of-00002.safetensors\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("a shard of none is no shard") {
+  CHECK_FALSE(chosen({"model-00000-of-00000.safetensors"}).has_value());
+  CHECK_FALSE(chosen({"a-00001-of-00000.safetensors", "a-00002-of-00000.safetensors"}).has_value());
+}
+
+TEST_CASE("of .bin files an index, pytorch_model.bin or a complete set is chosen") {
+  check_chosen({"pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"},
+               {"pytorch_model.bin.index.json"});
+  check_chosen({"pytorch_model.bin", "training_args.bin", "optimizer.bin"}, {"pytorch_model.bin"});
+  check_chosen(
+      {"pytorch_model-00002-of-00002.bin", "pytorch_model-00001-of-00002.bin", "training_args.bin"},
+      {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"});
+  check_chosen({"pytorch_model-00001-of-00001.bin"}, {"pytorch_model-00001-of-00001.bin"});
+}
+
+TEST_CASE("a .bin file of another name is no checkpoint by itself") {
+  for (const Names& files : {Names{"training_args.bin"}, {"model.bin"}, {"a.bin", "b.bin"}})
+    CHECK_FAILS(chosen(files), ErrorCode::not_a_checkpoint, "there is no checkpoint");
+}
+
+TEST_CASE("a .bin set must be whole and alone, too") {
+  check_refused({"pytorch_model-00001-of-00002.bin", "training_args.bin"}, ErrorCode::not_found,
+                "is a folder of 1 shard of 2 and no index: shard 2 is missing, as in "
+                "\"pytorch_model-00001-of-00002.bin\"");
+  check_refused({"a-00001-of-00001.bin", "b-00001-of-00001.bin"}, ambiguous,
+                "is a folder of several checkpoints: \"a-00001-of-00001.bin\" and "
+                "\"b-00001-of-00001.bin\"; open one of them by its name");
+}
+
+TEST_CASE("a folder without any of these is refused, with what was looked for") {
+  for (const Names& files : {Names{},
+                             {"README.md"},
+                             {"config.json"},
+                             {"model.pt"},
+                             {"model.SAFETENSORS"},
+                             {"model.safetensors.json"},
+                             {"index.json"},
+                             {"model.safetensors.part"},
+                             {"model.gguf"}})
+    check_refused(files, ErrorCode::not_a_checkpoint,
+                  "is a folder in which there is no checkpoint: expected an index of shards, "
+                  "*.safetensors, or pytorch_model.bin");
+}
+
+TEST_CASE("a folder of a distributed checkpoint is named as such, whatever else is in it") {
+  for (const char* file : {".metadata", "__0_0.distcp", "__0.metadata", "__1.metadata"})
+    CHECK_FAILS(chosen({file, "model.safetensors"}), ErrorCode::unsupported,
+                "is a folder of torch.distributed.checkpoint, which is not supported yet");
+  check_chosen({"metadata", "_.metadata", "x.metadata", "model.safetensors"},
+               {"model.safetensors"});
+}
+
+TEST_CASE("an error escapes names of files") {
+  CHECK_FAILS(chosen({"a\n.safetensors", "b\x1b.safetensors"}), ambiguous,
+              R"("a\x0A.safetensors" and "b\x1B.safetensors")");
+}
+
+TEST_CASE("a folder that cannot be read is an error of the system") {
+  const TemporaryFolder folder;
+  const auto missing = sets::select_files(folder.path() / "missing");
+  CHECK_FAILS(missing, ErrorCode::io, "cannot read the folder: No such file or directory");
+  CHECK(missing.error().os_error == ENOENT);
+  const auto file = sets::select_files(folder.write("model.safetensors", ""));
+  CHECK_FAILS(file, ErrorCode::io, "cannot read the folder: Not a directory");
+  CHECK(file.error().os_error == ENOTDIR);
+}
