@@ -1,0 +1,959 @@
+// Checkpoints of several files: sets with an index, folders, lists of files, in all formats.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/mmap/bus_child.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+using test::opened;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t large_page = 2097152;
+
+// Names of tensors, and the bytes that each consists of.
+using Tensors = std::vector<std::pair<std::string, std::string>>;
+
+std::string framed(const std::string& header, const std::string& data) {
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> 8 * i);
+  return length + header + data;
+}
+
+std::string safetensors(const Tensors& tensors) {
+  std::string header = "{", data;
+  for (const auto& [name, bytes] : tensors) {
+    header += (header.size() == 1 ? "\"" : ",\"") + name + R"(":{"dtype":"U8","shape":[)" +
+              std::to_string(bytes.size()) + R"(],"data_offsets":[)" + std::to_string(data.size()) +
+              "," + std::to_string(data.size() + bytes.size()) + "]}";
+    data += bytes;
+  }
+  return framed(header + "}", data);
+}
+
+std::string torch_zip(const Tensors& tensors) {
+  CheckpointWriter writer;
+  std::vector<Value> items;
+  for (const auto& [name, bytes] : tensors) {
+    const std::int64_t size = static_cast<std::int64_t>(bytes.size());
+    const std::int64_t stride = 1;
+    items.push_back(writer.values().string(name));
+    items.push_back(
+        writer.tensor(writer.add_storage(RecordContent::text(bytes)),
+                      {.dtype = DType::uint8, .sizes = {&size, 1}, .strides = {&stride, 1}}));
+  }
+  std::string text;
+  const Value root = writer.ordered_dict(items);
+  REQUIRE_OK(std::move(writer).write(root, [&text](std::span<const std::byte> part) {
+    text.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return Result<void>();
+  }));
+  return text;
+}
+
+// Pairs of a tensor and its file.
+std::string index_of(const Tensors& weight_map) {
+  std::string text = R"({"metadata": {"total_size": 1}, "weight_map": {)";
+  for (const auto& [tensor, file] : weight_map)
+    text += (text.back() == '{' ? "\"" : ", \"") + tensor + "\": \"" + file + '"';
+  return text + "}}";
+}
+
+// Puts another file into the place of this one.
+void replace(const fs::path& path, const std::string& content) {
+  fs::path beside = path;
+  beside += ".new";
+  std::ofstream(beside, std::ios::binary) << content;
+  fs::rename(beside, path);
+}
+
+std::string text_of(const TensorView& view) {
+  return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
+}
+
+// "name=bytes@file, ..." with the last part of the file's path.
+std::string listed(const Checkpoint& checkpoint) {
+  std::string text;
+  for (const NamedTensor tensor : checkpoint.tensors())
+    text += (text.empty() ? "" : ", ") + std::string(tensor.name) + "=" + text_of(tensor.view) +
+            "@" + checkpoint.source(tensor.source).path.filename().string();
+  return text;
+}
+
+const std::string one = "model-00001-of-00002.safetensors";
+const std::string two = "model-00002-of-00002.safetensors";
+
+struct Set {
+  Set() {
+    folder.write(one, safetensors({{"b", "bbbb"}, {"a", "aa"}}));
+    folder.write(two, safetensors({{"c", "ccc"}}));
+  }
+  TemporaryFolder folder;
+  fs::path index =
+      folder.write("model.safetensors.index.json", index_of({{"a", one}, {"b", one}, {"c", two}}));
+  fs::path file(const std::string& name) const { return folder.path() / name; }
+};
+
+}  // namespace
+
+// Sets with an index.
+
+TEST_CASE("an index opens all its shards, as files behind it in one mapping") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
+  REQUIRE(checkpoint.source_count() == 3);
+  CHECK(checkpoint.source(0).path == set.index);
+  CHECK(checkpoint.source(1).path == set.file(one));
+  CHECK(checkpoint.source(2).path == set.file(two));
+  CHECK(checkpoint.source(0).mapping_offset == 0);
+  CHECK(checkpoint.source(1).mapping_offset == large_page);
+  CHECK(checkpoint.source(2).mapping_offset == 2 * large_page);
+  CHECK(checkpoint.source(1).bytes == fs::file_size(set.file(one)));
+  CHECK(checkpoint.generation() == checkpoint.source(0).generation);
+}
+
+TEST_CASE("the facts of a set are those of all its files") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  const CheckpointInfo& info = checkpoint.info();
+  CHECK(info.format == "safetensors");
+  CHECK(info.byteorder == "little");
+  CHECK(info.tensors == 3);
+  CHECK(info.storages == 3);
+  CHECK(info.tensor_bytes == 9);
+  CHECK(info.tensors_not_indexed == 0);
+  CHECK(info.file_bytes ==
+        fs::file_size(set.index) + fs::file_size(set.file(one)) + fs::file_size(set.file(two)));
+  CHECK(info.names_torch_safe_only);
+}
+
+TEST_CASE("each tensor tells its file and the offset in it") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  const auto a = checkpoint.get("a");
+  const auto c = checkpoint.get("c");
+  REQUIRE_OK(a);
+  REQUIRE_OK(c);
+  CHECK(a->source == 1);
+  CHECK(a->file == set.file(one).string());
+  CHECK(a->file_offset == fs::file_size(set.file(one)) - 2);
+  CHECK(c->source == 2);
+  CHECK(c->file == set.file(two).string());
+  CHECK(c->file_offset == fs::file_size(set.file(two)) - 3);
+  CHECK(c->view.data() == checkpoint.mapping().data() + 2 * large_page + c->file_offset);
+  const NamedStorage storage = checkpoint.storage(c->storage_index);
+  CHECK(storage.key == "c");
+  CHECK(storage.source == 2);
+  CHECK(storage.payload_offset == c->file_offset);
+  std::vector<std::byte> copy(3);
+  REQUIRE_OK(checkpoint.gather(c->view, copy));
+  CHECK(copy[2] == std::byte{'c'});
+  CHECK(checkpoint.find_path({"c"}).has_value());
+}
+
+TEST_CASE("the value tree of a set is the metadata of its index") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(checkpoint.root().kind() == Value::Kind::dict);
+  REQUIRE(checkpoint.root().item_count() == 1);
+  CHECK(checkpoint.root().find("total_size")->integer() == 1);
+}
+
+TEST_CASE("tensors that the index does not name are left out and counted") {
+  const Set set;
+  replace(set.file(one), safetensors({{"stale", "ss"}, {"a", "aa"}, {"c", "old"}, {"b", "bbbb"}}));
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(listed(checkpoint) == "a=aa@" + one + ", b=bbbb@" + one + ", c=ccc@" + two);
+  CHECK(checkpoint.info().tensors_not_indexed == 2);
+  CHECK_FALSE(checkpoint.contains("stale"));
+  CHECK(checkpoint.storage_count() == 3);
+}
+
+TEST_CASE("a shard that the index does not name is not opened") {
+  const Set set;
+  replace(set.index, index_of({{"c", two}}));
+  fs::remove(set.file(one));
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(listed(checkpoint) == "c=ccc@" + two);
+  CHECK(checkpoint.source_count() == 2);
+}
+
+TEST_CASE("a tensor that its shard does not have is refused with the names of both") {
+  const Set set;
+  replace(set.index, index_of({{"a", one}, {"d", two}, {"c", two}}));
+  const auto failed = Checkpoint::open(set.index);
+  CHECK_FAILS(failed, ErrorCode::corrupt,
+              "the index has tensor \"d\" in \"model-00002-of-00002.safetensors\", which has no "
+              "such tensor");
+  CHECK(failed.error().file == set.index.string());
+  CHECK(failed.error().file_offset == 88);
+  // It is in the other shard.
+  replace(set.index, index_of({{"a", two}}));
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
+              "the index has tensor \"a\" in \"model-00002-of-00002.safetensors\", which has no "
+              "such tensor");
+}
+
+TEST_CASE("a shard that is missing is refused with its name and that of the index") {
+  const Set set;
+  fs::remove(set.file(two));
+  const auto failed = Checkpoint::open(set.index);
+  CHECK_FAILS(failed, ErrorCode::io, "No such file or directory");
+  CHECK(failed.error().message.find("; the index " + set.index.string() + " names it") !=
+        std::string::npos);
+  CHECK(failed.error().file == set.file(two).string());
+  CHECK(failed.error().os_error == ENOENT);
+}
+
+TEST_CASE("a shard that is a folder, or damaged, is named") {
+  const Set set;
+  replace(set.file(two), safetensors({{"c", "ccc"}}) + "more");
+  const auto longer = Checkpoint::open(set.index);
+  CHECK_FAILS(longer, ErrorCode::corrupt,
+              "the tensors have 3 bytes by the header, and there are 7 behind it");
+  CHECK(longer.error().file == set.file(two).string());
+  replace(set.file(two), "");
+  const auto empty = Checkpoint::open(set.index);
+  REQUIRE_FALSE(empty.has_value());
+  CHECK(empty.error().file == set.file(two).string());
+  fs::remove(set.file(two));
+  fs::create_directory(set.file(two));
+  const auto folder = Checkpoint::open(set.index);
+  REQUIRE_FALSE(folder.has_value());
+  CHECK(folder.error().file == set.file(two).string());
+}
+
+TEST_CASE("of several damaged shards the first is named, however many threads parse them") {
+  const TemporaryFolder folder;
+  Tensors weight_map;
+  for (int i = 10; i < 40; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    const bool is_damaged = i == 17 || i == 18 || i == 38;
+    folder.write(name, is_damaged ? "nonsense" : safetensors({{"t" + name, name}}));
+    weight_map.emplace_back("t" + name, name);
+  }
+  const fs::path index = folder.write("x.json", index_of(weight_map));
+  for (int i = 0; i < 20; ++i) {
+    const auto failed = Checkpoint::open(index);
+    REQUIRE_FALSE(failed.has_value());
+    CHECK(failed.error().file == (folder.path() / "s17").string());
+  }
+}
+
+TEST_CASE("many shards are opened, and all their tensors found") {
+  const TemporaryFolder folder;
+  Tensors weight_map;
+  std::string expected;
+  for (int i = 10; i < 60; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    folder.write(name, safetensors({{"t" + name, name}}));
+    weight_map.emplace_back("t" + name, name);
+    expected += (i == 10 ? "t" : ", t") + name + "=" + name + "@" + name;
+  }
+  std::ranges::reverse(weight_map);
+  const Checkpoint checkpoint = opened(folder.write("x.json", index_of(weight_map)));
+  CHECK(listed(checkpoint) == expected);
+  CHECK(checkpoint.source_count() == 51);
+}
+
+TEST_CASE("names of files that lead elsewhere are refused before any is opened") {
+  const TemporaryFolder folder;
+  folder.write("x.safetensors", safetensors({{"a", "a"}}));
+  fs::create_directory(folder.path() / "below");
+  for (const std::string& name :
+       {"../x.safetensors"s, (folder.path() / "x.safetensors").string(), "..\\\\x.safetensors"s}) {
+    CAPTURE(name);
+    const fs::path index =
+        folder.write("below/model.safetensors.index.json", index_of({{"a", name}}));
+    const auto failed = Checkpoint::open(index);
+    CHECK_FAILS(failed, ErrorCode::corrupt, "which does not lie beside it or in a folder there");
+    CHECK(failed.error().file == index.string());
+    CHECK(failed.error().file_offset == 52);
+  }
+}
+
+TEST_CASE("shards may lie in folders beside the index") {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path() / "a" / "b");
+  folder.write("a/b/x", safetensors({{"x", "xx"}}));
+  folder.write("a/y", safetensors({{"y", "yy"}}));
+  const Checkpoint checkpoint = opened(
+      folder.write("model.safetensors.index.json", index_of({{"x", "a/b/x"}, {"y", "a/y"}})));
+  CHECK(listed(checkpoint) == "x=xx@x, y=yy@y");
+  CHECK(checkpoint.get("x")->file == (folder.path() / "a/b/x").string());
+}
+
+TEST_CASE("a tensor that the index names twice is refused") {
+  const Set set;
+  replace(set.index, index_of({{"a", one}, {"b", one}, {"\\u0061", one}}));
+  const auto failed = Checkpoint::open(set.index);
+  CHECK_FAILS(failed, ErrorCode::corrupt,
+              "the index has tensor \"a\" in \"model-00001-of-00002.safetensors\" twice");
+  CHECK(failed.error().file == set.index.string());
+  CHECK(failed.error().file_offset == 129);
+}
+
+TEST_CASE("a tensor that the index names in two shards is refused with both") {
+  const Set set;
+  replace(set.file(two), safetensors({{"c", "ccc"}, {"a", "AA"}}));
+  CHECK(listed(opened(set.index)).find("a=aa@") != std::string::npos);
+  replace(set.index, index_of({{"a", one}, {"a", two}}));
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
+              "tensor \"a\" is there twice, in " + set.file(one).string() + " and in " +
+                  set.file(two).string());
+}
+
+TEST_CASE("an index that is damaged is refused with the byte") {
+  const Set set;
+  replace(set.index, "{\"weight_map\": {\"a\": 1}}");
+  const auto failed = Checkpoint::open(set.index);
+  CHECK_FAILS(failed, ErrorCode::corrupt, "the index of shards: expected a string, found a number");
+  CHECK(failed.error().file == set.index.string());
+  CHECK(failed.error().file_offset == 21);
+  replace(set.index, "{\"model_type\": \"llama\"}");
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::not_a_checkpoint,
+              "is JSON without a weight_map");
+}
+
+TEST_CASE("an index is known by its content, whatever its name") {
+  const Set set;
+  const std::string text = test::read_file(set.index);
+  for (const char* name : {"x.json", "x", "x.safetensors", "pytorch_model.bin"}) {
+    CAPTURE(name);
+    CHECK(opened(set.folder.write(name, " \n" + text)).storage_count() == 3);
+  }
+}
+
+TEST_CASE("an index of an index, or of itself, is refused") {
+  const Set set;
+  const fs::path outer =
+      set.folder.write("outer.json", index_of({{"a", "model.safetensors.index.json"}}));
+  const auto failed = Checkpoint::open(outer);
+  CHECK_FAILS(failed, ErrorCode::invalid_argument, "is an index of shards, which is opened alone");
+  CHECK(failed.error().file == set.index.string());
+  replace(outer, index_of({{"a", "outer.json"}}));
+  CHECK_FAILS(Checkpoint::open(outer), ErrorCode::invalid_argument,
+              "is an index of shards, which is opened alone");
+}
+
+TEST_CASE("an index longer than the limit is refused") {
+  const Set set;
+  OpenOptions options;
+  options.limits.pickle_bytes = fs::file_size(set.index);
+  CHECK(Checkpoint::open(set.index, options).has_value());
+  --options.limits.pickle_bytes;
+  CHECK_FAILS(Checkpoint::open(set.index, options), ErrorCode::limit_exceeded,
+              "the index of shards of " + std::to_string(fs::file_size(set.index)) +
+                  " bytes is longer than the limit of ");
+}
+
+TEST_CASE("the limit of tensors is one for the whole set, of what the index names") {
+  const Set set;
+  replace(set.file(two), safetensors({{"c", "ccc"}, {"stale", "s"}}));
+  OpenOptions options;
+  options.limits.tensors = 3;
+  CHECK(Checkpoint::open(set.index, options).has_value());
+  options.limits.tensors = 2;
+  CHECK_FAILS(Checkpoint::open(set.index, options), ErrorCode::limit_exceeded,
+              "the files have 3 tensors, the limit is 2");
+}
+
+TEST_CASE("too few descriptors are an error that says how many are needed") {
+  const TemporaryFolder folder;
+  Tensors weight_map;
+  for (int i = 100; i < 150; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    folder.write(name, safetensors({{"t" + name, name}}));
+    weight_map.emplace_back("t" + name, name);
+  }
+  const fs::path index = folder.write("x.json", index_of(weight_map));
+  CHECK(test::in_child([&index] {
+          const rlimit few{30, 30};
+          if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
+          const auto failed = Checkpoint::open(index);
+          const bool says_so =
+              !failed && failed.error().os_error == EMFILE &&
+              failed.error().message.find("49 more files; allow more open files (ulimit -n)") !=
+                  std::string::npos;
+          return says_so ? 0 : 1;
+        }) == "exit 0");
+}
+
+// The layout of download caches, where all files are links to others.
+
+namespace {
+
+struct Cache {
+  Cache() {
+    fs::create_directories(folder.path() / "blobs");
+    fs::create_directories(snapshot);
+    folder.write("blobs/1111", safetensors({{"b", "bbbb"}, {"a", "aa"}}));
+    folder.write("blobs/2222", safetensors({{"c", "ccc"}}));
+    folder.write("blobs/3333", index_of({{"a", one}, {"b", one}, {"c", two}}));
+    fs::create_symlink("../../blobs/1111", snapshot / one);
+    fs::create_symlink("../../blobs/2222", snapshot / two);
+    fs::create_symlink("../../blobs/3333", index);
+  }
+  TemporaryFolder folder;
+  fs::path snapshot = folder.path() / "snapshots" / "x";
+  fs::path index = snapshot / "model.safetensors.index.json";
+};
+
+}  // namespace
+
+TEST_CASE("shards are looked for beside the link to the index, not beside the index itself") {
+  const Cache cache;
+  for (const fs::path& path : {cache.index, cache.snapshot}) {
+    CAPTURE(path.string());
+    const Checkpoint checkpoint = opened(path);
+    CHECK(listed(checkpoint).starts_with("b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@"));
+    CHECK(checkpoint.source(checkpoint.source_count() - 1).path == cache.snapshot / two);
+    CHECK(checkpoint.is_current());
+  }
+  CHECK_FAILS(Checkpoint::open(cache.folder.path() / "blobs" / "3333"), ErrorCode::io,
+              "No such file or directory");
+}
+
+TEST_CASE("a link that leads to another file since makes the set another one") {
+  const Cache cache;
+  const Checkpoint checkpoint = opened(cache.index);
+  cache.folder.write("blobs/4444", safetensors({{"c", "new"}}));
+  fs::remove(cache.snapshot / two);
+  fs::create_symlink("../../blobs/4444", cache.snapshot / two);
+  CHECK_FALSE(checkpoint.is_current());
+  CHECK(checkpoint.state() == CheckpointState::replaced);
+  CHECK(text_of(*checkpoint.find("c")) == "ccc");
+  const auto again = checkpoint.reopen();
+  REQUIRE_OK(again);
+  CHECK(text_of(*again->find("c")) == "new");
+}
+
+TEST_CASE("a link that leads nowhere is a missing shard") {
+  const Cache cache;
+  fs::remove(cache.folder.path() / "blobs" / "2222");
+  const auto failed = Checkpoint::open(cache.index);
+  CHECK_FAILS(failed, ErrorCode::io, "; the index " + cache.index.string() + " names it");
+  CHECK(failed.error().file == (cache.snapshot / two).string());
+}
+
+// Folders.
+
+TEST_CASE("a folder with an index is opened as the index") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.folder.path());
+  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
+  CHECK(checkpoint.source(0).path == set.index);
+  CHECK(checkpoint.root().find("total_size").has_value());
+}
+
+TEST_CASE("a folder with a whole set and no index is opened as all its shards") {
+  const Set set;
+  fs::remove(set.index);
+  const Checkpoint checkpoint = opened(set.folder.path());
+  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
+  REQUIRE(checkpoint.source_count() == 2);
+  CHECK(checkpoint.source(0).path == set.file(one));
+  CHECK(checkpoint.info().tensors_not_indexed == 0);
+  CHECK(checkpoint.root().kind() == Value::Kind::dict);
+  CHECK(checkpoint.root().item_count() == 0);
+}
+
+TEST_CASE("a folder with one file is opened as this file") {
+  const TemporaryFolder folder;
+  folder.write("x.safetensors", safetensors({{"a", "aa"}}));
+  const Checkpoint single = opened(folder.path());
+  CHECK(listed(single) == "a=aa@x.safetensors");
+  CHECK(single.source_count() == 1);
+  const TemporaryFolder other;
+  other.write("pytorch_model.bin", torch_zip({{"a", "aa"}}));
+  other.write("optimizer.bin", torch_zip({{"b", "bb"}}));
+  const Checkpoint bin = opened(other.path());
+  CHECK(listed(bin) == "a=aa@pytorch_model.bin");
+  CHECK(bin.info().format == "torch_zip");
+}
+
+TEST_CASE("what is wrong with a folder names the folder, what is wrong with a file the file") {
+  const Set set;
+  set.folder.write("other.safetensors.index.json", test::read_file(set.index));
+  const auto ambiguous = Checkpoint::open(set.folder.path());
+  CHECK_FAILS(ambiguous, ErrorCode::invalid_argument, "is a folder of several checkpoints");
+  CHECK(ambiguous.error().file == set.folder.path().string());
+  fs::remove(set.file("other.safetensors.index.json"));
+  fs::remove(set.index);
+  fs::remove(set.file(one));
+  const auto incomplete = Checkpoint::open(set.folder.path());
+  CHECK_FAILS(incomplete, ErrorCode::not_found, "shard 1 is missing");
+  CHECK(incomplete.error().file == set.folder.path().string());
+  set.folder.write(one, "nonsense");
+  const auto damaged = Checkpoint::open(set.folder.path());
+  REQUIRE_FALSE(damaged.has_value());
+  CHECK(damaged.error().file == set.file(one).string());
+}
+
+TEST_CASE("an empty folder is no checkpoint") {
+  const TemporaryFolder folder;
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::not_a_checkpoint,
+              "is a folder in which there is no checkpoint");
+}
+
+TEST_CASE("a folder may be given with a slash behind it, or as a link") {
+  const Set set;
+  const Checkpoint slash = opened(set.folder.path() / "");
+  CHECK(slash.tensors().size() == 3);
+  CHECK(slash.tensors()[0].file == set.file(one).string());
+  const TemporaryFolder other;
+  fs::create_directory_symlink(set.folder.path(), other.path() / "link");
+  CHECK(opened(other.path() / "link").storage_count() == 3);
+}
+
+TEST_CASE("errors and tensors name files as the index was given, sources as they are") {
+  const Set set;
+  const fs::path relative = fs::relative(set.index);
+  REQUIRE(relative.is_relative());
+  const Checkpoint checkpoint = opened(relative);
+  CHECK(checkpoint.tensors()[0].file == (relative.parent_path() / one).string());
+  CHECK(checkpoint.source(1).path.is_absolute());
+  fs::remove(set.file(one));
+  CHECK(Checkpoint::open(relative).error().file == (relative.parent_path() / one).string());
+}
+
+TEST_CASE("tensors of one name in two shards of a set without an index are refused") {
+  const Set set;
+  fs::remove(set.index);
+  replace(set.file(two), safetensors({{"c", "ccc"}, {"a", "AA"}}));
+  const auto failed = Checkpoint::open(set.folder.path());
+  CHECK_FAILS(failed, ErrorCode::corrupt,
+              "tensor \"a\" is there twice, in " + set.file(one).string() + " and in " +
+                  set.file(two).string());
+}
+
+// Shards of torch's own format, and of several formats.
+
+TEST_CASE("an index of .bin shards opens them, each with storages of its own") {
+  const TemporaryFolder folder;
+  folder.write("pytorch_model-00001-of-00002.bin", torch_zip({{"w", "wwww"}, {"x", "xx"}}));
+  folder.write("pytorch_model-00002-of-00002.bin", torch_zip({{"y", "yyy"}, {"stale", "s"}}));
+  const Checkpoint checkpoint = opened(folder.write(
+      "pytorch_model.bin.index.json", index_of({{"w", "pytorch_model-00001-of-00002.bin"},
+                                                {"x", "pytorch_model-00001-of-00002.bin"},
+                                                {"y", "pytorch_model-00002-of-00002.bin"}})));
+  CHECK(listed(checkpoint) ==
+        "w=wwww@pytorch_model-00001-of-00002.bin, x=xx@pytorch_model-00001-of-00002.bin, "
+        "y=yyy@pytorch_model-00002-of-00002.bin");
+  CHECK(checkpoint.info().format == "torch_zip");
+  CHECK(checkpoint.info().storages == 3);
+  CHECK(checkpoint.info().tensors_not_indexed == 1);
+  CHECK(checkpoint.get("w")->storage == "0");
+  CHECK(checkpoint.get("x")->storage == "1");
+  CHECK(checkpoint.get("y")->storage == "0");
+  CHECK(checkpoint.get("y")->source == 2);
+  CHECK(checkpoint.info().storage_alignment == 64);
+  CHECK(checkpoint.verify_headers().has_value());
+}
+
+TEST_CASE("shards may be of different formats") {
+  const TemporaryFolder folder;
+  folder.write("a.bin", torch_zip({{"a", "aa"}}));
+  folder.write("b.safetensors", safetensors({{"b", "bb"}}));
+  const Checkpoint checkpoint =
+      opened(folder.write("index.json", index_of({{"a", "a.bin"}, {"b", "b.safetensors"}})));
+  CHECK(listed(checkpoint) == "a=aa@a.bin, b=bb@b.safetensors");
+  CHECK(checkpoint.info().format == "mixed");
+  CHECK(checkpoint.info().byteorder == "little");
+}
+
+TEST_CASE("checksums of .bin shards are compared, and name the shard that differs") {
+  const TemporaryFolder folder;
+  const fs::path a = folder.write("a.bin", torch_zip({{"a", "aaaa"}}));
+  const fs::path b = folder.write("b.bin", torch_zip({{"b", "bbbb"}}));
+  folder.write("c.safetensors", safetensors({{"c", "cc"}}));
+  const fs::path index =
+      folder.write("x.json", index_of({{"a", "a.bin"}, {"b", "b.bin"}, {"c", "c.safetensors"}}));
+  const CrcReport whole = opened(index).verify_crc();
+  CHECK(whole.storages_checked == 2);
+  CHECK(whole.storages_without_crc == 1);
+  CHECK(whole.faults.empty());
+  std::string damaged = test::read_file(b);
+  const std::size_t at = damaged.find("bbbb");
+  REQUIRE(at != std::string::npos);
+  damaged[at + 2] = 'X';
+  replace(b, damaged);
+  const CrcReport report = opened(index).verify_crc();
+  CHECK(report.storages_checked == 2);
+  REQUIRE(report.faults.size() == 1);
+  CHECK(report.faults[0].file == b.string());
+  CHECK(report.faults[0].file_offset == at);
+  OpenOptions options;
+  options.verify = Verify::crc;
+  const auto failed = Checkpoint::open(index, options);
+  REQUIRE_FALSE(failed.has_value());
+  CHECK(failed.error().code == ErrorCode::corrupt);
+  CHECK(failed.error().file == b.string());
+}
+
+TEST_CASE("compressed and reserved storages are refused in a shard, which is named") {
+  const TemporaryFolder folder;
+  const fs::path plain = folder.write("a.safetensors", safetensors({{"a", "aa"}}));
+  const fs::path deflated = test::data / "rezipped_deflated.pt";
+  const std::vector<fs::path> compressed = {plain, deflated};
+  const auto refused = Checkpoint::open_files(compressed);
+  CHECK_FAILS(refused, ErrorCode::unsupported,
+              "has compressed storages, which a shard may not have; open it alone");
+  CHECK(refused.error().file == deflated.string());
+  CHECK(Checkpoint::open(deflated).has_value());
+
+  const fs::path hollow = folder.path() / "b.bin";
+  CheckpointWriter writer;
+  const std::int64_t size = 4, stride = 1;
+  const Value tensor =
+      writer.tensor(writer.add_storage(RecordContent::reserved(4)),
+                    {.dtype = DType::uint8, .sizes = {&size, 1}, .strides = {&stride, 1}});
+  const std::vector<Value> items = {writer.values().string("b"), tensor};
+  const Value root = writer.ordered_dict(items);
+  REQUIRE_OK(std::move(writer).write(root, hollow));
+  const fs::path index = folder.write("x.json", index_of({{"a", "a.safetensors"}, {"b", "b.bin"}}));
+  const auto reserved = Checkpoint::open(index);
+  CHECK_FAILS(reserved, ErrorCode::unsupported, "has reserved storages that are not filled in");
+  CHECK(reserved.error().file == hollow.string());
+}
+
+TEST_CASE("tensors that share a storage in a shard share it in the set") {
+  const TemporaryFolder folder;
+  const fs::path tied = folder.path() / "a.bin";
+  CheckpointWriter writer;
+  const std::int64_t size = 4, stride = 1;
+  const TensorSpec spec{.dtype = DType::uint8, .sizes = {&size, 1}, .strides = {&stride, 1}};
+  const std::size_t storage = writer.add_storage(RecordContent::text("tied"));
+  const std::vector<Value> items = {writer.values().string("head"), writer.tensor(storage, spec),
+                                    writer.values().string("embed"), writer.tensor(storage, spec)};
+  const Value root = writer.ordered_dict(items);
+  REQUIRE_OK(std::move(writer).write(root, tied));
+  const Checkpoint checkpoint =
+      opened(folder.write("x.json", index_of({{"embed", "a.bin"}, {"head", "a.bin"}})));
+  CHECK(checkpoint.storage_count() == 1);
+  CHECK(checkpoint.get("head")->storage_index == checkpoint.get("embed")->storage_index);
+  CHECK(checkpoint.find("head")->data() == checkpoint.find("embed")->data());
+}
+
+// Lists of files.
+
+TEST_CASE("a list of files gives the tensors of all, in its order") {
+  const Set set;
+  const std::vector<fs::path> files = {set.file(two), set.file(one)};
+  const auto checkpoint = Checkpoint::open_files(files);
+  REQUIRE_OK(checkpoint);
+  CHECK(listed(*checkpoint) == "c=ccc@" + two + ", b=bbbb@" + one + ", a=aa@" + one);
+  REQUIRE(checkpoint->source_count() == 2);
+  CHECK(checkpoint->source(0).path == set.file(two));
+  CHECK(checkpoint->generation() == checkpoint->source(0).generation);
+  CHECK(checkpoint->root().item_count() == 0);
+}
+
+TEST_CASE("a list of one file is opened as this file, or folder, or index") {
+  const Set set;
+  for (const fs::path& path : {set.index, set.folder.path()}) {
+    const auto checkpoint = Checkpoint::open_files({&path, 1});
+    REQUIRE_OK(checkpoint);
+    CHECK(checkpoint->tensors().size() == 3);
+  }
+  const fs::path single = set.file(two);
+  const auto checkpoint = Checkpoint::open_files({&single, 1});
+  REQUIRE_OK(checkpoint);
+  CHECK(listed(*checkpoint) == "c=ccc@" + two);
+}
+
+TEST_CASE("an empty list is refused") {
+  CHECK_FAILS(Checkpoint::open_files({}), ErrorCode::invalid_argument,
+              "the list of files to open is empty");
+}
+
+TEST_CASE("a file that is listed twice has each tensor twice, which is refused") {
+  const Set set;
+  const std::vector<fs::path> files = {set.file(one), set.file(two), set.file(one)};
+  const auto failed = Checkpoint::open_files(files);
+  CHECK_FAILS(failed, ErrorCode::corrupt,
+              "tensor \"b\" is there twice, in " + set.file(one).string());
+  CHECK(failed.error().message.find(" and in ") == std::string::npos);
+}
+
+TEST_CASE("files with one name in common are refused with both files") {
+  const Set set;
+  set.folder.write("x.bin", torch_zip({{"d", "d"}, {"c", "C"}}));
+  const std::vector<fs::path> files = {set.file(one), set.file(two), set.file("x.bin")};
+  CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
+              "tensor \"c\" is there twice, in " + set.file(two).string() + " and in " +
+                  set.file("x.bin").string());
+}
+
+TEST_CASE("a list may hold neither an index nor a folder beside other files") {
+  const Set set;
+  const std::vector<fs::path> with_index = {set.file(one), set.index};
+  const auto index = Checkpoint::open_files(with_index);
+  CHECK_FAILS(index, ErrorCode::invalid_argument, "is an index of shards, which is opened alone");
+  CHECK(index.error().file == set.index.string());
+  const std::vector<fs::path> with_folder = {set.file(one), set.folder.path()};
+  const auto folder = Checkpoint::open_files(with_folder);
+  REQUIRE_FALSE(folder.has_value());
+  CHECK(folder.error().file == set.folder.path().string());
+}
+
+TEST_CASE("a list of files of several formats is mixed") {
+  const Set set;
+  set.folder.write("x.bin", torch_zip({{"d", "dd"}}));
+  const std::vector<fs::path> files = {set.file("x.bin"), set.file(two)};
+  const auto checkpoint = Checkpoint::open_files(files);
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->info().format == "mixed");
+  CHECK(listed(*checkpoint) == "d=dd@x.bin, c=ccc@" + two);
+  CHECK(checkpoint->get("d")->file_offset % 64 == 0);
+}
+
+TEST_CASE("files of a list may be empty of tensors, or have some that no type fits") {
+  const Set set;
+  set.folder.write("none", safetensors({}));
+  set.folder.write("even",
+                   framed(R"({"e":{"dtype":"F4","shape":[6],"data_offsets":[0,3]}})", "123"));
+  set.folder.write("odd",
+                   framed(R"({"o":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", "123"));
+  set.folder.write("six",
+                   framed(R"({"s":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "123"));
+  const std::vector<fs::path> files = {set.file("none"), set.file("six"), set.file("even"),
+                                       set.file("odd"), set.file(two)};
+  const auto checkpoint = Checkpoint::open_files(files);
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->info().unsupported == std::vector<std::string>{"s", "o"});
+  CHECK(checkpoint->tensors().size() == 2);
+  CHECK(checkpoint->find("e")->dtype() == DType::float4_e2m1fn_x2);
+  CHECK(checkpoint->source_count() == 5);
+}
+
+// What becomes of an open set.
+
+TEST_CASE("a set is current until one of its files is replaced") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(checkpoint.is_current());
+  CHECK(checkpoint.state() == CheckpointState::current);
+  for (const std::string& name : {one, two, "model.safetensors.index.json"s}) {
+    CAPTURE(name);
+    fs::rename(set.file(name), set.file("aside"));
+    CHECK_FALSE(checkpoint.is_current());
+    CHECK(checkpoint.state() == CheckpointState::replaced);
+    fs::rename(set.file("aside"), set.file(name));
+    CHECK(checkpoint.is_current());
+  }
+}
+
+TEST_CASE("a set is modified if one of its files was written to") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  fs::resize_file(set.file(two), fs::file_size(set.file(two)) + 1);
+  CHECK(checkpoint.state() == CheckpointState::modified);
+  CHECK_FALSE(checkpoint.is_current());
+}
+
+TEST_CASE("a set that is opened again after its index was rewritten is what that says now") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  set.folder.write("third.safetensors", safetensors({{"d", "dddd"}}));
+  replace(set.index, index_of({{"a", one}, {"d", "third.safetensors"}}));
+  CHECK_FALSE(checkpoint.is_current());
+  const auto again = checkpoint.reopen();
+  REQUIRE_OK(again);
+  CHECK(listed(*again) == "a=aa@" + one + ", d=dddd@third.safetensors");
+  CHECK(again->info().tensors_not_indexed == 1);
+  CHECK(again->is_current());
+  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
+}
+
+TEST_CASE("a set that is opened again after a shard was replaced has its tensors") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  replace(set.file(two), safetensors({{"x", "xx"}, {"c", "CCCCC"}}));
+  CHECK_FALSE(checkpoint.is_current());
+  CHECK(text_of(*checkpoint.find("c")) == "ccc");
+  const auto again = checkpoint.reopen();
+  REQUIRE_OK(again);
+  CHECK(text_of(*again->find("c")) == "CCCCC");
+  CHECK(again->info().tensors_not_indexed == 1);
+  CHECK(again->is_current());
+}
+
+TEST_CASE("a set cannot be opened again when its index has become wrong") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  replace(set.index, "{}");
+  CHECK_FAILS(checkpoint.reopen(), ErrorCode::not_a_checkpoint, "is JSON without a weight_map");
+  CHECK(text_of(*checkpoint.find("c")) == "ccc");
+}
+
+TEST_CASE("a folder is looked at again when it is opened again") {
+  const TemporaryFolder folder;
+  folder.write("model.safetensors", safetensors({{"a", "aa"}}));
+  const Checkpoint checkpoint = opened(folder.path());
+  fs::remove(folder.path() / "model.safetensors");
+  folder.write(one, safetensors({{"b", "bb"}}));
+  folder.write(two, safetensors({{"c", "cc"}}));
+  CHECK_FALSE(checkpoint.is_current());
+  const auto again = checkpoint.reopen();
+  REQUIRE_OK(again);
+  CHECK(listed(*again) == "b=bb@" + one + ", c=cc@" + two);
+}
+
+TEST_CASE("a list of files is opened again as this list") {
+  const Set set;
+  const std::vector<fs::path> files = {set.file(two), set.file(one)};
+  const auto checkpoint = Checkpoint::open_files(files);
+  REQUIRE_OK(checkpoint);
+  replace(set.file(one), safetensors({{"z", "zz"}}));
+  CHECK_FALSE(checkpoint->is_current());
+  const auto again = checkpoint->reopen();
+  REQUIRE_OK(again);
+  CHECK(listed(*again) == "c=ccc@" + two + ", z=zz@" + one);
+}
+
+TEST_CASE("headers of a set are verified again, and a shard that changed is named") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(checkpoint.verify_headers().has_value());
+  std::string other = test::read_file(set.file(two));
+  other[9] = '}';
+  std::ofstream(set.file(two), std::ios::binary) << other;
+  const auto failed = checkpoint.verify_headers();
+  REQUIRE_FALSE(failed.has_value());
+  CHECK(failed.error().file == set.file(two).string());
+}
+
+TEST_CASE("copies name the shard that was truncated") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  const NamedTensor tensor = checkpoint.get("c").value();
+  fs::resize_file(set.file(two), tensor.file_offset + 1);
+  std::vector<std::byte> copy(3);
+  const auto failed = checkpoint.gather(tensor.view, copy);
+  CHECK_FAILS(failed, ErrorCode::io, "tensor \"c\": ");
+  CHECK(failed.error().file == set.file(two).string());
+  CHECK(failed.error().file_offset == tensor.file_offset + 1);
+}
+
+TEST_CASE("what is in memory is counted shard by shard") {
+  const Set set;
+  replace(set.file(two), safetensors({{"c", std::string(20000, 'c')}}));
+  const Checkpoint checkpoint = opened(set.index);
+  const TensorView view = *checkpoint.find("c");
+  // Nobody can evict these.
+  REQUIRE(::mlock(view.data(), view.bytes().size()) == 0);
+  const auto report = residency(checkpoint);
+  REQUIRE_OK(report);
+  CHECK(report->file.file_bytes == checkpoint.info().file_bytes);
+  REQUIRE(report->tensors.size() == 3);
+  CHECK(report->tensors[0].source == 1);
+  CHECK(report->tensors[0].extent_bytes == 4);
+  CHECK(report->tensors[2].source == 2);
+  CHECK(report->tensors[2].file_offset == checkpoint.get("c")->file_offset);
+  CHECK(report->tensors[2].extent_bytes == 20000);
+  CHECK(report->tensors[2].cached_bytes == 20000);
+  REQUIRE(report->storages.size() == 3);
+  CHECK(report->storages[2].key == "c");
+  CHECK(report->storages[2].source == 2);
+  CHECK(report->storages[2].cached_bytes == 20000);
+}
+
+TEST_CASE("all files of a set are warmed, or those of the tensors that are asked for") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  Result<Warmer> all = Warmer::start(checkpoint);
+  REQUIRE_OK(all);
+  const auto report = all->wait();
+  REQUIRE_OK(report);
+  CHECK(report->bytes_done == checkpoint.info().file_bytes);
+  WarmOptions options;
+  options.tensors = {checkpoint.get("c")->index};
+  Result<Warmer> some = Warmer::start(checkpoint, options);
+  REQUIRE_OK(some);
+  const auto part = some->wait();
+  REQUIRE_OK(part);
+  CHECK(part->bytes_done == fs::file_size(set.file(two)));
+}
+
+TEST_CASE("tensors of all shards are demanded, and their order is kept") {
+  const Set set;
+  const Checkpoint checkpoint = opened(set.index);
+  REQUIRE_OK(checkpoint.demand(*checkpoint.find("c")));
+  REQUIRE_OK(checkpoint.demand(*checkpoint.find("b")));
+  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{2, 0});
+}
+
+TEST_CASE("a byte written to a private set reaches no shard") {
+  const Set set;
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  Checkpoint checkpoint = opened(set.index, options);
+  const auto bytes = checkpoint.writable_bytes(*checkpoint.find("c"));
+  REQUIRE_OK(bytes);
+  (*bytes)[0] = std::byte{'X'};
+  CHECK(text_of(*checkpoint.find("c")) == "Xcc");
+  CHECK(test::read_file(set.file(two)).ends_with("ccc"));
+}
+
+TEST_CASE("a byte written to a shared set reaches its shard and no other") {
+  const Set set;
+  const std::string first = test::read_file(set.file(one));
+  OpenOptions options;
+  options.sharing = Sharing::shared;
+  options.writable = true;
+  Checkpoint checkpoint = opened(set.index, options);
+  const auto bytes = checkpoint.writable_bytes(*checkpoint.find("c"));
+  REQUIRE_OK(bytes);
+  (*bytes)[0] = std::byte{'X'};
+  CHECK(test::read_file(set.file(two)).ends_with("Xcc"));
+  CHECK(test::read_file(set.file(one)) == first);
+}
+
+TEST_CASE("a set takes no shared catalog and says so") {
+  const Set set;
+  OpenOptions options;
+  options.shared_catalog = true;
+  const Checkpoint checkpoint = opened(set.index, options);
+  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
+  CHECK(checkpoint.info().catalog_reason == "the catalog of several files cannot be shared");
+  CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
+              "the catalog of several files cannot be shared");
+}
+
+TEST_CASE("an index is not opened by descriptor, since its shards lie beside a path") {
+  const Set set;
+  const int descriptor = ::open(set.index.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(descriptor >= 0);
+  const auto failed = Checkpoint::open_descriptor(descriptor);
+  ::close(descriptor);
+  CHECK_FAILS(failed, ErrorCode::invalid_argument,
+              "is an index of shards; it is opened by its path, beside which they lie");
+}
