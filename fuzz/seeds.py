@@ -70,6 +70,20 @@ def catalog_changes():
     yield b"\1" + struct.pack("<IBI", 2000, 4, 7)
 
 
+def safetensors_input(path, content):
+    """As fuzz_safetensors.cpp says: the whole file, its header alone, or an index."""
+    if content.lstrip()[:1] == b"{":
+        yield b"\2" + content
+    elif path.suffix == ".safetensors":
+        yield b"\0" + content
+        if len(content) > 8:
+            length = struct.unpack_from("<Q", content)[0]
+            header, data = content[8 : 8 + length], content[8 + length :]
+            yield b"\1" + bytes(1) + header
+            if data:
+                yield b"\1\377" + header
+
+
 def seeds(hostile):
     for number in range(64):
         noise = hashlib.shake_128(bytes([number])).digest(16 + 8 * number)
@@ -86,6 +100,8 @@ def seeds(hostile):
         content = path.read_bytes()
         yield "zip", content
         yield "checkpoint", content
+        for made in safetensors_input(path, content):
+            yield "safetensors", made
         records = records_of(path)
         if "data.pkl" in records:
             yield "pickle", records["data.pkl"]
