@@ -731,7 +731,25 @@ TEST_CASE("a list of files of several formats is mixed") {
   REQUIRE_OK(checkpoint);
   CHECK(checkpoint->info().format == "mixed");
   CHECK(listed(*checkpoint) == "d=dd@x.bin, c=ccc@" + two);
+  CHECK(checkpoint->info().storage_alignment == 1);
   CHECK(checkpoint->get("d")->file_offset % 64 == 0);
+}
+
+TEST_CASE("a list says of the byte order what holds for any of its files") {
+  const Set set;
+  const std::vector<fs::path> assumed = {set.file(two), test::data / "no_byteorder.pt"};
+  const auto little = Checkpoint::open_files(assumed);
+  REQUIRE_OK(little);
+  CHECK(little->info().byteorder == "little");
+  CHECK(little->info().byteorder_assumed);
+  const std::vector<fs::path> both = {set.file(two), test::data / "big_endian.pt"};
+  const auto mixed = Checkpoint::open_files(both);
+  REQUIRE_OK(mixed);
+  CHECK(mixed->info().byteorder == "mixed");
+  CHECK_FALSE(mixed->info().byteorder_assumed);
+  CHECK_FALSE(mixed->tensors()[0].view.is_foreign_byte_order());
+  CHECK(mixed->tensors()[1].view.is_foreign_byte_order());
+  CHECK(mixed->tensors()[1].source == 1);
 }
 
 TEST_CASE("files of a list may be empty of tensors, or have some that no type fits") {

@@ -1068,6 +1068,18 @@ TEST_CASE("a shape is not taken for known by what another field holds") {
                 8, "tensor \"b\" has data_offsets twice");
 }
 
+TEST_CASE("no field is taken from a tensor that began with the same text") {
+  check_refused(R"({"a":{"dtype":"F32","x":[2],"shape":[1],"data_offsets":[0,4]},)"
+                R"(^"b":{"dtype":"F32","x":[2],"data_offsets":[4,8]},"c":{}})",
+                8, "tensor \"b\" has no shape");
+  check_refused(R"({"a":{"shape":[1],"dtype":"F32","data_offsets":[0,4]},)"
+                R"(^"b":{"shape":[1],"data_offsets":[4,8]},"c":{}            })",
+                8, "tensor \"b\" has no dtype");
+  check_refused(R"({"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]},)"
+                R"("b":{"data_offsets":[0,4],^"data_offsets":[4,8]},"c":{}   })",
+                8, "tensor \"b\" has data_offsets twice");
+}
+
 TEST_CASE("a known shape with another field before it is the same with that field") {
   CHECK(tensors_of(R"({"a":{"x":1,"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                    R"("b":{"x":1,"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
