@@ -73,6 +73,15 @@ OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_to
               [&](const OpenOptions& read) { return Checkpoint::open(file, read); });
 }
 
+OpenCheckpoint open_files(const std::vector<nb::bytes>& paths, const nb::dict& options,
+                          bool like_torch, nb::handle progress) {
+  std::vector<std::filesystem::path> files;
+  for (const nb::bytes& path : paths) files.push_back(to_path(path));
+  const std::string name = files.empty() ? std::string() : files.front().native();
+  return hold({name, read_options(options, like_torch)}, progress,
+              [&](const OpenOptions& read) { return Checkpoint::open_files(files, read); });
+}
+
 OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool like_torch,
                                nb::handle progress) {
   return hold(
@@ -89,8 +98,10 @@ OpenCheckpoint reopen(const OpenCheckpoint& self) {
 }
 
 nb::tuple origin_of(const OpenCheckpoint& self) {
-  return nb::make_tuple(to_bytes(self.checkpoint().source(0).path.native()),
-                        to_dict(self.owner->origin().options));
+  nb::list paths;
+  for (const std::filesystem::path& path : self.checkpoint().opened_paths())
+    paths.append(to_bytes(path.native()));
+  return nb::make_tuple(paths, to_dict(self.owner->origin().options));
 }
 
 nb::object reduce(nb::handle self) {
@@ -188,6 +199,7 @@ nb::dict info(const OpenCheckpoint& self) {
   nb::list unsupported;
   for (const std::string& name : info.unsupported) unsupported.append(to_str(name));
   fields["unsupported"] = nb::tuple(unsupported);
+  fields["tensors_not_indexed"] = info.tensors_not_indexed;
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;
   fields["writable"] = info.writable;
@@ -395,13 +407,27 @@ nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, boo
                         report.bytes);
 }
 
-nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
-  const std::optional<std::size_t> index = self.owner->find_storage(to_utf8(key));
-  if (!index) return nb::none();
-  const NamedStorage storage = self.checkpoint().storage(*index);
+nb::tuple storage_place(const OpenCheckpoint& self, std::size_t index) {
+  if (index >= self.checkpoint().storage_count()) throw nb::index_error("no storage of this index");
+  const NamedStorage storage = self.checkpoint().storage(index);
   return nb::make_tuple(
       self.checkpoint().source(storage.source).mapping_offset + storage.payload_offset,
       storage.nbytes);
+}
+
+nb::object find_storage(const OpenCheckpoint& self, const nb::str& key) {
+  const std::optional<std::size_t> index = self.owner->find_storage(to_utf8(key));
+  return index ? nb::object(storage_place(self, *index)) : nb::none();
+}
+
+nb::list files_of(const OpenCheckpoint& self) {
+  nb::list files;
+  const Checkpoint& checkpoint = self.checkpoint();
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
+    if (const SourceInfo& source = checkpoint.source(i); !source.is_copy)
+      files.append(
+          nb::make_tuple(to_bytes(source.path.native()), generation_fields(source.generation)));
+  return files;
 }
 
 }  // namespace
@@ -415,8 +441,9 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "file", [](const OpenCheckpoint& c) { return to_bytes(c.owner->origin().file); },
           "As it was given to open(); b\"descriptor 5\" if that was a descriptor.")
-      .def("origin", origin_of, nb::sig("def origin(self) -> tuple[bytes, dict[str, typing.Any]]"),
-           "The path, absolute as of the open, empty if that was by descriptor; and the options.")
+      .def("origin", origin_of,
+           nb::sig("def origin(self) -> tuple[list[bytes], dict[str, typing.Any]]"),
+           "The paths, absolute as of the open, none if that was by descriptor; and the options.")
       .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
       .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
@@ -454,6 +481,12 @@ void bind_checkpoint(nb::module_& module) {
           "composed", [](const OpenCheckpoint& self) { return composed_fields(self.checkpoint()); },
           nb::sig("def composed(self) -> list[dict[str, typing.Any]]"),
           "Tensors that are more than one dense block of elements.")
+      .def("files", files_of,
+           nb::sig("def files(self) -> list[tuple[bytes, tuple[int, int, int, int, int]]]"),
+           "The files that it was opened from, and their generations.")
+      .def("storage_place", storage_place, nb::arg("index"),
+           nb::sig("def storage_place(self, index: int, /) -> tuple[int, int]"),
+           "Offset in the mapping and bytes of a storage.")
       .def("find_storage", find_storage, nb::arg("key"),
            nb::sig("def find_storage(self, key: str, /) -> tuple[int, int] | None"),
            "Offset in the mapping and bytes of the record of this storage.")
@@ -509,6 +542,11 @@ void bind_checkpoint(nb::module_& module) {
                      "-> Checkpoint"),
              "like_torch: private and writable, without reserving swap, where nothing says "
              "otherwise.");
+  module.def("open_files", open_files, nb::arg("paths"), nb::arg("options"),
+             nb::arg("like_torch") = false, nb::arg("progress") = nb::none(),
+             nb::sig("def open_files(paths: list[bytes], options: dict[str, typing.Any], "
+                     "like_torch: bool = False, progress: "
+                     "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"));
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
              nb::arg("crc"), nb::arg("progress").none(),
              nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, progress: "

@@ -202,8 +202,15 @@ with another protection than "map": replace checkpoints by rename.)");
           "index", [](const Tensor& t) { return t.named.index; },
           "Position among the checkpoint's tensors, in the order of the file.")
       .def_prop_ro(
+          "storage_index", [](const Tensor& t) { return t.named.storage_index; },
+          "Position of the storage among those of the checkpoint. Of several files some may have "
+          "storages with one key.")
+      .def_prop_ro(
           "file_offset", [](const Tensor& t) { return t.named.file_offset; },
-          "Of the first element in the file, in bytes.");
+          "Of the first element in the file, in bytes.")
+      .def_prop_ro(
+          "file_index", [](const Tensor& t) { return t.named.source; },
+          "Which of Checkpoint.files it lies in.");
   def_methods(type);
   type.def("__bytes__", to_bytes, "tobytes()")
       .def("__int__", to_int, nb::sig("def __int__(self) -> int"))

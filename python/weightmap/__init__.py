@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from weightmap._replacing import Replacing, replacing
     from weightmap._reports import CrcReport, LoadReport, WarmReport
     from weightmap._residency import RangeResidency, Residency
-    from weightmap._safe_open import SafeOpen, safe_open
+    from weightmap._prefetch import PrefetchLoader
+    from weightmap._safe_open import SafeOpen, TensorMeta, safe_open
     from weightmap._save import SavedStorage, SaveReport, empty, save
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
@@ -77,6 +78,7 @@ __all__ = [
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
+    "PrefetchLoader",
     "PublishReport",
     "Processes",
     "RangeResidency",
@@ -92,6 +94,7 @@ __all__ = [
     "Subtree",
     "Summary",
     "Tensor",
+    "TensorMeta",
     "TensorNotFoundError",
     "TensorStats",
     "UnsafePickleError",
@@ -127,6 +130,7 @@ _MODULE_OF = {
     "LoadReport": "_reports",
     "MappedCheckpoint": "_processes",
     "Object": "_values",
+    "PrefetchLoader": "_prefetch",
     "Processes": "_processes",
     "PublishReport": "_files",
     "RangeResidency": "_residency",
@@ -141,6 +145,7 @@ _MODULE_OF = {
     "Stats": "_info",
     "Subtree": "_subtree",
     "Summary": "_summary",
+    "TensorMeta": "_safe_open",
     "TensorStats": "_tensor_stats",
     "WarmReport": "_reports",
     "empty": "_save",

@@ -161,6 +161,12 @@ class Checkpoint(Mapping[str, Tensor]):
         shown = repr(self) if self.closed else repr(self.summary())
         return f"<pre>{html.escape(shown)}</pre>"
 
+    @property
+    def files(self) -> list[str]:
+        """The paths of the files that it was opened from: of a set the index first, if it has one.
+        An empty path is a file that was opened by descriptor."""
+        return [os.fsdecode(path) for path, _ in self._core.files()]
+
     def root(self) -> Any:
         """Everything in the checkpoint as plain Python objects: epochs, optimizer state, lists.
 
@@ -221,6 +227,20 @@ class Checkpoint(Mapping[str, Tensor]):
             if name.startswith(prefix)
         ]
         return _tensors.state_dict(self._core, named, device, dtype)
+
+    def numpy(self, prefix: str = "") -> dict[str, Any]:
+        """Arrays over the mapped file, by name: read-only, and without a copy.
+
+        prefix: only the names below it, without it, as of torch(). bfloat16 and the like need the
+            package ml_dtypes.
+        """
+        if prefix and not prefix.endswith("."):
+            prefix += "."
+        return {
+            name[len(prefix) :]: tensor.numpy()
+            for name, tensor in self.items()
+            if name.startswith(prefix)
+        }
 
     def load_into(
         self, model: torch_module.nn.Module, prefix: str = "", *, strict: bool = True

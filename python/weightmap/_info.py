@@ -8,7 +8,7 @@ from weightmap._record import Record
 class Info(Record):
     """What kind of file a checkpoint is."""
 
-    format: str  # "torch_zip", "torchscript", "pt2" or "torch_legacy"
+    format: str  # "torch_zip", "torchscript", "pt2", "torch_legacy" or "safetensors"; or "mixed"
     version: int  # of the record `version`
     format_version: str | None  # of `.format_version`; None before torch 2.7
     byteorder: str  # "little" or "big"
@@ -21,7 +21,8 @@ class Info(Record):
     pickle_bytes: int
     unread_bytes: int  # behind the first legacy stream of the file
     duplicate_keys: int  # items left out, since a later one in their dict has the same key
-    unsupported: tuple[str, ...]  # of a .pt2 archive: names of tensors that are not listed
+    unsupported: tuple[str, ...]  # names of tensors that are not listed: pickled, or of packed bits
+    tensors_not_indexed: int  # that shards have and their index does not name; not listed
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool

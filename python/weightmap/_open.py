@@ -9,7 +9,7 @@ from weightmap._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from inspect import Signature
     from typing import Any, Protocol, TypeAlias, Unpack
 
@@ -39,7 +39,7 @@ def descriptor_of(source: Any) -> int | None:
 
 
 def open(
-    path: PathLike | HasDescriptor | int,
+    path: PathLike | Sequence[PathLike] | HasDescriptor | int,
     *,
     progress: Progress | None = None,
     safe_globals: Iterable[str] = (),
@@ -47,7 +47,10 @@ def open(
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
-    path: str, bytes or os.PathLike; or a descriptor that is open for reading, or what has one
+    path: str, bytes or os.PathLike: a file of any format, the *.index.json of a set of shards, a
+        folder with one checkpoint, or "org/name" or "org/name@revision" of a model in the local
+        cache of huggingface_hub, where there is no such file; a list of such files, which become
+        one checkpoint; or a descriptor that is open for reading, or what has one
         (fileno()), which stays open and may be closed afterwards.
     sharing: "shared" (default) or "private". Read-only, both share pages between processes. With
         writable=True, writes reach the file ("shared") or stay in this process ("private").
@@ -79,6 +82,10 @@ def open(
     completed = config._with_defaults(options)
     if safe_globals:
         completed["safe_globals"] = safe_globals
+    if isinstance(path, (list, tuple)):
+        files = [os.fsencode(each) for each in path]
+        opened = _core.open_files(files, completed, False, progress)
+        return Checkpoint(opened, os.fsdecode(files[0]))
     descriptor = descriptor_of(path)
     if descriptor is None:
         file = os.fsencode(path)  # type: ignore[arg-type]

@@ -28,22 +28,23 @@ def one_of(core: _core.Checkpoint) -> _core.Checkpoint:
 
 def reduce_core(core: _core.Checkpoint) -> Any:
     """Path, options and generation. The path is that of the open, whatever directory it is now."""
-    path, options = core.origin()
-    if not path:
+    paths, options = core.origin()
+    if not paths:
         raise InvalidArgumentError(
             "cannot be pickled, since only this process knows what it is", file=_shown(core)
         )
-    return open_again, (os.fsdecode(path), options, core.generation())
+    versions = [generation[:4] for _, generation in core.files()]
+    return open_again, ([os.fsdecode(path) for path in paths], options, versions)
 
 
 def open_again(
-    path: str, options: dict[str, Any], generation: tuple[int, int, int, int, int]
+    paths: list[str], options: dict[str, Any], versions: list[tuple[int, ...]]
 ) -> _core.Checkpoint:
     """The time of a change of its inode does not count: a rename or another mode changes it."""
-    opened = _core.open(os.fsencode(path), options)
-    if opened.generation()[:4] != generation[:4]:
+    opened = _core.open_files([os.fsencode(path) for path in paths], options)
+    if [generation[:4] for _, generation in opened.files()] != versions:
         raise FileError(
-            "is not the file that was pickled: it was replaced or written to since", file=path
+            "is not the file that was pickled: it was replaced or written to since", file=paths[0]
         )
     return opened
 

@@ -126,9 +126,9 @@ def state_dict(
     made: dict[Any, torch.Tensor] = {}
 
     def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
-        offset, nbytes = opened.find_storage(tensor.storage) or (0, 0)
+        offset, nbytes = opened.storage_place(tensor.storage_index)
         misaligned = offset % min(kind.itemsize, 8) != 0
-        key = tensor.storage, kind if foreign or misaligned else None
+        key = tensor.storage_index, kind if foreign or misaligned else None
         if key not in storages:
             whole = storage(memory, offset, nbytes)
             if foreign:
@@ -139,7 +139,7 @@ def state_dict(
     def make(tensor: _core.Tensor) -> torch.Tensor:
         place = tensor.storage_offset, tensor.shape, tensor.strides
         lazy = tensor.is_conjugate, tensor.is_negative
-        key = tensor.storage, tensor.dtype, place, lazy
+        key = tensor.storage_index, tensor.dtype, place, lazy
         if key not in made:
             kind = _dtype_of(tensor.dtype)
             whole = _over(storage_of(tensor, kind), kind, *place, *lazy)

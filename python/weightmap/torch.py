@@ -138,6 +138,7 @@ def load(
     Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
     pickle.UnpicklingError and names everything that is refused.
 
+    Of a safetensors file, or of a set of shards (an index, a folder): a dict of tensors by name.
     Of a TorchScript archive: what torch.jit.load(f).state_dict() has, without its code. Of a .pt2
     archive: UnsupportedError; weightmap.open(f).torch() has its tensors.
     """
@@ -158,6 +159,8 @@ def _loaded(
     on_unknown: str = "refuse",
 ) -> Any:
     kind = opened.info()["format"]
+    if kind == "safetensors" or len(opened.files()) > 1:
+        return _flat(opened, file, map_location, only)
     if kind == "pt2" or (kind == "torchscript" and only is not None):
         raise UnsupportedError(_HAS_OTHER_WAYS[kind], file=file)
     path = () if only is None else path_to(opened, only, file)
@@ -183,6 +186,41 @@ def _loaded(
         thread_state.map_location = None
     validate_sparse_tensors()
     return loaded
+
+
+def _flat(
+    opened: _core.Checkpoint, file: str, map_location: Any, only: Any
+) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file or of a set of shards, by name."""
+    if only is not None:
+        raise UnsupportedError(
+            "has tensors by name and no tree, of which only= would choose a part", file=file
+        )
+    tensors = [opened.at(index) for index in range(len(opened))]
+    named = [(tensor.name, tensor) for tensor in tensors]
+    is_meta = serialization._is_meta_location(map_location)
+    try:
+        state = _tensors.state_dict(opened, named, "meta" if is_meta else None, None)
+    except Error as error:
+        raise about_file(error, file)
+    if is_meta or map_location is None:
+        return state
+    restore = serialization._get_restore_location(map_location)
+    moved: dict[int, Any] = {}
+
+    def moved_storage(tensor: torch.Tensor, location: str) -> Any:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in moved:
+            moved[storage._cdata] = restore(storage, location)
+        return moved[storage._cdata]
+
+    for name, tensor in named:
+        made = state[name]
+        storage = moved_storage(made, tensor.location)
+        if storage.device != made.device:
+            empty = torch.empty((0,), dtype=made.dtype, device=storage.device)
+            state[name] = empty.set_(storage, made.storage_offset(), made.shape, made.stride())
+    return state
 
 
 _MACHINES = {"refuse": WeightsOnlyMachine, "object": LenientMachine}

@@ -1,0 +1,98 @@
+"""What SafeOpen.prefetch() returns."""
+
+from __future__ import annotations
+
+import threading
+
+from weightmap._errors import InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from weightmap._safe_open import SafeOpen
+
+
+class PrefetchLoader:
+    """Tensors that a thread brings into memory, in the order of the plan; a context manager.
+
+    Each is handed out once: by take(), or by going through the loader, which gives (name, tensor).
+    One that the thread has not come to is read at once, before what the thread would have read.
+    """
+
+    def __init__(self, file: SafeOpen, plan: dict[str, slice | None], threads: int) -> None:
+        self._file = file
+        self._plan = plan
+        for name, part in plan.items():
+            _check(file, name, part)
+        self._cancelled = False
+        self._thread = threading.Thread(
+            target=self._warm, args=(list(plan), threads), name="weightmap-prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def _warm(self, names: list[str], threads: int) -> None:
+        def go_on(_done: int, _all: int) -> None:
+            if self._cancelled:
+                raise _Cancelled
+
+        checkpoint = self._file._checkpoint
+        indices = [checkpoint._core.get(name).index for name in names]
+        try:
+            if indices:
+                checkpoint._core.warm(indices, threads, 0, False, False, go_on)
+        except Exception:
+            pass  # tensors are read when they are looked at
+
+    def names(self) -> list[str]:
+        """Of the tensors that have not been handed out."""
+        return list(self._plan)
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def take(self, name: str) -> Any:
+        """The tensor of this name, or the part of it that the plan has."""
+        if name not in self._plan:
+            raise InvalidArgumentError(f"{name!r} is not in the plan, or was taken before")
+        part = self._plan.pop(name)
+        checkpoint = self._file._checkpoint
+        tensor = checkpoint[name]
+        checkpoint.demand(tensor if part is None else tensor[part])
+        if part is None:
+            return self._file.get_tensor(name)
+        return self._file.get_slice(name)[part]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        while self._plan:
+            name = next(iter(self._plan))
+            yield name, self.take(name)
+
+    def close(self) -> None:
+        """Ends the reading; tensors that were taken stay."""
+        self._cancelled = True
+        self._thread.join()
+        self._plan.clear()
+
+    def __enter__(self) -> PrefetchLoader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Cancelled(Exception):
+    pass
+
+
+def _check(file: SafeOpen, name: str, part: slice | None) -> None:
+    shape = file.get_slice(name).get_shape()
+    if part is None:
+        return
+    if not isinstance(part, slice) or part.step not in (None, 1):
+        raise InvalidArgumentError(
+            f"the plan has {part!r} for {name!r}, expected None or a slice of step 1"
+        )
+    if not shape:
+        raise InvalidArgumentError(f"{name!r} is a scalar, which has no slices")
