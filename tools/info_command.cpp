@@ -115,10 +115,17 @@ std::string mapping_text(const CheckpointInfo& info) {
   return text;
 }
 
-// "4, of which model.safetensors.index.json names the others; 1 tensor that it does not name"
+// False of a folder, and of the name of a model.
+bool is_path(const std::string& file, const std::filesystem::path& path) {
+  return std::filesystem::path(file).filename() == path.filename();
+}
+
+// "4 in /models/llama, of which model.safetensors.index.json names the others"
 std::string files_text(const std::vector<SourceInfo>& files, const CheckpointInfo& info) {
   const std::string first = files.front().path.filename().native();
-  std::string text = std::to_string(files.size());
+  std::string text =
+      std::to_string(files.size()) + " in " + printable(files.front().path.parent_path().native());
+  if (files.size() == 1) return text + ": " + printable(first);
   if (first.ends_with(".json")) text += ", of which " + printable(first) + " names the others";
   if (info.tensors_not_indexed != 0)
     text += "; " + count(info.tensors_not_indexed, "tensor") + " that it does not name left out";
@@ -138,7 +145,8 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   Block block(out);
   block.line("file", printable(file) + ", " + human_bytes(info.file_bytes) +
                          (lives_in_memory(checkpoint) ? ", kept in memory" : ""));
-  if (const std::vector<SourceInfo> files = files_of(checkpoint); files.size() > 1)
+  const std::vector<SourceInfo> files = files_of(checkpoint);
+  if (files.size() > 1 || (!files.front().path.empty() && !is_path(file, files.front().path)))
     block.line("files", files_text(files, info));
   block.line("format", format_text(info));
   block.line("byte order", std::string(info.byteorder) +

@@ -33,7 +33,9 @@ WEIGHTMAP_API std::string_view to_string(MappedVersion version) noexcept;
 struct MappedCheckpoint {
   std::int64_t process = 0;
   std::string command;  // its arguments, joined by blanks; may hold any bytes
-  std::string file;     // the path when it was mapped; "/memfd:NAME" for memory without a path
+  // The path when it was mapped; of a blob in huggingface_hub's cache a link in a snapshot that
+  // leads there; "/memfd:NAME" for memory without a path.
+  std::string file;
   MappedVersion version = MappedVersion::current;
   std::uint64_t device = 0;  // of the file; together with `inode` its identity
   std::uint64_t inode = 0;

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "runtime/base/try.hpp"
 #include "runtime/catalog/builder.hpp"
@@ -23,16 +24,16 @@ bool has_name_of(const StorageEntry& storage, const Entry& entry) noexcept {
 
 class Locations {
  public:
-  std::uint16_t number_of(std::string_view location) {
-    for (std::size_t i = 0; i < texts_.size(); ++i)
-      if (texts_[i] == location) return static_cast<std::uint16_t>(i);
-    texts_.push_back(location);
-    return static_cast<std::uint16_t>(texts_.size() - 1);
+  std::size_t number_of(std::string_view location) {
+    const auto [at, is_new] = numbers_.try_emplace(location, texts_.size());
+    if (is_new) texts_.push_back(location);
+    return at->second;
   }
   const std::vector<std::string_view>& texts() const noexcept { return texts_; }
 
  private:
   std::vector<std::string_view> texts_;
+  std::unordered_map<std::string_view, std::size_t> numbers_;
 };
 
 Result<Counts> count(std::span<const MergePart> parts, std::uint32_t most_tensors,
@@ -49,7 +50,7 @@ Result<Counts> count(std::span<const MergePart> parts, std::uint32_t most_tensor
       counts.dims += 2 * std::uint64_t{entry.rank};
       counts.string_bytes += entry.name.length;
       if (entry.path.first != Path::is_name) counts.path_parts += from.path_length(entry);
-      if (locations.number_of(from.location(entry)) == std::numeric_limits<std::uint16_t>::max())
+      if (locations.number_of(from.location(entry)) >= std::numeric_limits<std::uint16_t>::max())
         return failure(ErrorCode::limit_exceeded, "the tensors name more than 65535 devices");
       if (is_counted[entry.storage]) continue;
       is_counted[entry.storage] = true;
@@ -98,10 +99,10 @@ bool add(const MergePart& part, Locations& locations, std::uint32_t& storages,
       number = storages++;
     }
     constexpr unsigned not_copied = Entry::ambiguous;
-    if (!builder.add_tensor({name, add_path(from, entry, builder), from.dims(entry),
-                             entry.storage_offset, number,
-                             locations.number_of(from.location(entry)), entry.dtype, entry.rank,
-                             static_cast<std::uint8_t>(entry.flags & ~not_copied)}))
+    if (!builder.add_tensor(
+            {name, add_path(from, entry, builder), from.dims(entry), entry.storage_offset, number,
+             static_cast<std::uint16_t>(locations.number_of(from.location(entry))), entry.dtype,
+             entry.rank, static_cast<std::uint8_t>(entry.flags & ~not_copied)}))
       return false;
   }
   return true;

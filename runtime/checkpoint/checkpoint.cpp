@@ -135,6 +135,12 @@ std::size_t Checkpoint::storage_count() const noexcept {
 NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
   return storage_at(*state_, index);
 }
+std::vector<std::filesystem::path> Checkpoint::opened_paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const GivenPath& given : state_->given)
+    paths.push_back(state_->hub ? std::filesystem::path(given.as_given) : given.path);
+  return paths;
+}
 std::size_t Checkpoint::source_count() const noexcept { return state_->sources.size(); }
 const SourceInfo& Checkpoint::source(std::size_t index) const& noexcept {
   return state_->sources[index].info;

@@ -47,7 +47,14 @@ Result<const format::Format*> format_by_head(format::Input& input) {
 Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   const std::uint64_t size = input.file->size();
   const format::Kind by_tail = format::identify({}, tail, size);
-  if (by_tail != format::Kind::needs_head) return by_tail;
+  if (by_tail != format::Kind::needs_head) {
+    // The bytes of a tensor may end as an archive does.
+    std::array<std::byte, 16> begin{};
+    const std::span<std::byte> head(begin.data(), std::min<std::uint64_t>(size, begin.size()));
+    TRY(input.windows->copy(0, head));
+    const format::Kind by_head = format::identify_head(head);
+    return by_head == format::Kind::safetensors ? by_head : by_tail;
+  }
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
   return format::identify(head, tail, size);
@@ -67,6 +74,12 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
              input.windows->extend_back(size - length, length));
   TRY_ASSIGN(const format::Kind kind, kind_of(input, tail));
   if (const format::Format* const format = row_of(kind); format != nullptr) return format;
+  if (name.native().ends_with(".safetensors")) {
+    // Which says what is wrong with it as one.
+    TRY_ASSIGN(const std::span<const std::byte> head,
+               input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
+    if (!format::describe_stranger(head, size)) return row_of(format::Kind::safetensors);
+  }
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
 }

@@ -39,7 +39,7 @@ bool is_at_its_path(const SourceFile& source) noexcept {
 }  // namespace
 
 bool is_current(const State& state) noexcept {
-  return !state.is_lost() &&
+  return !state.is_lost() && (!state.hub || sets::is_current(*state.hub)) &&
          std::all_of(state.sources.begin(), state.sources.end(), is_at_its_path);
 }
 

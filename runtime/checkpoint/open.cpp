@@ -58,7 +58,7 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 
 GivenPath given(const std::filesystem::path& path) {
   std::error_code unknown;  // the working directory is gone: then the path as it was given
-  GivenPath named{std::filesystem::absolute(path, unknown), shown_name(path)};
+  GivenPath named{std::filesystem::absolute(path, unknown), shown_name(path), path.native()};
   if (unknown) named.path = path;
   return named;
 }
@@ -67,7 +67,7 @@ GivenPath given(const std::filesystem::path& path) {
 GivenPath in_folder(const std::filesystem::path& folder, const std::string& shown_folder,
                     const std::filesystem::path& name) {
   const std::string slash = shown_folder.empty() || shown_folder.ends_with('/') ? "" : "/";
-  return {folder / name, shown_folder + slash + shown_name(name)};
+  return {folder / name, shown_folder + slash + shown_name(name), {}};
 }
 
 Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
@@ -76,6 +76,19 @@ Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOpt
   for (const std::filesystem::path& file : *files)
     TRY(add_source(sources, in_folder(folder.path, folder.shown, file), options));
   return {};
+}
+
+// What is no file may be the name of a model; `missing` is what it is if it is not.
+Result<void> add_from_hub(Sources& sources, const GivenPath& name, const OpenOptions& options,
+                          std::optional<sets::HubSnapshot>& hub, Error missing) {
+  Result<std::optional<sets::HubSnapshot>> found = sets::find_in_hub_cache(name.as_given);
+  if (!found) {
+    missing.message += "; " + found.error().message;
+    return tl::unexpected<Error>(std::move(missing));
+  }
+  if (!*found) return tl::unexpected<Error>(std::move(missing));
+  hub = std::move(**found);
+  return add_folder(sources, {hub->folder, shown_name(hub->folder), {}}, options);
 }
 
 // The files that an index names, which lie beside it, or beside the link by which it was found.
@@ -112,13 +125,20 @@ std::unique_ptr<State> make_state(std::vector<GivenPath> paths, Sources sources,
 Result<std::unique_ptr<State>> begin_open(std::vector<GivenPath> paths,
                                           const OpenOptions& options) {
   Sources sources;
+  std::optional<sets::HubSnapshot> hub;
   for (const GivenPath& path : paths) {
     Result<void> added = add_source(sources, path, options);
-    if (!added && added.error().os_error == EISDIR && paths.size() == 1)
-      added = add_folder(sources, path, options);
+    if (!added && paths.size() == 1) {
+      if (added.error().os_error == EISDIR)
+        added = add_folder(sources, path, options);
+      else if (added.error().os_error == ENOENT)
+        added = add_from_hub(sources, path, options, hub, std::move(added.error()));
+    }
     if (!added) return tl::unexpected<Error>(std::move(added.error()));
   }
-  return make_state(std::move(paths), std::move(sources), options);
+  std::unique_ptr<State> state = make_state(std::move(paths), std::move(sources), options);
+  state->hub = std::move(hub);
+  return state;
 }
 
 // What a format reads the metadata of the files from. `memory` holds what is read.

@@ -37,6 +37,8 @@ struct Shard {
   OpenStats stats;
 };
 
+using Shards = std::vector<std::unique_ptr<Shard>>;
+
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   format::Input input(shard.source->file, 0, shard.source->file.size(), shard.memory);
   TRY_ASSIGN(const format::Format* const format, format_of(input, shard.source->info.path));
@@ -58,7 +60,7 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
 // Parses the shards in a few threads. What is wrong with the first that fails, in their order.
 class ParallelParse {
  public:
-  ParallelParse(std::vector<std::unique_ptr<Shard>>& shards, const OpenOptions& options)
+  ParallelParse(Shards& shards, const OpenOptions& options)
       : shards_(shards), options_(options), faults_(shards.size()) {}
 
   Result<void> run() {
@@ -96,7 +98,7 @@ class ParallelParse {
     }
   }
 
-  std::vector<std::unique_ptr<Shard>>& shards_;
+  Shards& shards_;
   const OpenOptions& options_;
   std::vector<std::optional<Error>> faults_;
   std::atomic<std::size_t> next_{0};
@@ -104,8 +106,14 @@ class ParallelParse {
   std::exception_ptr thrown_;  // read when all threads have ended
 };
 
+bool is_unsupported(const Shard& shard, std::string_view tensor) {
+  const std::vector<std::string>& names = shard.parsed->facts.unsupported;
+  return std::ranges::find(names, tensor) != names.end();
+}
+
 // Which tensors of each part the index names.
-Result<void> choose(const sets::ShardIndex& index, std::vector<catalog::MergePart>& parts) {
+Result<void> choose(const sets::ShardIndex& index, const Shards& shards,
+                    std::vector<catalog::MergePart>& parts) {
   for (catalog::MergePart& part : parts) part.chosen.resize(part.catalog->size());
   for (const sets::ShardIndex::Item& item : index.items) {
     catalog::MergePart& part = parts[item.file];
@@ -116,6 +124,7 @@ Result<void> choose(const sets::ShardIndex& index, std::vector<catalog::MergePar
                          bytes::quote(index.files[item.file]) + why,
                      item.position);
     };
+    if (found == Catalog::none && is_unsupported(*shards[item.file], item.tensor)) continue;
     if (found == Catalog::none) return refuse(", which has no such tensor");
     if (((*part.catalog)[found].flags & Entry::ambiguous) != 0)
       return refuse(", which has more than one of this name");
@@ -164,22 +173,22 @@ void add(const OpenStats& part, OpenStats& all) {
 // Those of which all parts were chosen. `first`: the part's first tensor in the whole.
 void add_composed(const format::Parsed& parsed, const catalog::MergePart& part, std::size_t first,
                   std::vector<ComposedTensor>& all) {
-  const auto is_chosen = [&part](std::size_t i) { return part.chosen.empty() || part.chosen[i]; };
+  if (parsed.composed.empty()) return;
+  std::vector<std::size_t> chosen_before(part.catalog->size() + 1);
+  for (std::size_t i = 0; i < part.catalog->size(); ++i)
+    chosen_before[i + 1] = chosen_before[i] + (part.chosen.empty() || part.chosen[i] ? 1 : 0);
   for (const ComposedTensor& composed : parsed.composed) {
-    bool is_whole = true;
-    for (std::size_t i = 0; i < composed.part_count; ++i)
-      is_whole = is_whole && is_chosen(composed.first_part + i);
-    if (!is_whole) continue;
-    ComposedTensor& added = all.emplace_back(composed);
-    added.first_part = first;
-    for (std::size_t i = 0; i < composed.first_part; ++i)
-      if (is_chosen(i)) ++added.first_part;
+    const std::size_t before = chosen_before[composed.first_part];
+    if (chosen_before[composed.first_part + composed.part_count] - before != composed.part_count)
+      continue;
+    all.push_back(composed);
+    all.back().first_part = first + before;
   }
 }
 
 // What the whole is, by what its files are.
-void describe(const std::vector<std::unique_ptr<Shard>>& shards,
-              const std::vector<catalog::MergePart>& parts, format::Parsed& whole) {
+void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts,
+              format::Parsed& whole) {
   CheckpointInfo& facts = whole.facts;
   facts = shards.front()->parsed->facts;
   facts.pickle_bytes = 0;
@@ -221,7 +230,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
                                     const sets::ShardIndex* index, const OpenOptions& options,
                                     OpenStats& stats, std::pmr::memory_resource& memory) {
   const Clock::time_point began = Clock::now();
-  std::vector<std::unique_ptr<Shard>> shards;
+  Shards shards;
   for (std::size_t i = first; i < sources.size(); ++i) {
     if (sources[i].is_copy()) continue;
     shards.push_back(std::make_unique<Shard>());
@@ -235,7 +244,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     parts.push_back({&shard->parsed->catalog, shard->source->base(), shard->number});
     add(shard->stats, stats);
   }
-  if (index != nullptr) TRY(choose(*index, parts));
+  if (index != nullptr) TRY(choose(*index, shards, parts));
   format::Parsed whole(memory);
   TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
   if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);

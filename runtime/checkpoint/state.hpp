@@ -22,6 +22,7 @@
 #include "runtime/checkpoint/gate.hpp"
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/format/format.hpp"
+#include "runtime/sets/hub_cache.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
@@ -30,6 +31,7 @@ namespace weightmap {
 struct GivenPath {
   std::filesystem::path path;  // absolute
   std::string shown;           // as it was given, escaped, for errors
+  std::string as_given;        // as it was given
 };
 
 struct Checkpoint::State {
@@ -38,7 +40,8 @@ struct Checkpoint::State {
   State& operator=(const State&) = delete;
   ~State() { delete copy_on_write.load(); }
 
-  std::vector<GivenPath> given;  // to open again; none: a descriptor
+  std::vector<GivenPath> given;          // to open again; none: a descriptor
+  std::optional<sets::HubSnapshot> hub;  // that the name which was given stands for
   Sources sources;
   const format::Format* format = nullptr;  // of more than one file; else the first file tells it
   bool has_index = false;                  // the first file is an index of the others

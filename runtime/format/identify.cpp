@@ -132,7 +132,7 @@ bool begins_legacy_stream(std::span<const std::byte> head) noexcept {
   return text.starts_with(number);
 }
 
-Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes) {
+std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes) {
   const std::string_view text = as_text(head);
   const std::string size = std::to_string(file_bytes);
   if (text.starts_with("version https://git-lfs"))
@@ -162,10 +162,16 @@ Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes
     return foreign(other,
                    "is a bare pickle, not a torch archive; it is not opened, since only "
                    "running it would tell what it holds");
+  return std::nullopt;
+}
+
+Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes) {
+  if (std::optional<Error> stranger = describe_stranger(head, file_bytes))
+    return std::move(*stranger);
   return foreign(other,
                  "is not a torch checkpoint: it is no zip archive (no end-of-central-"
                  "directory record in its " +
-                     size + " bytes)");
+                     std::to_string(file_bytes) + " bytes)");
 }
 
 }  // namespace weightmap::format

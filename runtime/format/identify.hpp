@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "weightmap/error.hpp"
@@ -36,5 +37,7 @@ bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
 // compressed file, other model formats, a truncated archive. `head` is the beginning of a file of
 // `file_bytes` bytes in which no end-of-central-directory record was found.
 Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes);
+// The same; nullopt where it is nothing that is known.
+std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes);
 
 }  // namespace weightmap::format

@@ -15,6 +15,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/sets/hub_cache.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -188,7 +189,7 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<os::ProcessArea>& parts, 
     if (entry.inode == 0) {
       entry.device = part.area.device;
       entry.inode = part.area.inode;
-      entry.file = without_mark(part.area.path);
+      entry.file = sets::snapshot_path(without_mark(part.area.path)).native();
       entry.version = search.version_of(part.area);
     }
     add(entry, part);

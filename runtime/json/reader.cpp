@@ -53,19 +53,19 @@ void Reader::skip_plain_slowly() noexcept {
 }
 
 bool Reader::escaped_rest(std::size_t begin, std::string_view& text) {
-  std::string decoded;
+  decoded_.clear();
   for (;;) {
-    decoded.append(text_, begin, at_ - begin);
+    decoded_.append(text_, begin, at_ - begin);
     if (at_ == text_.size()) return not_json(at_);
     if (text_[at_] == '"') break;
     if (text_[at_] != '\\') return not_json(at_);
     ++at_;
-    if (!add_escape(decoded)) return false;
+    if (!add_escape(decoded_)) return false;
     begin = at_;
     skip_plain();
   }
   ++at_;
-  text = decoded_.emplace_front(std::move(decoded));
+  text = decoded_;
   return true;
 }
 

@@ -9,7 +9,7 @@
 //
 // The first call that meets something else than it asks for notes an error; from then on each call
 // answers false. The text must be UTF-8 without a byte order mark. Whether an object has a key
-// twice is for the caller to see. No recursion, and no allocation but for strings with escapes.
+// twice is for the caller to see. No recursion, and no allocation but for a string with escapes.
 // Not thread-safe.
 #pragma once
 
@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <forward_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,7 +53,8 @@ class Reader {
   // it, or if something is wrong.
   bool next_element() { return next_item<']'>(); }
 
-  // Texts are valid as long as this reader and what it reads.
+  // A text without escapes is a part of what is read, and valid as long as that; any other only
+  // until the next key or string is asked for.
   bool string(std::string_view& text) {
     if (failed_) return false;
     if (next_byte() != '"' && skip_blanks() != '"') return fail_expected("a string");
@@ -95,6 +95,9 @@ class Reader {
   bool end();
 
   std::string_view text() const noexcept { return text_; }
+  bool is_borrowed(std::string_view text) const noexcept {
+    return text.data() >= text_.data() && text.data() <= text_.data() + text_.size();
+  }
   // Where the token begins that was taken last: a key, a value or the opening of a container.
   std::size_t position() const noexcept { return token_; }
   bool failed() const noexcept { return failed_; }
@@ -189,7 +192,7 @@ class Reader {
   std::uint32_t depth_ = 0;
   bool failed_ = false;
   bool is_first_ = true;  // the container that was entered last has no item so far
-  std::forward_list<std::string> decoded_;  // strings with escapes
+  std::string decoded_;   // the last string with escapes
   Error error_;
 };
 

@@ -248,22 +248,18 @@ Result<void> HeaderParser::read_metadata() {
     json_.null();
     return {};
   }
-  if (json_.next() != json::Reader::Next::object) {
-    json_.enter_object();
-    return not_json();
-  }
+  const auto refuse = [](Error error) {
+    error.message.insert(0, "__metadata__: ");
+    return tl::unexpected<Error>(std::move(error));
+  };
+  json::Reader ahead = json_;
+  std::string_view text;
+  if (ahead.enter_object())
+    while (ahead.next_key(text) && ahead.string(text)) {
+    }
+  if (ahead.failed()) return refuse(ahead.error());
   Result<value::Cell> read = json::add_value(build_, json_);
-  if (!read) {
-    read.error().message.insert(0, "__metadata__: ");
-    return tl::unexpected<Error>(std::move(read.error()));
-  }
-  value::CellCursor cursor(value::target_of<const value::Sequence>(*read));
-  while (const value::Cell* const key = cursor.next())
-    if (value::kind_of(*cursor.next()) != Value::Kind::string)
-      return failure(
-          ErrorCode::corrupt,
-          "__metadata__: the value of " + bytes::quote(build_.text(*key)) + " is no string",
-          json_.position());
+  if (!read) return refuse(std::move(read.error()));
   metadata_ = *read;
   return {};
 }
@@ -275,7 +271,7 @@ Result<void> HeaderParser::read_tensor(std::string_view name) {
                        " tensors, which is the limit",
                    json_.position());
   HeaderTensor tensor{};
-  tensor.name = name;
+  tensor.name = json_.is_borrowed(name) ? name : header_.decoded_names.emplace_front(name);
   tensor.position = static_cast<std::uint32_t>(json_.position());
   tensor_ = &tensor;
   if (!read_known(tensor)) {
@@ -383,13 +379,16 @@ Result<void> HeaderParser::read_shape() {
 
 Result<void> HeaderParser::read_offsets(HeaderTensor& tensor) {
   std::size_t count = 0;
-  if (json_.enter_array())
+  std::size_t begin = 0;
+  if (json_.enter_array()) {
+    begin = json_.position();
     while (json_.next_element()) {
       std::uint64_t offset = 0;
       if (!json_.natural(offset)) break;
       (count == 0 ? tensor.begin : tensor.end) = offset;
       ++count;
     }
+  }
   if (json_.failed()) {
     field_ = "data_offsets: ";
     return not_json();
@@ -398,7 +397,7 @@ Result<void> HeaderParser::read_offsets(HeaderTensor& tensor) {
     return failure(ErrorCode::corrupt,
                    "tensor " + bytes::quote(tensor.name) + " has " +
                        bytes::counted(count, "data_offset") + ", expected 2",
-                   json_.position());
+                   begin);
   return {};
 }
 
@@ -422,8 +421,15 @@ Result<void> HeaderParser::complete(HeaderTensor& tensor, const Info& info) {
     strides[i] = stride;
     fits = bytes::checked_mul(stride, std::max<std::int64_t>(1, sizes_[i]), &stride) && fits;
   }
-  if (!fits) return corrupt(tensor, " has more than 2^63 - 1 elements: shape " + shape());
+  if (!fits) return corrupt(tensor, " has strides of more than 63 bits: shape " + shape());
   std::pmr::vector<std::int64_t>& dims = header_.dims;
+  // In the catalog they stand once more.
+  const std::uint64_t most_bytes = limits_.base_memory + 4 * json_.text().size();
+  if (2 * sizeof(std::int64_t) * (dims.size() + 2 * rank) > most_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   "the shapes of the tensors need more than the limit of " +
+                       bytes::counted(most_bytes, "byte"),
+                   tensor.position);
   tensor.first_dim = static_cast<std::uint32_t>(dims.size());
   tensor.rank = static_cast<std::uint8_t>(rank);
   dims.insert(dims.end(), sizes_.begin(), sizes_.end());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <forward_list>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -18,7 +19,7 @@
 namespace weightmap::safetensors {
 
 struct HeaderTensor {
-  std::string_view name;  // in the header, or of its reader
+  std::string_view name;  // in the text, or of Header::decoded_names
   std::uint64_t begin;    // of its bytes, behind the header
   std::uint64_t end;
   std::uint32_t first_dim;  // of Header::dims: `rank` sizes, then as many strides
@@ -34,7 +35,8 @@ struct Header {
       : json(text), tensors(&memory), dims(&memory) {}
 
   json::Reader json;
-  std::pmr::vector<HeaderTensor> tensors;  // by where they begin
+  std::forward_list<std::string> decoded_names;  // that have escapes in the text
+  std::pmr::vector<HeaderTensor> tensors;        // by where they begin
   std::pmr::vector<std::int64_t> dims;
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };

@@ -54,13 +54,14 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
 }
 
 // Two tensors of one name are two ways to read the file.
-[[gnu::cold]] tl::unexpected<Error> refuse_repeated(const Header& header) {
+[[gnu::cold]] Result<void> check_names(const Header& header) {
   std::vector<const HeaderTensor*> tensors;
   for (const HeaderTensor& tensor : header.tensors) tensors.push_back(&tensor);
   std::ranges::sort(tensors, {}, &HeaderTensor::position);
   std::unordered_set<std::string_view> names;
   const auto again = std::ranges::find_if(
       tensors, [&names](const HeaderTensor* tensor) { return !names.insert(tensor->name).second; });
+  if (again == tensors.end()) return {};
   return failure(ErrorCode::corrupt,
                  "the header has tensor " + bytes::quote((*again)->name) + " twice",
                  length_bytes + (*again)->position);
@@ -73,10 +74,10 @@ Result<Catalog> make_catalog(const Header& header, std::uint64_t data_begin,
   for (const HeaderTensor& tensor : header.tensors) {
     if (!tensor.is_viewable) continue;
     ++counts.tensors;
+    counts.dims += 2 * std::uint64_t{tensor.rank};
     counts.string_bytes += tensor.name.size();
   }
   counts.storages = counts.tensors;
-  counts.dims = header.dims.size();
   counts.locations = 1;
   counts.string_bytes += location.size();
   if (counts.dims > std::numeric_limits<std::uint32_t>::max() - catalog::near_dims)
@@ -105,7 +106,9 @@ Result<Catalog> make_catalog(const Header& header, std::uint64_t data_begin,
                      "tensor " + bytes::quote(tensor.name) + " " + builder.explain(input),
                      length_bytes + tensor.position);
   }
-  if (builder.has_ambiguous_names()) return refuse_repeated(header);
+  // The catalog knows the names of those in it only.
+  if (builder.has_ambiguous_names() || counts.tensors != header.tensors.size())
+    TRY(check_names(header));
   return std::move(builder).finish();
 }
 

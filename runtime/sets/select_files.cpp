@@ -60,7 +60,8 @@ Result<Names> names_in(const path& folder) {
   Names names;
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
        entry.increment(failed))
-    names.push_back(entry->path().filename().native());
+    if (std::error_code unknown; !entry->is_directory(unknown))
+      names.push_back(entry->path().filename().native());
   if (failed) {
     Error error{ErrorCode::io, "cannot read the folder: " + failed.message(), Error::no_offset, {}};
     error.os_error = failed.value();
@@ -111,6 +112,7 @@ Result<Names> select(const Names& names, const Family& family) {
   Names files, indexes;
   const std::string index = std::string(family.extension) + ".index";
   for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;  // other systems leave "._model.safetensors"
     if (name.ends_with(family.extension)) files.push_back(name);
     if (name.ends_with(".json") && name.find(index) != std::string::npos) indexes.push_back(name);
   }

@@ -77,6 +77,7 @@ class IndexParser {
     if (json_.enter_object())
       while (json_.next_key(tensor)) {
         const auto position = static_cast<std::uint32_t>(json_.position());
+        if (!json_.is_borrowed(tensor)) tensor = index_.decoded_names.emplace_front(tensor);
         std::string_view file;
         if (!json_.string(file)) break;
         TRY_ASSIGN(const std::uint32_t number, number_of(file));
@@ -89,10 +90,16 @@ class IndexParser {
   Result<std::uint32_t> number_of(std::string_view file) {
     if (!index_.items.empty() && index_.files[index_.items.back().file] == file)
       return index_.items.back().file;
-    if (const auto known = numbers_.find(file); known != numbers_.end()) return known->second;
+    if (const auto known = numbers_.find(std::string(file)); known != numbers_.end())
+      return known->second;
     if (!stays_below(file))
       return corrupt("names the file " + bytes::quote(file) +
                      ", which does not lie beside it or in a folder there");
+    if (index_.files.size() == most_files)
+      return failure(ErrorCode::limit_exceeded,
+                     "the index of shards names more than " + std::to_string(most_files) +
+                         " files, which is the limit",
+                     json_.position());
     const auto number = static_cast<std::uint32_t>(index_.files.size());
     index_.files.emplace_back(file);
     numbers_.emplace(file, number);
@@ -123,7 +130,7 @@ class IndexParser {
   value::Cell metadata_ = build_.dict({});
   bool has_map_ = false;
   bool has_metadata_ = false;
-  std::unordered_map<std::string_view, std::uint32_t> numbers_;  // texts of the reader
+  std::unordered_map<std::string, std::uint32_t> numbers_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <forward_list>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -22,6 +23,7 @@
 namespace weightmap::sets {
 
 inline constexpr std::uint64_t longest_index = 100'000'000;  // bytes
+inline constexpr std::size_t most_files = 65536;
 
 struct ShardIndex {
   // Valid as long as `text` and this.
@@ -34,8 +36,9 @@ struct ShardIndex {
   };
 
   json::Reader json;
-  std::vector<std::string> files;  // beside the index, or in folders there; sorted
-  std::vector<Item> items;         // in the order of the index
+  std::forward_list<std::string> decoded_names;  // of tensors, that have escapes in the text
+  std::vector<std::string> files;                // beside the index, or in folders there; sorted
+  std::vector<Item> items;                       // in the order of the index
   std::unique_ptr<value::Tree> metadata;
 };
 

@@ -59,7 +59,7 @@ Result<void> check_settled(const Checkpoint::State& state) {
 // A catalog says all that there is to say of files of torch.save with dense tensors only.
 Result<void> check_is_whole(const Checkpoint::State& state) {
   if (state.sources.size() > 1 && !state.sources.has_copies())
-    return failure(ErrorCode::unsupported, "the catalog of several files cannot be shared");
+    return failure(ErrorCode::unsupported, "a checkpoint of several files takes no shared catalog");
   if (state.sources.has_copies())
     return failure(ErrorCode::unsupported,
                    "compressed storages were copied to memory that only this process has, so that "

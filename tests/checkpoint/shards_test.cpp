@@ -961,9 +961,10 @@ TEST_CASE("a set takes no shared catalog and says so") {
   options.shared_catalog = true;
   const Checkpoint checkpoint = opened(set.index, options);
   CHECK(checkpoint.info().catalog == CatalogSource::parsed);
-  CHECK(checkpoint.info().catalog_reason == "the catalog of several files cannot be shared");
+  CHECK(checkpoint.info().catalog_reason ==
+        "a checkpoint of several files takes no shared catalog");
   CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
-              "the catalog of several files cannot be shared");
+              "a checkpoint of several files takes no shared catalog");
 }
 
 TEST_CASE("an index is not opened by descriptor, since its shards lie beside a path") {

@@ -209,6 +209,8 @@ def add_maps():
     good("not_all_tensors", index_of({"bias": ONE}), {"bias": BIAS}, shards={ONE: both[ONE]})
     many = {f"{i:x}": f"{i:x}.safetensors" for i in range(300_000)}
     refused("mass_of_files", index_of(many), "No such file", "names it", code="io")
+    refused("mass_of_short_files", '{"weight_map":{' + ",".join(
+        f'"{i:x}":"{i:x}"' for i in range(3_000_000)) + "}}", "No such file", code="io")
     refused("mass_of_tensors", index_of({f"{i:x}": ONE for i in range(300_000)}), "no such tensor")
     refused("mass_of_repeated_tensors", '{"weight_map":{' + ",".join(
         [f'"w":"{ONE}"'] * 300_000) + "}}", '"w"', "twice")

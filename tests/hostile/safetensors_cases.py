@@ -367,6 +367,18 @@ def add_masses():
     good("mass_of_empty_tensors",
          of(*(tensor(f"{i:x}", "U8", (0,), (0, 0)) for i in range(200_000))),
          {f"{i:x}": b"" for i in range(200_000)}, data=b"")
+    # Two bytes of text for each size, of shapes of which no two are the same.
+    sizes = lambda i: (0, *((i >> bit & 1) for bit in range(63)))
+    good("mass_of_sizes", of(*(tensor(f"{i:x}", "U8", sizes(i), (0, 0)) for i in range(count))),
+         {f"{i:x}": b"" for i in range(count)}, data=b"")
+    # Of two shapes that have one place in the builder's table of shapes, and two in the header's.
+    two = lambda i: (0, *(1,) * 58, (1, 21)[i % 2])
+    for number in (100, 20_000):
+        good(f"shapes_that_take_turns_{number}",
+             of(*(tensor(f"{i:x}", "U8", two(i), (0, 0)) for i in range(number))),
+             {f"{i:x}": b"" for i in range(number)}, data=b"")
+    case("safetensors/mass_of_unknown_escapes.safetensors",
+         safetensors(of(FIRST[:-1] + ',"x":[' + '"\\t",' * 4_000_000 + "0]}"), W), either({"w": W}))
     case("safetensors/mass_of_unknown_numbers.safetensors",
          safetensors(of(FIRST[:-1] + ',"x":[' + "0," * 10_000_000 + "0]}"), W), either({"w": W}))
     case("safetensors/mass_of_unknown_lists.safetensors",

@@ -1,0 +1,109 @@
+#include "runtime/sets/hub_cache.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <system_error>
+
+#include "runtime/bytes/escape.hpp"
+
+namespace weightmap::sets {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view name_characters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
+         text.find_first_not_of(name_characters) == std::string_view::npos;
+}
+
+// Branches may have slashes in them, but lead nowhere else.
+bool is_revision(std::string_view text) {
+  return !text.empty() && text.front() != '/' && text.find("..") == std::string_view::npos &&
+         text.find('\0') == std::string_view::npos;
+}
+
+fs::path hub_folder() {
+  struct Place {
+    const char* variable;
+    const char* below;
+  };
+  for (const Place& place :
+       {Place{"HF_HUB_CACHE", ""}, Place{"HUGGINGFACE_HUB_CACHE", ""}, Place{"HF_HOME", "hub"},
+        Place{"XDG_CACHE_HOME", "huggingface/hub"}, Place{"HOME", ".cache/huggingface/hub"}})
+    if (const char* const value = std::getenv(place.variable); value != nullptr && *value != '\0')
+      return fs::path(value) / place.below;
+  return {};
+}
+
+// The first word of a small file; empty if there is none.
+std::string word_in(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string word;
+  stream >> word;
+  return word;
+}
+
+}  // namespace
+
+Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
+  const std::size_t at = name.find('@');
+  const std::string_view model = name.substr(0, at);
+  const std::string_view revision = at == std::string_view::npos ? "main" : name.substr(at + 1);
+  const std::size_t slash = model.find('/');
+  if (slash == std::string_view::npos || !is_name(model.substr(0, slash)) ||
+      !is_name(model.substr(slash + 1)) || !is_revision(revision))
+    return std::nullopt;
+  std::error_code ignored;
+  // A file of a folder that is here, and not the model that is called so.
+  if (fs::exists(fs::path(model.substr(0, slash)), ignored)) return std::nullopt;
+  const fs::path hub = hub_folder();
+  std::string folder = "models--" + std::string(model);
+  folder.replace(folder.find('/'), 1, "--");
+  const fs::path repository = hub / folder;
+  const auto missing = [&](const std::string& what) {
+    return failure(ErrorCode::not_found, what + " in the hub cache " +
+                                             bytes::escape(hub.native(), 4096) +
+                                             ", and nothing is fetched from the network");
+  };
+  if (hub.empty() || !fs::is_directory(repository, ignored))
+    return missing("there is no model " + bytes::quote(model));
+  HubSnapshot snapshot;
+  snapshot.ref_file = repository / "refs" / revision;
+  snapshot.commit = word_in(snapshot.ref_file);
+  if (snapshot.commit.empty()) {
+    snapshot.ref_file.clear();
+    snapshot.commit = revision;
+  }
+  if (!is_name(snapshot.commit))
+    return missing("there is no revision " + bytes::quote(revision) + " of " + bytes::quote(model));
+  snapshot.folder = repository / "snapshots" / snapshot.commit;
+  if (!fs::is_directory(snapshot.folder, ignored))
+    return missing("there is no revision " + bytes::quote(revision) + " of " + bytes::quote(model));
+  return snapshot;
+}
+
+bool is_current(const HubSnapshot& snapshot) {
+  return snapshot.ref_file.empty() || word_in(snapshot.ref_file) == snapshot.commit;
+}
+
+fs::path snapshot_path(const fs::path& blob) {
+  const fs::path blobs = blob.parent_path();
+  if (blobs.filename() != "blobs") return blob;
+  const fs::path snapshots = blobs.parent_path() / "snapshots";
+  const std::string hash = blob.filename().native();
+  std::error_code failed;
+  for (fs::recursive_directory_iterator entry(snapshots, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    std::error_code no_link;
+    const fs::path target = fs::read_symlink(entry->path(), no_link);
+    if (!no_link && target.filename() == hash) return entry->path();
+  }
+  return blob;
+}
+
+}  // namespace weightmap::sets
