@@ -388,6 +388,7 @@ def test_info_of_a_modern_file(checkpoint):
         unread_bytes=0,
         duplicate_keys=0,
         unsupported=(),
+        tensors_not_indexed=0,
         sharing="shared",
         sharing_fell_back=False,
         writable=False,

@@ -71,12 +71,6 @@ STRANGERS = [
         "is a GGUF model, which is not supported yet",
     ),
     (
-        "model.safetensors",
-        weightmap.UnsupportedError,
-        None,
-        "is a safetensors file, which is not supported yet; safetensors.safe_open reads it",
-    ),
-    (
         "page.pt",
         weightmap.NotACheckpointError,
         None,
@@ -242,7 +236,7 @@ with tempfile.TemporaryDirectory() as folder:
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda path: path.mkdir(), "directory"),
+        (lambda path: path.mkdir(), "folder in which there is no checkpoint"),
         (os.mkfifo, "FIFO"),
     ],
 )

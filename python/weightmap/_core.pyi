@@ -122,8 +122,18 @@ class Tensor:
         """Position among the checkpoint's tensors, in the order of the file."""
 
     @property
+    def storage_index(self) -> int:
+        """
+        Position of the storage among those of the checkpoint. Of several files some may have storages with one key.
+        """
+
+    @property
     def file_offset(self) -> int:
         """Of the first element in the file, in bytes."""
+
+    @property
+    def file_index(self) -> int:
+        """Which of Checkpoint.files it lies in."""
 
     def numpy(self) -> NDArray[Any]:
         """
@@ -250,9 +260,9 @@ class Checkpoint:
     def file(self) -> bytes:
         """As it was given to open(); b"descriptor 5" if that was a descriptor."""
 
-    def origin(self) -> tuple[bytes, dict[str, Any]]:
+    def origin(self) -> tuple[list[bytes], dict[str, Any]]:
         """
-        The path, absolute as of the open, empty if that was by descriptor; and the options.
+        The paths, absolute as of the open, none if that was by descriptor; and the options.
         """
 
     def __reduce__(self) -> tuple[Any, ...]: ...
@@ -289,6 +299,12 @@ class Checkpoint:
 
     def composed(self) -> list[dict[str, Any]]:
         """Tensors that are more than one dense block of elements."""
+
+    def files(self) -> list[tuple[bytes, tuple[int, int, int, int, int]]]:
+        """The files that it was opened from, and their generations."""
+
+    def storage_place(self, index: int, /) -> tuple[int, int]:
+        """Offset in the mapping and bytes of a storage."""
 
     def find_storage(self, key: str, /) -> tuple[int, int] | None:
         """Offset in the mapping and bytes of the record of this storage."""
@@ -336,6 +352,8 @@ def open(path: bytes, options: dict[str, Any], like_torch: bool = False, progres
     """
     like_torch: private and writable, without reserving swap, where nothing says otherwise.
     """
+
+def open_files(paths: list[bytes], options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
 
 def publish(source: bytes, target: bytes, copy: bool, crc: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
 

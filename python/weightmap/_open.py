@@ -84,6 +84,8 @@ def open(
         completed["safe_globals"] = safe_globals
     if isinstance(path, (list, tuple)):
         files = [os.fsencode(each) for each in path]
+        if not files:
+            raise TypeError("the list of files to open is empty")
         opened = _core.open_files(files, completed, False, progress)
         return Checkpoint(opened, os.fsdecode(files[0]))
     descriptor = descriptor_of(path)

@@ -1,0 +1,405 @@
+"""safetensors files, sets of shards, folders: what Python has of them."""
+
+import json
+import os
+import pickle
+import shutil
+import struct
+import sys
+
+import pytest
+
+import weightmap
+
+
+@pytest.fixture
+def numpy():
+    return pytest.importorskip("numpy", reason="this test takes arrays")
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="this test takes torch tensors")
+
+
+def file_of(tensors, metadata=None, pad=True):
+    """Bytes of a file: name -> (dtype, shape, bytes), one behind the other."""
+    header, data = {}, b""
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape, content) in tensors.items():
+        offsets = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        data += content
+    text = json.dumps(header).encode()
+    if pad:
+        text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def floats(*values):
+    return "F32", [len(values)], struct.pack(f"<{len(values)}f", *values)
+
+
+@pytest.fixture
+def one(tmp_path):
+    path = tmp_path / "one.safetensors"
+    tensors = {
+        "w": ("F32", [2, 3], struct.pack("<6f", *range(6))),
+        "a": ("I64", [], struct.pack("<q", -7)),
+        "h": ("BF16", [2], b"\x80\x3f\x00\xc0"),
+        "empty": ("F32", [0, 4], b""),
+        "b": ("BOOL", [3], b"\1\0\1"),
+    }
+    path.write_bytes(file_of(tensors, {"format": "pt", "made by": "hand"}))
+    return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Two shards, an index, and a tensor that it does not name."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shards = {
+        "model-00001-of-00002.safetensors": {"l.0": floats(1, 2), "l.1": floats(3)},
+        "model-00002-of-00002.safetensors": {"l.2": floats(4, 5, 6), "stale": floats(9)},
+    }
+    weight_map = {}
+    for name, tensors in shards.items():
+        (folder / name).write_bytes(file_of(tensors, {"format": "pt"}))
+        weight_map |= {tensor: name for tensor in tensors if tensor != "stale"}
+    index = {"metadata": {"total_size": 24}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+# --- one file ---------------------------------------------------------------------------------
+
+
+def test_tensors_are_those_of_the_file(one):
+    opened = weightmap.open(one)
+    assert list(opened) == ["w", "a", "h", "empty", "b"]
+    assert opened["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert opened["a"].item() == -7
+    assert opened["h"].tolist() == [1, -2]
+    assert (opened["empty"].shape, opened["empty"].tolist()) == ((0, 4), [])
+    assert opened["b"].tolist() == [True, False, True]
+    assert (opened["h"].dtype, opened["h"].storage) == ("bfloat16", "h")
+    assert opened.info.format == "safetensors"
+    assert opened.root() == {"format": "pt", "made by": "hand"}
+    assert opened.files == [str(one)]
+
+
+def test_arrays_by_name_are_views_of_the_file(one, numpy):
+    pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 of its own")
+    arrays = weightmap.open(one).numpy()
+    assert list(arrays) == ["w", "a", "h", "empty", "b"]
+    assert arrays["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert not arrays["w"].flags.writeable
+    assert not arrays["w"].flags.owndata
+    assert str(arrays["h"].dtype) == "bfloat16"
+
+
+def test_arrays_below_a_prefix(model, numpy):
+    arrays = weightmap.open(model).numpy("l")
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "0": [1, 2], "1": [3], "2": [4, 5, 6],
+    }
+
+
+def test_unaligned_tensors_are_read_all_the_same(tmp_path, numpy, torch):
+    path = tmp_path / "unaligned.safetensors"
+    path.write_bytes(file_of({"a": ("U8", [1], b"\7"), "b": floats(1.5, -2.5)}, pad=False))
+    opened = weightmap.open(path)
+    assert opened["b"].file_offset % 4 != 0
+    assert opened["b"].numpy().tolist() == [1.5, -2.5]
+    assert opened["b"].torch().tolist() == [1.5, -2.5]
+    assert opened.torch()["b"].tolist() == [1.5, -2.5]
+
+
+def test_each_torch_tensor_has_a_storage_of_its_own(one, torch):
+    with weightmap.safe_open(one) as opened:
+        for name, nbytes in (("w", 24), ("a", 8), ("h", 4), ("b", 3)):
+            tensor = opened.get_tensor(name)
+            assert tensor.storage_offset() == 0
+            assert tensor.untyped_storage().nbytes() == nbytes
+        assert opened.get_tensor("w").data_ptr() == opened.get_tensor("w").data_ptr()
+
+
+def test_torch_load_gives_a_dict_of_tensors(one, torch):
+    state = weightmap.torch.load(one)
+    assert type(state) is dict
+    assert list(state) == ["w", "a", "h", "empty", "b"]
+    assert state["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    state["w"].fill_(1)  # stays in this process
+    assert weightmap.open(one)["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("place", ["cpu", {"cpu": "cpu"}, lambda storage, location: storage])
+def test_torch_load_follows_map_location(one, torch, place):
+    assert weightmap.torch.load(one, map_location=place)["h"].tolist() == [1, -2]
+
+
+def test_torch_load_of_meta_has_no_bytes(one, torch):
+    state = weightmap.torch.load(one, map_location="meta")
+    assert {tensor.device.type for tensor in state.values()} == {"meta"}
+    assert state["w"].shape == (2, 3)
+
+
+def test_torch_load_has_no_part_of_a_flat_file(one, torch):
+    with pytest.raises(weightmap.UnsupportedError, match="no tree"):
+        weightmap.torch.load(one, only="w")
+
+
+# --- sets -------------------------------------------------------------------------------------
+
+
+def test_a_folder_an_index_and_a_list_are_one_checkpoint(model):
+    index = model / "model.safetensors.index.json"
+    shards = sorted(model.glob("*.safetensors"))
+    for path in (model, index):
+        opened = weightmap.open(path)
+        assert {name: tensor.tolist() for name, tensor in opened.items()} == {
+            "l.0": [1, 2], "l.1": [3], "l.2": [4, 5, 6],
+        }
+        assert opened.info.tensors_not_indexed == 1
+        assert opened.root() == {"total_size": 24}
+        assert opened.files == [str(file) for file in (index, *shards)]
+        assert [opened.files[tensor.file_index] for tensor in opened.values()] == [
+            str(shards[0]), str(shards[0]), str(shards[1]),
+        ]
+    opened = weightmap.open(shards)
+    assert list(opened) == ["l.0", "l.1", "l.2", "stale"]
+    assert (opened.files, opened.info.tensors_not_indexed) == ([str(file) for file in shards], 0)
+
+
+def test_an_empty_list_is_refused():
+    with pytest.raises(TypeError, match="empty"):
+        weightmap.open([])
+
+
+def test_a_missing_shard_is_named_with_its_index(model):
+    (model / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        weightmap.open(model)
+    assert caught.value.file == str(model / "model-00002-of-00002.safetensors")
+    assert "model.safetensors.index.json names it" in caught.value.message
+
+
+def test_torch_load_of_a_set(model, torch):
+    state = weightmap.torch.load(model)
+    assert {name: tensor.tolist() for name, tensor in state.items()} == {
+        "l.0": [1, 2], "l.1": [3], "l.2": [4, 5, 6],
+    }
+
+
+def test_storages_of_shards_are_told_apart_by_more_than_their_keys(tmp_path, torch):
+    tied = torch.tensor([1.0, 2.0])
+    torch.save({"a": tied, "again": tied}, tmp_path / "pytorch_model-00001-of-00002.bin")
+    torch.save({"b": torch.tensor([3.0, 4.0])}, tmp_path / "pytorch_model-00002-of-00002.bin")
+    opened = weightmap.open(tmp_path)
+    assert {name: opened[name].storage for name in opened} == {"a": "0", "again": "0", "b": "0"}
+    state = opened.torch()
+    assert {name: tensor.tolist() for name, tensor in state.items()} == {
+        "a": [1, 2], "again": [1, 2], "b": [3, 4],
+    }
+    assert state["a"].untyped_storage()._cdata == state["again"].untyped_storage()._cdata
+    assert state["a"].untyped_storage()._cdata != state["b"].untyped_storage()._cdata
+
+
+def test_a_set_is_pickled_as_its_path(model):
+    opened = weightmap.open(model)
+    again = pickle.loads(pickle.dumps(opened))
+    assert again.files == opened.files
+    assert pickle.loads(pickle.dumps(opened["l.2"])).tolist() == [4, 5, 6]
+    shard = model / "model-00002-of-00002.safetensors"
+    pickled = pickle.dumps(opened)
+    os.utime(shard, ns=(0, 0))
+    with pytest.raises(weightmap.FileError, match="is not the file that was pickled"):
+        pickle.loads(pickled)
+
+
+def test_a_set_sees_that_a_shard_was_replaced(model):
+    opened = weightmap.open(model)
+    assert opened.is_current()
+    shard = model / "model-00001-of-00002.safetensors"
+    shutil.copy(shard, model / "new")
+    os.replace(model / "new", shard)
+    assert not opened.is_current()
+    assert opened.reopen().is_current()
+
+
+def test_eviction_and_processes_look_at_all_files(model):
+    size = sum(file.stat().st_size for file in model.iterdir())
+    assert weightmap.evict(model).file_bytes == size
+    opened = weightmap.open(model)
+    mine = [mapped for mapped in weightmap.processes(model).mapped if mapped.process == os.getpid()]
+    assert sorted(mapped.file for mapped in mine) == sorted(opened.files)
+
+
+def test_a_set_is_not_published(model, tmp_path):
+    with pytest.raises(weightmap.UnsupportedError, match="several files"):
+        weightmap.publish(model, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_model_of_the_hub_cache_is_opened_by_its_name(model, tmp_path, monkeypatch):
+    repository = tmp_path / "hub" / "models--org--name"
+    shutil.copytree(model, repository / "snapshots" / "c0ffee")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("c0ffee")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    opened = weightmap.open("org/name")
+    assert opened["l.2"].tolist() == [4, 5, 6]
+    assert opened.files[0] == str(
+        repository / "snapshots" / "c0ffee" / "model.safetensors.index.json"
+    )
+    assert list(pickle.loads(pickle.dumps(opened))) == list(opened)
+    (repository / "refs" / "main").write_text("beef")
+    assert not opened.is_current()
+    with pytest.raises(FileNotFoundError, match='no revision "main"'):
+        opened.reopen()
+    with pytest.raises(FileNotFoundError, match='no model "org/other"'):
+        weightmap.open("org/other")
+
+
+# --- in the words of safetensors --------------------------------------------------------------
+
+
+def test_names_are_sorted_or_by_where_they_lie(one, model):
+    with weightmap.safe_open(one) as opened:
+        assert opened.keys() == ["a", "b", "empty", "h", "w"]
+        assert opened.offset_keys()[:3] == ["w", "a", "h"]
+    with weightmap.safe_open(model) as opened:
+        assert opened.offset_keys() == ["l.0", "l.1", "l.2"]
+
+
+def test_metadata_is_that_of_the_file(one, model, tmp_path, data):
+    bare = tmp_path / "bare.safetensors"
+    bare.write_bytes(file_of({"w": floats(1)}))
+    for path, expected in (
+        (one, {"format": "pt", "made by": "hand"}), (bare, None), (model, {"format": "pt"}),
+        (data / "state_dict.pt", {"format": "pt"}),
+    ):
+        with weightmap.safe_open(path) as opened:
+            assert opened.metadata() == expected
+
+
+def test_meta_is_what_the_header_says(one, tmp_path):
+    with weightmap.safe_open(one) as opened:
+        meta = opened.get_tensor_meta("a")
+        assert (meta.dtype, meta.shape, meta.data_offsets) == ("I64", [], (24, 32))
+        assert opened.get_tensor_meta("w").data_offsets == (0, 24)
+    packed = tmp_path / "packed.safetensors"
+    packed.write_bytes(file_of({"p": ("F4", [2, 4], b"\1\2\3\4")}))
+    with weightmap.safe_open(packed) as opened:
+        meta = opened.get_tensor_meta("p")
+        assert (meta.dtype, meta.shape, meta.data_offsets) == ("F4", [2, 4], (0, 4))
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_takes_the_backends_of_safetensors(one, numpy, backend):
+    with weightmap.safe_open(one, "np", backend=backend) as opened:
+        assert opened.get_tensor("a").tolist() == -7
+
+
+def test_refuses_other_backends(one):
+    with pytest.raises(weightmap.InvalidArgumentError, match="backend is 'rdma'"):
+        weightmap.safe_open(one, "np", backend="rdma")
+
+
+KEYS = [0, -1, slice(1, 2), slice(5, 3), None, [0, 1], [], True, (0, None), ..., (slice(None), 2)]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_slices_are_those_of_the_framework(one, numpy, torch, framework, key):
+    module = numpy if framework == "np" else torch
+    whole = module.asarray([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], dtype=module.float32)
+    with weightmap.safe_open(one, framework) as opened:
+        part = opened.get_slice("w")[key]
+    assert part.shape == whole[key].shape
+    assert part.tolist() == whole[key].tolist()
+
+
+def test_a_slice_is_as_those_of_safetensors(one, torch):
+    theirs = pytest.importorskip("safetensors", reason="compares with the package safetensors")
+    with weightmap.safe_open(one) as ours, theirs.safe_open(one, "pt") as other:
+        assert (ours.keys(), ours.metadata()) == (other.keys(), other.metadata())
+        for name in ours.keys():
+            mine, known = ours.get_tensor(name), other.get_tensor(name)
+            assert (mine.dtype, mine.shape, mine.stride()) == (
+                known.dtype, known.shape, known.stride()
+            )
+            assert torch.equal(mine, known)
+        for key in ((slice(0, 2), slice(1, 3)), (..., 0), [1]):
+            mine, known = ours.get_slice("w")[key], other.get_slice("w")[key]
+            assert (mine.stride(), mine.tolist()) == (known.stride(), known.tolist())
+
+
+def test_errors_are_those_of_safetensors_too(one, tmp_path):
+    safetensors = pytest.importorskip("safetensors", reason="compares with the package safetensors")
+    with weightmap.safe_open(one) as opened:
+        part = opened.get_slice("w")
+        with pytest.raises(safetensors.SafetensorError, match="nosuch") as caught:
+            opened.get_tensor("nosuch")
+        assert isinstance(caught.value, weightmap.TensorNotFoundError)
+        assert isinstance(caught.value, KeyError)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (type(again), str(again)) == (weightmap.TensorNotFoundError, str(caught.value))
+        with pytest.raises(safetensors.SafetensorError):
+            opened.get_slice("nosuch")
+    with pytest.raises(safetensors.SafetensorError, match="closed"):
+        opened.keys()
+    assert part.get_shape() == [2, 3]
+    with pytest.raises(safetensors.SafetensorError, match="framework is 'xx'"):
+        weightmap.safe_open(one, "xx")
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(one.read_bytes()[:-1])
+    with pytest.raises(safetensors.SafetensorError, match="truncated"):
+        weightmap.safe_open(broken)
+    with pytest.raises(FileNotFoundError):
+        weightmap.safe_open(tmp_path / "nosuch.safetensors")
+
+
+def test_errors_do_not_import_safetensors(one, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with weightmap.safe_open(one) as opened:
+        with pytest.raises(weightmap.TensorNotFoundError):
+            opened.get_tensor("nosuch")
+
+
+# --- prefetch ---------------------------------------------------------------------------------
+
+
+def test_prefetch_hands_out_each_tensor_once(model, numpy):
+    with weightmap.safe_open(model, "np") as opened, opened.prefetch() as loader:
+        assert (len(loader), loader.names()) == (3, ["l.0", "l.1", "l.2"])
+        assert loader.take("l.1").tolist() == [3]
+        assert {name: array.tolist() for name, array in loader} == {"l.0": [1, 2], "l.2": [4, 5, 6]}
+        assert len(loader) == 0
+        with pytest.raises(weightmap.InvalidArgumentError, match="'l.1' is not in the plan"):
+            loader.take("l.1")
+
+
+def test_prefetch_follows_a_plan(one, numpy):
+    with weightmap.safe_open(one, "np") as opened:
+        with opened.prefetch({"b": None, "w": slice(1, 2)}, threads=1) as loader:
+            assert [(name, array.tolist()) for name, array in loader] == [
+                ("b", [True, False, True]), ("w", [[3, 4, 5]]),
+            ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        ({"w": slice(0, 2, 2)}, "slice of step 1"),
+        ({"w": 1}, "slice of step 1"),
+        ({"a": slice(0, 1)}, "scalar"),
+        ({"nosuch": None}, "nosuch"),
+    ],
+)
+def test_prefetch_refuses_what_is_no_plan(one, plan, word):
+    with weightmap.safe_open(one, "np") as opened:
+        with pytest.raises(weightmap.Error, match=word):
+            opened.prefetch(plan)
