@@ -132,14 +132,15 @@ def add_json():
             ("comment", b"/* */" + whole, 0), ("last_comma", b'{"config": {},}', 14),
             ("single_quotes", b"{'config': {}}", 1), ("nan", b'{"config": NaN}', 11),
             ("hex", b'{"config": 0x1}', 12), ("zeros_in_front", b'{"config": 007}', 12),
-            ("plus", b'{"config": +1}', 11), ("no_utf8", b'{"config": "\xc3\x28"}', 13),
-            ("surrogate", b'{"config": "\\ud800"}', 18), ("control", b'{"config": "\x01"}', 12),
+            ("plus", b'{"config": +1}', 11), ("no_utf8", b'{"config": "\xc3\x28"}', 12),
+            ("surrogate", b'{"config": "\\ud800"}', 13), ("control", b'{"config": "\x01"}', 12),
             ("escape", b'{"config": "\\x41"}', 13), ("no_comma", b'{"config": {} "a": 1}', 14),
             ("no_key", b'{"config": {}, 12: 1}', 15)):
         refused(f"json_{label}", "corrupt", own, "is not JSON", at=(WEIGHTS, at), weights=text)
-    refused("json_1e400", "corrupt", own, "larger than a double", at=(WEIGHTS, 11),
+    refused("json_1e400", "corrupt", own, "does not fit a double", at=(WEIGHTS, 11),
             weights=b'{"config": 1e400}')
-    good("json_with_a_byte_order_mark", weights=b"\xef\xbb\xbf" + whole)
+    refused("json_with_a_byte_order_mark", "corrupt", own, "is not JSON", at=(WEIGHTS, 0),
+            weights=b"\xef\xbb\xbf" + whole)
     for label, text, key, at in (
             ("root", b'{"config": {}, "config": {}}', "config", 15),
             ("config", b'{"config": {"w": 1, "w": 2}}', "w", 20),

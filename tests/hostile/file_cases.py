@@ -50,7 +50,8 @@ def add_cases():
     add = lambda name, make, verdict: case(f"files/{name}", Made(make), verdict)
     no = lambda *words: refuse("not_a_checkpoint", *words)
     case("files/empty", z.Built(), refuse("not_a_checkpoint", "empty"))
-    add("folder", os.mkdir, no("directory"))
+    no_checkpoint = no("is a folder in which there is no checkpoint")
+    add("folder", os.mkdir, no_checkpoint)
     add("fifo", os.mkfifo, no("regular file"))
     add("socket", socket_at, no("socket", "regular file"))
     add("link_to_null", lambda path: os.symlink("/dev/null", path), no("regular file"))
@@ -62,7 +63,7 @@ def add_cases():
         refuse("io", "levels of symbolic links"))
     add("link_to_nothing", lambda path: os.symlink("nowhere", path),
         refuse("io", "No such file"))
-    add("link_to_folder", lambda path: os.symlink(".", path), no("directory"))
+    add("link_to_folder", lambda path: os.symlink(".", path), no_checkpoint)
     add("link.pt", lambda path: (good.write(path + ".target"),
                                  os.symlink(os.path.basename(path) + ".target", path)),
         opens(model.tensors))

@@ -208,9 +208,11 @@ def add_maps():
     good("one_file_for_all", index_of({"w": ONE, "bias": ONE}), shards={ONE: both[ONE]})
     good("not_all_tensors", index_of({"bias": ONE}), {"bias": BIAS}, shards={ONE: both[ONE]})
     many = {f"{i:x}": f"{i:x}.safetensors" for i in range(300_000)}
-    refused("mass_of_files", index_of(many), "No such file", "names it", code="io")
+    refused("mass_of_files", index_of(many), "more than 65536 files", code="limit_exceeded",
+            at=f'"{65536:x}.safetensors"')
     refused("mass_of_short_files", '{"weight_map":{' + ",".join(
-        f'"{i:x}":"{i:x}"' for i in range(3_000_000)) + "}}", "No such file", code="io")
+        f'"{i:x}":"{i:x}"' for i in range(3_000_000)) + "}}", "more than 65536 files",
+            code="limit_exceeded")
     refused("mass_of_tensors", index_of({f"{i:x}": ONE for i in range(300_000)}), "no such tensor")
     refused("mass_of_repeated_tensors", '{"weight_map":{' + ",".join(
         [f'"w":"{ONE}"'] * 300_000) + "}}", '"w"', "twice")
@@ -324,17 +326,14 @@ def add_folders():
     folder("of_one_shard", {"m-00001-of-00001.safetensors": single}, opens(BOTH))
     folder("of_a_bad_index", {**SHARDS, INDEX: text_file("{")},
            refuse("corrupt", "not JSON", at=1))
-    folder("of_an_index_that_is_a_folder", {**SHARDS, INDEX: Made(os.mkdir)},
-           refuse("not_a_checkpoint", "directory"))
+    folder("of_an_index_that_is_a_folder", {**SHARDS, INDEX: Made(os.mkdir)}, opens(BOTH))
     folder("of_an_index_that_is_a_model", {**SHARDS, INDEX: single}, opens(BOTH))
     folder("of_nothing", {"README.md": text_file("none")}, no("pytorch_model.bin"))
     folder("of_a_bin", {"pytorch_model.bin": torch_made}, opens(small().tensors))
     folder("of_another_bin", {"training_args.bin": torch_made}, no())
     folder("of_another_case", {"MODEL.SAFETENSORS": single}, no())
-    folder("of_a_folder", {"model.safetensors": Made(os.mkdir)},
-           refuse("not_a_checkpoint", "directory"))
-    folder("of_a_link_to_itself", {"model.safetensors": Link(".")},
-           refuse("not_a_checkpoint", "directory"))
+    folder("of_a_folder", {"model.safetensors": Made(os.mkdir)}, no("pytorch_model.bin"))
+    folder("of_a_link_to_itself", {"model.safetensors": Link(".")}, no("pytorch_model.bin"))
     for name in (".metadata", "__0_0.distcp", "__0.metadata"):
         folder(f"of_torch_distributed{name}", {name: text_file("x"), "model.safetensors": single},
                refuse("unsupported", "torch.distributed.checkpoint"))

@@ -670,9 +670,11 @@ def add_strangers():
                              ("bzip2", b"BZh9", "bzip2"), ("xz", b"\xfd7zXZ\0", "xz"),
                              ("zstd", b"\x28\xb5\x2f\xfd", "zstd"), ("npy", b"\x93NUMPY", "numpy"),
                              ("hdf5", b"\x89HDF\r\n", "HDF5"), ("elf", b"\x7fELF", "ELF"),
-                             ("pickle", b"\x80\x04\x95", "pickle"),
-                             ("json", b"{\"a\": 1}", "JSON")):
+                             ("pickle", b"\x80\x04\x95", "pickle")):
         stranger(name, head + bytes(range(256)) * 4, word)
+    stranger("json", b"{\"a\": 1}" + bytes(range(256)) * 4, "the index of shards: is not JSON",
+             code="corrupt")
+    stranger("json_of_another_kind", b"{\"a\": 1}", "is JSON without a weight_map")
     stranger("gguf", b"GGUF" + bytes(300), "GGUF", code="unsupported")
     stranger("preview", b"PYTORCH1" + bytes(300), "preview", code="unsupported")
     tar = io.BytesIO()
