@@ -36,7 +36,7 @@ fs::path hub_folder() {
        {Place{"HF_HUB_CACHE", ""}, Place{"HUGGINGFACE_HUB_CACHE", ""}, Place{"HF_HOME", "hub"},
         Place{"XDG_CACHE_HOME", "huggingface/hub"}, Place{"HOME", ".cache/huggingface/hub"}})
     if (const char* const value = std::getenv(place.variable); value != nullptr && *value != '\0')
-      return fs::path(value) / place.below;
+      return *place.below == '\0' ? fs::path(value) : fs::path(value) / place.below;
   return {};
 }
 

@@ -771,6 +771,40 @@ TEST_CASE("files of a list may be empty of tensors, or have some that no type fi
   CHECK(checkpoint->source_count() == 5);
 }
 
+TEST_CASE("an index may name tensors of a type that is not listed") {
+  const Set set;
+  replace(set.file(one), framed(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                R"("six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]}})",
+                                "aa123"));
+  replace(set.file(two),
+          framed(R"({"odd":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", "123"));
+  replace(set.index, index_of({{"odd", two}, {"s\\u0069x", one}, {"a", one}}));
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(listed(checkpoint) == "a=aa@" + one);
+  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"six", "odd"});
+  CHECK(checkpoint.info().tensors == 1);
+  CHECK(checkpoint.info().tensors_not_indexed == 0);
+  CHECK(checkpoint.source_count() == 3);
+  CHECK_FALSE(checkpoint.contains("six"));
+  // One that lies in the other shard is none of this one.
+  replace(set.index, index_of({{"a", one}, {"six", two}}));
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
+              "the index has tensor \"six\" in \"" + two + "\", which has no such tensor");
+}
+
+TEST_CASE("names with escapes lead from an index to their shards") {
+  const Set set;
+  replace(set.file(one), safetensors({{R"(a\u0062)", "ab"}, {R"(\n)", "line"}, {"b", "b"}}));
+  replace(set.index, index_of({{R"(\u0063)", R"(model\u002d00002-of-00002.safetensors)"},
+                               {R"(\u0061b)", R"(\u006dodel-00001-of-00002.safetensors)"},
+                               {R"(\u000a)", one},
+                               {"b", R"(model-00001-of-00002.safetensor\u0073)"}}));
+  const Checkpoint checkpoint = opened(set.index);
+  CHECK(listed(checkpoint) ==
+        "ab=ab@" + one + ", \n=line@" + one + ", b=b@" + one + ", c=ccc@" + two);
+  CHECK(checkpoint.source_count() == 3);
+}
+
 // What becomes of an open set.
 
 TEST_CASE("a set is current until one of its files is replaced") {

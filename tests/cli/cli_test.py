@@ -396,10 +396,13 @@ class Info(Case):
         self.assertEqual(
             list(info.items()),
             [
-                ("file", "state_dict.pt"), ("format", "torch_zip"), ("version", 3),
+                ("file", "state_dict.pt"),
+                ("files", [{"path": str(DATA / "state_dict.pt"), "bytes": 3576}]),
+                ("format", "torch_zip"), ("version", 3),
                 ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
                 ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
-                ("unread_bytes", 0), ("unsupported", []), ("reserved", None),
+                ("unread_bytes", 0), ("unsupported", []), ("tensors_not_indexed", 0),
+                ("reserved", None),
                 ("copied", {"storages": 0, "bytes": 0}),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
                 ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
@@ -1258,7 +1261,8 @@ class Evict(Caching):
         self.assertEqual(
             done.stderr.decode(),
             f"weightmap: {missing}: cannot open the file: No such file or directory\n"
-            "weightmap: .: is a directory, expected a regular file\n",
+            "weightmap: .: is a folder in which there is no checkpoint: expected an index of "
+            "shards, *.safetensors, or pytorch_model.bin\n",
         )
         self.assertRegex(done.stdout.decode().removeprefix(str(path)), r"^: \d+ B of 10 B in the ")
         files = self.document("evict", "--json", missing, path, code=1)["files"]

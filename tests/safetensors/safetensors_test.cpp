@@ -24,6 +24,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
@@ -403,6 +404,47 @@ TEST_CASE("names may be any text") {
   CHECK_FALSE(opened.checkpoint().find_path({"a", "\"b/"}).has_value());
 }
 
+TEST_CASE("names with escapes are kept, however many there are in a row") {
+  // Of lengths that are kept in the text's object and of such that are not, of known shapes and of
+  // others, among metadata and fields with escapes.
+  const std::array names = {
+      std::pair{R"(\u0061)"s, "a"s},
+      std::pair{R"(\u0062)"s, "b"s},
+      std::pair{R"(layers.0\t.weight.that.is.longer.than.a.short.text)"s,
+                "layers.0\t.weight.that.is.longer.than.a.short.text"s},
+      std::pair{"plain"s, "plain"s},
+      std::pair{R"(layers.1\t.weight.that.is.longer.than.a.short.text)"s,
+                "layers.1\t.weight.that.is.longer.than.a.short.text"s},
+      std::pair{R"(\ud83d\ude00\u00e9)"s, "\xf0\x9f\x98\x80\xc3\xa9"s},
+      std::pair{R"(\\\/\"\b\f\n\r\t)"s, "\\/\"\b\f\n\r\t"s},
+      std::pair{R"(\u0000)"s, "\0"s},
+      std::pair{R"(\u0000\u0000)"s, "\0\0"s},
+  };
+  for (const char* tensor : {R"({"dtype":"U8","shape":[1],"data_offsets":[~,^]})",
+                             R"({"shape":[1],"data_offsets":[~,^],"dtype":"\u00558"})",
+                             R"({"x\n":"\u0078","dtype":"U8","shape":[1],"data_offsets":[~,^]})"}) {
+    CAPTURE(tensor);
+    std::string header = R"({"__metadata__":{"\u006b":"\u0076","k2":"\n"})";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      std::string text = tensor;
+      text.replace(text.find('^'), 1, std::to_string(i + 1));
+      text.replace(text.find('~'), 1, std::to_string(i));
+      header += ",\"" + names[i].first + "\":" + text;
+    }
+    const Opened opened(file_of(header + "}", names.size()));
+    REQUIRE(opened.checkpoint().tensors().size() == names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CAPTURE(names[i].second);
+      CHECK(opened.checkpoint().tensors()[i].name == names[i].second);
+      CHECK(opened.tensor(names[i].second).index == i);
+      CHECK(text_of(opened.tensor(names[i].second).view.bytes()) ==
+            std::string(1, static_cast<char>(i)));
+    }
+    CHECK(opened.checkpoint().root().find("k")->string() == "v");
+    CHECK(opened.checkpoint().root().find("k2")->string() == "\n");
+  }
+}
+
 TEST_CASE("a tensor of another name may look like the metadata") {
   CHECK(tensors_of(R"({"__metadata":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                    R"("__METADATA__":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
@@ -504,6 +546,43 @@ TEST_CASE("a safetensors file is known by its content, whatever its name and end
     const auto other = Checkpoint::open(folder.write(name, file_of(header, 22)));
     REQUIRE_OK(other);
     CHECK(other->info().format == "safetensors");
+  }
+}
+
+TEST_CASE("a torch archive as the last tensor does not make an archive of the file") {
+  CheckpointWriter writer;
+  const std::int64_t size = 5, stride = 1;
+  const std::array items = {
+      writer.values().string("inner"),
+      writer.tensor(writer.add_storage(RecordContent::text("bytes")),
+                    {.dtype = DType::uint8, .sizes = {&size, 1}, .strides = {&stride, 1}})};
+  std::string archive;
+  const Value root = writer.ordered_dict(items);
+  REQUIRE_OK(std::move(writer).write(root, [&archive](std::span<const std::byte> part) {
+    archive += text_of(part);
+    return Result<void>();
+  }));
+  const TemporaryFolder folder;
+  REQUIRE_OK(Checkpoint::open(folder.write("alone.pt", archive)));
+  const std::string end = std::to_string(archive.size() + 4);
+  const std::string header = R"({"first":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("last":{"dtype":"U8","shape":[)" +
+                             std::to_string(archive.size()) + R"(],"data_offsets":[4,)" + end +
+                             "]}}";
+  for (const char* padding : {"", "       "}) {
+    const std::string content =
+        length_of(header.size() + std::strlen(padding)) + header + padding + "four" + archive;
+    for (const char* name : {"model.safetensors", "model.pt", "model.bin", "model.zip", "model"}) {
+      CAPTURE(name);
+      const auto opened = Checkpoint::open(folder.write(name, content));
+      REQUIRE_OK(opened);
+      CHECK(opened->info().format == "safetensors");
+      REQUIRE(opened->tensors().size() == 2);
+      CHECK(opened->tensors()[0].name == "first");
+      CHECK(opened->tensors()[1].name == "last");
+      CHECK(text_of(opened->find("last")->bytes()) == archive);
+      CHECK_FALSE(opened->contains("inner"));
+    }
   }
 }
 
@@ -740,6 +819,26 @@ TEST_CASE("refuses tensors of one name, however it is written") {
                 0, "the header has tensor \"a\" twice");
 }
 
+TEST_CASE("refuses tensors of one name of which one or both have a type that is not listed") {
+  const auto six = [](const char* offsets) {
+    return R"("a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":)"s + offsets + "}";
+  };
+  const auto bytes = [](const char* offsets) {
+    return R"("a":{"dtype":"U8","shape":[3],"data_offsets":)"s + offsets + "}";
+  };
+  const std::string twice = "the header has tensor \"a\" twice";
+  check_refused("{" + six("[0,3]") + ",^" + six("[3,6]") + "}", 6, twice);
+  check_refused("{" + six("[0,3]") + ",^" + bytes("[3,6]") + "}", 6, twice);
+  check_refused("{" + bytes("[0,3]") + ",^" + six("[3,6]") + "}", 6, twice);
+  check_refused("{" + bytes("[3,6]") + ",^" + six("[0,3]") + "}", 6, twice);
+  check_refused("{" + six("[0,3]") + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},)" +
+                    R"(^"\u0061":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]}})",
+                7, twice);
+  check_refused(R"({"a":{"dtype":"F6_E3M2","shape":[0],"data_offsets":[0,0]},)"
+                R"(^"a":{"dtype":"F6_E3M2","shape":[0],"data_offsets":[0,0]}})",
+                0, twice);
+}
+
 TEST_CASE("refuses metadata that come twice, and keys that come twice in them") {
   check_refused(R"({"__metadata__":{},^"__metadata__":{}})", 0,
                 "the header has __metadata__ twice");
@@ -759,9 +858,13 @@ TEST_CASE("refuses metadata that are no texts") {
     CHECK(file.error.message.starts_with("__metadata__: expected a string, found "));
     CHECK(file.error.file_offset == 8 + 21);
   }
-  const File tensor(
-      file_of(R"({"__metadata__":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
-  CHECK(tensor.error.message == "__metadata__: expected a string, found an array");
+  check_refused(R"({"__metadata__":{"dtype":"U8","shape":^[1],"data_offsets":[0,1]}})", 1,
+                "__metadata__: expected a string, found an array");
+  check_refused(R"({"__metadata__":{"a":"1","\u0062":"2","c": ^3,"d":[]}})", 0,
+                "__metadata__: expected a string, found a number");
+  check_refused(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"__metadata__":{"k":^{}}})",
+                0, "__metadata__: expected a string, found an object");
+  check_refused(R"({"__metadata__":{"k":"\^x"}})", 0, "__metadata__: is not JSON");
   for (const char* value : {"[]", "\"a\"", "1", "true"}) {
     const File file(file_of(R"({"__metadata__":)" + std::string(value) + "}", 0));
     REQUIRE_FALSE(file.parsed.has_value());
@@ -861,15 +964,22 @@ TEST_CASE("refuses data_offsets that are not two whole numbers") {
         {"^{}", "expected an array, found an object"}})
     check_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":)" + std::string(offsets) + "}}",
                   1, "tensor \"a\": data_offsets: "s + words);
-  for (const auto& [offsets, words] : {std::pair{"[]", "0 data_offsets"},
-                                       {"[0]", "1 data_offset"},
-                                       {"[0,1,1]", "3 data_offsets"},
-                                       {"[0,0,0,1]", "4 data_offsets"}}) {
-    const File file(file_of(
-        alone(R"({"dtype":"U8","shape":[1],"data_offsets":)" + std::string(offsets) + "}"), 1));
-    REQUIRE_FALSE(file.parsed.has_value());
-    CHECK(file.error.code == ErrorCode::corrupt);
-    CHECK(file.error.message == "tensor \"a\" has "s + words + ", expected 2");
+  for (const auto& [offsets, words] : {std::pair{"^[]", "0 data_offsets"},
+                                       {"^[0]", "1 data_offset"},
+                                       {"^[0,1,1]", "3 data_offsets"},
+                                       {"^[0,0,0,1]", "4 data_offsets"},
+                                       {"  ^[ 0 ] ", "1 data_offset"}}) {
+    check_refused(
+        alone(R"({"dtype":"U8","shape":[1],"data_offsets":)" + std::string(offsets) + "}"), 1,
+        "tensor \"a\" has "s + words + ", expected 2");
+    // Behind a shape that is known, and before one.
+    check_refused(R"({"z":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":)" +
+                      std::string(offsets) + "}}",
+                  2, "tensor \"a\" has "s + words + ", expected 2");
+    check_refused(
+        alone(R"({"data_offsets":)" + std::string(offsets) + R"(,"dtype":"U8","shape":[1]})"), 1,
+        "tensor \"a\" has "s + words + ", expected 2");
   }
 }
 
@@ -1112,6 +1222,93 @@ TEST_CASE("more shapes than are kept in mind give the tensors that they say") {
     CHECK(catalog.dims(catalog[found])[0] == static_cast<std::int64_t>(i % 300));
     CHECK(catalog[found].nbytes == i % 300);
   }
+}
+
+TEST_CASE("two shapes that take turns are those that each tensor says") {
+  const TemporaryFolder folder;
+  constexpr std::uint64_t row = 2 * 1024, square = 2 * 1024 * 1024;
+  std::string header = "{";
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const std::uint64_t begin = i * (row + square);
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+              R"(.bias":{"dtype":"BF16","shape":[1024],"data_offsets":[)" + std::to_string(begin) +
+              "," + std::to_string(begin + row) + "]},\"" + std::to_string(i) +
+              R"(.weight":{"dtype":"BF16","shape":[1024,1024],"data_offsets":[)" +
+              std::to_string(begin + row) + "," + std::to_string(begin + row + square) + "]}";
+  }
+  header += "}";
+  // The data are a hole, which takes no space.
+  const auto path = folder.write("model.safetensors", length_of(header.size()) + header);
+  std::filesystem::resize_file(path, 8 + header.size() + 200 * (row + square));
+  const auto opened = Checkpoint::open(path);
+  REQUIRE_OK(opened);
+  REQUIRE(opened->tensors().size() == 400);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    CAPTURE(i);
+    const auto bias = opened->get(std::to_string(i) + ".bias");
+    const auto weight = opened->get(std::to_string(i) + ".weight");
+    REQUIRE_OK(bias);
+    REQUIRE_OK(weight);
+    CHECK(bias->view.dtype() == DType::bfloat16);
+    CHECK(list(bias->view.shape()) == std::vector<std::int64_t>{1024});
+    CHECK(list(bias->view.strides()) == std::vector<std::int64_t>{1});
+    CHECK(bias->file_offset == 8 + header.size() + i * (row + square));
+    CHECK(weight->view.dtype() == DType::bfloat16);
+    CHECK(list(weight->view.shape()) == std::vector<std::int64_t>{1024, 1024});
+    CHECK(list(weight->view.strides()) == std::vector<std::int64_t>{1024, 1});
+    CHECK(weight->file_offset == 8 + header.size() + i * (row + square) + row);
+  }
+}
+
+TEST_CASE("a hundred thousand tensors of fifty shapes have the shape that each says") {
+  constexpr std::size_t count = 100'000;
+  // From 1 to 5 dimensions: the first tells the shape from the others of its rank.
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (std::int64_t i = 0; i < 50; ++i) {
+    std::vector<std::int64_t>& shape = shapes.emplace_back(1, 1 + i / 5);
+    for (std::int64_t more = 0; more < i % 5; ++more) shape.push_back(1 + (i + more) % 2);
+  }
+  // Each follows each other one, and itself.
+  const auto shape_of = [&shapes](std::size_t i) -> const std::vector<std::int64_t>& {
+    return shapes[(i + i / 50 * (i % 50)) % 50];
+  };
+  std::string header = "{";
+  std::vector<std::size_t> begins;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::size_t bytes = 1;
+    std::string text;
+    for (const std::int64_t size : shape_of(i)) {
+      text += (text.empty() ? "" : ",") + std::to_string(size);
+      bytes *= static_cast<std::size_t>(size);
+    }
+    begins.push_back(end);
+    end += bytes;
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + R"(":{"dtype":"U8","shape":[)" +
+              text + R"(],"data_offsets":[)" + std::to_string(begins.back()) + "," +
+              std::to_string(end) + "]}";
+  }
+  header += "}";
+  const File file(file_of(header, end));
+  REQUIRE_MESSAGE(file.parsed.has_value(), file.error.message);
+  const catalog::Catalog& catalog = file.parsed->catalog;
+  REQUIRE(catalog.size() == count);
+  std::size_t wrong = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const catalog::Entry& entry = catalog[i];
+    const std::vector<std::int64_t>& shape = shape_of(i);
+    std::vector<std::int64_t> strides(shape.size(), 1);
+    for (std::size_t dim = shape.size() - 1; dim > 0; --dim)
+      strides[dim - 1] = strides[dim] * shape[dim];
+    const std::span<const std::int64_t> dims(catalog.dims(entry), 2 * std::size_t{entry.rank});
+    const bool is_right =
+        catalog.name(entry) == "t" + std::to_string(i) && entry.rank == shape.size() &&
+        std::ranges::equal(dims.first(entry.rank), shape) &&
+        std::ranges::equal(dims.last(entry.rank), strides) &&
+        catalog.storages()[entry.storage].position == 8 + header.size() + begins[i];
+    if (!is_right && ++wrong == 1) CHECK_MESSAGE(is_right, "tensor ", i);
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("offsets of each number of digits are read alike for known and for other shapes") {

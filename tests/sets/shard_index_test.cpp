@@ -138,6 +138,39 @@ TEST_CASE("names of tensors may be any text") {
   CHECK(read.index.items[2].tensor == "\xf0\x9f\x98\x80");
 }
 
+TEST_CASE("names with escapes are kept, of tensors and of files, however many are in a row") {
+  const Read read(R"({"metadata":{"\u006b":"\u0076"},"weight_map":{
+    "\u0061":"\u0078", "\u0062":"\u0079", "\u0063":"x",
+    "a.tensor.that.is.longer.than.a.short.text.0\n":"a.file.that.is.longer.than.a.short.text.\u0030",
+    "a.tensor.that.is.longer.than.a.short.text.1\n":"a.file.that.is.longer.than.a.short.text.\u0031",
+    "plain":"a.file.that.is.longer.than.a.short.text.0",
+    "\n\n":"\u0079"}, "other\n":["\n","\t"]})");
+  REQUIRE(read.is_read);
+  CHECK(read.index.files == std::vector<std::string>{"a.file.that.is.longer.than.a.short.text.0",
+                                                     "a.file.that.is.longer.than.a.short.text.1",
+                                                     "x", "y"});
+  CHECK(
+      read.items() ==
+      "a in x, b in y, c in x, "
+      "a.tensor.that.is.longer.than.a.short.text.0\n in a.file.that.is.longer.than.a.short.text.0, "
+      "a.tensor.that.is.longer.than.a.short.text.1\n in a.file.that.is.longer.than.a.short.text.1, "
+      "plain in a.file.that.is.longer.than.a.short.text.0, \n\n in y");
+  const Value metadata(read.index.metadata.get(), read.index.metadata->root());
+  CHECK(metadata.find("k")->string() == "v");
+}
+
+TEST_CASE("takes as many files as the limit and not one more") {
+  std::string text = R"({"weight_map":{)";
+  for (int i = 0; i < 65536; ++i)
+    text += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + "\":\"f" + std::to_string(i) + '"';
+  const Read all(text + R"(,"again":"f0"}})");
+  REQUIRE(all.is_read);
+  CHECK(all.index.files.size() == 65536);
+  check_refused(text + R"(,"again":"f0","more":^"f65536"}})",
+                "the index of shards names more than 65536 files, which is the limit",
+                ErrorCode::limit_exceeded);
+}
+
 TEST_CASE("takes names of files that lie beside the index or in folders there") {
   for (const char* file : {"x", "a b", "model.safetensors", "..x", "x..", "...", ".x", "a/b",
                            "a/.b/c", "a/...", "\xc3\xa9", "~", "-", "$HOME", "%2e%2e", "*"}) {

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""What the tool says of safetensors files, sets of shards, folders and models in the hub cache.
+
+    sets_test.py ROOT WEIGHTMAP
+"""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(sys.argv[2])
+ENVIRONMENT = {
+    key: text
+    for key, text in os.environ.items()
+    if not key.startswith(("WEIGHTMAP_", "HF_", "HUGGINGFACE_", "XDG_CACHE"))
+}
+INDEX = "model.safetensors.index.json"
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+def file_of(tensors):
+    """F32 tensors by name, one behind the other."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, values in tensors.items():
+        content = struct.pack(f"<{len(values)}f", *values)
+        offsets = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": "F32", "shape": [len(values)], "data_offsets": offsets}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 64)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = self.folder / "model"
+        self.model.mkdir()
+        tensors = ({"l.0": [1, 2], "l.1": [3]}, {"l.2": [4, 5, 6], "stale": [9]})
+        for shard, content in zip(SHARDS, tensors):
+            (self.model / shard).write_bytes(file_of(content))
+        weight_map = {"l.0": SHARDS[0], "l.1": SHARDS[0], "l.2": SHARDS[1]}
+        index = {"metadata": {"total_size": 24}, "weight_map": weight_map}
+        (self.model / INDEX).write_text(json.dumps(index))
+
+    def run_tool(self, *arguments, **environment):
+        return subprocess.run(
+            [TOOL, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT | environment,
+            capture_output=True, check=False, text=True,
+        )
+
+    def prints(self, text, *arguments):
+        done = self.run_tool(*arguments)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), (text, "", 0))
+
+    def fails(self, message, *arguments, **environment):
+        done = self.run_tool(*arguments, **environment)
+        self.assertEqual(
+            (done.stdout, done.stderr, done.returncode), ("", f"weightmap: {message}\n", 1)
+        )
+
+    def document(self, *arguments):
+        done = self.run_tool(*arguments)
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        return json.loads(done.stdout)
+
+    def lines(self, *arguments, **environment):
+        """Of a block of labels: label -> text."""
+        done = self.run_tool(*arguments, **environment)
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        return {line[:12].strip(): line[12:] for line in done.stdout.splitlines()}
+
+
+class Sets(Case):
+    def test_ls_names_the_file_of_each_tensor(self):
+        self.prints(
+            "NAME  DTYPE    SHAPE  SIZE  STRIDES  STORAGE  OFFSET  FILE OFFSET  FILE\n"
+            f"l.0   float32  [2]     8 B  [1]          l.0       0          200  {SHARDS[0]}\n"
+            f"l.1   float32  [1]     4 B  [1]          l.1       0          208  {SHARDS[0]}\n"
+            f"l.2   float32  [3]    12 B  [1]          l.2       0          200  {SHARDS[1]}\n"
+            "3 tensors, 3 storages, 24 B\n",
+            "ls", "--long", "model",
+        )
+
+    def test_an_index_and_its_folder_are_the_same(self):
+        of_index = self.run_tool("ls", f"model/{INDEX}").stdout
+        self.assertEqual(of_index, self.run_tool("ls", "model").stdout)
+        self.assertIn("3 tensors, 3 storages, 24 B\n", of_index)
+
+    def test_json_has_the_files(self):
+        tensors = self.document("ls", "--json", "model")["tensors"]
+        self.assertEqual(
+            [tensor["file"] for tensor in tensors],
+            [str(self.model / shard) for shard in (SHARDS[0], SHARDS[0], SHARDS[1])],
+        )
+        info = self.document("info", "--json", "model")
+        names = (INDEX, *SHARDS)
+        self.assertEqual(
+            info["files"],
+            [{"path": str(self.model / name), "bytes": (self.model / name).stat().st_size}
+             for name in names],
+        )
+        self.assertEqual((info["format"], info["tensors_not_indexed"]), ("safetensors", 1))
+        self.assertNotIn("file", self.document("ls", "--json", f"model/{SHARDS[0]}")["tensors"][0])
+
+    def test_info_says_what_is_left_out(self):
+        lines = self.lines("info", "model")
+        self.assertEqual(
+            lines["files"],
+            f"3 in {self.model}, of which {INDEX} names the others; 1 tensor that it does not name "
+            "left out",
+        )
+        self.assertEqual(lines["format"], "safetensors")
+        self.assertNotIn("files", self.lines("info", f"model/{SHARDS[1]}"))
+
+    def test_cat_tree_and_verify(self):
+        self.prints("l.2: float32 [3]\n[4. 5. 6.]\n", "cat", "model", "l.2")
+        self.prints("dict, 1 item\n  total_size: 24\n", "tree", "model")
+        self.prints(
+            "OK 3 storages, every offset against the header of its file; bytes not read (--crc "
+            "reads them)\n",
+            "verify", "model",
+        )
+
+    def test_evict_takes_all_files(self):
+        report = self.document_of_evict()
+        self.assertEqual(
+            report["file_bytes"], sum(file.stat().st_size for file in self.model.iterdir())
+        )
+
+    def document_of_evict(self):
+        done = self.run_tool("evict", "--json", "model")
+        return json.loads(done.stdout)["files"][0]
+
+    def test_scan_knows_that_nothing_is_pickled(self):
+        scanned = self.run_tool("scan", "model")
+        rows = [line.split()[:3] for line in scanned.stdout.splitlines()[1:3]]
+        self.assertEqual(rows, [["safe", "safetensors", f"model/{shard}"] for shard in SHARDS])
+
+    def test_what_needs_one_file_refuses_several(self):
+        several = "is a checkpoint of several files"
+        self.fails(
+            f"model: {several}, which cannot be replaced at one moment: give each version a folder, "
+            "and let a symbolic link say which is current",
+            "publish", "model", "target",
+        )
+        self.fails(f"model: {several}; stage each of them by its name", "stage", "model")
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_what_needs_records_says_that_there_are_none(self):
+        path = f"model/{SHARDS[0]}"
+        self.fails(f"{path}: is a safetensors file, which is no archive", "ls", "--records", path)
+
+    def test_a_missing_shard_is_named_with_the_index(self):
+        (self.model / SHARDS[1]).unlink()
+        self.fails(
+            f"model/{SHARDS[1]}: cannot open the file: No such file or directory; the index "
+            f"model/{INDEX} names it",
+            "ls", "model",
+        )
+
+    def test_a_missing_tensor_is_named_with_its_file(self):
+        index = json.loads((self.model / INDEX).read_text())
+        index["weight_map"]["l.9"] = SHARDS[1]
+        text = json.dumps(index)
+        (self.model / INDEX).write_text(text)
+        self.fails(
+            f'model/{INDEX}: the index has tensor "l.9" in "{SHARDS[1]}", which has no such tensor '
+            f"(at byte {text.index(chr(34) + 'l.9')})",
+            "ls", "model",
+        )
+
+    def test_two_checkpoints_in_a_folder_are_named(self):
+        (self.model / "model.safetensors").write_bytes(file_of({"w": [1]}))
+        self.fails(
+            f'model: is a folder of several checkpoints: "{INDEX}" and "model.safetensors"; open '
+            "one of them by its name",
+            "ls", "model",
+        )
+
+    def test_a_shard_that_is_wrong_is_named(self):
+        whole = (self.model / SHARDS[1]).read_bytes()
+        (self.model / SHARDS[1]).write_bytes(whole[:-4])
+        self.fails(
+            f"model/{SHARDS[1]}: is truncated: the tensors have 16 bytes by the header, and there "
+            "are 12 behind it; the download or copy is incomplete",
+            "info", "model",
+        )
+
+
+class HubCache(Case):
+    def setUp(self):
+        super().setUp()
+        self.repository = self.folder / "hub" / "models--org--name"
+        (self.repository / "blobs").mkdir(parents=True)
+        (self.repository / "refs").mkdir()
+        self.snapshot = self.repository / "snapshots" / "c0ffee"
+        self.snapshot.mkdir(parents=True)
+        for number, file in enumerate(sorted(self.model.iterdir())):
+            blob = self.repository / "blobs" / f"{number:064x}"
+            blob.write_bytes(file.read_bytes())
+            (self.snapshot / file.name).symlink_to(f"../../blobs/{blob.name}")
+        (self.repository / "refs" / "main").write_text("c0ffee")
+        self.cache = {"HF_HUB_CACHE": str(self.folder / "hub")}
+
+    def test_a_model_is_opened_by_its_name_and_shown_by_its_snapshot(self):
+        for name in ("org/name", "org/name@main", "org/name@c0ffee"):
+            lines = self.lines("info", name, **self.cache)
+            self.assertTrue(lines["files"].startswith(f"3 in {self.snapshot}, "), lines["files"])
+
+    def test_what_is_not_in_the_cache_is_said(self):
+        place = f"in the hub cache {self.folder}/hub, and nothing is fetched from the network"
+        missing = "cannot open the file: No such file or directory"
+        self.fails(
+            f'org/other: {missing}; there is no model "org/other" {place}',
+            "ls", "org/other", **self.cache,
+        )
+        self.fails(
+            f'org/name@dev: {missing}; there is no revision "dev" of "org/name" {place}',
+            "ls", "org/name@dev", **self.cache,
+        )
+        self.fails(f"model/nosuch.pt: {missing}", "ls", "model/nosuch.pt", **self.cache)
+
+    def test_a_missing_shard_is_shown_by_its_snapshot(self):
+        (self.snapshot / SHARDS[0]).unlink()
+        self.fails(
+            f"{self.snapshot}/{SHARDS[0]}: cannot open the file: No such file or directory; the "
+            f"index {self.snapshot}/{INDEX} names it",
+            "ls", "org/name", **self.cache,
+        )
+
+    def test_ps_shows_the_snapshot_and_not_the_blob(self):
+        with subprocess.Popen(
+            [TOOL, "warm", "--lock", "org/name"], cwd=self.folder, env=ENVIRONMENT | self.cache,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as holder:
+            try:
+                holder.stdout.readline()  # it is in memory, and mapped until this ends
+                done = self.run_tool("ps", "--json", "org/name", **self.cache)
+                mapped = json.loads(done.stdout)["processes"]
+            finally:
+                holder.terminate()
+        files = {entry["file"] for entry in mapped if entry["pid"] == holder.pid}
+        self.assertEqual(files, {str(self.snapshot / name) for name in (INDEX, *SHARDS)})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
