@@ -1268,7 +1268,7 @@ TEST_CASE("a hundred thousand tensors of fifty shapes have the shape that each s
     std::vector<std::int64_t>& shape = shapes.emplace_back(1, 1 + i / 5);
     for (std::int64_t more = 0; more < i % 5; ++more) shape.push_back(1 + (i + more) % 2);
   }
-  // Each follows each other one, and itself.
+  // In ever other orders.
   const auto shape_of = [&shapes](std::size_t i) -> const std::vector<std::int64_t>& {
     return shapes[(i + i / 50 * (i % 50)) % 50];
   };
