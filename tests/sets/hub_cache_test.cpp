@@ -54,12 +54,6 @@ class Variable {
   std::optional<std::string> before_;
 };
 
-// The variables that say where the cache is, none of which is set at first.
-struct Environment {
-  Variable hub_cache{"HF_HUB_CACHE"}, old_hub_cache{"HUGGINGFACE_HUB_CACHE"}, hf_home{"HF_HOME"},
-      cache_home{"XDG_CACHE_HOME"}, home{"HOME"};
-};
-
 class WorkingFolder {
  public:
   explicit WorkingFolder(const fs::path& folder) { fs::current_path(folder); }
@@ -69,6 +63,15 @@ class WorkingFolder {
 
  private:
   fs::path before_ = fs::current_path();
+};
+
+// The variables that say where the cache is, none of which is set at first, and an empty working
+// folder, in which nothing hides a model.
+struct Environment {
+  Variable hub_cache{"HF_HUB_CACHE"}, old_hub_cache{"HUGGINGFACE_HUB_CACHE"}, hf_home{"HF_HOME"},
+      cache_home{"XDG_CACHE_HOME"}, home{"HOME"};
+  TemporaryFolder here;
+  WorkingFolder working{here.path()};
 };
 
 void write(const fs::path& file, std::string_view content) {
@@ -212,8 +215,6 @@ TEST_CASE("takes no revision that leads elsewhere") {
 
 TEST_CASE("a file or folder that is called as the first part hides the model") {
   const Cache cache;
-  const TemporaryFolder here;
-  const WorkingFolder working(here.path());
   CHECK(found("org/name").commit == first_commit);
   fs::create_directory("org");
   CHECK(is_no_name("org/name"));
@@ -221,7 +222,7 @@ TEST_CASE("a file or folder that is called as the first part hides the model") {
   CHECK(is_no_name("org/other"));
   CHECK_FAILS(sets::find_in_hub_cache("other/name"), ErrorCode::not_found, "no model");
   fs::remove("org");
-  here.write("org", "");
+  write("org", "");
   CHECK(is_no_name("org/name"));
   fs::rename("org", "name");
   CHECK(found("org/name").commit == first_commit);
@@ -443,8 +444,6 @@ TEST_CASE("a checkpoint is opened by the name of its model") {
   const Cache cache;
   cache.add(first_commit, "model.safetensors", "1234", safetensors("w", "old"));
   cache.add(first_commit, "config.json", "5678", "{}");
-  const TemporaryFolder here;
-  const WorkingFolder working(here.path());
   const Checkpoint checkpoint = opened("org/name");
   CHECK(text_of(checkpoint, "w") == "old");
   REQUIRE(checkpoint.source_count() == 1);
@@ -527,8 +526,6 @@ TEST_CASE("a model that is not in the cache is missed as a file and as a model")
 TEST_CASE("files that are here come before models in the cache") {
   const Cache cache;
   cache.add(first_commit, "model.safetensors", "1234", safetensors("w", "cached"));
-  const TemporaryFolder here;
-  const WorkingFolder working(here.path());
   write("org/name", safetensors("w", "here"));
   const Checkpoint checkpoint = opened("org/name");
   CHECK(text_of(checkpoint, "w") == "here");
