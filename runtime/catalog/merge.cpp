@@ -36,12 +36,31 @@ class Locations {
   std::unordered_map<std::string_view, std::size_t> numbers_;
 };
 
+// Of one part, each of which has few.
+class PartLocations {
+ public:
+  PartLocations(const Catalog& from, Locations& all) : from_(from), all_(all) {}
+  std::size_t number_of(const Entry& entry) {
+    if (entry.location >= numbers_.size()) numbers_.resize(entry.location + 1u, unknown);
+    std::size_t& number = numbers_[entry.location];
+    if (number == unknown) number = all_.number_of(from_.location(entry));
+    return number;
+  }
+
+ private:
+  static constexpr std::size_t unknown = ~std::size_t{0};
+  const Catalog& from_;
+  Locations& all_;
+  std::vector<std::size_t> numbers_;
+};
+
 Result<Counts> count(std::span<const MergePart> parts, std::uint32_t most_tensors,
                      Locations& locations) {
   Counts counts;
   for (const MergePart& part : parts) {
     const Catalog& from = *part.catalog;
     std::vector<bool> is_counted(from.storages().size());
+    PartLocations numbers(from, locations);
     for (std::size_t i = 0; i < from.size(); ++i) {
       if (!is_chosen(part, i)) continue;
       const Entry& entry = from[i];
@@ -50,7 +69,7 @@ Result<Counts> count(std::span<const MergePart> parts, std::uint32_t most_tensor
       counts.dims += 2 * std::uint64_t{entry.rank};
       counts.string_bytes += entry.name.length;
       if (entry.path.first != Path::is_name) counts.path_parts += from.path_length(entry);
-      if (locations.number_of(from.location(entry)) >= std::numeric_limits<std::uint16_t>::max())
+      if (numbers.number_of(entry) >= std::numeric_limits<std::uint16_t>::max())
         return failure(ErrorCode::limit_exceeded, "the tensors name more than 65535 devices");
       if (is_counted[entry.storage]) continue;
       is_counted[entry.storage] = true;
@@ -85,6 +104,7 @@ bool add(const MergePart& part, Locations& locations, std::uint32_t& storages,
          CatalogBuilder& builder) {
   const Catalog& from = *part.catalog;
   std::vector<std::uint32_t> numbers(from.storages().size(), not_added);
+  PartLocations place(from, locations);
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (!is_chosen(part, i)) continue;
     const Entry& entry = from[i];
@@ -99,10 +119,10 @@ bool add(const MergePart& part, Locations& locations, std::uint32_t& storages,
       number = storages++;
     }
     constexpr unsigned not_copied = Entry::ambiguous;
-    if (!builder.add_tensor(
-            {name, add_path(from, entry, builder), from.dims(entry), entry.storage_offset, number,
-             static_cast<std::uint16_t>(locations.number_of(from.location(entry))), entry.dtype,
-             entry.rank, static_cast<std::uint8_t>(entry.flags & ~not_copied)}))
+    if (!builder.add_tensor({name, add_path(from, entry, builder), from.dims(entry),
+                             entry.storage_offset, number,
+                             static_cast<std::uint16_t>(place.number_of(entry)), entry.dtype,
+                             entry.rank, static_cast<std::uint8_t>(entry.flags & ~not_copied)}))
       return false;
   }
   return true;

@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -106,31 +107,75 @@ class ParallelParse {
   std::exception_ptr thrown_;  // read when all threads have ended
 };
 
-bool is_unsupported(const Shard& shard, std::string_view tensor) {
-  const std::vector<std::string>& names = shard.parsed->facts.unsupported;
-  return std::ranges::find(names, tensor) != names.end();
+// Names that are in the files and not in the catalog, since nothing can be seen of these tensors.
+class Names {
+ public:
+  // False if it is there already.
+  bool insert(std::string_view name) {
+    if (!known_.insert(name).second) return false;
+    names_.push_back(name);
+    return true;
+  }
+  bool contains(std::string_view name) const { return known_.contains(name); }
+  auto begin() const noexcept { return names_.begin(); }
+  auto end() const noexcept { return names_.end(); }
+
+ private:
+  std::unordered_set<std::string_view> known_;
+  std::vector<std::string_view> names_;  // as they came
+};
+
+tl::unexpected<Error> refuse(const sets::ShardIndex& index, const sets::ShardIndex::Item& item,
+                             const std::string& why) {
+  return failure(ErrorCode::corrupt,
+                 "the index has tensor " + bytes::quote(item.tensor) + " in " +
+                     bytes::quote(index.files[item.file]) + why,
+                 item.position);
 }
 
-// Which tensors of each part the index names.
+// Which tensors of each part the index names, and which of those that are not listed.
 Result<void> choose(const sets::ShardIndex& index, const Shards& shards,
-                    std::vector<catalog::MergePart>& parts) {
+                    std::vector<catalog::MergePart>& parts, Names& unlisted) {
+  std::vector<Names> of_shards(shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    for (const std::string& name : shards[i]->parsed->facts.unsupported) of_shards[i].insert(name);
   for (catalog::MergePart& part : parts) part.chosen.resize(part.catalog->size());
   for (const sets::ShardIndex::Item& item : index.items) {
     catalog::MergePart& part = parts[item.file];
     const std::uint32_t found = part.catalog->find(item.tensor);
-    const auto refuse = [&](const std::string& why) {
-      return failure(ErrorCode::corrupt,
-                     "the index has tensor " + bytes::quote(item.tensor) + " in " +
-                         bytes::quote(index.files[item.file]) + why,
-                     item.position);
-    };
-    if (found == Catalog::none && is_unsupported(*shards[item.file], item.tensor)) continue;
-    if (found == Catalog::none) return refuse(", which has no such tensor");
+    if (found == Catalog::none) {
+      if (!of_shards[item.file].contains(item.tensor))
+        return refuse(index, item, ", which has no such tensor");
+      if (!unlisted.insert(item.tensor)) return refuse(index, item, " twice");
+      continue;
+    }
     if (((*part.catalog)[found].flags & Entry::ambiguous) != 0)
-      return refuse(", which has more than one of this name");
-    if (part.chosen[found]) return refuse(" twice");
+      return refuse(index, item, ", which has more than one of this name");
+    if (part.chosen[found]) return refuse(index, item, " twice");
     part.chosen[found] = true;
   }
+  return {};
+}
+
+// The same without an index: all of them.
+Result<void> collect(const Shards& shards, Names& unlisted) {
+  for (const auto& shard : shards)
+    for (const std::string& name : shard->parsed->facts.unsupported)
+      if (!unlisted.insert(name))
+        return tl::unexpected<Error>(
+            shard->source->about({ErrorCode::corrupt,
+                                  "tensor " + bytes::quote(name) + " is in another file, too",
+                                  Error::no_offset,
+                                  {}}));
+  return {};
+}
+
+// Of a name that is in the catalog, too.
+Result<void> check_unlisted(const Catalog& catalog, const Names& unlisted) {
+  for (const std::string_view name : unlisted)
+    if (catalog.find(name) != Catalog::none)
+      return failure(ErrorCode::corrupt,
+                     "tensor " + bytes::quote(name) + " is there twice, in different files");
   return {};
 }
 
@@ -188,13 +233,13 @@ void add_composed(const format::Parsed& parsed, const catalog::MergePart& part, 
 
 // What the whole is, by what its files are.
 void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts,
-              format::Parsed& whole) {
+              const Names& unlisted, format::Parsed& whole) {
   CheckpointInfo& facts = whole.facts;
   facts = shards.front()->parsed->facts;
   facts.pickle_bytes = 0;
   facts.duplicate_keys = 0;
   facts.unread_bytes = 0;
-  facts.unsupported.clear();
+  facts.unsupported.assign(unlisted.begin(), unlisted.end());
   facts.reserved.reset();
   std::size_t tensors = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -207,8 +252,6 @@ void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts
     facts.duplicate_keys += shard.duplicate_keys;
     facts.unread_bytes += shard.unread_bytes;
     facts.names_torch_safe_only &= shard.names_torch_safe_only;
-    facts.unsupported.insert(facts.unsupported.end(), shard.unsupported.begin(),
-                             shard.unsupported.end());
     const std::vector<bool>& chosen = parts[i].chosen;
     const auto taken = chosen.empty() ? parts[i].catalog->size()
                                       : static_cast<std::size_t>(std::ranges::count(chosen, true));
@@ -244,12 +287,17 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     parts.push_back({&shard->parsed->catalog, shard->source->base(), shard->number});
     add(shard->stats, stats);
   }
-  if (index != nullptr) TRY(choose(*index, shards, parts));
+  Names unlisted;
+  if (index != nullptr)
+    TRY(choose(*index, shards, parts, unlisted));
+  else
+    TRY(collect(shards, unlisted));
   format::Parsed whole(memory);
   TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
   if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);
+  TRY(check_unlisted(whole.catalog, unlisted));
   TRY_ASSIGN(whole.tree, empty_tree(memory));
-  describe(shards, parts, whole);
+  describe(shards, parts, unlisted, whole);
   stats.pickle += were_parsed - began;
   stats.catalog += Clock::now() - were_parsed;
   return whole;

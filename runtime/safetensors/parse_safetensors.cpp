@@ -27,6 +27,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t longest_header = 100'000'000;
 
+bool is_printable(std::byte byte) noexcept {
+  return byte == std::byte{'\n'} || (byte >= std::byte{' '} && byte <= std::byte{'~'});
+}
+
 // Where the header ends.
 Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   const std::uint64_t size = input.file->size();
@@ -37,6 +41,11 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
     return failure(ErrorCode::corrupt,
                    "is too short for a safetensors file: it has " + bytes::counted(size, "byte"));
   const auto length = bytes::load_le<std::uint64_t>(head.data());
+  if (std::ranges::all_of(head.first(length_bytes), is_printable))
+    return failure(ErrorCode::not_a_checkpoint,
+                   "begins as text, " +
+                       bytes::quote({reinterpret_cast<const char*>(head.data()), head.size()}, 40) +
+                       ", and not as a safetensors file");
   const std::string header = "the header of " + bytes::counted(length, "byte");
   if (length > longest_header)
     return failure(ErrorCode::corrupt,

@@ -18,6 +18,7 @@ constexpr std::string_view name_characters =
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
+         text.find("--") == std::string_view::npos && text.find("..") == std::string_view::npos &&
          text.find_first_not_of(name_characters) == std::string_view::npos;
 }
 
@@ -27,6 +28,14 @@ bool is_revision(std::string_view text) {
          text.find('\0') == std::string_view::npos;
 }
 
+fs::path with_home(std::string_view path) {
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && (path == "~" || path.starts_with("~/")))
+    return fs::path(home + std::string(path.substr(1)));
+  return path;
+}
+
+// Empty where no variable is set.
 fs::path hub_folder() {
   struct Place {
     const char* variable;
@@ -34,9 +43,15 @@ fs::path hub_folder() {
   };
   for (const Place& place :
        {Place{"HF_HUB_CACHE", ""}, Place{"HUGGINGFACE_HUB_CACHE", ""}, Place{"HF_HOME", "hub"},
-        Place{"XDG_CACHE_HOME", "huggingface/hub"}, Place{"HOME", ".cache/huggingface/hub"}})
-    if (const char* const value = std::getenv(place.variable); value != nullptr && *value != '\0')
-      return *place.below == '\0' ? fs::path(value) : fs::path(value) / place.below;
+        Place{"XDG_CACHE_HOME", "huggingface/hub"}, Place{"HOME", ".cache/huggingface/hub"}}) {
+    const char* const value = std::getenv(place.variable);
+    if (value == nullptr || *value == '\0') continue;
+    const fs::path folder =
+        *place.below == '\0' ? with_home(value) : with_home(value) / place.below;
+    std::error_code unknown;
+    fs::path whole = fs::absolute(folder, unknown);
+    return unknown ? folder : whole;
+  }
   return {};
 }
 
@@ -62,6 +77,7 @@ Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
   // A file of a folder that is here, and not the model that is called so.
   if (fs::exists(fs::path(model.substr(0, slash)), ignored)) return std::nullopt;
   const fs::path hub = hub_folder();
+  if (hub.empty()) return std::nullopt;
   std::string folder = "models--" + std::string(model);
   folder.replace(folder.find('/'), 1, "--");
   const fs::path repository = hub / folder;
@@ -70,7 +86,7 @@ Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
                                              bytes::escape(hub.native(), 4096) +
                                              ", and nothing is fetched from the network");
   };
-  if (hub.empty() || !fs::is_directory(repository, ignored))
+  if (!fs::is_directory(repository, ignored))
     return missing("there is no model " + bytes::quote(model));
   HubSnapshot snapshot;
   snapshot.ref_file = repository / "refs" / revision;

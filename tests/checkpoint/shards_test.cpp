@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -781,7 +782,7 @@ TEST_CASE("an index may name tensors of a type that is not listed") {
   replace(set.index, index_of({{"odd", two}, {"s\\u0069x", one}, {"a", one}}));
   const Checkpoint checkpoint = opened(set.index);
   CHECK(listed(checkpoint) == "a=aa@" + one);
-  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"six", "odd"});
+  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"odd", "six"});
   CHECK(checkpoint.info().tensors == 1);
   CHECK(checkpoint.info().tensors_not_indexed == 0);
   CHECK(checkpoint.source_count() == 3);
@@ -790,6 +791,31 @@ TEST_CASE("an index may name tensors of a type that is not listed") {
   replace(set.index, index_of({{"a", one}, {"six", two}}));
   CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
               "the index has tensor \"six\" in \"" + two + "\", which has no such tensor");
+}
+
+TEST_CASE("tensors that are not listed have one name each, too, and an index decides about them") {
+  const Set set;
+  const std::string packed = R"({"six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]},)"
+                             R"("a":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})";
+  replace(set.file(one), framed(packed, "123aa"));
+  replace(set.file(two), safetensors({{"six", "6"}, {"b", "b"}}));
+  replace(set.index, index_of({{"a", one}, {"b", two}}));
+  CHECK(opened(set.index).info().unsupported.empty());
+  replace(set.index, index_of({{"six", one}, {"six", one}}));
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
+              "the index has tensor \"six\" in \"" + one + "\" twice");
+  replace(set.index, index_of({{"six", one}, {"six", two}}));
+  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
+              "tensor \"six\" is there twice, in different files");
+  const std::array files = {set.file(one), set.file(two)};
+  CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
+              "tensor \"six\" is there twice, in different files");
+  replace(set.file(two), framed(packed, "456aa"));
+  CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt, "tensor \"a\" is there twice");
+  replace(set.file(two),
+          framed(R"({"six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "456"));
+  CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
+              "tensor \"six\" is in another file, too");
 }
 
 TEST_CASE("names with escapes lead from an index to their shards") {

@@ -270,8 +270,39 @@ TEST_CASE("each variable says where the cache is, unless one before it does") {
   environment.cache_home.set("");
   CHECK(found("org/name").commit == "home");
   environment.home.set("");
-  CHECK_FAILS(sets::find_in_hub_cache("org/name"), ErrorCode::not_found,
-              "there is no model \"org/name\" in the hub cache");
+  const auto nowhere = sets::find_in_hub_cache("org/name");
+  REQUIRE(nowhere.has_value());
+  CHECK_FALSE(nowhere->has_value());
+}
+
+TEST_CASE("a cache in the home folder, or below the working one, is found from anywhere") {
+  const Environment environment;
+  const TemporaryFolder folder;
+  environment.home.set(folder.path());
+  write(folder.path() / "hf/hub/models--org--name/refs/main", first_commit);
+  fs::create_directories(folder.path() / "hf/hub/models--org--name/snapshots" / first_commit);
+  const fs::path snapshot = folder.path() / "hf/hub/models--org--name/snapshots" / first_commit;
+  environment.hf_home.set("~/hf");
+  CHECK(found("org/name").folder == snapshot);
+  environment.hf_home.set("hf");
+  const fs::path working = fs::current_path();
+  fs::current_path(folder.path());
+  const fs::path relative = found("org/name").folder;
+  fs::current_path(working);
+  CHECK(fs::equivalent(relative, snapshot));
+  CHECK(relative.is_absolute());
+}
+
+TEST_CASE("names with two hyphens or two dots in a row are none of the hub") {
+  const Environment environment;
+  const TemporaryFolder folder;
+  environment.hub_cache.set(folder.path());
+  for (const char* name : {"a--b/c", "a/b--c", "a/b..c", "a..b/c"}) {
+    CAPTURE(name);
+    const auto none = sets::find_in_hub_cache(name);
+    REQUIRE(none.has_value());
+    CHECK_FALSE(none->has_value());
+  }
 }
 
 TEST_CASE("the place of the cache may have any name, which an error escapes") {
