@@ -47,14 +47,7 @@ Result<const format::Format*> format_by_head(format::Input& input) {
 Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   const std::uint64_t size = input.file->size();
   const format::Kind by_tail = format::identify({}, tail, size);
-  if (by_tail != format::Kind::needs_head) {
-    // The bytes of a tensor may end as an archive does.
-    std::array<std::byte, 16> begin{};
-    const std::span<std::byte> head(begin.data(), std::min<std::uint64_t>(size, begin.size()));
-    TRY(input.windows->copy(0, head));
-    const format::Kind by_head = format::identify_head(head);
-    return by_head == format::Kind::safetensors ? by_head : by_tail;
-  }
+  if (by_tail != format::Kind::needs_head) return by_tail;
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
   return format::identify(head, tail, size);
@@ -82,6 +75,19 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
   }
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
+}
+
+// An archive with something in front of it fails if that is safetensors: then it is bytes of a
+// tensor. So no file that is an archive alone is looked at at both ends.
+Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
+                                  const OpenOptions& options, OpenStats& stats,
+                                  std::pmr::memory_resource& memory) {
+  Result<format::Parsed> parsed = format.parse({&input, 1}, options, stats, memory);
+  if (parsed || &format != row_of(format::Kind::zip)) return parsed;
+  const auto head =
+      input.windows->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
+  if (!head || format::identify_head(*head) != format::Kind::safetensors) return parsed;
+  return row_of(format::Kind::safetensors)->parse({&input, 1}, options, stats, memory);
 }
 
 }  // namespace weightmap

@@ -11,6 +11,11 @@ namespace weightmap {
 // instead. By its name only is guessed at which end to look first, for the sake of reads.
 Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name);
 
+// Parses a file of this format, which format_of() told.
+Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
+                                  const OpenOptions& options, OpenStats& stats,
+                                  std::pmr::memory_resource& memory);
+
 // Of an index of shards, which is no checkpoint itself and is not parsed as one.
 inline bool is_index(const format::Format& format) noexcept { return format.parse == nullptr; }
 

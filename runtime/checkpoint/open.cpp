@@ -205,7 +205,11 @@ Result<std::unique_ptr<OwnCatalog>> finish_parse(Parsing parsing, const State& s
                                                  OpenStats& stats) {
   OwnCatalog& own = *parsing.own;
   if (parsing.format != nullptr) {
-    TRY_ASSIGN(own.parsed, parsing.format->parse(parsing.inputs, state.options, stats, own.memory));
+    TRY_ASSIGN(own.parsed,
+               state.format != nullptr
+                   ? state.format->parse(parsing.inputs, state.options, stats, own.memory)
+                   : parse_file(*parsing.format, parsing.inputs.front(), state.options, stats,
+                                own.memory));
     return std::move(parsing.own);
   }
   Result<format::Parsed> parsed = finish_set(parsing, state, state.options, stats);
@@ -266,6 +270,8 @@ State::State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
       options(std::move(complete)) {}
 
 Result<void> verify_headers(const State& state, const catalog::Catalog& catalog) {
+  if (state.info.format == "safetensors" && !state.is_set())
+    return {};  // the open read all there is
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
   if (parsing.format == nullptr) {
     OpenOptions options = state.options;

@@ -46,7 +46,7 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   if (is_index(*format))
     return failure(ErrorCode::invalid_argument,
                    "is an index of shards, which is opened alone: it names its files");
-  TRY_ASSIGN(format::Parsed parsed, format->parse({&input, 1}, options, shard.stats, shard.memory));
+  TRY_ASSIGN(format::Parsed parsed, parse_file(*format, input, options, shard.stats, shard.memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported,
                    "has compressed storages, which a shard may not have; open it alone, or repack "

@@ -9,10 +9,16 @@
 namespace weightmap::format {
 namespace {
 
-// torch reads a file that begins as a stream as one, whatever stands behind it.
-Result<void> check_not_stream(const bytes::Source& file, bytes::Windows& windows) {
+// torch reads a file that begins as a stream as one, whatever stands behind it; and what begins as
+// safetensors is that, with an archive for the bytes of a tensor.
+Result<void> check_front(const bytes::Source& file, bytes::Windows& windows) {
   TRY_ASSIGN(const std::span<const std::byte> head,
              windows.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));
+  if (identify_head(head) == Kind::safetensors)
+    return failure(ErrorCode::corrupt,
+                   "the file begins as safetensors and ends as a zip archive; readers differ in "
+                   "which of the two counts",
+                   0);
   if (!begins_legacy_stream(head)) return {};
   return failure(ErrorCode::corrupt,
                  "the file begins as a legacy torch stream and ends as a zip archive; readers "
@@ -26,7 +32,7 @@ Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows&
                                       const Limits& limits) {
   Result<zip::Directory> directory = zip::Directory::read(windows, limits.directory_bytes);
   if (directory) {
-    if (directory->first_header() != 0) TRY(check_not_stream(file, windows));
+    if (directory->first_header() != 0) TRY(check_front(file, windows));
     return directory;
   }
   if (directory.error().code != ErrorCode::not_a_checkpoint) return directory;

@@ -800,7 +800,8 @@ TEST_CASE("tensors that are not listed have one name each, too, and an index dec
   replace(set.file(one), framed(packed, "123aa"));
   replace(set.file(two), safetensors({{"six", "6"}, {"b", "b"}}));
   replace(set.index, index_of({{"a", one}, {"b", two}}));
-  CHECK(opened(set.index).info().unsupported.empty());
+  const Checkpoint without = opened(set.index);
+  CHECK(without.info().unsupported.empty());
   replace(set.index, index_of({{"six", one}, {"six", one}}));
   CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
               "the index has tensor \"six\" in \"" + one + "\" twice");
@@ -810,8 +811,6 @@ TEST_CASE("tensors that are not listed have one name each, too, and an index dec
   const std::array files = {set.file(one), set.file(two)};
   CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
               "tensor \"six\" is there twice, in different files");
-  replace(set.file(two), framed(packed, "456aa"));
-  CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt, "tensor \"a\" is there twice");
   replace(set.file(two),
           framed(R"({"six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "456"));
   CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,

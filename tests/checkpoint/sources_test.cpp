@@ -417,7 +417,7 @@ TEST_CASE("several files take no shared catalog") {
   CHECK(checkpoint.info().catalog_reason ==
         "a checkpoint of several files takes no shared catalog");
   CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
-              "the catalog of several files cannot be shared");
+              "a checkpoint of several files takes no shared catalog");
 }
 
 TEST_CASE("a position leads to its file") {

@@ -392,7 +392,8 @@ TEST_CASE_FIXTURE(CopyFixture, "copies nothing that is no whole checkpoint") {
   const Progress never = test::meanwhile([] { FAIL("something was copied"); });
   StageOptions options;
   options.progress = never;
-  CHECK_FAILS(stage(folder.path(), options), ErrorCode::not_a_checkpoint, "is a directory");
+  CHECK_FAILS(stage(folder.path(), options), ErrorCode::not_a_checkpoint,
+              "is a folder in which there is no checkpoint");
   const fs::path pipe = folder.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK_FAILS(stage(pipe, options), ErrorCode::not_a_checkpoint, "is a FIFO");
@@ -539,7 +540,8 @@ TEST_CASE_FIXTURE(CopyFixture, "refuses descriptors of what is no readable file,
   const UniqueFd place(::open(path.c_str(), O_PATH | O_CLOEXEC));
   refused(place.get(), ErrorCode::io, "cannot read from the descriptor");
   const UniqueFd directory(::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  refused(directory.get(), ErrorCode::not_a_checkpoint, "is a directory");
+  refused(directory.get(), ErrorCode::not_a_checkpoint,
+          "is a folder in which there is no checkpoint");
   std::array<int, 2> ends{};
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   const UniqueFd out(ends[0]), in(ends[1]);

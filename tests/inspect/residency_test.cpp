@@ -237,7 +237,8 @@ TEST_CASE_FIXTURE(CopyFixture, "an eviction and a repair are cancelled") {
 TEST_CASE_FIXTURE(CopyFixture, "evicts any regular file, and only those") {
   CHECK(evict(folder.write("notes.txt", "not a checkpoint")).value().file_bytes == 16);
   CHECK_FAILS(evict(folder.write("empty", "")), ErrorCode::not_a_checkpoint, "is empty");
-  CHECK_FAILS(evict(folder.path()), ErrorCode::not_a_checkpoint, "is a directory");
+  CHECK_FAILS(evict(folder.path()), ErrorCode::not_a_checkpoint,
+              "is a folder in which there is no checkpoint");
   CHECK_FAILS(evict(folder.path() / "missing"), ErrorCode::io, "No such file");
   CHECK(evict(folder.path() / "missing").error().file == (folder.path() / "missing").string());
 }
@@ -261,6 +262,7 @@ TEST_CASE_FIXTURE(CopyFixture, "repairs by evicting and reading again what was c
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "repair fails as evict does") {
-  CHECK_FAILS(repair(folder.path()), ErrorCode::not_a_checkpoint, "is a directory");
+  CHECK_FAILS(repair(folder.path()), ErrorCode::not_a_checkpoint,
+              "is a folder in which there is no checkpoint");
   CHECK_FAILS(repair(folder.path() / "missing"), ErrorCode::io, "No such file");
 }
