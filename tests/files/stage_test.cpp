@@ -540,8 +540,7 @@ TEST_CASE_FIXTURE(CopyFixture, "refuses descriptors of what is no readable file,
   const UniqueFd place(::open(path.c_str(), O_PATH | O_CLOEXEC));
   refused(place.get(), ErrorCode::io, "cannot read from the descriptor");
   const UniqueFd directory(::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  refused(directory.get(), ErrorCode::not_a_checkpoint,
-          "is a folder in which there is no checkpoint");
+  refused(directory.get(), ErrorCode::not_a_checkpoint, "is a directory");
   std::array<int, 2> ends{};
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   const UniqueFd out(ends[0]), in(ends[1]);

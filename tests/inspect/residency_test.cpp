@@ -262,7 +262,6 @@ TEST_CASE_FIXTURE(CopyFixture, "repairs by evicting and reading again what was c
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "repair fails as evict does") {
-  CHECK_FAILS(repair(folder.path()), ErrorCode::not_a_checkpoint,
-              "is a folder in which there is no checkpoint");
+  CHECK_FAILS(repair(folder.path()), ErrorCode::not_a_checkpoint, "is a directory");
   CHECK_FAILS(repair(folder.path() / "missing"), ErrorCode::io, "No such file");
 }

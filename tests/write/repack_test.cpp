@@ -536,8 +536,7 @@ TEST_SUITE("repack") {
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    CHECK_FAILS(repack(data / "strangers" / "model.safetensors", copy), ErrorCode::unsupported,
-                "safetensors");
+    CHECK_FAILS(repack(data / "strangers" / "model.gguf", copy), ErrorCode::unsupported, "GGUF");
     CHECK_FAILS(repack(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
   }
 }
