@@ -8,10 +8,11 @@ safetensors. Every round runs each contender once on a file in a fresh process, 
 else the machine does meets all of them; medians over the rounds. DIR holds what scripts/bench puts
 there. Prints the tables as Markdown; --write puts them between the markers in
 FILE (docs/performance.md), --write-figure one of the figures (README.md). --only measures some of:
-load, tensor, access, memory.
+load, tensor, access, safetensors, memory.
 """
 import argparse
 import itertools
+import json
 import os
 import sys
 
@@ -26,6 +27,10 @@ OFFSETS = ("read", "calculate")
 STAGES = ("direct", "functions")
 FRAMEWORKS = ("pt", "np")
 ACCESSORS = ("weightmap.open", "weightmap.safe_open", "safetensors")
+# safetensors files, and a set of shards, by what they hold.
+SAFETENSORS = {"10 tensors": "tensors_10.safetensors", "10,000 tensors": "tensors_10000.safetensors",
+               "100,000 tensors": "tensors_100000.safetensors",
+               "200 shards of 500 tensors": "shards"}
 READERS = {"weightmap.numpy": "`weightmap.open`, `.numpy()`",
            "weightmap.torch": "`weightmap.open`, `.torch()`",
            "weightmap.torch.load": "`weightmap.torch.load`",
@@ -94,6 +99,20 @@ def measure_accesses(bench):
         for name, taken in samples[count, framework].items():
             assert all(run["tensors"] == count for run in taken.runs), name
     return samples
+
+
+def measure_names(bench):
+    return {words: bench.interleave(
+        {name: bench.contender("names", name, file, "tensors_10.safetensors")
+         for name in ACCESSORS}) for words, file in SAFETENSORS.items()}
+
+
+def measure_safetensors(bench):
+    file, small = "tensors_10000.safetensors", "tensors_10.safetensors"
+    tensors = {framework: bench.interleave(
+        {name: bench.contender("access", name, file, small, "--framework", framework)
+         for name in ACCESSORS}) for framework in FRAMEWORKS}
+    return measure_names(bench), tensors
 
 
 def measure_memory(bench):
@@ -173,6 +192,34 @@ def access_table(samples):
     return table(head, rows)
 
 
+def names_table(samples):
+    head = ["until all names are known", *(words_of(name) for name in ACCESSORS)]
+    rows = []
+    for words in SAFETENSORS:
+        run = samples[words]
+        theirs = run["safetensors"]
+        ours = [f"{timed(run[name])}, {ratio_text(theirs.ratio_to(name), 1)}"
+                for name in ACCESSORS[:-1]]
+        rows.append([words, *ours, timed(theirs)])
+    return table(head, rows)
+
+
+def words_of(name):
+    return "`safetensors.safe_open`" if name == "safetensors" else f"`{name}`"
+
+
+def tensors_table(samples):
+    head = ["each of 10,000 tensors", *(words_of(name) for name in ACCESSORS)]
+    rows = []
+    for framework in FRAMEWORKS:
+        run = samples[framework]
+        theirs = run["safetensors"]
+        ours = [f"{run[name].median('access_ns'):,.0f} ns, "
+                f"{ratio_text(theirs.ratio_to(name, 'access_ns'), 1)}" for name in ACCESSORS[:-1]]
+        rows.append([f"`{framework}`", *ours, f"{theirs.median('access_ns'):,.0f} ns"])
+    return table(head, rows)
+
+
 def memory_table(samples):
     head = ["1 GiB read through", "RssAnon, growth", "highest of all rounds", "RssFile, growth"]
     rows = []
@@ -193,6 +240,10 @@ MEASURES = {
     "tensor": (measure_tensors, lambda samples: ["One tensor of many:", "", *tensor_table(samples)]),
     "access": (measure_accesses, lambda samples: [
         "Compared with safetensors, the same tensors:", "", *access_table(samples)]),
+    "safetensors": (measure_safetensors, lambda samples: [
+        "The same safetensors files, opened by both; behind a time how many times as long the "
+        "package safetensors takes:", "", *names_table(samples[0]), "",
+        *tensors_table(samples[1])]),
     "memory": (measure_memory, lambda samples: [
         "Memory after every byte was read:", "", *memory_table(samples)]),
 }
@@ -210,6 +261,27 @@ def make_safetensors(bench, count):
     state = torch.load(bench.file(f"tensors_{count}.pt"), weights_only=True)
     safetensors.torch.save_file(state, path + ".part")
     os.rename(path + ".part", path)
+
+
+def make_shards(bench, shards=200, tensors=500):
+    """A set of shards with an index, in a folder."""
+    folder = bench.file("shards")
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if os.path.exists(index):
+        return
+    import safetensors.torch
+    import torch
+    os.makedirs(folder, exist_ok=True)
+    weight_map = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        state = {f"model.layers.{shard}.experts.{i}.weight": torch.zeros(16, 16)
+                 for i in range(tensors)}
+        safetensors.torch.save_file(state, os.path.join(folder, file), metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(state, file)
+    with open(index + ".part", "w", encoding="utf-8") as out:
+        json.dump({"metadata": {"total_size": 0}, "weight_map": weight_map}, out, indent=2)
+    os.rename(index + ".part", index)
 
 
 def versions():
@@ -237,6 +309,7 @@ def main():
     bench = Bench(arguments)
     for count in (10, *ACCESS_COUNTS):
         make_safetensors(bench, count)
+    make_shards(bench)
     samples = {name: MEASURES[name][0](bench) for name in arguments.only}
     lines = [machine_line(versions(), arguments.rounds) + " In round brackets the lowest."]
     for name in arguments.only:

@@ -5,6 +5,8 @@
     python_once.py tensor weightmap FILE --warm-up SMALL
     python_once.py access weightmap.open|weightmap.safe_open|safetensors FILE --warm-up SMALL
                           --framework pt|np
+    python_once.py names  weightmap.open|weightmap.safe_open|safetensors FILE|FOLDER
+                          --warm-up SMALL
     python_once.py memory weightmap.numpy|weightmap.torch|weightmap.torch.load|torch.load FILE
                           --warm-up SMALL
 
@@ -15,6 +17,7 @@ import argparse
 import gc
 import importlib
 import json
+import os
 import time
 
 import weightmap
@@ -122,6 +125,38 @@ def access_of(contender, framework):
     return (lambda path: library.safe_open(path, framework=framework)), get_tensors
 
 
+# ---- names: opening a safetensors file, or all shards that an index names, and the names in them
+
+def measure_names(arguments):
+    importlib.import_module("torch")
+    opener = {"weightmap.open": weightmap.open, "weightmap.safe_open": weightmap.safe_open,
+              "safetensors": open_safetensors}[arguments.contender]
+    list(opener(arguments.warm_up).keys())
+    watch = Stopwatch()
+    names = list(opener(arguments.file).keys())
+    return {"open_us": watch.read(), "tensors": len(names)}
+
+
+def open_safetensors(path):
+    import safetensors
+    return SafetensorsSet(path) if os.path.isdir(path) else safetensors.safe_open(path, "pt")
+
+
+class SafetensorsSet:
+    """A set as transformers opens it: the index, then each of its shards and the names in it."""
+
+    def __init__(self, folder):
+        import safetensors
+        with open(os.path.join(folder, "model.safetensors.index.json"), encoding="utf-8") as file:
+            weight_map = json.load(file)["weight_map"]
+        self._shards = [safetensors.safe_open(os.path.join(folder, name), "pt")
+                        for name in sorted(set(weight_map.values()))]
+        self._names = [name for shard in self._shards for name in shard.keys()]
+
+    def keys(self):
+        return self._names
+
+
 def items_as_torch(checkpoint, names):
     for name in names:
         checkpoint[name].torch()
@@ -210,7 +245,7 @@ def read_tensors(tensors, resident):
 
 def main():
     measures = {"load": measure_load, "stages": measure_stages, "tensor": measure_tensor,
-                "access": measure_access, "memory": measure_memory}
+                "access": measure_access, "names": measure_names, "memory": measure_memory}
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("measure", choices=measures)
     parser.add_argument("contender")

@@ -84,7 +84,8 @@ Result<format::Parsed> parse_file(const format::Format& format, format::Input& i
                                   std::pmr::memory_resource& memory) {
   Result<format::Parsed> parsed = format.parse({&input, 1}, options, stats, memory);
   if (parsed || &format != row_of(format::Kind::zip)) return parsed;
-  if (!input.windows) input.windows.emplace(*input.file, memory);
+  // What the first ones lent may be gone with what failed.
+  input.windows.emplace(*input.file, memory);
   const auto head =
       input.windows->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
   if (!head || format::identify_head(*head) != format::Kind::safetensors) return parsed;

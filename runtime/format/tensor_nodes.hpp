@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <memory_resource>
 #include <optional>
 #include <vector>
@@ -29,7 +30,8 @@ struct TensorNodes {
     std::uint32_t first_tensor;
   };
   std::vector<Run> runs;
-  std::deque<std::array<value::Cell, 2>> single_items;  // of runs that do not stand so in the tree
+  // Of runs that do not stand so in the tree. By pointer, since to move a deque may need memory.
+  std::unique_ptr<std::deque<std::array<value::Cell, 2>>> single_items;
 
   // Any tensors, ascending by position.
   struct Node {

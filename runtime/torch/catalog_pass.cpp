@@ -186,7 +186,7 @@ void CatalogPass::keep_nodes(format::TensorNodes& nodes) {
     return nodes.sort();
   }
   nodes.runs = std::move(runs_);
-  nodes.single_items = std::move(single_items_);
+  nodes.single_items = std::make_unique<decltype(single_items_)>(std::move(single_items_));
 }
 
 }  // namespace weightmap::torch

@@ -287,7 +287,8 @@ TEST_CASE("refuses numbers that fit neither an integer nor a double") {
         {"[100000000000000000000]", "a number is larger than 2^63 - 1"},
         {"[1e309]", "a number does not fit a double"},
         {"[-1.8e308]", "a number does not fit a double"}}) {
-    CAPTURE(text);
+    const std::string_view captured = text;
+    CAPTURE(captured);
     Error error;
     REQUIRE_FALSE(is_json(text, error));
     CHECK(error.code == ErrorCode::corrupt);
@@ -307,7 +308,8 @@ TEST_CASE("natural numbers go up to 2^64 - 1") {
                                     {"10000000000000000000", 10000000000000000000u},
                                     {"18446744073709551615", UINT64_MAX}}) {
     const Natural natural(text);
-    CAPTURE(text);
+    const std::string_view captured = text;
+    CAPTURE(captured);
     REQUIRE(natural.is_taken);
     CHECK(natural.value == value);
   }
@@ -368,7 +370,8 @@ TEST_CASE("takes no natural number with a sign, a fraction, an exponent or a lea
         {"", "is not JSON", 0},
         {"1x", "is not JSON", 1},
         {"x", "is not JSON", 0}}) {
-    CAPTURE(text);
+    const std::string_view captured = text;
+    CAPTURE(captured);
     const Natural natural(text);
     REQUIRE_FALSE(natural.is_taken);
     CHECK(natural.error.code == ErrorCode::corrupt);
@@ -621,7 +624,8 @@ TEST_CASE("says of the next value what kind it is and takes nothing") {
                                    {"x", Next::other},
                                    {"+", Next::other},
                                    {"\xff", Next::other}}) {
-    CAPTURE(text);
+    const std::string_view captured = text;
+    CAPTURE(captured);
     Reader json(text);
     CHECK(json.next() == kind);
     CHECK(json.next() == kind);

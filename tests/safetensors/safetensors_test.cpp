@@ -307,7 +307,8 @@ TEST_CASE("each type of the format is the type that torch has for it") {
   REQUIRE(opened.checkpoint().tensors().size() == types.size());
   std::size_t offset = 8 + header.size() + 1;
   for (const auto& [name, bits, dtype] : types) {
-    CAPTURE(name);
+    const std::string_view captured = name;
+    CAPTURE(captured);
     const NamedTensor tensor = opened.tensor("of "s + name);
     CHECK(tensor.view.dtype() == dtype);
     CHECK(tensor.view.nbytes() == static_cast<std::uint64_t>(3 * bits / 8));
