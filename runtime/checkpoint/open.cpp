@@ -1,118 +1,23 @@
 #include "runtime/checkpoint/open.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <string>
 #include <utility>
 
-#include "mmap/memory/snapshot.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
+#include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/shards.hpp"
-#include "runtime/sets/select_files.hpp"
 
 namespace weightmap {
 namespace {
 
 using State = Checkpoint::State;
 using Clock = std::chrono::steady_clock;
-
-// The file as `protection` has it.
-Result<os::File> protect(os::File file, const OpenOptions& options) {
-  if (*options.protection != Protection::snapshot) return file;
-  if (*options.writable && *options.sharing == Sharing::shared)
-    return failure(ErrorCode::invalid_argument,
-                   "writes to a snapshot would not reach the file: it is opened writable with "
-                   "sharing=private, or with protection=map or guard");
-  Result<os::File> snapshot = os::take_snapshot(file);
-  if (!snapshot) snapshot.error().message.insert(0, "protection=snapshot: ");
-  return snapshot;
-}
-
-Result<SourceFile> make_source(os::File file, std::string name, const OpenOptions& options) {
-  const Generation opened = file.generation();
-  TRY_ASSIGN(os::File used, protect(std::move(file), options));
-  return SourceFile{std::move(used), {{}, opened, opened.size, 0}, std::move(name)};
-}
-
-Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options) {
-  Result<os::File> file =
-      os::File::open(from.path, *options.writable && *options.sharing == Sharing::shared);
-  if (!file) return about_shown(std::move(file.error()), from.shown);
-  Result<SourceFile> source = make_source(std::move(*file), from.shown, options);
-  if (!source) return about_shown(std::move(source.error()), from.shown);
-  source->info.path = from.path;
-  return source;
-}
-
-Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options) {
-  TRY_ASSIGN(SourceFile source, open_source(from, options));
-  if (Result<void> placed = sources.add(std::move(source)); !placed)
-    return about_shown(std::move(placed.error()), from.shown);
-  return {};
-}
-
-GivenPath given(const std::filesystem::path& path) {
-  std::error_code unknown;  // the working directory is gone: then the path as it was given
-  GivenPath named{std::filesystem::absolute(path, unknown), shown_name(path), path.native()};
-  if (unknown) named.path = path;
-  return named;
-}
-
-// A file below the folder that `beside` is, or lies in.
-GivenPath in_folder(const std::filesystem::path& folder, const std::string& shown_folder,
-                    const std::filesystem::path& name) {
-  const std::string slash = shown_folder.empty() || shown_folder.ends_with('/') ? "" : "/";
-  return {folder / name, shown_folder + slash + shown_name(name), {}};
-}
-
-Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
-  Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
-  if (!files) return about_shown(std::move(files.error()), folder.shown);
-  for (const std::filesystem::path& file : *files)
-    TRY(add_source(sources, in_folder(folder.path, folder.shown, file), options));
-  return {};
-}
-
-// What is no file may be the name of a model; `missing` is what it is if it is not.
-Result<void> add_from_hub(Sources& sources, const GivenPath& name, const OpenOptions& options,
-                          std::optional<sets::HubSnapshot>& hub, Error missing) {
-  Result<std::optional<sets::HubSnapshot>> found = sets::find_in_hub_cache(name.as_given);
-  if (!found) {
-    missing.message += "; " + found.error().message;
-    return tl::unexpected<Error>(std::move(missing));
-  }
-  if (!*found) return tl::unexpected<Error>(std::move(missing));
-  hub = std::move(**found);
-  return add_folder(sources, {hub->folder, shown_name(hub->folder), {}}, options);
-}
-
-// The files that an index names, which lie beside it, or beside the link by which it was found.
-Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
-                        const OpenOptions& options) {
-  const SourceFile& from = sources.front();
-  const std::filesystem::path folder = from.info.path.parent_path();
-  if (folder.empty())
-    return failure(ErrorCode::invalid_argument,
-                   "is an index of shards; it is opened by its path, beside which they lie");
-  const std::string shown = from.shown_name;
-  const std::string shown_folder = shown.substr(0, shown.rfind('/') + 1);
-  for (const std::string& file : index.files) {
-    Result<void> added = add_source(sources, in_folder(folder, shown_folder, file), options);
-    if (added) continue;
-    Error& error = added.error();
-    error.message += "; the index " + shown + " names it";
-    if (error.os_error == EMFILE)
-      error.message += " with " + bytes::counted(index.files.size() - 1, "more file") +
-                       "; allow more open files (ulimit -n)";
-    return added;
-  }
-  return {};
-}
 
 std::unique_ptr<State> make_state(std::vector<GivenPath> paths, Sources sources,
                                   const OpenOptions& options) {
@@ -126,16 +31,9 @@ Result<std::unique_ptr<State>> begin_open(std::vector<GivenPath> paths,
                                           const OpenOptions& options) {
   Sources sources;
   std::optional<sets::HubSnapshot> hub;
-  for (const GivenPath& path : paths) {
-    Result<void> added = add_source(sources, path, options);
-    if (!added && paths.size() == 1) {
-      if (added.error().os_error == EISDIR)
-        added = add_folder(sources, path, options);
-      else if (added.error().os_error == ENOENT)
-        added = add_from_hub(sources, path, options, hub, std::move(added.error()));
-    }
-    if (!added) return tl::unexpected<Error>(std::move(added.error()));
-  }
+  for (const GivenPath& path : paths)
+    TRY(paths.size() == 1 ? add_given(sources, path, options, hub)
+                          : add_source(sources, path, options));
   std::unique_ptr<State> state = make_state(std::move(paths), std::move(sources), options);
   state->hub = std::move(hub);
   return state;

@@ -20,19 +20,12 @@
 #include "runtime/checkpoint/catalog_in_use.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/gate.hpp"
+#include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/format/format.hpp"
-#include "runtime/sets/hub_cache.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
-
-// What an open was told: a file, an index of shards or a folder.
-struct GivenPath {
-  std::filesystem::path path;  // absolute
-  std::string shown;           // as it was given, escaped, for errors
-  std::string as_given;        // as it was given
-};
 
 struct Checkpoint::State {
   State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete);

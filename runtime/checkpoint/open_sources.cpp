@@ -1,0 +1,123 @@
+#include "runtime/checkpoint/open_sources.hpp"
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "mmap/memory/snapshot.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/sets/select_files.hpp"
+
+namespace weightmap {
+namespace {
+
+// The file as `protection` has it.
+Result<os::File> protect(os::File file, const OpenOptions& options) {
+  if (*options.protection != Protection::snapshot) return file;
+  if (*options.writable && *options.sharing == Sharing::shared)
+    return failure(ErrorCode::invalid_argument,
+                   "writes to a snapshot would not reach the file: it is opened writable with "
+                   "sharing=private, or with protection=map or guard");
+  Result<os::File> snapshot = os::take_snapshot(file);
+  if (!snapshot) snapshot.error().message.insert(0, "protection=snapshot: ");
+  return snapshot;
+}
+
+// A file below the folder.
+GivenPath in_folder(const std::filesystem::path& folder, const std::string& shown_folder,
+                    const std::filesystem::path& name) {
+  const std::string slash = shown_folder.empty() || shown_folder.ends_with('/') ? "" : "/";
+  return {folder / name, shown_folder + slash + shown_name(name), {}};
+}
+
+Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
+  Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
+  if (!files) return about_shown(std::move(files.error()), folder.shown);
+  for (const std::filesystem::path& file : *files)
+    TRY(add_source(sources, in_folder(folder.path, folder.shown, file), options));
+  return {};
+}
+
+// What is no file may be the name of a model; `missing` is what it is if it is not.
+Result<void> add_from_hub(Sources& sources, const GivenPath& name, const OpenOptions& options,
+                          std::optional<sets::HubSnapshot>& hub, Error missing) {
+  Result<std::optional<sets::HubSnapshot>> found = sets::find_in_hub_cache(name.as_given);
+  if (!found) {
+    missing.message += "; " + found.error().message;
+    return tl::unexpected<Error>(std::move(missing));
+  }
+  if (!*found) return tl::unexpected<Error>(std::move(missing));
+  hub = std::move(**found);
+  return add_folder(sources, {hub->folder, shown_name(hub->folder), {}}, options);
+}
+
+}  // namespace
+
+GivenPath given(const std::filesystem::path& path) {
+  std::error_code unknown;  // the working directory is gone: then the path as it was given
+  GivenPath named{std::filesystem::absolute(path, unknown), shown_name(path), path.native()};
+  if (unknown) named.path = path;
+  return named;
+}
+
+Result<SourceFile> make_source(os::File file, std::string name, const OpenOptions& options) {
+  const Generation opened = file.generation();
+  TRY_ASSIGN(os::File used, protect(std::move(file), options));
+  return SourceFile{std::move(used), {{}, opened, opened.size, 0}, std::move(name)};
+}
+
+namespace {
+
+Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options) {
+  Result<os::File> file =
+      os::File::open(from.path, *options.writable && *options.sharing == Sharing::shared);
+  if (!file) return about_shown(std::move(file.error()), from.shown);
+  Result<SourceFile> source = make_source(std::move(*file), from.shown, options);
+  if (!source) return about_shown(std::move(source.error()), from.shown);
+  source->info.path = from.path;
+  return source;
+}
+
+}  // namespace
+
+Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options) {
+  TRY_ASSIGN(SourceFile source, open_source(from, options));
+  if (Result<void> placed = sources.add(std::move(source)); !placed)
+    return about_shown(std::move(placed.error()), from.shown);
+  return {};
+}
+
+Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
+                       std::optional<sets::HubSnapshot>& hub) {
+  Result<void> added = add_source(sources, from, options);
+  if (added) return added;
+  if (added.error().os_error == EISDIR) return add_folder(sources, from, options);
+  if (added.error().os_error != ENOENT) return added;
+  return add_from_hub(sources, from, options, hub, std::move(added.error()));
+}
+
+Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
+                        const OpenOptions& options) {
+  const SourceFile& from = sources.front();
+  const std::filesystem::path folder = from.info.path.parent_path();
+  if (folder.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "is an index of shards; it is opened by its path, beside which they lie");
+  const std::string shown = from.shown_name;
+  const std::string shown_folder = shown.substr(0, shown.rfind('/') + 1);
+  for (const std::string& file : index.files) {
+    Result<void> added = add_source(sources, in_folder(folder, shown_folder, file), options);
+    if (added) continue;
+    Error& error = added.error();
+    error.message += "; the index " + shown + " names it";
+    if (error.os_error == EMFILE)
+      error.message += " with " + bytes::counted(index.files.size() - 1, "more file") +
+                       "; allow more open files (ulimit -n)";
+    return added;
+  }
+  return {};
+}
+
+}  // namespace weightmap

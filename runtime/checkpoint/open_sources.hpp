@@ -1,0 +1,43 @@
+// Which files an open comes to, and how each is opened: the file that was given, those of a folder,
+// of a model in the hub cache, of an index.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "runtime/checkpoint/sources.hpp"
+#include "runtime/sets/hub_cache.hpp"
+#include "runtime/sets/shard_index.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// What an open was told: a file, an index of shards or a folder.
+struct GivenPath {
+  std::filesystem::path path;  // absolute
+  std::string shown;           // as it was given, escaped, for errors
+  std::string as_given;        // as it was given
+};
+
+GivenPath given(const std::filesystem::path& path);
+
+// A file under the protection that the options ask for, which errors call `name`. All options here
+// are complete.
+Result<SourceFile> make_source(os::File file, std::string name, const OpenOptions& options);
+
+// Opens a file and places it. Errors name it.
+Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options);
+
+// The same; or if it is a folder, all files of the checkpoint in it; or if there is none, those of
+// the model of this name, of which `hub` says what it stands for.
+Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
+                       std::optional<sets::HubSnapshot>& hub);
+
+// The files that an index, which is the first of the sources, names. They lie beside it, or beside
+// the link by which it was found.
+Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
+                        const OpenOptions& options);
+
+}  // namespace weightmap
