@@ -9,6 +9,7 @@ the archive that `weightmap repack` makes of the stream, as torch loads it.
 
 import argparse
 import collections
+import os
 import pathlib
 import random
 import tempfile
@@ -49,7 +50,8 @@ def compare(tool, path, tensors):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("tool")
-    arguments.add_argument("--files", type=int, default=30)
+    files = int(os.environ.get("INTEROP_FILES", 300)) // 10
+    arguments.add_argument("--files", type=int, default=files)
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = arguments.parse_args()
     print(f"seed {given.seed}, torch {torch.__version__}", flush=True)
@@ -60,9 +62,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "legacy.pt"
         archive = pathlib.Path(folder) / "archive.pt"
-        for _ in range(given.files):
+        for number in range(given.files):
             maker = RandomObject(source, legacy=True)
-            value = maker.container(source.choice((0, 1, 5, 20)), depth=3)
+            value = maker.container((20, 5, 1, 0)[number % 4], depth=3)
             protocol = source.choice((2, 2, 3, 4, 5))
             torch.save(value, path, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
             tensors = list(walk(torch.load(path, weights_only=False)))

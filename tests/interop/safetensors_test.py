@@ -11,6 +11,7 @@ The seed is printed; give it again to repeat a run. Exit 77: there is no safeten
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import struct
@@ -295,7 +296,8 @@ def add_dtypes(compare, folder):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("tool")
-    arguments.add_argument("--files", type=int, default=45)
+    files = max(15, int(os.environ.get("INTEROP_FILES", 300)) * 3 // 20)
+    arguments.add_argument("--files", type=int, default=files)
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = arguments.parse_args()
     print(f"safetensors {safetensors.__version__}, torch {torch.__version__}, numpy "
