@@ -151,6 +151,12 @@ Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
   return tensor_of(self, value_or_raise(self.checkpoint().get_path(Path(path).parts)));
 }
 
+nb::list names_of(const OpenCheckpoint& self) {
+  nb::list names;
+  for (const NamedTensor& tensor : self.checkpoint().tensors()) names.append(to_str(tensor.name));
+  return names;
+}
+
 nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
   if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
   return to_python(self.checkpoint().path(index));
@@ -466,6 +472,8 @@ void bind_checkpoint(nb::module_& module) {
             return to_str(self.checkpoint().tensors()[index].name);
           },
           nb::arg("index"))
+      .def("names", names_of, nb::sig("def names(self) -> list[str]"),
+           "Of all tensors, in the order of the file.")
       .def("path", path_of, nb::arg("index"),
            nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
       .def("info", info, nb::sig("def info(self) -> dict[str, typing.Any]"))

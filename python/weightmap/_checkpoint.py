@@ -112,8 +112,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return len(self._core)
 
     def __iter__(self) -> Iterator[str]:
-        core = self._core
-        return (core.name(index) for index in range(len(core)))
+        return iter(self._core.names())
 
     def values(self) -> ValuesView[Tensor]:
         """The tensors, in the order of the file."""

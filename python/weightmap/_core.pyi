@@ -281,6 +281,9 @@ class Checkpoint:
 
     def name(self, index: int) -> str: ...
 
+    def names(self) -> list[str]:
+        """Of all tensors, in the order of the file."""
+
     def path(self, index: int, /) -> tuple[str | int, ...]: ...
 
     def info(self) -> dict[str, Any]: ...
