@@ -207,6 +207,28 @@ def test_storages_of_shards_are_told_apart_by_more_than_their_keys(tmp_path, tor
     assert state["a"].untyped_storage()._cdata != state["b"].untyped_storage()._cdata
 
 
+def test_files_of_a_set_may_have_different_byte_orders(tmp_path, data, torch):
+    little = tmp_path / "little.pt"
+    torch.save({"little": torch.tensor([1.0, 2.0])}, little)
+    alone = weightmap.open(data / "big_endian.pt").torch()
+    both = weightmap.open([data / "big_endian.pt", little]).torch()
+    assert both.pop("little").tolist() == [1, 2]
+    assert list(both) == list(alone)
+    for name, tensor in alone.items():
+        assert torch.equal(both[name], tensor), name
+
+
+def test_a_set_or_a_safetensors_file_is_saved_as_a_dict_of_its_tensors(model, one, tmp_path):
+    for source in (one, model):
+        opened = weightmap.open(source)
+        weightmap.save(opened, tmp_path / "saved.pt")
+        saved = weightmap.open(tmp_path / "saved.pt")
+        assert list(saved) == list(opened)
+        for name, tensor in opened.items():
+            assert (saved[name].dtype, saved[name].tolist()) == (tensor.dtype, tensor.tolist())
+        assert saved.info.format == "torch_zip"
+
+
 def test_a_set_is_pickled_as_its_path(model):
     opened = weightmap.open(model)
     again = pickle.loads(pickle.dumps(opened))

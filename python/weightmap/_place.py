@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from weightmap import _core
 
 
+def has_tensors_by_name_only(core: _core.Checkpoint) -> bool:
+    """Of a safetensors file and of a set root() is metadata, in which no tensor is."""
+    return core.info()["format"] == "safetensors" or len(core.files()) > 1
+
+
 def root_at(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:
     from weightmap._values import PlainMachine
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weightmap._checkpoint import Checkpoint
 from weightmap._core import Tensor
 from weightmap._errors import UnsupportedError
+from weightmap._place import has_tensors_by_name_only
 from weightmap._subtree import Subtree
 from weightmap._values import Global, Object
 
@@ -114,6 +115,8 @@ class Checkpoints:
                 f"is a checkpoint of {order}-endian elements, in a file of {self._byte_order}-endian "
                 "ones"
             )
+        if isinstance(thing, Checkpoint) and has_tensors_by_name_only(opened):
+            return self._values.begin(dict(thing.items()))
         path = thing.path if isinstance(thing, Subtree) else ()
         return self._values.begin(opened.evaluate(_Verbatim(opened), path))
 

@@ -121,13 +121,13 @@ def state_dict(
     """Tensors of one checkpoint, by name. What shares a storage there has one storage object here,
     and what is the same tensor there is one object here, also after a conversion."""
     memory = opened.writable_memory()
-    foreign = is_foreign(opened.info()["byteorder"])
     storages: dict[Any, torch.UntypedStorage] = {}
     made: dict[Any, torch.Tensor] = {}
 
     def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
         offset, nbytes = opened.storage_place(tensor.storage_index)
         misaligned = offset % min(kind.itemsize, 8) != 0
+        foreign = tensor.byteorder == "foreign"  # of a set some files may be
         key = tensor.storage_index, kind if foreign or misaligned else None
         if key not in storages:
             whole = storage(memory, offset, nbytes)

@@ -31,7 +31,7 @@ from weightmap._errors import (
     about_file,
 )
 from weightmap._options import OpenOptions, shows_options
-from weightmap._place import path_to
+from weightmap._place import has_tensors_by_name_only, path_to
 
 import torch
 
@@ -159,7 +159,7 @@ def _loaded(
     on_unknown: str = "refuse",
 ) -> Any:
     kind = opened.info()["format"]
-    if kind == "safetensors" or len(opened.files()) > 1:
+    if has_tensors_by_name_only(opened):
         return _flat(opened, file, map_location, only)
     if kind == "pt2" or (kind == "torchscript" and only is not None):
         raise UnsupportedError(_HAS_OTHER_WAYS[kind], file=file)

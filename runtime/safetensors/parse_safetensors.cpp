@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/little_endian.hpp"
@@ -54,7 +55,7 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
     return failure(ErrorCode::limit_exceeded,
                    header + " is longer than the limit of " + std::to_string(limits.pickle_bytes),
                    0);
-  if (length > size - length_bytes)
+  if (!bytes::contains(size, length_bytes, length))
     return failure(ErrorCode::corrupt,
                    "is truncated: " + header + " leaves the file of " + std::to_string(size) +
                        "; the download or copy is incomplete",
