@@ -343,7 +343,7 @@ nb::dict residency(const OpenCheckpoint& self) {
   for (const TensorResidency& tensor : report.tensors) tensors.append(range_fields(tensor));
   nb::list storages;
   for (const StorageResidency& storage : report.storages)
-    storages.append(nb::make_tuple(to_str(storage.key), range_fields(storage)));
+    storages.append(nb::make_tuple(to_str(storage.key), storage.source, range_fields(storage)));
   nb::dict fields;
   fields["file_bytes"] = report.file.file_bytes;
   fields["cached_bytes"] = report.file.cached_bytes;

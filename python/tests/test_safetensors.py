@@ -207,6 +207,21 @@ def test_storages_of_shards_are_told_apart_by_more_than_their_keys(tmp_path, tor
     assert state["a"].untyped_storage()._cdata != state["b"].untyped_storage()._cdata
 
 
+def test_files_are_told_apart_where_offsets_and_keys_are_the_same(tmp_path, torch):
+    paths = [tmp_path / f"{name}.bin" for name in "ab"]
+    for number, path in enumerate(paths):
+        torch.save({path.stem: torch.full((3,), float(number))}, path)
+    opened = weightmap.open(paths)
+    assert opened["a"].file_offset == opened["b"].file_offset
+    summary = opened.summary()
+    assert (summary.all.bytes, summary.ties) == (24, ())
+    storages = opened.residency().storages
+    assert {name: range.extent_bytes for name, range in storages.items()} == {
+        "a.bin/0": 12, "b.bin/0": 12,
+    }
+    assert list(weightmap.open(paths[0]).residency().storages) == ["0"]
+
+
 def test_files_of_a_set_may_have_different_byte_orders(tmp_path, data, torch):
     little = tmp_path / "little.pt"
     torch.save({"little": torch.tensor([1.0, 2.0])}, little)

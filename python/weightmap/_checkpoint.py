@@ -372,7 +372,12 @@ class Checkpoint(Mapping[str, Tensor]):
         fields["tensors"] = tuple(
             RangeResidency(*tensor, name) for name, tensor in zip(self, fields["tensors"])
         )
-        fields["storages"] = {key: RangeResidency(*range, key) for key, range in fields["storages"]}
+        files = [os.path.basename(file) for file in self.files]
+        storages = {}
+        for key, source, range in fields["storages"]:
+            name = key if len(files) == 1 else f"{files[source]}/{key}"
+            storages[name] = RangeResidency(*range, name)
+        fields["storages"] = storages
         return Residency(**fields)
 
     def composed_tensors(self) -> list[ComposedTensor]:

@@ -31,7 +31,7 @@ class Residency(Record):
     major_faults_since_open: int  # that waited for the disk
     is_fragmented: bool | None  # cached in 4 KiB pieces, slow to map; None: cannot be known
     tensors: tuple[RangeResidency, ...]  # in the order of the file
-    storages: dict[str, RangeResidency]  # by key
+    storages: dict[str, RangeResidency]  # by key; of several files by name of the file/key
 
     def __repr__(self) -> str:
         short = {"tensors": f"<{len(self.tensors)}>", "storages": f"<{len(self.storages)}>"}

@@ -49,7 +49,8 @@ def summarize(path: str, tensors: Iterable[Tensor], depth: int) -> Summary:
     everything = [0, 0, 0]
     for tensor in tensors:
         if tensor.numel > 0:
-            place = (tensor.file_offset, tensor.dtype, tensor.shape, tensor.strides)
+            at = tensor.file_index, tensor.file_offset
+            place = (at, tensor.dtype, tensor.shape, tensor.strides)
             names = names_of.setdefault(place, [])
             names.append(tensor.name)
             if len(names) > 1:
