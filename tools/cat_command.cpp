@@ -178,6 +178,14 @@ Result<void> write_elements(Output& out, const CatOptions& options, const Tensor
 }
 
 Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
+  if (is_blocked(tensor.view.dtype())) {  // of which there are bytes to be seen, not elements
+    const Result<TensorSlice> bytes = tensor.view.bits();
+    if (!bytes) return tl::unexpected<Error>(bytes.error());
+    FoundTensor of_bytes = tensor;
+    of_bytes.view = *bytes;
+    of_bytes.name += " as bytes of " + std::string(to_string(tensor.view.dtype()));
+    return show(out, options, of_bytes);
+  }
   if (options.raw || !options.output.empty()) return write_elements(out, options, tensor.view);
   if (options.json) return print_json_values(out, options, tensor);
   return print_values(out, tensor);

@@ -51,8 +51,8 @@ struct CheckpointInfo {
   // Behind the legacy stream that was read: of the next torch.save() to the same file, or anything.
   std::uint64_t unread_bytes = 0;
   // Names of tensors that are not listed: those of a .pt2 archive that are pickled or have no
-  // strides; those of a safetensors file whose elements are no whole bytes and fit no dtype (F6_*,
-  // F4 with an odd last dimension).
+  // strides; those of a safetensors file whose rows are not whole bytes (F6_* of which the last
+  // dimension is no multiple of 4, F4 of which it is odd).
   std::vector<std::string> unsupported;
   // Of shards with an index: tensors that they have and the index does not name, which are not
   // listed. An index is often newer than what else lies in a shard.

@@ -111,7 +111,7 @@ class WEIGHTMAP_API CheckpointWriter {
   // A tensor over a storage of this number. Precondition: the same, and as many strides as sizes.
   Value tensor(std::size_t storage, const TensorSpec& spec);
   // A storage with the bytes of the view, contiguous ones without a copy, and a tensor over all of
-  // it. Fails with unsupported for a view in the other byte order.
+  // it. Fails with unsupported for a view in the other byte order, or of a blocked dtype.
   Result<Value> tensor(const TensorView& view, bool requires_grad = false);
   // torch.nn.Parameter(tensor)
   Value parameter(const Value& tensor, bool requires_grad = true);

@@ -1,4 +1,4 @@
-// Element types of PyTorch storages and tensors.
+// Element types of tensors: PyTorch's, those of safetensors and the block types of GGUF.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace weightmap {
 
-// Spelled as torch spells them. The quantized types name their raw integer representation; the
-// packed ones (quint4x2, quint2x4, float4_e2m1fn_x2, bits1x8 ...) have one-byte elements that hold
-// several values each.
+// Most are spelled as torch spells them. The quantized types name their raw integer representation;
+// the packed ones (quint4x2, quint2x4, float4_e2m1fn_x2, bits1x8 ...) have one-byte elements that
+// hold several values each.
 enum class DType : std::uint8_t {
   float64,
   float32,
@@ -60,12 +60,54 @@ enum class DType : std::uint8_t {
   int5,
   int6,
   int7,
+  // Blocked, see block_of(). Those of six bits are safetensors', called as torch would call them.
+  float6_e2m3,
+  float6_e3m2,
+  // The others are ggml's, spelled as ggml prints them.
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q8_1,
+  q2_K,
+  q3_K,
+  q4_K,
+  q5_K,
+  q6_K,
+  q8_K,
+  iq2_xxs,
+  iq2_xs,
+  iq3_xxs,
+  iq1_s,
+  iq4_nl,
+  iq3_s,
+  iq2_s,
+  iq4_xs,
+  iq1_m,
+  tq1_0,
+  tq2_0,
+  mxfp4,
+  nvfp4,
+  q1_0,
+  q2_0,
 };
-inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::int7) + 1;
+inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::q2_0) + 1;
 
-// Bytes of one element: 1, 2, 4, 8 or 16.
+// Elements that are stored together, in how many bytes.
+struct Block {
+  std::uint32_t elements;
+  std::uint32_t bytes;
+};
+
+// Whether elements are no bytes of their own, but lie in blocks along the last dimension. Such a
+// tensor has whole blocks in each row, one behind the other.
+constexpr bool is_blocked(DType dtype) noexcept { return dtype >= DType::float6_e2m3; }
+
+// Bytes of one element: 1, 2, 4, 8 or 16. 0 for a blocked type, whose elements have no such size.
 constexpr std::size_t element_size(DType dtype) noexcept {
   using enum DType;
+  if (is_blocked(dtype)) return 0;
   switch (dtype) {
     case complex128:
       return 16;
@@ -91,6 +133,77 @@ constexpr std::size_t element_size(DType dtype) noexcept {
   }
 }
 
+// {1, element_size(dtype)} for a type that is not blocked. The sizes are those of ggml's structs
+// (ggml-common.h).
+constexpr Block block_of(DType dtype) noexcept {
+  using enum DType;
+  switch (dtype) {
+    case float6_e2m3:
+    case float6_e3m2:
+      return {4, 3};
+    case q4_0:
+    case iq4_nl:
+      return {32, 18};
+    case q4_1:
+      return {32, 20};
+    case q5_0:
+      return {32, 22};
+    case q5_1:
+      return {32, 24};
+    case q8_0:
+      return {32, 34};
+    case q8_1:
+      return {32, 36};
+    case mxfp4:
+      return {32, 17};
+    case nvfp4:
+      return {64, 36};
+    case q2_0:
+      return {64, 18};
+    case q1_0:
+      return {128, 18};
+    case q2_K:
+      return {256, 84};
+    case q3_K:
+    case iq3_s:
+      return {256, 110};
+    case q4_K:
+      return {256, 144};
+    case q5_K:
+      return {256, 176};
+    case q6_K:
+      return {256, 210};
+    case q8_K:
+      return {256, 292};
+    case iq2_xxs:
+    case tq2_0:
+      return {256, 66};
+    case iq2_xs:
+      return {256, 74};
+    case iq3_xxs:
+      return {256, 98};
+    case iq1_s:
+      return {256, 50};
+    case iq2_s:
+      return {256, 82};
+    case iq4_xs:
+      return {256, 136};
+    case iq1_m:
+      return {256, 56};
+    case tq1_0:
+      return {256, 54};
+    default:
+      return {1, static_cast<std::uint32_t>(element_size(dtype))};
+  }
+}
+
+// Precondition: whole blocks, and bytes that fit 64 bits.
+constexpr std::uint64_t bytes_of(DType dtype, std::uint64_t elements) noexcept {
+  if (!is_blocked(dtype)) return elements * element_size(dtype);
+  const Block block = block_of(dtype);
+  return elements / block.elements * block.bytes;
+}
+
 // Bytes of the unit that a change of byte order reverses: the element itself, half of it for
 // complex types.
 constexpr std::size_t swap_unit(DType dtype) noexcept {
@@ -99,7 +212,8 @@ constexpr std::size_t swap_unit(DType dtype) noexcept {
   return complex ? element_size(dtype) / 2 : element_size(dtype);
 }
 
-// "float32", "bfloat16", "bool", "float8_e4m3fn": what torch prints, without the "torch." prefix.
+// "float32", "bfloat16", "bool", "float8_e4m3fn": what torch prints, without the "torch." prefix;
+// "q4_K": what ggml prints.
 WEIGHTMAP_API std::string_view to_string(DType dtype) noexcept;
 
 // The inverse of to_string; nullopt for any other text.

@@ -56,7 +56,7 @@ class WEIGHTMAP_API TensorView {
   std::uint64_t numel() const noexcept;
   // numel() elements in bytes; what gather() needs. An expanded tensor (stride 0) reports more
   // bytes here than it occupies in the file.
-  std::uint64_t nbytes() const noexcept { return numel() * element_size(dtype_); }
+  std::uint64_t nbytes() const noexcept { return bytes_of(dtype_, numel()); }
 
   // The first element, or nullptr if the tensor is empty or is_foreign_byte_order().
   const std::byte* data() const noexcept { return data_; }
@@ -80,22 +80,34 @@ class WEIGHTMAP_API TensorView {
   template <class T>
   Result<std::span<const T>> as() const;
 
+  // The blocks of a blocked dtype, such as ggml's own structs, one row behind the other. Fails with
+  // invalid_argument if the dtype is not blocked or its blocks are not as large as a B, if the
+  // tensor is not contiguous, if the address is not aligned for B, or with unsupported if the byte
+  // order is foreign.
+  template <class B>
+  Result<std::span<const B>> blocks() const;
+
   // `length` elements along `dim`: start, start + step, start + 2 * step ... Shares the bytes.
   // Fails with invalid_argument if one of them is out of range, if step < 1, or if rank() >
-  // max_slice_rank.
+  // max_slice_rank; or where blocks would have to be divided: along the last dimension of a
+  // blocked dtype there are whole blocks to be had, and steps of 1.
   Result<TensorSlice> narrow(std::size_t dim, std::int64_t start, std::int64_t length,
                              std::int64_t step = 1) const;
-  // Element `index` along `dim`, which disappears from the shape. Shares the bytes.
+  // Element `index` along `dim`, which disappears from the shape. Shares the bytes. Not along the
+  // last dimension of a blocked dtype: then it fails with invalid_argument.
   Result<TensorSlice> select(std::size_t dim, std::int64_t index) const;
 
-  // The same elements as the unsigned integers of their size: the stored bits of any dtype. Shares
-  // the bytes. Fails with invalid_argument for complex128, since no integer has 16 bytes.
-  Result<TensorView> bits() const;
+  // The same elements as the unsigned integers of their size: the stored bits of any dtype. Of a
+  // blocked dtype the bytes of its blocks, as uint8: the last dimension is that of a row in bytes,
+  // so [4096, 256] of q4_K is [4096, 144]. Shares the bytes. Fails with invalid_argument for
+  // complex128, since no integer has 16 bytes, and if rank() > max_slice_rank.
+  Result<TensorSlice> bits() const;
 
   // Writes all elements row-major, without gaps and in this machine's byte order to `out`, which
   // must be exactly nbytes() long. The only way to read a file of foreign byte order. Fails with
-  // invalid_argument for another length, with unsupported if a lazy bit is set. Reads the mapping;
-  // Checkpoint::gather() does the same and raises no signal.
+  // invalid_argument for another length, with unsupported if a lazy bit is set, and for blocks of
+  // foreign byte order, which have fields of several sizes. Reads the mapping; Checkpoint::gather()
+  // does the same and raises no signal.
   Result<void> gather(std::span<std::byte> out) const;
 
   // For those who build views: the catalog and tests. `shape_and_strides` points to 2 * rank values
@@ -119,7 +131,11 @@ class WEIGHTMAP_API TensorView {
   Result<void> check_readable(std::size_t alignment) const;
   Result<void> check_not_lazy() const;
   tl::unexpected<Error> not_readable_as(const std::string& type) const;
+  tl::unexpected<Error> not_in_blocks_of(std::size_t bytes) const;
   Result<TensorSlice> sliceable(std::size_t dim) const;
+  bool divides_blocks(std::size_t dim) const noexcept {
+    return is_blocked(dtype_) && dim + 1 == rank_;
+  }
 
   const std::byte* data_;     // nullptr if empty or foreign
   const std::byte* first_;    // first element whatever the byte order; nullptr if empty
@@ -133,8 +149,8 @@ static_assert(std::is_trivially_copyable_v<TensorView>);
 static_assert(sizeof(TensorView) <= 48);
 
 // A part of a tensor, with a shape and strides of its own. Copy it freely; the bytes are borrowed
-// as those of a view are. What takes a view takes a slice, too, but views that were made of it, by
-// copying it into a TensorView or by bits(), borrow its shape and must not outlive it.
+// as those of a view are. What takes a view takes a slice, too, but a TensorView that it is copied
+// into borrows its shape and must not outlive it.
 class WEIGHTMAP_API TensorSlice : public TensorView {
  public:
   // All of `view`. Fails with invalid_argument if its rank is above max_slice_rank.
@@ -151,6 +167,7 @@ class WEIGHTMAP_API TensorSlice : public TensorView {
   // `elements` beyond the first element, with the shape and strides as they are now.
   void advance(std::int64_t elements) noexcept;
   void become_empty() noexcept;
+  void become_bytes_of_blocks() noexcept;
 
   std::int64_t own_dims_[2 * max_slice_rank] = {};  // shape then strides
 };
@@ -208,6 +225,15 @@ std::string element_type_name() {
     return "a type for " + std::string(to_string(*element_type_of<T>));
   else
     return sizeof(T) == 8 ? "std::complex<float>" : "std::complex<double>";
+}
+
+template <class B>
+Result<std::span<const B>> TensorView::blocks() const {
+  static_assert(std::is_trivially_copyable_v<B>, "a type of blocks is trivially copyable");
+  if (!is_blocked(dtype_) || block_of(dtype_).bytes != sizeof(B))
+    return not_in_blocks_of(sizeof(B));
+  if (Result<void> ok = check_readable(alignof(B)); !ok) return tl::unexpected<Error>(ok.error());
+  return std::span<const B>(reinterpret_cast<const B*>(data_), nbytes() / sizeof(B));
 }
 
 template <class T>

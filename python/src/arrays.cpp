@@ -61,7 +61,17 @@ nb::object to_torch_directly(const Tensor& tensor) {
 nb::tuple shape_of(const Tensor& tensor) { return to_tuple(tensor.view().shape()); }
 nb::tuple strides_of(const Tensor& tensor) { return to_tuple(tensor.view().strides()); }
 
+Tensor bits_of(const Tensor& tensor) {
+  Tensor bits = tensor;
+  bits.part = value_or_raise(tensor.view().bits());
+  if (const DType dtype = tensor.view().dtype(); is_blocked(dtype))
+    bits.named.storage_offset = static_cast<std::int64_t>(
+        bytes_of(dtype, static_cast<std::uint64_t>(tensor.named.storage_offset)));
+  return bits;
+}
+
 nb::object to_numpy(const Tensor& tensor) {
+  if (is_blocked(tensor.view().dtype())) return to_numpy(bits_of(tensor));
   refuse_lazy_bits(tensor);
   const TensorView& view = tensor.view();
   const ElementFormat& format = element_format(view.dtype());
@@ -75,6 +85,7 @@ nb::object to_numpy(const Tensor& tensor) {
 }
 
 nb::object to_torch(const Tensor& tensor) {
+  if (is_blocked(tensor.view().dtype())) return to_torch(bits_of(tensor));
   if (nb::object direct = to_torch_directly(tensor); direct.is_valid()) return direct;
   const TensorView& view = tensor.view();
   const Checkpoint& checkpoint = tensor.owner->checkpoint();

@@ -87,6 +87,9 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
 }  // namespace
 
 nb::object to_dlpack(const Tensor& tensor, const nb::kwargs& kwargs) {
+  if (is_blocked(tensor.view().dtype()))
+    throw_buffer_error("DLPack has no word for " + std::string(to_string(tensor.view().dtype())) +
+                       "; .bits() gives the bytes of its blocks");
   if (tensor.view().is_conjugate() || tensor.view().is_negative())
     throw_buffer_error("DLPack has no word for a lazy conjugate or negative; take .torch()");
   nb::dict arguments;

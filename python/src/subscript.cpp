@@ -107,7 +107,7 @@ class Slicer {
     tensor_.part = *part;
     if (part->numel() == 0) return;  // has no place
     named.storage_offset += skipped;
-    named.file_offset += static_cast<std::uint64_t>(skipped) * element_size(part->dtype());
+    named.file_offset += bytes_of(part->dtype(), static_cast<std::uint64_t>(skipped));
   }
 
   Tensor tensor_;
@@ -148,21 +148,23 @@ bool are_more(const std::vector<std::int64_t>& shape, std::uint64_t most) {
 Tensor part_of(const Tensor& whole, std::uint64_t offset, const std::vector<std::int64_t>& shape,
                const std::vector<std::int64_t>& strides) {
   const TensorView& view = whole.view();
-  const std::size_t size = element_size(view.dtype());
+  const Block block = block_of(view.dtype());
   const std::span<const std::byte> bytes = view.stored_bytes();
   const std::optional<std::uint64_t> count = reach(shape, strides);
-  const std::uint64_t there = bytes.size() / size;
+  const std::uint64_t there = bytes.size() / block.bytes * block.elements;
   const bool fits = count && offset <= there && *count <= there - offset;
   if (!fits || (*count > 0 && are_more(shape, view.numel())))
     raise(ErrorCode::invalid_argument, "has no such part");
   std::array<std::int64_t, 2 * TensorView::max_slice_rank> dims{};
   std::copy(strides.begin(), strides.end(), std::copy(shape.begin(), shape.end(), dims.begin()));
-  const std::byte* first = *count == 0 ? nullptr : bytes.data() + offset * size;
+  const std::uint64_t skipped = bytes_of(view.dtype(), offset);
+  const std::byte* first = *count == 0 ? nullptr : bytes.data() + skipped;
   Tensor part = whole;
-  part.part = value_or_raise(TensorSlice::of(
-      TensorView(view.dtype(), shape.size(), dims.data(), first, *count * size, view.flags())));
+  part.part =
+      value_or_raise(TensorSlice::of(TensorView(view.dtype(), shape.size(), dims.data(), first,
+                                                bytes_of(view.dtype(), *count), view.flags())));
   part.named.storage_offset += static_cast<std::int64_t>(offset);
-  part.named.file_offset += offset * size;
+  part.named.file_offset += skipped;
   return part;
 }
 

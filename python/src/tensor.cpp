@@ -34,14 +34,14 @@ nb::bytes to_bytes(const Tensor& tensor) {
   return nb::borrow<nb::bytes>(bytes);
 }
 
-Tensor bits_of(const Tensor& tensor) {
-  Tensor bits = tensor;
-  const TensorView view = value_or_raise(tensor.view().bits());
-  if (tensor.part)
-    bits.part = value_or_raise(TensorSlice::of(view));
-  else
-    bits.named.view = view;
-  return bits;
+// The only one that gives numbers the same way for all of them.
+nb::object dequantize(const Tensor& tensor) {
+  return nb::module_::import_("weightmap._dequantize").attr("dequantize")(nb::find(tensor));
+}
+
+nb::tuple block_of_tensor(const Tensor& tensor) {
+  const Block block = block_of(tensor.view().dtype());
+  return nb::make_tuple(block.elements, block.bytes);
 }
 
 std::string describe(const Tensor& tensor) {
@@ -98,17 +98,27 @@ void def_methods(nb::handle type) {
       R"(A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
 
 bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
-integers. Files of the other byte order give arrays of that byte order.)");
+integers, blocked ones (q4_K) the bytes of their blocks as bits() does. Files of the other byte
+order give arrays of that byte order.)");
   def_plain<to_torch>(type, "torch",
                       R"(A torch tensor over the same pages of the page cache.
 
 torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
 writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
 stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
-the other byte order are copied and swapped. requires_grad is not carried over.)");
+the other byte order are copied and swapped. requires_grad is not carried over. Blocked types (q4_K)
+show the bytes of their blocks as bits() does.)");
   def_plain<bits_of>(type, "bits",
-                     "The same elements as unsigned integers of their size: what is stored, for "
-                     "any dtype but complex128.");
+                     R"(The same elements as unsigned integers of their size: what is stored.
+
+Of a blocked dtype the bytes of its blocks, with rows in bytes: (4096, 256) of q4_K is (4096, 144)
+of uint8, which is what gguf.GGUFReader calls the data of a tensor. InvalidArgumentError for
+complex128.)");
+  def_plain<dequantize>(type, "dequantize",
+                        R"(The values as a new numpy array of float32.
+
+Blocked dtypes are computed by the package gguf, which must be installed; UnsupportedError for one
+that it cannot compute, and for quantized types of torch, whose scales lie elsewhere.)");
   def_plain<to_bytes>(type, "tobytes",
                       "A copy of the elements, row-major and in this machine's byte order.");
   def_plain<buffer_of>(type, "buffer",
@@ -148,7 +158,8 @@ with another protection than "map": replace checkpoints by rename.)");
           "Keys on the way from the root of the checkpoint, joined by dots.")
       .def_prop_ro(
           "dtype", [](const Tensor& t) { return to_string(t.view().dtype()); },
-          "As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'.")
+          "As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'; blocked ones "
+          "as ggml does: 'q4_K'.")
       .def_prop_ro("shape", shape_of, nb::sig("def shape(self) -> tuple[int, ...]"),
                    "Elements along each dimension, outermost first.")
       .def_prop_ro("strides", strides_of, nb::sig("def strides(self) -> tuple[int, ...]"),
@@ -161,10 +172,13 @@ with another protection than "map": replace checkpoints by rename.)");
           "Number of elements. Not a method, unlike torch's.")
       .def_prop_ro(
           "itemsize", [](const Tensor& t) { return element_size(t.view().dtype()); },
-          "Bytes of one element.")
+          "Bytes of one element; 0 for a blocked dtype, see block.")
+      .def_prop_ro("block", block_of_tensor, nb::sig("def block(self) -> tuple[int, int]"),
+                   "How many elements are stored together, in how many bytes: (256, 144) for "
+                   "'q4_K', (1, itemsize) for a dtype without blocks.")
       .def_prop_ro(
           "nbytes", [](const Tensor& t) { return t.view().nbytes(); },
-          "numel * itemsize. An expanded tensor occupies less in the file.")
+          "Bytes of all elements. An expanded tensor occupies less in the file.")
       .def_prop_ro(
           "is_contiguous", [](const Tensor& t) { return t.view().is_contiguous(); },
           "Row-major without gaps.")

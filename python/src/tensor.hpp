@@ -32,6 +32,9 @@ struct Tensor {
 
 void bind_tensor(nanobind::module_& module);
 
+// The stored bits. What gives elements to others gives these of a blocked dtype.
+Tensor bits_of(const Tensor& tensor);
+
 // tensor[key] for an integer, a slice, an ellipsis or a tuple of these. Raises IndexError or
 // TypeError as numpy does.
 Tensor subscript(const Tensor& tensor, nanobind::handle key);

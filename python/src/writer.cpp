@@ -30,6 +30,13 @@ namespace {
 
 namespace nb = nanobind;
 
+DType torch_dtype(std::string_view name) {
+  const std::optional<DType> dtype = dtype_from_string(name);
+  if (!dtype || is_blocked(*dtype))
+    raise(ErrorCode::unsupported, "torch has no dtype " + std::string(name));
+  return *dtype;
+}
+
 // What a write function of Python is given at once: it gets a copy.
 constexpr std::size_t part_bytes = std::size_t{8} << 20;
 
@@ -272,15 +279,14 @@ Writer::Number Writer::storage(std::size_t number, Number type, std::int64_t num
 Writer::Number Writer::tensor(std::size_t number, std::string_view dtype,
                               std::int64_t storage_offset, const nb::tuple& sizes,
                               const nb::tuple& strides, bool requires_grad) {
-  const std::optional<DType> known = dtype_from_string(dtype);
-  if (!known) raise(ErrorCode::unsupported, "there is no dtype " + std::string(dtype));
+  const DType known = torch_dtype(dtype);
   if (number >= storages_.size() || sizes.size() != strides.size())
     raise(ErrorCode::invalid_argument, "a tensor needs a storage, and as many strides as sizes");
   dims_.clear();
   for (const nb::tuple& dims : {sizes, strides})
     for (nb::handle dim : dims) dims_.push_back(nb::cast<std::int64_t>(dim));
   const std::span<const std::int64_t> dims(dims_);
-  return add(writer_.tensor(number, {.dtype = *known,
+  return add(writer_.tensor(number, {.dtype = known,
                                      .storage_offset = storage_offset,
                                      .sizes = dims.first(sizes.size()),
                                      .strides = dims.subspan(sizes.size()),
@@ -333,12 +339,11 @@ Writer::Number Writer::mapped_tensor(const Tensor& tensor, bool is_reserved) {
 }
 
 Writer::Number Writer::reserved_tensor(std::string_view dtype, const nb::tuple& sizes) {
-  const std::optional<DType> known = dtype_from_string(dtype);
-  if (!known) raise(ErrorCode::unsupported, "there is no dtype " + std::string(dtype));
+  const DType known = torch_dtype(dtype);
   std::vector<std::int64_t> dims;
   std::vector<std::int64_t> strides(sizes.size());
   for (nb::handle size : sizes) dims.push_back(nb::cast<std::int64_t>(size));
-  std::uint64_t nbytes = element_size(*known);
+  std::uint64_t nbytes = element_size(known);
   std::int64_t step = 1;
   for (std::size_t i = dims.size(); i-- > 0;) {
     strides[i] = step;
@@ -348,7 +353,7 @@ Writer::Number Writer::reserved_tensor(std::string_view dtype, const nb::tuple& 
   }
   const nb::object location = checked(PyUnicode_InternFromString("cpu"));
   const std::size_t number = add_storage(RecordContent::reserved(nbytes), texts_of_next(location));
-  return add(writer_.tensor(number, {.dtype = *known, .sizes = dims, .strides = strides}));
+  return add(writer_.tensor(number, {.dtype = known, .sizes = dims, .strides = strides}));
 }
 
 // GCC 12 takes a Result<WritePlan> that is moved into LongCall's answer for one that nobody made.

@@ -455,7 +455,7 @@ def test_refuses_one_storage_as_two_types(float_archive, tmp_path):
 
 
 def test_refuses_a_shape_of_no_dtype(tmp_path):
-    assert refusal([weightmap.empty(3, "float31")], tmp_path) == "[0] there is no dtype float31"
+    assert refusal([weightmap.empty(3, "float31")], tmp_path) == "[0] torch has no dtype float31"
 
 
 def test_refuses_a_shape_below_zero(tmp_path):

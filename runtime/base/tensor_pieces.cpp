@@ -16,7 +16,8 @@ class Gatherer {
   // At most max_slice_rank deep: what is not narrowed at once loses a dimension.
   Result<void> walk(const TensorView& view) {
     if (view.numel() == 0 || stopped_) return {};
-    const bool whole = view.nbytes() <= piece_bytes_ || view.rank() > TensorView::max_slice_rank;
+    const bool whole = view.nbytes() <= piece_bytes_ || view.rank() > TensorView::max_slice_rank ||
+                       is_blocked(view.dtype());  // which is refused
     if (whole) return copy(view);
     const std::int64_t rows = view.shape()[0];
     const std::uint64_t row_bytes = view.nbytes() / static_cast<std::uint64_t>(rows);
@@ -57,6 +58,10 @@ Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
                             std::uint64_t copied_bytes) {
   const bool as_mapped =
       view.data() != nullptr && view.is_contiguous() && !view.is_conjugate() && !view.is_negative();
+  if (!as_mapped && is_blocked(view.dtype()) && !view.is_foreign_byte_order()) {
+    TRY_ASSIGN(const TensorSlice bytes, view.bits());
+    return for_each_piece(bytes, sink, copied_bytes);
+  }
   if (!as_mapped) return Gatherer(sink, copied_bytes).walk(view);
   sink(view.bytes());
   return {};

@@ -43,6 +43,7 @@ std::string number(std::uint64_t value) { return std::to_string(value); }
 // The C++ types that as() takes for this dtype.
 std::string types_that_read(DType dtype) {
   using enum DType;
+  if (is_blocked(dtype)) return "blocks of " + number(block_of(dtype).bytes) + " bytes";
   const std::string own = "weightmap::" + std::string(to_string(dtype)) + " (half.hpp)";
   switch (dtype) {
     case float64:
@@ -85,6 +86,10 @@ std::string types_that_read(DType dtype) {
 
 constexpr std::int64_t no_elements[] = {0, 1};
 
+constexpr const char* foreign_blocks =
+    "the tensor has blocks in the other byte order, whose fields are not converted; bits() gives "
+    "their bytes";
+
 }  // namespace
 
 TensorView::TensorView() noexcept : TensorView(DType::uint8, 1, no_elements, nullptr, 0, 0) {}
@@ -123,10 +128,20 @@ tl::unexpected<Error> TensorView::not_readable_as(const std::string& type) const
                                                   types_that_read(dtype_) + ", not as " + type);
 }
 
+tl::unexpected<Error> TensorView::not_in_blocks_of(std::size_t bytes) const {
+  const std::string type(to_string(dtype_));
+  return failure(ErrorCode::invalid_argument,
+                 (is_blocked(dtype_) ? type + " reads as " + types_that_read(dtype_)
+                                     : type + " has no blocks, so it does not read as some") +
+                     ", not of " + number(bytes));
+}
+
 Result<void> TensorView::check_readable(std::size_t alignment) const {
   if (is_foreign_byte_order())
     return failure(ErrorCode::unsupported,
-                   "the tensor is in the other byte order; gather() converts it");
+                   is_blocked(dtype_)
+                       ? foreign_blocks
+                       : "the tensor is in the other byte order; gather() converts it");
   TRY(check_not_lazy());
   if (!is_contiguous())
     return failure(
@@ -184,9 +199,8 @@ void TensorSlice::become_empty() noexcept {
 void TensorSlice::advance(std::int64_t elements) noexcept {
   std::int64_t last = 0;
   for (std::size_t dim = 0; dim < rank_; ++dim) last += (shape()[dim] - 1) * strides()[dim];
-  const auto size = static_cast<std::int64_t>(element_size(dtype_));
-  extent_ = static_cast<std::uint64_t>((last + 1) * size);
-  first_ += elements * size;
+  extent_ = bytes_of(dtype_, static_cast<std::uint64_t>(last + 1));
+  first_ += bytes_of(dtype_, static_cast<std::uint64_t>(elements));
   data_ = is_foreign_byte_order() ? nullptr : first_;
 }
 
@@ -206,6 +220,14 @@ Result<TensorSlice> TensorView::narrow(std::size_t dim, std::int64_t start, std:
                        std::to_string(start) + (step == 1 ? "" : " by " + std::to_string(step)) +
                        (length == 1 ? " leaves" : " leave") + " dimension " + number(dim) +
                        " of size " + std::to_string(size));
+  if (divides_blocks(dim)) {
+    const auto block = static_cast<std::int64_t>(block_of(dtype_).elements);
+    if (step != 1 || start % block != 0 || length % block != 0)
+      return failure(ErrorCode::invalid_argument, "a row of " + std::string(to_string(dtype_)) +
+                                                      " is narrowed to whole blocks of " +
+                                                      std::to_string(block) +
+                                                      " elements, by a step of 1");
+  }
   TensorSlice& slice = *part;
   slice.own_dims_[dim] = length;
   // The strides of an empty tensor are bounded by nothing, so nothing is computed with them.
@@ -227,6 +249,9 @@ Result<TensorSlice> TensorView::select(std::size_t dim, std::int64_t index) cons
     return failure(ErrorCode::invalid_argument, "index " + std::to_string(index) +
                                                     " leaves dimension " + number(dim) +
                                                     " of size " + std::to_string(size));
+  if (divides_blocks(dim))
+    return failure(ErrorCode::invalid_argument, "one element of " + std::string(to_string(dtype_)) +
+                                                    " cannot be taken out of its block");
   TensorSlice& slice = *part;
   std::int64_t* end = slice.own_dims_ + 2 * rank_;
   std::copy(slice.own_dims_ + rank_ + dim + 1, end, slice.own_dims_ + rank_ + dim);
@@ -239,31 +264,51 @@ Result<TensorSlice> TensorView::select(std::size_t dim, std::int64_t index) cons
   return part;
 }
 
-Result<TensorView> TensorView::bits() const {
-  TensorView view = *this;
+void TensorSlice::become_bytes_of_blocks() noexcept {
+  const Block block = block_of(dtype_);
+  const auto in_bytes = [block](std::int64_t& elements) {
+    elements = elements / block.elements * block.bytes;
+  };
+  in_bytes(own_dims_[rank_ - 1]);
+  for (std::size_t dim = rank_; dim + 1 < std::size_t{2} * rank_; ++dim) in_bytes(own_dims_[dim]);
+  dtype_ = DType::uint8;
+  flags_ = 0;  // bytes have no order
+  data_ = first_;
+}
+
+Result<TensorSlice> TensorView::bits() const {
+  Result<TensorSlice> part = TensorSlice::of(*this);
+  if (!part) return part;
+  TensorSlice& slice = *part;
+  if (is_blocked(dtype_)) {
+    slice.become_bytes_of_blocks();
+    return part;
+  }
   switch (element_size(dtype_)) {
     case 1:
-      view.dtype_ = DType::uint8;
+      slice.dtype_ = DType::uint8;
       break;
     case 2:
-      view.dtype_ = DType::uint16;
+      slice.dtype_ = DType::uint16;
       break;
     case 4:
-      view.dtype_ = DType::uint32;
+      slice.dtype_ = DType::uint32;
       break;
     case 8:
-      view.dtype_ = DType::uint64;
+      slice.dtype_ = DType::uint64;
       break;
     default:
       return failure(ErrorCode::invalid_argument,
                      std::string(to_string(dtype_)) + " is wider than any integer");
   }
-  view.flags_ &= foreign_order;  // a lazy conjugate is not part of the stored bits
-  return view;
+  slice.flags_ &= foreign_order;  // a lazy conjugate is not part of the stored bits
+  return part;
 }
 
 Result<void> TensorView::check_gather(std::size_t out_bytes) const {
   TRY(check_not_lazy());
+  if (is_blocked(dtype_) && is_foreign_byte_order())
+    return failure(ErrorCode::unsupported, foreign_blocks);
   if (out_bytes == nbytes()) return {};
   return failure(ErrorCode::invalid_argument, "the buffer has " + number(out_bytes) +
                                                   " bytes, the tensor needs " + number(nbytes()));
@@ -274,6 +319,8 @@ Result<void> TensorView::gather(std::span<std::byte> out) const {
   if (out.empty()) return {};
   if (is_contiguous())
     std::memcpy(out.data(), first_, out.size());
+  else if (is_blocked(dtype_))
+    return bits().and_then([out](const TensorSlice& bytes) { return bytes.gather(out); });
   else
     gather_strided(first_, shape(), strides(), element_size(dtype_), out.data());
   if (is_foreign_byte_order()) swap_bytes(out.data(), out.size(), swap_unit(dtype_));

@@ -86,7 +86,9 @@ std::optional<Entry> CatalogBuilder::entry_of(const TensorInput& tensor) noexcep
   const Shape* const shape = shape_of(tensor);
   if (shape == nullptr || tensor.storage_offset < 0) return std::nullopt;
   std::uint64_t start;
-  if (!bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
+  // A blocked tensor begins with its storage.
+  if ((is_blocked(tensor.dtype) && tensor.storage_offset != 0) ||
+      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
                                          element_size(tensor.dtype), &start)) {
     if (shape->size.extent != 0) return std::nullopt;
     start = 0;

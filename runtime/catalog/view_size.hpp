@@ -11,12 +11,21 @@
 namespace weightmap::catalog {
 
 struct ViewSize {
-  std::uint64_t nbytes = 0;  // elements x element size
+  std::uint64_t nbytes = 0;  // of the elements, or of the blocks they lie in
   std::uint64_t extent = 0;  // from the first to the last element that the strides reach
 };
 
+// Whether all rows of a blocked dtype are whole blocks, which lie one behind the other.
+inline bool has_whole_blocks(DType dtype, const std::int64_t* dims, std::size_t rank) noexcept {
+  const std::int64_t block = block_of(dtype).elements;
+  if (rank == 0 || dims[rank - 1] % block != 0 || dims[2 * rank - 1] != 1) return false;
+  for (std::size_t i = rank; i + 1 < 2 * rank; ++i)
+    if (dims[i] % block != 0) return false;
+  return true;
+}
+
 // `dims` are `rank` sizes, then as many strides, none of them negative. False if the numbers do not
-// fit 63 bits. An empty view reaches nothing.
+// fit 63 bits, or divide blocks. An empty view reaches nothing.
 inline bool measure(DType dtype, const std::int64_t* dims, std::size_t rank,
                     ViewSize& size) noexcept {
   const std::int64_t* sizes = dims;
@@ -35,11 +44,18 @@ inline bool measure(DType dtype, const std::int64_t* dims, std::size_t rank,
   }
   size = {};
   if (empty) return true;
-  const auto element = static_cast<std::int64_t>(element_size(dtype));
+  fits = fits && bytes::checked_add<std::int64_t>(last, 1, &last);
+  std::int64_t unit = static_cast<std::int64_t>(element_size(dtype));
+  if (is_blocked(dtype)) {
+    if (!has_whole_blocks(dtype, dims, rank)) return false;
+    const Block block = block_of(dtype);
+    count /= block.elements;
+    last /= block.elements;
+    unit = block.bytes;
+  }
   std::int64_t bytes_reached = 0;
-  fits = fits && bytes::checked_mul(count, element, &count) &&
-         bytes::checked_add<std::int64_t>(last, 1, &last) &&
-         bytes::checked_mul(last, element, &bytes_reached);
+  fits = fits && bytes::checked_mul(count, unit, &count) &&
+         bytes::checked_mul(last, unit, &bytes_reached);
   size = {static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes_reached)};
   return fits;
 }

@@ -83,6 +83,10 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
   TRY(view.check_gather(out.size()));
   const bool as_stored = view.is_contiguous() && !view.is_foreign_byte_order();
   if (as_stored) return copy_bytes(state, view, out);
+  if (is_blocked(view.dtype())) {
+    TRY_ASSIGN(const TensorSlice bytes, view.bits());
+    return gather(state, bytes, out);
+  }
   const auto copy = [&](const SourceFile& source, std::uint64_t offset) {
     return GatheredBlocks(view).gather(out, [&](std::uint64_t from, std::span<std::byte> block) {
       return copy_range(state, source, offset + from, block);

@@ -410,6 +410,14 @@ Result<void> check_comparable(const TensorView& a, const TensorView& b) {
   return {};
 }
 
+// In their bytes, of which nothing is known.
+Result<TensorDifference> difference_of_blocks(const TensorView& a, const TensorView& b,
+                                              const Progress& progress) {
+  TRY_ASSIGN(const TensorSlice bytes_a, a.bits());
+  TRY_ASSIGN(const TensorSlice bytes_b, b.bits());
+  return WhatToCompare{bytes_a, bytes_b, progress}.answer<OnlyBits>();
+}
+
 }  // namespace
 }  // namespace inspect
 
@@ -417,6 +425,7 @@ Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
                                     const Progress& progress) {
   using namespace inspect;
   TRY(check_comparable(a, b));
+  if (is_blocked(a.dtype())) return difference_of_blocks(a, b, progress);
   const Distinct distinct_a(stored(a), stored(b));
   const Distinct distinct_b(stored(b), stored(a));
   WhatToCompare question{distinct_a.view(), distinct_b.view(), progress};
@@ -431,6 +440,11 @@ Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
 Result<bool> same_bits(const TensorView& a, const TensorView& b, const Progress& progress) {
   using namespace inspect;
   if (a.dtype() != b.dtype() || !have_one_shape(a, b) || lazy_bits(a) != lazy_bits(b)) return false;
+  if (is_blocked(a.dtype())) {
+    TRY_ASSIGN(const TensorSlice bytes_a, a.bits());
+    TRY_ASSIGN(const TensorSlice bytes_b, b.bits());
+    return same_bits(bytes_a, bytes_b, progress);
+  }
   const Distinct distinct_a(stored(a), stored(b));
   const Distinct distinct_b(stored(b), stored(a));
   Following following{progress, distinct_a.view().nbytes()};

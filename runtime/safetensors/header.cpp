@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -21,11 +20,11 @@ namespace {
 struct ElementType {
   std::string_view name;
   std::uint8_t bits;
-  std::optional<DType> dtype;
+  DType dtype;
 };
 
-// safetensors/src/tensor.rs, Dtype. The six-bit types have four elements in three bytes, which no
-// type of torch or numpy is like. F4 counts single elements; torch's type is two of them.
+// safetensors/src/tensor.rs, Dtype. The six-bit types have four elements in three bytes. F4 counts
+// single elements; torch's type is two of them.
 constexpr std::array types = {
     ElementType{"F32", 32, DType::float32},
     ElementType{"BF16", 16, DType::bfloat16},
@@ -47,8 +46,8 @@ constexpr std::array types = {
     ElementType{"F8_E4M3FNUZ", 8, DType::float8_e4m3fnuz},
     ElementType{"F8_E5M2FNUZ", 8, DType::float8_e5m2fnuz},
     ElementType{"F4", 4, DType::float4_e2m1fn_x2},
-    ElementType{"F6_E2M3", 6, std::nullopt},
-    ElementType{"F6_E3M2", 6, std::nullopt},
+    ElementType{"F6_E2M3", 6, DType::float6_e2m3},
+    ElementType{"F6_E3M2", 6, DType::float6_e3m2},
 };
 
 const ElementType* type_of(std::string_view name) noexcept {
@@ -100,6 +99,7 @@ class HeaderParser {
   Result<void> read_type(Info& info);
   Result<void> read_shape();
   Result<void> read_offsets(HeaderTensor& tensor);
+  bool has_rows_of_whole_bytes(const ElementType& type) const noexcept;
   Result<void> complete(HeaderTensor& tensor, const Info& info);
   Result<void> check_bytes(const HeaderTensor& tensor, const ElementType& type) const;
   Result<void> check_layout();
@@ -309,18 +309,22 @@ Result<void> HeaderParser::read_offsets(HeaderTensor& tensor) {
   return {};
 }
 
+// Of those types whose elements are not bytes. A tensor may have whole bytes in all where its rows
+// have not: then no view can be had of a part of it.
+bool HeaderParser::has_rows_of_whole_bytes(const ElementType& type) const noexcept {
+  const std::int64_t together = type.bits == 4 ? 2 : block_of(type.dtype).elements;
+  return together == 1 || (!sizes_.empty() && sizes_.back() % together == 0);
+}
+
 // With all fields read.
 Result<void> HeaderParser::complete(HeaderTensor& tensor, const Info& info) {
   if (info.type == nullptr) return corrupt(tensor, " has no dtype");
   if (!info.has_shape) return corrupt(tensor, " has no shape");
   if (!info.has_offsets) return corrupt(tensor, " has no data_offsets");
   TRY(check_bytes(tensor, *info.type));
-  tensor.is_viewable = info.type->dtype.has_value();
-  if (tensor.is_viewable) tensor.dtype = *info.type->dtype;
-  if (info.type->bits == 4) {
-    tensor.is_viewable = !sizes_.empty() && sizes_.back() % 2 == 0;
-    if (tensor.is_viewable) sizes_.back() /= 2;
-  }
+  tensor.dtype = info.type->dtype;
+  tensor.is_viewable = has_rows_of_whole_bytes(*info.type);
+  if (info.type->bits == 4 && tensor.is_viewable) sizes_.back() /= 2;
   const std::size_t rank = sizes_.size();
   std::array<std::int64_t, most_rank> strides;
   std::int64_t stride = 1;

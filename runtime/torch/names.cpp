@@ -247,7 +247,8 @@ std::string_view storage_class(DType dtype) noexcept {
 }
 
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept {
-  return module == "torch" ? dtype_from_string(name) : std::nullopt;
+  const std::optional<DType> dtype = module == "torch" ? dtype_from_string(name) : std::nullopt;
+  return dtype && !is_blocked(*dtype) ? dtype : std::nullopt;  // torch has none of those
 }
 
 bool is_ordered_dict(std::string_view module, std::string_view name) noexcept {

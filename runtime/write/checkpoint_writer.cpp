@@ -228,6 +228,10 @@ Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_gra
   if (view.is_foreign_byte_order())
     return failure(ErrorCode::unsupported,
                    "the elements have the other byte order; only gather() reads them");
+  if (is_blocked(view.dtype()))
+    return failure(ErrorCode::unsupported, "torch has no type for " +
+                                               std::string(to_string(view.dtype())) +
+                                               "; bits() gives the bytes of its blocks");
   const std::vector<std::int64_t> strides = row_major_strides(view.shape());
   const std::size_t number =
       add_storage(view.is_contiguous() ? RecordContent::bytes(view.bytes()) : gathered(view));

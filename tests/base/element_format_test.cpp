@@ -73,7 +73,37 @@ TEST_CASE("says what struct, numpy and DLPack call each type") {
         "int4: b, i1, int8, -\n"
         "int5: b, i1, int8, -\n"
         "int6: b, i1, int8, -\n"
-        "int7: b, i1, int8, -\n");
+        "int7: b, i1, int8, -\n"
+        // Blocks are nothing to any of them.
+        "float6_e2m3: -, -, -, -\n"
+        "float6_e3m2: -, -, -, -\n"
+        "q4_0: -, -, -, -\n"
+        "q4_1: -, -, -, -\n"
+        "q5_0: -, -, -, -\n"
+        "q5_1: -, -, -, -\n"
+        "q8_0: -, -, -, -\n"
+        "q8_1: -, -, -, -\n"
+        "q2_K: -, -, -, -\n"
+        "q3_K: -, -, -, -\n"
+        "q4_K: -, -, -, -\n"
+        "q5_K: -, -, -, -\n"
+        "q6_K: -, -, -, -\n"
+        "q8_K: -, -, -, -\n"
+        "iq2_xxs: -, -, -, -\n"
+        "iq2_xs: -, -, -, -\n"
+        "iq3_xxs: -, -, -, -\n"
+        "iq1_s: -, -, -, -\n"
+        "iq4_nl: -, -, -, -\n"
+        "iq3_s: -, -, -, -\n"
+        "iq2_s: -, -, -, -\n"
+        "iq4_xs: -, -, -, -\n"
+        "iq1_m: -, -, -, -\n"
+        "tq1_0: -, -, -, -\n"
+        "tq2_0: -, -, -, -\n"
+        "mxfp4: -, -, -, -\n"
+        "nvfp4: -, -, -, -\n"
+        "q1_0: -, -, -, -\n"
+        "q2_0: -, -, -, -\n");
 }
 
 TEST_CASE("finds each type by torch's name") {

@@ -5,9 +5,12 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "weightmap/half.hpp"
+#include "weightmap/tensor_pieces.hpp"
 
 using namespace weightmap;
 
@@ -113,12 +116,12 @@ TEST_CASE("shows the stored bits of any type but the widest") {
     return TensorView(dtype, 1, dims, reinterpret_cast<const std::byte*>(&one), element_size(dtype),
                       flags);
   };
-  CHECK(view(DType::float32).bits()->as<std::uint32_t>()->front() == 0x3F800000);
-  CHECK(view(DType::bfloat16).bits()->dtype() == DType::uint16);
-  CHECK(view(DType::float8_e5m2).bits()->dtype() == DType::uint8);
-  CHECK(view(DType::complex64).bits()->dtype() == DType::uint64);
-  CHECK(!view(DType::complex64, TensorView::conjugate).bits()->is_conjugate());
-  CHECK(view(DType::float32, TensorView::foreign_order).bits()->is_foreign_byte_order());
+  CHECK(view(DType::float32).bits().value().as<std::uint32_t>().value().front() == 0x3F800000);
+  CHECK(view(DType::bfloat16).bits().value().dtype() == DType::uint16);
+  CHECK(view(DType::float8_e5m2).bits().value().dtype() == DType::uint8);
+  CHECK(view(DType::complex64).bits().value().dtype() == DType::uint64);
+  CHECK(!view(DType::complex64, TensorView::conjugate).bits().value().is_conjugate());
+  CHECK(view(DType::float32, TensorView::foreign_order).bits().value().is_foreign_byte_order());
   CHECK(view(DType::complex128).bits().error().message == "complex128 is wider than any integer");
 }
 
@@ -309,4 +312,140 @@ TEST_CASE("names every dtype and finds it again") {
   CHECK(element_size(DType::complex32) == 4);
   CHECK(element_size(DType::bits16) == 2);
   CHECK(swap_unit(DType::complex128) == 8);
+}
+
+namespace {
+
+// Three rows of two blocks each, whose bytes count up.
+struct BlockRows {
+  static constexpr std::int64_t dims[] = {3, 64, 64, 1};
+  std::array<std::byte, 3 * 2 * 18> bytes;
+
+  BlockRows() {
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  }
+  TensorView view(unsigned flags = 0) const {
+    return {DType::q4_0, 2, dims, bytes.data(), bytes.size(), flags};
+  }
+};
+
+struct Q4Block {
+  std::uint8_t scale[2];
+  std::uint8_t halves[16];
+};
+
+// The numbers of the first and the last byte.
+std::string ends_of(std::span<const std::byte> bytes) {
+  return std::to_string(std::to_integer<int>(bytes.front())) + " to " +
+         std::to_string(std::to_integer<int>(bytes.back()));
+}
+
+}  // namespace
+
+TEST_CASE("counts the bytes of blocks") {
+  const BlockRows rows;
+  const TensorView view = rows.view();
+  CHECK(view.numel() == 192);
+  CHECK(view.nbytes() == 108);
+  CHECK(view.is_contiguous());
+  CHECK(element_size(DType::q4_0) == 0);
+  CHECK(block_of(DType::float32).elements == 1);
+  CHECK(block_of(DType::float32).bytes == 4);
+  CHECK(bytes_of(DType::float32, 3) == 12);
+  CHECK(bytes_of(DType::float6_e2m3, 8) == 6);
+  CHECK(to_string(DType::q4_K) == "q4_K");
+  CHECK(dtype_from_string("mxfp4") == DType::mxfp4);
+}
+
+TEST_CASE("gives blocks as the structs of others") {
+  const BlockRows rows;
+  const std::span<const Q4Block> blocks = rows.view().blocks<Q4Block>().value();
+  CHECK(blocks.size() == 6);
+  CHECK(blocks[1].scale[0] == 18);
+  CHECK(rows.view().blocks<std::uint32_t>().error().message ==
+        "q4_0 reads as blocks of 18 bytes, not of 4");
+  const std::int64_t dims[] = {27, 1};
+  const TensorView floats(DType::float32, 1, dims, rows.bytes.data(), rows.bytes.size(), 0);
+  CHECK(floats.blocks<Q4Block>().error().message ==
+        "float32 has no blocks, so it does not read as some, not of 18");
+  CHECK(rows.view().as<std::uint8_t>().error().message ==
+        "q4_0 reads as blocks of 18 bytes, not as std::uint8_t");
+}
+
+TEST_CASE("shows blocks as bytes") {
+  const BlockRows rows;
+  const TensorSlice bytes = rows.view().bits().value();
+  CHECK(bytes.dtype() == DType::uint8);
+  CHECK(bytes.shape()[0] == 3);
+  CHECK(bytes.shape()[1] == 36);
+  CHECK(bytes.strides()[0] == 36);
+  CHECK(bytes.strides()[1] == 1);
+  CHECK(bytes.data() == rows.bytes.data());
+  CHECK(bytes.nbytes() == 108);
+}
+
+TEST_CASE("narrows rows of blocks, and takes one of them") {
+  const BlockRows rows;
+  const TensorSlice two = rows.view().narrow(0, 1, 2).value();
+  CHECK(ends_of(two.bytes()) == "36 to 107");
+  CHECK(two.nbytes() == 72);
+  const TensorSlice row = rows.view().select(0, 2).value();
+  CHECK(ends_of(row.bytes()) == "72 to 107");
+  const TensorSlice every_other = rows.view().narrow(0, 0, 2, 2).value();
+  CHECK(every_other.strides()[0] == 128);
+  CHECK(ends_of(every_other.bytes()) == "0 to 107");
+  std::array<std::byte, 72> out;
+  CHECK(every_other.gather(out));
+  CHECK(ends_of(std::span(out).first(36)) == "0 to 35");
+  CHECK(ends_of(std::span(out).last(36)) == "72 to 107");
+}
+
+TEST_CASE("narrows a row to whole blocks only") {
+  const BlockRows rows;
+  const TensorSlice right = rows.view().narrow(1, 32, 32).value();
+  CHECK(ends_of(right.bytes()) == "18 to 107");
+  CHECK(right.nbytes() == 54);
+  std::array<std::byte, 54> out;
+  CHECK(right.gather(out));
+  CHECK(ends_of(std::span(out).first(18)) == "18 to 35");
+  CHECK(ends_of(std::span(out).last(18)) == "90 to 107");
+  const TensorSlice bytes = right.bits().value();
+  CHECK(bytes.shape()[1] == 18);
+  CHECK(bytes.strides()[0] == 36);
+  constexpr const char* whole =
+      "a row of q4_0 is narrowed to whole blocks of 32 elements, by a step of 1";
+  CHECK(rows.view().narrow(1, 16, 32).error().message == whole);
+  CHECK(rows.view().narrow(1, 0, 31).error().message == whole);
+  CHECK(rows.view().narrow(1, 0, 32, 2).error().message == whole);
+  CHECK(rows.view().narrow(1, 0, 0).value().numel() == 0);
+  CHECK(rows.view().select(1, 0).error().message ==
+        "one element of q4_0 cannot be taken out of its block");
+}
+
+TEST_CASE("does not convert blocks of the other byte order, but shows their bytes") {
+  const BlockRows rows;
+  const TensorView view = rows.view(TensorView::foreign_order);
+  std::array<std::byte, 108> out;
+  constexpr const char* refusal =
+      "the tensor has blocks in the other byte order, whose fields are not converted; bits() gives "
+      "their bytes";
+  CHECK(view.gather(out).error().message == refusal);
+  CHECK(view.blocks<Q4Block>().error().message == refusal);
+  CHECK(view.data() == nullptr);
+  CHECK(ends_of(view.bits().value().bytes()) == "0 to 107");
+}
+
+TEST_CASE("hands out blocks in pieces") {
+  const BlockRows rows;
+  const TensorSlice right = rows.view().narrow(1, 32, 32).value();
+  std::vector<std::byte> all;
+  const auto take = [&all](std::span<const std::byte> piece) {
+    CHECK(piece.size() <= 20);
+    all.insert(all.end(), piece.begin(), piece.end());
+    return true;
+  };
+  CHECK(for_each_piece(right, take, 20));
+  CHECK(all.size() == 54);
+  CHECK(ends_of(std::span(all).last(18)) == "90 to 107");
+  CHECK(!for_each_piece(rows.view(TensorView::foreign_order), take, 20));
 }

@@ -760,8 +760,8 @@ TEST_CASE("files of a list may be empty of tensors, or have some that no type fi
                    framed(R"({"e":{"dtype":"F4","shape":[6],"data_offsets":[0,3]}})", "123"));
   set.folder.write("odd",
                    framed(R"({"o":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", "123"));
-  set.folder.write("six",
-                   framed(R"({"s":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "123"));
+  set.folder.write(
+      "six", framed(R"({"s":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]}})", "123"));
   const std::vector<fs::path> files = {set.file("none"), set.file("six"), set.file("even"),
                                        set.file("odd"), set.file(two)};
   const auto checkpoint = Checkpoint::open_files(files);
@@ -775,7 +775,7 @@ TEST_CASE("files of a list may be empty of tensors, or have some that no type fi
 TEST_CASE("an index may name tensors of a type that is not listed") {
   const Set set;
   replace(set.file(one), framed(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-                                R"("six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]}})",
+                                R"("six":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[2,5]}})",
                                 "aa123"));
   replace(set.file(two),
           framed(R"({"odd":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", "123"));
@@ -795,7 +795,7 @@ TEST_CASE("an index may name tensors of a type that is not listed") {
 
 TEST_CASE("tensors that are not listed have one name each, too, and an index decides about them") {
   const Set set;
-  const std::string packed = R"({"six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]},)"
+  const std::string packed = R"({"six":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]},)"
                              R"("a":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})";
   replace(set.file(one), framed(packed, "123aa"));
   replace(set.file(two), safetensors({{"six", "6"}, {"b", "b"}}));
@@ -812,7 +812,7 @@ TEST_CASE("tensors that are not listed have one name each, too, and an index dec
   CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
               "tensor \"six\" is there twice, in different files");
   replace(set.file(two),
-          framed(R"({"six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "456"));
+          framed(R"({"six":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]}})", "456"));
   CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
               "tensor \"six\" is in another file, too");
 }

@@ -336,7 +336,7 @@ TEST_CASE("pairs of four-bit floats have half the last dimension") {
 }
 
 TEST_CASE("types without elements of whole bytes are named as unsupported and not listed") {
-  const Opened opened(file_of(R"({"a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]},)"
+  const Opened opened(file_of(R"({"a":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]},)"
                               R"("b":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]},)"
                               R"("c":{"dtype":"U8","shape":[2],"data_offsets":[6,8]},)"
                               R"("d":{"dtype":"F6_E3M2","shape":[2,2],"data_offsets":[8,11]}})",
@@ -822,7 +822,7 @@ TEST_CASE("refuses tensors of one name, however it is written") {
 
 TEST_CASE("refuses tensors of one name of which one or both have a type that is not listed") {
   const auto six = [](const char* offsets) {
-    return R"("a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":)"s + offsets + "}";
+    return R"("a":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":)"s + offsets + "}";
   };
   const auto bytes = [](const char* offsets) {
     return R"("a":{"dtype":"U8","shape":[3],"data_offsets":)"s + offsets + "}";
@@ -835,8 +835,8 @@ TEST_CASE("refuses tensors of one name of which one or both have a type that is 
   check_refused("{" + six("[0,3]") + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},)" +
                     R"(^"\u0061":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]}})",
                 7, twice);
-  check_refused(R"({"a":{"dtype":"F6_E3M2","shape":[0],"data_offsets":[0,0]},)"
-                R"(^"a":{"dtype":"F6_E3M2","shape":[0],"data_offsets":[0,0]}})",
+  check_refused(R"({"a":{"dtype":"F6_E3M2","shape":[0,2],"data_offsets":[0,0]},)"
+                R"(^"a":{"dtype":"F6_E3M2","shape":[0,2],"data_offsets":[0,0]}})",
                 0, twice);
 }
 
@@ -1147,8 +1147,8 @@ TEST_CASE("known shapes keep the types that have no elements, and halved dimensi
                              R"("b":{"dtype":"F4","shape":[2,4],"data_offsets":[4,8]},)"
                              R"("c":{"dtype":"F4","shape":[2,3],"data_offsets":[8,11]},)"
                              R"("d":{"dtype":"F4","shape":[2,3],"data_offsets":[11,14]},)"
-                             R"("e":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[14,17]},)"
-                             R"("f":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[17,20]},)"
+                             R"("e":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[14,17]},)"
+                             R"("f":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[17,20]},)"
                              R"("g":{"dtype":"F4","shape":[2,4],"data_offsets":[20,24]}})";
   const File file(file_of(header, 24));
   REQUIRE(file.parsed.has_value());
