@@ -247,6 +247,8 @@ def add_products():
     good("odd_F4", of(tensor("w", "F4", (2, 3), (0, 3)), tensor("b", "U8", (1,), (3, 4))),
          {"b": b"!"}, data=b"odd!")
     good("F6", of(tensor("w", "F6_E2M3", (4,), (0, 3)), tensor("b", "U8", (1,), (3, 4))),
+         {"w": b"six", "b": b"!"}, data=b"six!")
+    good("odd_F6", of(tensor("w", "F6_E2M3", (2, 2), (0, 3)), tensor("b", "U8", (1,), (3, 4))),
          {"b": b"!"}, data=b"six!")
     good("empty", of(tensor("w", shape=(0, 2**31), offsets=(0, 0))), {"w": b""})
     good("scalar", of(tensor("w", "I32", (), (0, 4))), {"w": b"\1\2\3\4"})

@@ -335,7 +335,19 @@ TEST_CASE("pairs of four-bit floats have half the last dimension") {
   CHECK(list(tensor.view.strides()) == std::vector<std::int64_t>{3, 1});
 }
 
-TEST_CASE("types without elements of whole bytes are named as unsupported and not listed") {
+TEST_CASE("six-bit types have four elements in three bytes") {
+  CHECK(tensors_of(alone(R"({"dtype":"F6_E2M3","shape":[2,8],"data_offsets":[0,12]})"), 12) ==
+        "a: float6_e2m3 [2, 8] at 0, 12 bytes");
+  CHECK(tensors_of(alone(R"({"dtype":"F6_E3M2","shape":[3,0],"data_offsets":[0,0]})"), 0) ==
+        "a: float6_e3m2 [3, 0] at 0, 0 bytes");
+  const Opened opened(
+      file_of(alone(R"({"dtype":"F6_E3M2","shape":[2,4],"data_offsets":[0,6]})"), 6));
+  const TensorSlice bytes = opened.tensor("a").view.bits().value();
+  CHECK(list(bytes.shape()) == std::vector<std::int64_t>{2, 3});
+  CHECK(text_of(bytes.bytes()) == "\0\1\2\3\4\5"s);
+}
+
+TEST_CASE("types whose rows are not whole bytes are named as unsupported and not listed") {
   const Opened opened(file_of(R"({"a":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]},)"
                               R"("b":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]},)"
                               R"("c":{"dtype":"U8","shape":[2],"data_offsets":[6,8]},)"
