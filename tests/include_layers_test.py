@@ -26,8 +26,9 @@ LIBRARY = {
 LIBRARY["safetensors"] = (*LIBRARY["format"], "format", "json")
 LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
+LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "sets")
+LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "sets", "dcp")
 SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
@@ -62,6 +63,7 @@ PUBLIC = {
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
+    "chunks.hpp": "inspect",
     "difference.hpp": "inspect",
     "statistics.hpp": "inspect",
     "processes.hpp": "inspect",

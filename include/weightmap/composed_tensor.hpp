@@ -1,5 +1,6 @@
 // Tensors that are made of other tensors, or of more than elements: quantized, sparse, nested, meta
-// tensors and subclasses. What the file says about each of them, and which tensors it is made of.
+// and chunked tensors and subclasses. What the file says about each of them, and which tensors it
+// is made of.
 //
 // Those parts are ordinary tensors of the checkpoint, which Checkpoint::tensors() lists with names
 // that begin with that of the whole; a quantized tensor of integers is a part of itself. Nothing is
@@ -34,6 +35,7 @@ struct ComposedTensor {
     meta,        // no bytes at all
     subclass,    // of a class that wraps other tensors; parts: what its state holds
     from_array,  // made from a numpy array, for a device of its own
+    chunked,     // lies in boxes, which are the parts (chunks.hpp)
   };
 
   std::string name;  // as NamedTensor::name
@@ -50,6 +52,9 @@ struct ComposedTensor {
   std::int64_t zero_point = 0;       // of quantized
   std::int64_t axis = 0;             // of per_channel
   std::optional<bool> is_coalesced;  // of sparse_coo, where the file says
+  // Of chunked: where each part begins in the whole, in elements along each dimension: as many
+  // numbers for each part as there are sizes. Parts are in row-major order of these.
+  std::vector<std::int64_t> offsets;
   // Positions in Checkpoint::tensors() of the tensors it is made of, side by side.
   std::size_t first_part = 0;
   std::size_t part_count = 0;

@@ -26,6 +26,8 @@ std::string_view to_string(ComposedTensor::Form form) noexcept {
       return "subclass";
     case ComposedTensor::Form::from_array:
       return "from_array";
+    case ComposedTensor::Form::chunked:
+      return "chunked";
   }
   return "unknown";
 }

@@ -19,10 +19,13 @@ namespace weightmap::bytes {
 
 class Windows {
  public:
-  // `memory` holds the copies and must outlive this object.
-  Windows(const Source& source, std::pmr::memory_resource& memory) noexcept
-      : source_(&source), memory_(&memory) {}
+  // `memory` holds the copies and must outlive this object. `tail_bytes`: how much of the end who
+  // looks for a directory there asks for first.
+  Windows(const Source& source, std::pmr::memory_resource& memory,
+          std::uint64_t tail_bytes = first_read) noexcept
+      : source_(&source), memory_(&memory), tail_bytes_(tail_bytes) {}
 
+  std::uint64_t tail_bytes() const noexcept { return tail_bytes_; }
   std::uint64_t source_size() const noexcept { return source_->size(); }
   std::pmr::memory_resource& memory() const noexcept { return *memory_; }
 
@@ -57,6 +60,7 @@ class Windows {
 
   const Source* source_;
   std::pmr::memory_resource* memory_;
+  std::uint64_t tail_bytes_;
   std::vector<Window> windows_;
   std::uint64_t reads_ = 0;
   std::uint64_t bytes_read_ = 0;

@@ -8,6 +8,7 @@
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
+#include "runtime/sets/select_files.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "runtime/torch/parse_legacy.hpp"
 
@@ -25,6 +26,9 @@ constexpr std::array table = {
     Row{format::Kind::safetensors, {"safetensors", safetensors::parse, nullptr}},
     Row{format::Kind::json, {"index of shards", nullptr, nullptr}},
 };
+
+// Its metadata is a bare pickle, which only its name tells from others.
+constexpr format::Format distributed = {"dcp", nullptr, nullptr};
 
 const format::Format* row_of(format::Kind kind) noexcept {
   for (const Row& row : table)
@@ -55,7 +59,13 @@ Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> ta
 
 }  // namespace
 
+bool is_distributed(const format::Format& format) noexcept { return &format == &distributed; }
+
 Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name) {
+  if (sets::is_distributed_metadata(name.filename().native())) return &distributed;
+  if (name.native().ends_with(".distcp"))
+    return failure(ErrorCode::invalid_argument,
+                   "is one file of a folder of torch.distributed.checkpoint; open the folder");
   if (may_begin_with_metadata(name)) {
     TRY_ASSIGN(const format::Format* const format, format_by_head(input));
     if (format != nullptr) return format;

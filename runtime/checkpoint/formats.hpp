@@ -16,7 +16,13 @@ Result<format::Parsed> parse_file(const format::Format& format, format::Input& i
                                   const OpenOptions& options, OpenStats& stats,
                                   std::pmr::memory_resource& memory);
 
+// Of a folder of torch.distributed.checkpoint, which its metadata begins. It has no parse() either:
+// which files there are is known once the metadata is read.
+bool is_distributed(const format::Format& format) noexcept;
+
 // Of an index of shards, which is no checkpoint itself and is not parsed as one.
-inline bool is_index(const format::Format& format) noexcept { return format.parse == nullptr; }
+inline bool is_index(const format::Format& format) noexcept {
+  return format.parse == nullptr && !is_distributed(format);
+}
 
 }  // namespace weightmap

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/nearest_names.hpp"
@@ -70,6 +71,17 @@ Place place_of(State& state, std::span<const PathPart> wanted) {
   return {catalog, Catalog::none};
 }
 
+Result<void> check_not_chunked(const State& state, std::string_view name) {
+  const format::Parsed* const own = state.catalogs.own_if_any();
+  if (own == nullptr) return {};
+  const auto found = own->chunked.find(name);
+  if (found == own->chunked.end()) return {};
+  return refused(state, ErrorCode::unsupported,
+                 "has tensor " + bytes::quote(name) + " in " +
+                     std::to_string(own->composed[found->second].part_count) +
+                     " pieces; pieces() gives them, gather() copies them into one");
+}
+
 tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std::string_view name) {
   std::string places;
   for (std::size_t i = catalog.find(name), left = 2; i < catalog.size() && left > 0; ++i) {
@@ -129,9 +141,11 @@ bool contains_tensor(State& state, std::string_view name) noexcept {
 Result<NamedTensor> get_tensor(State& state, std::string_view name) {
   const Place place = state.catalogs.find_entry(name);
   if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
-  if (!place.is_found())
+  if (!place.is_found()) {
+    TRY(check_not_chunked(state, name));
     return refused(state, ErrorCode::not_found,
                    "has no tensor " + bytes::quote(name) + hint(state, name));
+  }
   if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(state, place.index);
   const Result<const Catalog*> whole = state.catalogs.whole();
   if (!whole) return tl::unexpected<Error>(whole.error());

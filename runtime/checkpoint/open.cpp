@@ -12,6 +12,8 @@
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/shards.hpp"
+#include "runtime/dcp/parse_dcp.hpp"
+#include "runtime/sets/select_files.hpp"
 
 namespace weightmap {
 namespace {
@@ -55,6 +57,14 @@ struct Parsing {
   std::vector<format::Input> inputs;
   const format::Format* format = nullptr;   // of one file, or the state's; nullptr: of each its own
   std::unique_ptr<sets::ShardIndex> index;  // that the first file is
+  std::unique_ptr<dcp::Metadata> metadata;  // that the first files are
+
+  // Those that were read are not all there are.
+  std::span<const std::string> named_files() const noexcept {
+    if (index) return index->files;
+    return metadata ? std::span<const std::string>(metadata->files)
+                    : std::span<const std::string>();
+  }
 };
 
 Result<void> read_index(Parsing& parsing, const State& state) {
@@ -71,11 +81,27 @@ Result<void> read_index(Parsing& parsing, const State& state) {
   return sets::read_shard_index(*parsing.index, state.options.limits, parsing.own->memory);
 }
 
+// How many of the files are metadata of torch.distributed.checkpoint, which are the first ones.
+std::size_t count_metadata(const State& state) {
+  const auto is_other = [](const SourceFile& source) {
+    return !sets::is_distributed_metadata(source.info.path.filename().native());
+  };
+  return static_cast<std::size_t>(
+      std::find_if(state.sources.begin(), state.sources.end(), is_other) - state.sources.begin());
+}
+
 Result<Parsing> begin_parse(const State& state) {
   Parsing parsing;
   parsing.inputs = inputs_of(state, parsing.own->memory);
   parsing.format = state.format;
   const SourceFile& first = state.sources.front();
+  if (const std::size_t count = count_metadata(state); count != 0) {
+    Result<dcp::Metadata> read = dcp::read_metadata(std::span(parsing.inputs).first(count),
+                                                    state.options, parsing.own->memory);
+    if (!read) return tl::unexpected<Error>(first.about(std::move(read.error())));
+    parsing.metadata = std::make_unique<dcp::Metadata>(std::move(*read));
+    return parsing;
+  }
   if (parsing.format != nullptr || (state.is_set() && !state.has_index)) return parsing;
   Result<const format::Format*> format = format_of(parsing.inputs.front(), first.info.path);
   if (!format) return tl::unexpected<Error>(first.about(std::move(format.error())));
@@ -99,9 +125,27 @@ Result<format::Parsed> finish_set(Parsing& parsing, const State& state, const Op
   return parsed;
 }
 
+Result<format::Parsed> finish_distributed(Parsing& parsing, const State& state, OpenStats& stats) {
+  std::vector<dcp::DataFile> files;
+  for (std::size_t i = count_metadata(state); i < state.sources.size(); ++i) {
+    const SourceFile& source = state.sources[i];
+    files.push_back(
+        {&source.file, source.shown_name, source.base(), static_cast<std::uint32_t>(i)});
+  }
+  for (format::Input& input : parsing.inputs) input.release(stats);
+  return dcp::parse(*parsing.metadata, files, state.options, stats, parsing.own->memory);
+}
+
 Result<std::unique_ptr<OwnCatalog>> finish_parse(Parsing parsing, const State& state,
                                                  OpenStats& stats) {
   OwnCatalog& own = *parsing.own;
+  if (parsing.metadata) {
+    Result<format::Parsed> parsed = finish_distributed(parsing, state, stats);
+    if (!parsed)
+      return tl::unexpected<Error>(state.sources.front().about(std::move(parsed.error())));
+    own.parsed = std::move(*parsed);
+    return std::move(parsing.own);
+  }
   if (parsing.format != nullptr) {
     TRY_ASSIGN(own.parsed,
                state.format != nullptr
@@ -171,6 +215,7 @@ Result<void> verify_headers(const State& state, const catalog::Catalog& catalog)
   if (state.info.format == "safetensors" && !state.is_set())
     return {};  // the open read all there is
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
+  if (parsing.metadata) return {};  // the open proved each item
   if (parsing.format == nullptr) {
     OpenOptions options = state.options;
     options.verify = Verify::headers;
@@ -194,11 +239,13 @@ Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path&
   TRY_ASSIGN(const std::unique_ptr<State> state, begin_open({&path, 1}, options));
   std::vector<std::filesystem::path> files;
   for (const SourceFile& source : state->sources) files.push_back(source.info.path);
-  if (files.size() > 1 || !files.front().native().ends_with(".json")) return files;
+  const bool may_name_others =
+      files.front().native().ends_with(".json") || files.front().native().ends_with(".metadata");
+  if (!may_name_others) return files;
   const Result<Parsing> parsing = begin_parse(*state);
-  if (!parsing || !parsing->index) return files;
+  if (!parsing) return files;
   const std::filesystem::path folder = files.front().parent_path();
-  for (const std::string& file : parsing->index->files) files.push_back(folder / file);
+  for (const std::string& file : parsing->named_files()) files.push_back(folder / file);
   return files;
 }
 
@@ -227,10 +274,13 @@ Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
-  if (parsing.index) {
-    TRY(add_shards(state.sources, *parsing.index, state.options));
-    state.has_index = true;
-  }
+  if (parsing.metadata && state.sources.size() != count_metadata(state))
+    return failure(ErrorCode::invalid_argument,
+                   "is metadata of torch.distributed.checkpoint, which is opened alone: it names "
+                   "its files");
+  TRY(add_named_files(state.sources, parsing.named_files(), parsing.index ? "index" : "metadata",
+                      state.options));
+  state.has_index = parsing.index != nullptr || parsing.metadata != nullptr;
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, finish_parse(std::move(parsing), state, state.stats));
   TRY(check_zero_copy(state.options, own->parsed));
   TRY(inflate_storages(state, own->parsed.compressed));

@@ -91,6 +91,10 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 
 Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
                        std::optional<sets::HubSnapshot>& hub) {
+  if (sets::is_rank_metadata(from.path.filename().native()))
+    return add_folder(sources,
+                      {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/')), {}},
+                      options);
   Result<void> added = add_source(sources, from, options);
   if (added) return added;
   if (added.error().os_error == EISDIR) return add_folder(sources, from, options);
@@ -98,8 +102,9 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
   return add_from_hub(sources, from, options, hub, std::move(added.error()));
 }
 
-Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
-                        const OpenOptions& options) {
+Result<void> add_named_files(Sources& sources, std::span<const std::string> files,
+                             std::string_view kind, const OpenOptions& options) {
+  if (files.empty()) return {};
   const SourceFile& from = sources.front();
   const std::filesystem::path folder = from.info.path.parent_path();
   if (folder.empty())
@@ -107,13 +112,13 @@ Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
                    "is an index of shards; it is opened by its path, beside which they lie");
   const std::string shown = from.shown_name;
   const std::string shown_folder = shown.substr(0, shown.rfind('/') + 1);
-  for (const std::string& file : index.files) {
+  for (const std::string& file : files) {
     Result<void> added = add_source(sources, in_folder(folder, shown_folder, file), options);
     if (added) continue;
     Error& error = added.error();
-    error.message += "; the index " + shown + " names it";
+    error.message += "; the " + std::string(kind) + " " + shown + " names it";
     if (error.os_error == EMFILE)
-      error.message += " with " + bytes::counted(index.files.size() - 1, "more file") +
+      error.message += " with " + bytes::counted(files.size() - 1, "more file") +
                        "; allow more open files (ulimit -n)";
     return added;
   }

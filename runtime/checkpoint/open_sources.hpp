@@ -4,11 +4,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/sets/hub_cache.hpp"
-#include "runtime/sets/shard_index.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -35,9 +35,9 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
                        std::optional<sets::HubSnapshot>& hub);
 
-// The files that an index, which is the first of the sources, names. They lie beside it, or beside
-// the link by which it was found.
-Result<void> add_shards(Sources& sources, const sets::ShardIndex& index,
-                        const OpenOptions& options);
+// The files that the first of the sources, which is an index or like one, names. They lie beside
+// it, or beside the link by which it was found. `kind`: what errors call it.
+Result<void> add_named_files(Sources& sources, std::span<const std::string> files,
+                             std::string_view kind, const OpenOptions& options);
 
 }  // namespace weightmap

@@ -1,13 +1,9 @@
 #include "runtime/checkpoint/shards.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -18,6 +14,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/merge.hpp"
 #include "runtime/checkpoint/formats.hpp"
+#include "runtime/format/in_threads.hpp"
 #include "runtime/value/builder.hpp"
 
 namespace weightmap {
@@ -26,9 +23,6 @@ namespace {
 using catalog::Catalog;
 using catalog::Entry;
 using Clock = std::chrono::steady_clock;
-
-// More reads at a time than there are cores: of what is not cached, each thread waits for one.
-constexpr std::size_t most_threads = 8;
 
 struct Shard {
   const SourceFile* source;
@@ -43,6 +37,10 @@ using Shards = std::vector<std::unique_ptr<Shard>>;
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   format::Input input(shard.source->file, 0, shard.source->file.size(), shard.memory);
   TRY_ASSIGN(const format::Format* const format, format_of(input, shard.source->info.path));
+  if (is_distributed(*format))
+    return failure(ErrorCode::invalid_argument,
+                   "is metadata of torch.distributed.checkpoint, which is opened alone: it names "
+                   "its files");
   if (is_index(*format))
     return failure(ErrorCode::invalid_argument,
                    "is an index of shards, which is opened alone: it names its files");
@@ -58,54 +56,16 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   return parsed;
 }
 
-// Parses the shards in a few threads. What is wrong with the first that fails, in their order.
-class ParallelParse {
- public:
-  ParallelParse(Shards& shards, const OpenOptions& options)
-      : shards_(shards), options_(options), faults_(shards.size()) {}
-
-  Result<void> run() {
-    {
-      std::vector<std::jthread> helpers;
-      const std::size_t count = std::min(most_threads, shards_.size());
-      while (helpers.size() + 1 < count) {
-        try {
-          helpers.emplace_back([this] { work(); });
-        } catch (const std::system_error&) {
-          break;  // there are no more threads to be had
-        }
-      }
-      work();
-    }
-    if (thrown_) std::rethrow_exception(thrown_);
-    for (std::optional<Error>& fault : faults_)
-      if (fault) return tl::unexpected<Error>(std::move(*fault));
+// What is wrong with the first that fails, in their order.
+Result<void> parse_all(Shards& shards, const OpenOptions& options) {
+  return format::in_threads(shards.size(), [&](std::size_t number) -> Result<void> {
+    Shard& shard = *shards[number];
+    Result<format::Parsed> parsed = parse(shard, options);
+    if (!parsed) return tl::unexpected<Error>(shard.source->about(std::move(parsed.error())));
+    shard.parsed.emplace(std::move(*parsed));
     return {};
-  }
-
- private:
-  void work() noexcept {
-    for (std::size_t at = next_++; at < shards_.size(); at = next_++) {
-      try {
-        Shard& shard = *shards_[at];
-        Result<format::Parsed> parsed = parse(shard, options_);
-        if (parsed)
-          shard.parsed.emplace(std::move(*parsed));
-        else
-          faults_[at] = shard.source->about(std::move(parsed.error()));
-      } catch (...) {
-        if (!has_thrown_.exchange(true)) thrown_ = std::current_exception();
-      }
-    }
-  }
-
-  Shards& shards_;
-  const OpenOptions& options_;
-  std::vector<std::optional<Error>> faults_;
-  std::atomic<std::size_t> next_{0};
-  std::atomic<bool> has_thrown_{false};
-  std::exception_ptr thrown_;  // read when all threads have ended
-};
+  });
+}
 
 // Names that are in the files and not in the catalog, since nothing can be seen of these tensors.
 class Names {
@@ -280,7 +240,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     shards.back()->source = &sources[i];
     shards.back()->number = static_cast<std::uint32_t>(i);
   }
-  TRY(ParallelParse(shards, options).run());
+  TRY(parse_all(shards, options));
   const Clock::time_point were_parsed = Clock::now();
   std::vector<catalog::MergePart> parts;
   for (const auto& shard : shards) {

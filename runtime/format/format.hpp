@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/bytes/windows.hpp"
@@ -64,6 +65,8 @@ struct Parsed {
   TensorNodes nodes;                          // of `tree`
   std::vector<CompressedStorage> compressed;  // by position
   std::vector<ComposedTensor> composed;
+  // Those of the form chunked, by name: positions in `composed`, which does not change any more.
+  std::unordered_map<std::string_view, std::uint32_t> chunked;
   // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
   // pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;

@@ -134,22 +134,45 @@ Result<Names> select(const Names& names, const Family& family) {
   return whole_set(files, family.extension);
 }
 
-bool is_distributed(const Names& names) {
-  return std::ranges::any_of(names, [](const std::string& name) {
-    return name == ".metadata" || name.ends_with(".distcp") ||
-           (name.starts_with("__") && name.ends_with(".metadata"));
-  });
+std::string rank_metadata(std::size_t rank) { return "__" + std::to_string(rank) + ".metadata"; }
+
+// The files that say what there is in a folder of torch.distributed.checkpoint; empty: it is none.
+Result<Names> select_metadata(const Names& names) {
+  if (std::ranges::binary_search(names, ".metadata")) return Names{".metadata"};
+  Names ranks;
+  while (std::ranges::binary_search(names, rank_metadata(ranks.size())))
+    ranks.push_back(rank_metadata(ranks.size()));
+  if (static_cast<std::size_t>(std::ranges::count_if(names, is_rank_metadata)) > ranks.size())
+    return failure(ErrorCode::not_found, "is a folder of torch.distributed.checkpoint in which " +
+                                             bytes::quote(rank_metadata(ranks.size())) +
+                                             " is missing");
+  const bool has_data =
+      std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".distcp"); });
+  if (ranks.empty() && has_data)
+    return failure(
+        ErrorCode::not_found,
+        "is a folder of torch.distributed.checkpoint without .metadata, which is written "
+        "last: the save did not end");
+  return ranks;
 }
 
 }  // namespace
 
+bool is_rank_metadata(std::string_view name) noexcept {
+  constexpr std::string_view end = ".metadata";
+  if (!name.starts_with("__") || !name.ends_with(end)) return false;
+  const std::string_view rank = name.substr(2, name.size() - std::min(name.size(), 2 + end.size()));
+  return bytes::decimal(rank) != bytes::no_number;
+}
+
+bool is_distributed_metadata(std::string_view name) noexcept {
+  return name == ".metadata" || is_rank_metadata(name);
+}
+
 Result<std::vector<path>> select_files(const path& folder) {
   TRY_ASSIGN(const Names names, names_in(folder));
-  if (is_distributed(names))
-    return failure(ErrorCode::unsupported,
-                   "is a folder of torch.distributed.checkpoint, which is not supported yet; "
-                   "torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file "
-                   "of it");
+  TRY_ASSIGN(const Names metadata, select_metadata(names));
+  if (!metadata.empty()) return std::vector<path>(metadata.begin(), metadata.end());
   for (const Family& family : families) {
     TRY_ASSIGN(const Names chosen, select(names, family));
     if (chosen.empty()) continue;

@@ -8,23 +8,11 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/json/json_tree.hpp"
+#include "runtime/sets/file_name.hpp"
 #include "runtime/value/builder.hpp"
 
 namespace weightmap::sets {
 namespace {
-
-// A name with which no reader comes to a file elsewhere, on any system.
-bool stays_below(std::string_view name) {
-  if (name.empty() || name.find_first_of(std::string_view("\\:\0", 3)) != std::string_view::npos)
-    return false;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const std::size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return false;
-    begin = end + 1;
-  }
-  return true;
-}
 
 class IndexParser {
  public:

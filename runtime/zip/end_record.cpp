@@ -55,7 +55,7 @@ Result<std::uint64_t> find_end_record(bytes::Windows& windows) {
   const std::uint64_t size = windows.source_size();
   Result<std::span<const std::byte>> tail = std::span<const std::byte>{};
   EndSearch search;
-  for (std::uint64_t wanted : {bytes::first_read, end_bytes + max_comment_bytes}) {
+  for (std::uint64_t wanted : {windows.tail_bytes(), end_bytes + max_comment_bytes}) {
     const std::uint64_t length = std::min(size, wanted);
     tail = windows.extend_back(size - length, length);
     if (!tail) return tl::unexpected<Error>(tail.error());

@@ -334,9 +334,12 @@ def add_folders():
     folder("of_another_case", {"MODEL.SAFETENSORS": single}, no())
     folder("of_a_folder", {"model.safetensors": Made(os.mkdir)}, no("pytorch_model.bin"))
     folder("of_a_link_to_itself", {"model.safetensors": Link(".")}, no("pytorch_model.bin"))
-    for name in (".metadata", "__0_0.distcp", "__0.metadata"):
+    for name in (".metadata", "__0.metadata"):
         folder(f"of_torch_distributed{name}", {name: text_file("x"), "model.safetensors": single},
-               refuse("unsupported", "torch.distributed.checkpoint"))
+               refuse("corrupt", "pickle"))
+    folder("of_torch_distributed__0_0.distcp",
+           {"__0_0.distcp": text_file("x"), "model.safetensors": single},
+           refuse("not_found", "torch.distributed.checkpoint", ".metadata"))
     case("folders/link", Made(lambda path: os.symlink("of_an_index", path)), opens(BOTH))
 
 

@@ -200,10 +200,16 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
                   "*.safetensors, or pytorch_model.bin");
 }
 
-TEST_CASE("a folder of a distributed checkpoint is named as such, whatever else is in it") {
-  for (const char* file : {".metadata", "__0_0.distcp", "__0.metadata", "__1.metadata"})
-    CHECK_FAILS(chosen({file, "model.safetensors"}), ErrorCode::unsupported,
-                "is a folder of torch.distributed.checkpoint, which is not supported yet");
+TEST_CASE("a folder of a distributed checkpoint is that, whatever else is in it") {
+  check_chosen({".metadata", "__0.metadata", "__0_0.distcp", "model.safetensors"}, {".metadata"});
+  check_chosen({"__0.metadata", "__0_0.distcp", "__1.metadata", "model.safetensors"},
+               {"__0.metadata", "__1.metadata"});
+  CHECK_FAILS(chosen({"__1.metadata", "model.safetensors"}), ErrorCode::not_found,
+              R"(is a folder of torch.distributed.checkpoint in which "__0.metadata" is missing)");
+  CHECK_FAILS(chosen({"__0.metadata", "__2.metadata"}), ErrorCode::not_found,
+              R"(in which "__1.metadata" is missing)");
+  CHECK_FAILS(chosen({"__0_0.distcp", "model.safetensors"}), ErrorCode::not_found,
+              "without .metadata, which is written last: the save did not end");
   check_chosen({"metadata", "_.metadata", "x.metadata", "model.safetensors"},
                {"model.safetensors"});
 }

@@ -1,0 +1,198 @@
+#include "runtime/dcp/assemble.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/catalog/builder.hpp"
+#include "runtime/dcp/boxes.hpp"
+
+namespace weightmap::dcp {
+namespace {
+
+using catalog::CatalogBuilder;
+using catalog::Entry;
+
+BoxRef box_of(const Piece& piece) noexcept { return {piece.offsets, piece.sizes}; }
+
+Error about(const Whole& tensor, Error error) {
+  error.message.insert(0, "tensor " + bytes::quote(tensor.name) + " ");
+  return error;
+}
+
+// In order, without empty ones but for an empty tensor, which keeps one.
+Result<void> prepare(Whole& tensor) {
+  std::vector<BoxRef> boxes;
+  for (const Piece& piece : tensor.pieces) boxes.push_back(box_of(piece));
+  if (Result<void> whole = check_boxes(tensor.sizes, boxes); !whole)
+    return tl::unexpected<Error>(about(tensor, std::move(whole.error())));
+  std::ranges::stable_sort(tensor.pieces, {}, &Piece::offsets);
+  const bool is_empty = BoxRef{{}, tensor.sizes}.is_empty();
+  if (is_empty) {
+    const auto all = std::ranges::find(tensor.pieces, tensor.sizes, &Piece::sizes);
+    if (all == tensor.pieces.end())
+      return tl::unexpected<Error>(about(
+          tensor, {ErrorCode::corrupt, "is empty and in none of the files", Error::no_offset, {}}));
+    tensor.pieces = {std::move(*all)};
+  } else {
+    std::erase_if(tensor.pieces, [](const Piece& piece) { return box_of(piece).is_empty(); });
+  }
+  return {};
+}
+
+// "[0:3, 2:4]", as Python would ask for it.
+std::string slice_text(const Piece& piece) {
+  std::string text = "[";
+  for (std::size_t dim = 0; dim < piece.sizes.size(); ++dim)
+    text += (dim == 0 ? "" : ", ") + std::to_string(piece.offsets[dim]) + ":" +
+            std::to_string(piece.offsets[dim] + piece.sizes[dim]);
+  return text + "]";
+}
+
+// The parts of a path, where the name is made of them.
+struct PathTexts {
+  std::vector<std::pair<std::string, bool>> parts;  // and whether it is an integer
+
+  explicit PathTexts(const Whole& tensor) {
+    if (!tensor.path) return;
+    std::string joined;
+    for (const Value& key : tensor.path->elements()) {
+      const std::optional<std::int64_t> number = key.integer();
+      if (!number && !key.string()) {
+        parts.clear();
+        return;
+      }
+      parts.emplace_back(number ? std::to_string(*number) : std::string(*key.string()),
+                         number.has_value());
+      joined += (parts.size() == 1 ? "" : ".") + parts.back().first;
+    }
+    const bool is_name_alone = parts.size() == 1 && !parts.front().second;
+    if (joined != tensor.name || is_name_alone) parts.clear();
+  }
+};
+
+class Assembly {
+ public:
+  Assembly(const catalog::Counts& counts, std::pmr::memory_resource& memory)
+      : builder_(counts, memory) {
+    builder_.add_location("cpu");
+    dims_.reserve(counts.dims);
+  }
+
+  Result<void> add(const Whole& tensor, format::Parsed& parsed) {
+    if (tensor.pieces.size() == 1) return add_piece(tensor, tensor.pieces.front(), "");
+    ComposedTensor whole;
+    whole.name = tensor.name;
+    whole.form = ComposedTensor::Form::chunked;
+    whole.dtype = tensor.dtype;
+    whole.sizes = tensor.sizes;
+    whole.requires_grad = tensor.requires_grad;
+    whole.first_part = added_;
+    whole.part_count = tensor.pieces.size();
+    for (const Piece& piece : tensor.pieces) {
+      whole.offsets.insert(whole.offsets.end(), piece.offsets.begin(), piece.offsets.end());
+      TRY(add_piece(tensor, piece, slice_text(piece)));
+    }
+    parsed.composed.push_back(std::move(whole));
+    return {};
+  }
+
+  Result<catalog::Catalog> finish(std::span<const Whole> tensors) && {
+    if (builder_.has_ambiguous_names()) return refuse_repeated(tensors);
+    return std::move(builder_).finish();
+  }
+
+ private:
+  Result<void> add_piece(const Whole& tensor, const Piece& piece, const std::string& slice) {
+    const catalog::Text name = builder_.add_text(std::string(tensor.name) + slice);
+    builder_.add_storage(name, piece.storage_position, piece.storage_bytes, piece.crc32,
+                         piece.source);
+    const std::int64_t* const dims = dims_.data() + dims_.size();
+    dims_.insert(dims_.end(), piece.sizes.begin(), piece.sizes.end());
+    dims_.insert(dims_.end(), piece.strides.begin(), piece.strides.end());
+    const unsigned grad = tensor.requires_grad ? unsigned{Entry::requires_grad} : 0;
+    const catalog::TensorInput input{
+        name,
+        slice.empty() ? path_of(tensor) : catalog::Path{catalog::Path::is_name, 1},
+        dims,
+        piece.storage_offset,
+        added_,
+        0,
+        tensor.dtype,
+        static_cast<std::uint8_t>(piece.sizes.size()),
+        static_cast<std::uint8_t>(piece.flags | grad)};
+    if (!builder_.add_tensor(input))
+      return tl::unexpected<Error>(
+          about(tensor, {ErrorCode::corrupt, builder_.explain(input), Error::no_offset, {}}));
+    ++added_;
+    return {};
+  }
+
+  catalog::Path path_of(const Whole& tensor) {
+    const PathTexts texts(tensor);
+    if (texts.parts.empty()) return {catalog::Path::is_name, 1};
+    const catalog::Path path{builder_.path_position(),
+                             static_cast<std::uint32_t>(texts.parts.size())};
+    for (const auto& [text, is_integer] : texts.parts)
+      builder_.add_path_part(static_cast<std::uint32_t>(text.size()), is_integer);
+    return path;
+  }
+
+  static tl::unexpected<Error> refuse_repeated(std::span<const Whole> tensors) {
+    // Names of tensors are keys of a dict; so one is called as a piece of another.
+    std::string names;
+    for (const Whole& tensor : tensors)
+      if (tensor.name.ends_with(']')) names = bytes::quote(tensor.name);
+    return failure(ErrorCode::corrupt,
+                   "a tensor is called as a piece of another, which reads " + names);
+  }
+
+  CatalogBuilder builder_;
+  std::vector<std::int64_t> dims_;  // of all pieces; does not move
+  std::uint32_t added_ = 0;
+};
+
+Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limits) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+  catalog::Counts counts;
+  counts.locations = 1;
+  counts.string_bytes = 3;
+  for (const Whole& tensor : tensors) {
+    counts.tensors += tensor.pieces.size();
+    counts.dims += 2 * tensor.sizes.size() * tensor.pieces.size();
+    if (tensor.path) counts.path_parts += tensor.path->size();
+    for (const Piece& piece : tensor.pieces)
+      counts.string_bytes +=
+          tensor.name.size() + (tensor.pieces.size() == 1 ? 0 : slice_text(piece).size());
+  }
+  counts.storages = counts.tensors;
+  if (counts.tensors > limits.tensors)
+    return failure(ErrorCode::limit_exceeded, "there are " + std::to_string(counts.tensors) +
+                                                  " chunks, the limit is " +
+                                                  std::to_string(limits.tensors));
+  if (counts.dims > most - catalog::near_dims || counts.path_parts > most ||
+      counts.string_bytes > most)
+    return failure(ErrorCode::limit_exceeded,
+                   "the names and shapes of the tensors need more than the 4 GiB that a catalog "
+                   "can address");
+  return counts;
+}
+
+}  // namespace
+
+Result<void> assemble(std::vector<Whole>& tensors, const OpenOptions& options,
+                      std::pmr::memory_resource& memory, format::Parsed& parsed) {
+  for (Whole& tensor : tensors) TRY(prepare(tensor));
+  TRY_ASSIGN(const catalog::Counts counts, count(tensors, options.limits));
+  Assembly assembly(counts, memory);
+  for (const Whole& tensor : tensors) TRY(assembly.add(tensor, parsed));
+  TRY_ASSIGN(parsed.catalog, std::move(assembly).finish(tensors));
+  for (const ComposedTensor& composed : parsed.composed)
+    parsed.chunked.emplace(composed.name, static_cast<std::uint32_t>(parsed.chunked.size()));
+  return {};
+}
+
+}  // namespace weightmap::dcp

@@ -1,0 +1,47 @@
+// The catalog of tensors that lie in pieces: of each piece an entry, and of each tensor of several
+// pieces what it is made of.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/format/format.hpp"
+#include "weightmap/dtype.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::dcp {
+
+// A box of a tensor that lies somewhere as a tensor of its own.
+struct Piece {
+  std::vector<std::int64_t> offsets;  // in the whole
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;  // elements
+  std::uint64_t storage_position;     // in the space of all files
+  std::uint64_t storage_bytes;
+  std::int64_t storage_offset;  // elements
+  std::uint32_t crc32;
+  std::uint32_t source;  // the number of its file
+  std::uint8_t flags;    // of TensorView
+};
+
+struct Whole {
+  std::string_view name;
+  std::optional<Value> path;  // a tuple of keys whose texts, joined by dots, are the name
+  DType dtype;
+  bool requires_grad;
+  std::vector<std::int64_t> sizes;
+  std::vector<Piece> pieces;
+};
+
+// Fills in the catalog and the composed tensors of `parsed`. Sorts the pieces of each tensor by
+// their offsets, row-major, and leaves out empty ones. Fails with corrupt, naming the tensor, where
+// pieces overlap, or not all elements are in one; or where a name comes twice.
+Result<void> assemble(std::vector<Whole>& tensors, const OpenOptions& options,
+                      std::pmr::memory_resource& memory, format::Parsed& parsed);
+
+}  // namespace weightmap::dcp

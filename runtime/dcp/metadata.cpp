@@ -1,0 +1,296 @@
+#include "runtime/dcp/metadata.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/dcp/boxes.hpp"
+#include "runtime/pickle/parse.hpp"
+#include "runtime/sets/file_name.hpp"
+#include "runtime/torch/globals.hpp"
+#include "runtime/torch/names.hpp"
+
+namespace weightmap::dcp {
+namespace {
+
+// What torch writes there; torch.load knows none of them. Older ones of torch 1.12 to 2.0 lie
+// elsewhere.
+constexpr std::array own_globals = {
+    "torch.distributed.checkpoint.metadata.Metadata",
+    "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+    "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+    "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+    "torch.distributed.checkpoint.metadata.TensorProperties",
+    "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
+    "torch.distributed.checkpoint.metadata.MetadataIndex",
+    "torch.distributed.checkpoint.metadata.StorageMeta",
+    "torch.distributed.checkpoint.filesystem._StorageInfo",
+    "torch.distributed._shard.sharded_tensor.metadata.TensorProperties",
+    "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
+    "torch.serialization._get_layout",
+    "pathlib.Path",
+    "pathlib.PosixPath",
+    "pathlib.PurePosixPath",
+    "pathlib._local.PosixPath",
+};
+
+OpenOptions with_own_globals(OpenOptions options) {
+  for (const char* name : own_globals) options.safe_globals.insert(name);
+  return options;
+}
+
+// Of a dataclass.
+Value field(const Value& object, std::string_view name) {
+  const std::optional<Value> state = object.state();
+  return state ? state->find(name).value_or(Value()) : Value();
+}
+
+// torch.Size, which is a call with a tuple, or a tuple.
+std::optional<std::vector<std::int64_t>> sizes_of(const Value& value, std::uint32_t most_rank) {
+  const bool is_size = value.kind() == Value::Kind::object && value.arguments().size() == 1;
+  const Value tuple = is_size ? value.arguments()[0] : value;
+  if ((tuple.kind() != Value::Kind::tuple && tuple.kind() != Value::Kind::list) ||
+      tuple.size() > most_rank)
+    return std::nullopt;
+  std::vector<std::int64_t> sizes;
+  for (const Value& element : tuple.elements()) {
+    const std::optional<std::int64_t> size = element.integer();
+    if (!size || *size < 0) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+// What the dataclass TensorProperties has for its state: a tuple in this order.
+struct Properties {
+  std::optional<DType> dtype;
+  bool is_strided = false;
+  bool requires_grad = false;
+
+  explicit Properties(const Value& object) {
+    const Value state = object.state().value_or(Value());
+    const bool is_tuple = state.kind() == Value::Kind::tuple && state.size() >= 3;
+    const Value type = is_tuple ? state[0] : field(object, "dtype");
+    const Value layout = is_tuple ? state[1] : field(object, "layout");
+    requires_grad =
+        (is_tuple ? state[2] : field(object, "requires_grad")).boolean().value_or(false);
+    if (type.kind() == Value::Kind::global) dtype = torch::dtype_global(type.module(), type.name());
+    const Value arguments = layout.kind() == Value::Kind::object ? layout.arguments() : Value();
+    is_strided = layout.kind() == Value::Kind::global
+                     ? layout.name() == "strided"
+                     : arguments.size() == 1 && arguments[0].string() == "torch.strided";
+  }
+};
+
+class MetadataReader {
+ public:
+  MetadataReader(const OpenOptions& options, std::pmr::memory_resource& memory)
+      : options_(with_own_globals(options)), memory_(memory) {}
+
+  Result<void> read(format::Input& input) {
+    items_.clear();
+    paths_.clear();
+    TRY(read_pickle(input));
+    const Value root(metadata_.trees.back().get(), metadata_.trees.back()->root());
+    const Value tensors = field(root, "state_dict_metadata");
+    const Value places = field(root, "storage_data");
+    if (tensors.kind() != Value::Kind::dict || places.kind() != Value::Kind::dict)
+      return failure(ErrorCode::corrupt,
+                     "is no metadata of torch.distributed.checkpoint: it has no dicts "
+                     "state_dict_metadata and storage_data");
+    if (const Value paths = field(root, "planner_data"); paths.kind() == Value::Kind::dict)
+      for (const auto& [name, path] : paths.items())
+        if (name.string() && path.kind() == Value::Kind::tuple) paths_[*name.string()] = path;
+    for (const auto& [index, place] : places.items()) TRY(read_place(index, place));
+    for (const auto& [name, what] : tensors.items()) TRY(read_tensor(name, what));
+    return {};
+  }
+
+  Metadata finish() && {
+    sort_files();
+    return std::move(metadata_);
+  }
+
+ private:
+  struct Place {
+    Item item;
+    bool is_transformed;
+  };
+
+  Result<void> read_pickle(format::Input& input) {
+    const std::uint64_t size = input.file->size();
+    const Limits& limits = options_.limits;
+    if (size > limits.pickle_bytes)
+      return failure(ErrorCode::limit_exceeded, "the metadata of " + std::to_string(size) +
+                                                    " bytes is longer than the limit of " +
+                                                    std::to_string(limits.pickle_bytes));
+    TRY_ASSIGN(const std::span<const std::byte> pickle, input.windows->bytes(0, size));
+    TRY_ASSIGN(std::unique_ptr<value::Tree> tree,
+               pickle::parse(input.windows->take(pickle), pickle, 0,
+                             {limits.base_memory + 5 * size, limits.depth}, memory_));
+    TRY_ASSIGN(const bool are_safe, torch::check_globals(*tree, 0, options_));
+    metadata_.names_torch_safe_only = metadata_.names_torch_safe_only && are_safe;
+    metadata_.trees.push_back(std::move(tree));
+    metadata_.pickle_bytes += size;
+    return {};
+  }
+
+  tl::unexpected<Error> corrupt(std::string_view name, const std::string& what) const {
+    return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " " + what);
+  }
+
+  // How the two dicts are joined: by name, and where the chunk begins.
+  static std::string key_of(std::string_view name, std::span<const std::int64_t> offsets) {
+    std::string key(name);
+    key.push_back('\0');
+    const std::size_t end = key.size();
+    key.resize(end + offsets.size_bytes());
+    if (!offsets.empty()) std::memcpy(key.data() + end, offsets.data(), offsets.size_bytes());
+    return key;
+  }
+
+  Result<void> read_place(const Value& index, const Value& place) {
+    const std::optional<std::string_view> name = field(index, "fqn").string();
+    const std::optional<std::string_view> path = field(place, "relative_path").string();
+    const std::optional<std::int64_t> offset = field(place, "offset").integer();
+    const std::optional<std::int64_t> length = field(place, "length").integer();
+    if (!name) return failure(ErrorCode::corrupt, "the metadata has an item without a name (fqn)");
+    if (!path || !offset || !length || *offset < 0 || *length < 0)
+      return corrupt(*name, "has an item without relative_path, offset and length");
+    const Value begin = field(index, "offset");
+    if (begin.is_none()) return {};  // of an object that is no tensor
+    const auto offsets = sizes_of(begin, options_.limits.rank);
+    if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
+    TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
+    const Value transforms = field(place, "transform_descriptors");
+    const auto [at, is_new] = items_.try_emplace(
+        key_of(*name, *offsets),
+        Place{{file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
+              transforms.size() != 0});
+    if (!is_new) return corrupt(*name, "has two items for the chunk at " + to_text(*offsets));
+    return {};
+  }
+
+  Result<std::uint32_t> file_of(std::string_view tensor, std::string_view path) {
+    const auto known = numbers_.find(std::string(path));
+    if (known != numbers_.end()) return known->second;
+    if (!sets::stays_below(path))
+      return corrupt(tensor, "lies in the file " + bytes::quote(path) +
+                                 ", which is not in the folder of the metadata or below");
+    const auto number = static_cast<std::uint32_t>(metadata_.files.size());
+    metadata_.files.emplace_back(path);
+    numbers_.emplace(path, number);
+    return number;
+  }
+
+  Result<void> read_tensor(const Value& key, const Value& what) {
+    const std::optional<std::string_view> name = key.string();
+    if (!name) return failure(ErrorCode::corrupt, "the metadata has a tensor without a name");
+    const Value size = field(what, "size");
+    const Value chunks = field(what, "chunks");
+    if (size.is_none() && chunks.is_none()) return {};  // an object that is no tensor
+    const auto sizes = sizes_of(size, options_.limits.rank);
+    if (!sizes) return corrupt(*name, "has a size that is no torch.Size");
+    const Properties properties(field(what, "properties"));
+    if (!properties.dtype) return corrupt(*name, "has no dtype that torch has");
+    Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}};
+    if (const auto path = paths_.find(*name); path != paths_.end()) tensor.path = path->second;
+    bool is_readable = properties.is_strided;
+    if (chunks.kind() != Value::Kind::list) return corrupt(*name, "has no list of chunks");
+    for (const Value& chunk : chunks.elements()) {
+      TRY_ASSIGN(const bool is_plain, add_chunk(tensor, chunk));
+      is_readable = is_readable && is_plain;
+    }
+    if (!is_readable) {
+      if (std::ranges::find(metadata_.unsupported, *name) == metadata_.unsupported.end())
+        metadata_.unsupported.emplace_back(*name);
+      return {};
+    }
+    return add(std::move(tensor));
+  }
+
+  // False if the item cannot be mapped.
+  Result<bool> add_chunk(Tensor& tensor, const Value& chunk) {
+    const auto offsets = sizes_of(field(chunk, "offsets"), options_.limits.rank);
+    const auto sizes = sizes_of(field(chunk, "sizes"), options_.limits.rank);
+    if (!offsets || !sizes || offsets->size() != tensor.sizes.size() ||
+        sizes->size() != tensor.sizes.size())
+      return corrupt(tensor.name, "has a chunk whose offsets and sizes are not those of " +
+                                      std::to_string(tensor.sizes.size()) + " dimensions");
+    if (++chunks_ > options_.limits.tensors)
+      return failure(ErrorCode::limit_exceeded, "the metadata has more than " +
+                                                    std::to_string(options_.limits.tensors) +
+                                                    " chunks, which is the limit");
+    const auto place = items_.find(key_of(tensor.name, *offsets));
+    if (place == items_.end())
+      return corrupt(tensor.name,
+                     "has a chunk at " + to_text(*offsets) + " that is in none of the files");
+    tensor.chunks.push_back({*offsets, *sizes, place->second.item});
+    return !place->second.is_transformed;
+  }
+
+  // Of several ranks, each has chunks of its own, and replicated ones, too.
+  Result<void> add(Tensor tensor) {
+    const auto [at, is_new] = tensors_.try_emplace(tensor.name, metadata_.tensors.size());
+    if (is_new) {
+      metadata_.tensors.push_back(std::move(tensor));
+      for (const Chunk& chunk : metadata_.tensors.back().chunks)
+        boxes_.try_emplace(key_of(metadata_.tensors.back().name, chunk.offsets), chunk.sizes);
+      return {};
+    }
+    Tensor& known = metadata_.tensors[at->second];
+    if (known.dtype != tensor.dtype || known.sizes != tensor.sizes)
+      return corrupt(tensor.name, "is of " + std::string(to_string(known.dtype)) + " and " +
+                                      to_text(known.sizes) + " for one rank, and of " +
+                                      std::string(to_string(tensor.dtype)) + " and " +
+                                      to_text(tensor.sizes) + " for another");
+    for (Chunk& chunk : tensor.chunks) {
+      const auto [box, is_new_box] =
+          boxes_.try_emplace(key_of(tensor.name, chunk.offsets), chunk.sizes);
+      if (is_new_box || box->second != chunk.sizes) known.chunks.push_back(std::move(chunk));
+    }
+    return {};
+  }
+
+  void sort_files() {
+    std::vector<std::uint32_t> order(metadata_.files.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::sort(order, {},
+                      [this](std::uint32_t i) -> const std::string& { return metadata_.files[i]; });
+    std::vector<std::uint32_t> place(order.size());
+    std::vector<std::string> sorted;
+    for (const std::uint32_t number : order) {
+      place[number] = static_cast<std::uint32_t>(sorted.size());
+      sorted.push_back(std::move(metadata_.files[number]));
+    }
+    metadata_.files = std::move(sorted);
+    for (Tensor& tensor : metadata_.tensors)
+      for (Chunk& chunk : tensor.chunks) chunk.item.file = place[chunk.item.file];
+  }
+
+  const OpenOptions options_;
+  std::pmr::memory_resource& memory_;
+  Metadata metadata_;
+  std::uint64_t chunks_ = 0;
+  std::unordered_map<std::string, Place> items_;                      // of the file at hand
+  std::unordered_map<std::string_view, Value> paths_;                 // likewise
+  std::unordered_map<std::string, std::uint32_t> numbers_;            // of files
+  std::unordered_map<std::string_view, std::size_t> tensors_;         // by name
+  std::unordered_map<std::string, std::vector<std::int64_t>> boxes_;  // of all chunks
+};
+
+}  // namespace
+
+Result<Metadata> read_metadata(std::span<format::Input> files, const OpenOptions& options,
+                               std::pmr::memory_resource& memory) {
+  MetadataReader reader(options, memory);
+  for (format::Input& file : files) TRY(reader.read(file));
+  return std::move(reader).finish();
+}
+
+}  // namespace weightmap::dcp

@@ -1,0 +1,66 @@
+// The .metadata of a folder of torch.distributed.checkpoint: which tensors there are, into which
+// chunks each is divided, and which part of which file has the chunk.
+//
+// It is a pickle of dataclasses (torch/distributed/checkpoint/metadata.py), which are read by the
+// names of their fields, whatever their classes are called: older torch and Megatron have others.
+// torch itself unpickles it, and so runs what it says; here nothing of it is run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/format/format.hpp"
+#include "runtime/value/tree.hpp"
+#include "weightmap/dtype.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::dcp {
+
+// An item of a .distcp file: an archive as torch.save writes it, of one tensor or any object.
+struct Item {
+  std::uint32_t file;  // of Metadata::files
+  std::uint64_t offset;
+  std::uint64_t length;
+};
+
+// A box of a tensor.
+struct Chunk {
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> sizes;
+  Item item;
+};
+
+struct Tensor {
+  std::string_view name;      // text of one of the trees
+  std::optional<Value> path;  // a tuple of keys
+  DType dtype;
+  bool requires_grad;
+  std::vector<std::int64_t> sizes;
+  std::vector<Chunk> chunks;  // no two of one box
+};
+
+struct Metadata {
+  std::vector<std::unique_ptr<value::Tree>> trees;  // one for each file that was read
+  std::vector<std::string> files;                   // beside the metadata or below; sorted
+  std::vector<Tensor> tensors;
+  std::vector<std::string> unsupported;  // names of tensors that are compressed, or not strided
+  std::uint64_t pickle_bytes = 0;
+  bool names_torch_safe_only = true;
+};
+
+// `files`: .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each of which has
+// the chunks of its own. Reads each whole. Fails with corrupt if something is not as torch writes
+// it, or a file does not lie beside the metadata or below; with unsafe_pickle and limit_exceeded as
+// any pickle. Errors of several files name the one.
+Result<Metadata> read_metadata(std::span<format::Input> files, const OpenOptions& options,
+                               std::pmr::memory_resource& memory);
+
+}  // namespace weightmap::dcp

@@ -1,0 +1,73 @@
+#include "runtime/dcp/parse_dcp.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/try.hpp"
+#include "runtime/dcp/assemble.hpp"
+#include "runtime/dcp/read_items.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::dcp {
+namespace {
+
+using format::Parsed;
+using Clock = std::chrono::steady_clock;
+
+// The tensors with the places of their pieces. `reads` are sorted otherwise than these.
+std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
+                          std::span<const DataFile> files) {
+  std::vector<Whole> all;
+  all.reserve(metadata.tensors.size());
+  for (const Tensor& tensor : metadata.tensors)
+    all.push_back({tensor.name, tensor.path, tensor.dtype, tensor.requires_grad, tensor.sizes, {}});
+  for (ItemRead& read : reads) {
+    const Chunk& chunk = *read.chunk;
+    const DataFile& file = files[chunk.item.file];
+    const auto number = static_cast<std::size_t>(read.tensor - metadata.tensors.data());
+    all[number].pieces.push_back({chunk.offsets, chunk.sizes, std::move(read.strides),
+                                  file.base + read.storage_position, read.storage_bytes,
+                                  read.storage_offset, read.crc32, file.number, read.flags});
+  }
+  return all;
+}
+
+bool has_foreign_order(std::span<const ItemRead> reads) {
+  return std::ranges::any_of(
+      reads, [](const ItemRead& read) { return (read.flags & TensorView::foreign_order) != 0; });
+}
+
+}  // namespace
+
+Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
+                     const OpenOptions& options, OpenStats& stats,
+                     std::pmr::memory_resource& memory) {
+  const Clock::time_point began = Clock::now();
+  std::vector<ItemRead> reads;
+  for (const Tensor& tensor : metadata.tensors)
+    for (const Chunk& chunk : tensor.chunks) reads.push_back({&tensor, &chunk, {}});
+  TRY(read_items(reads, files, options, stats));
+  const Clock::time_point were_read = Clock::now();
+  Parsed parsed(memory);
+  const bool is_foreign = has_foreign_order(reads);
+  std::vector<Whole> tensors = wholes(metadata, reads, files);
+  TRY(assemble(tensors, options, memory, parsed));
+  parsed.tree = std::move(metadata.trees.front());
+  parsed.facts.format = "dcp";
+  parsed.facts.byteorder =
+      is_foreign == (std::endian::native == std::endian::little) ? "big" : "little";
+  parsed.facts.storage_alignment = 1;
+  parsed.facts.pickle_bytes = metadata.pickle_bytes;
+  parsed.facts.names_torch_safe_only = metadata.names_torch_safe_only;
+  parsed.facts.unsupported = std::move(metadata.unsupported);
+  stats.storages_by_directory += reads.size();
+  if (!reads.empty()) stats.strategy = OffsetStrategy::directory;
+  stats.pickle += were_read - began;
+  stats.catalog += Clock::now() - were_read;
+  return parsed;
+}
+
+}  // namespace weightmap::dcp

@@ -1,0 +1,207 @@
+#include "runtime/dcp/read_items.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory_resource>
+#include <mutex>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/buffer.hpp"
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/dcp/boxes.hpp"
+#include "runtime/format/in_threads.hpp"
+#include "runtime/torch/parse_archive.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::dcp {
+namespace {
+
+// What is read of both ends of an item: torch's head has 704 bytes or a little more, its tail 873.
+constexpr std::uint64_t end_bytes = 1024;
+// Reading on over so much costs less than another read.
+constexpr std::uint64_t close_bytes = 32768;
+constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
+// Items that one thread reads before it takes the next ones.
+constexpr std::size_t items_together = 128;
+
+// Parts of a file that were read ahead; what they lack is read from the file.
+class PartsOfFile {
+ public:
+  PartsOfFile(const bytes::Source& file, OpenStats& stats) : file_(file), stats_(stats) {}
+
+  // Ranges come in the order of the file.
+  void want(std::uint64_t begin, std::uint64_t end) {
+    if (!wanted_.empty() && begin <= wanted_.back().end + close_bytes &&
+        std::max(end, wanted_.back().end) - wanted_.back().begin <= most_read)
+      wanted_.back().end = std::max(end, wanted_.back().end);
+    else
+      wanted_.push_back({begin, end, {}});
+  }
+  Result<void> read_wanted() {
+    for (Part& part : wanted_) {
+      part.bytes.resize(part.end - part.begin);
+      TRY(count_read(part.begin, part.bytes));
+    }
+    return {};
+  }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const {
+    const auto behind = std::ranges::upper_bound(wanted_, offset, {}, &Part::begin);
+    if (behind != wanted_.begin()) {
+      const Part& part = *std::prev(behind);
+      if (bytes::contains(part.bytes.size(), offset - part.begin, out.size())) {
+        std::copy_n(part.bytes.begin() + static_cast<std::ptrdiff_t>(offset - part.begin),
+                    out.size(), out.begin());
+        return {};
+      }
+    }
+    return count_read(offset, out);
+  }
+
+ private:
+  struct Part {
+    std::uint64_t begin;
+    std::uint64_t end;
+    std::vector<std::byte> bytes;
+  };
+
+  Result<void> count_read(std::uint64_t offset, std::span<std::byte> out) const {
+    ++stats_.reads;
+    stats_.bytes_read += out.size();
+    return file_.read(offset, out);
+  }
+
+  const bytes::Source& file_;
+  OpenStats& stats_;
+  std::vector<Part> wanted_;
+};
+
+// An item as a file of its own. Errors have offsets in it.
+class ItemSource final : public bytes::Source {
+ public:
+  ItemSource(const PartsOfFile& file, const Item& item) noexcept : file_(file), item_(item) {}
+  std::uint64_t size() const noexcept override { return item_.length; }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (!bytes::contains(item_.length, offset, out.size()))
+      return bytes::leaves_source(*this, offset, out.size());
+    return file_.read(item_.offset + offset, out);
+  }
+
+ private:
+  const PartsOfFile& file_;
+  const Item& item_;
+};
+
+tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
+  error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
+                              to_text(read.chunk->offsets) + ": ");
+  std::uint64_t& at = error.file_offset;
+  at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
+  return tl::unexpected<Error>(std::move(error));
+}
+
+// What the item has instead of what the metadata says.
+std::string difference(const ItemRead& read, const format::Parsed& parsed) {
+  const catalog::Catalog& found = parsed.catalog;
+  if (found.size() != 1 || !parsed.composed.empty())
+    return "it has " + std::to_string(found.size()) + " tensors, and is to be one";
+  const catalog::Entry& entry = found[0];
+  if (entry.dtype != read.tensor->dtype)
+    return "it has elements of " + std::string(to_string(entry.dtype)) +
+           ", and the metadata says " + std::string(to_string(read.tensor->dtype));
+  const std::span<const std::int64_t> sizes(found.dims(entry), entry.rank);
+  if (!std::ranges::equal(sizes, read.chunk->sizes))
+    return "it has the shape " + to_text(sizes) + ", and the metadata says " +
+           to_text(read.chunk->sizes);
+  return {};
+}
+
+Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptions& options,
+                        OpenStats& stats) {
+  const ItemSource source(file, read.chunk->item);
+  std::pmr::monotonic_buffer_resource memory(16384);
+  format::Input input(source, 0, source.size(), memory);
+  input.windows.emplace(source, memory, end_bytes);
+  OpenStats of_item;
+  TRY_ASSIGN(const format::Parsed parsed,
+             torch::parse_archive({&input, 1}, options, of_item, memory));
+  if (!parsed.compressed.empty())
+    return failure(ErrorCode::unsupported, "its bytes are compressed");
+  if (const std::string what = difference(read, parsed); !what.empty())
+    return failure(ErrorCode::corrupt, what);
+  const catalog::Entry& entry = parsed.catalog[0];
+  const catalog::StorageEntry& storage = parsed.catalog.storages()[entry.storage];
+  const std::int64_t* const dims = parsed.catalog.dims(entry);
+  read.strides.assign(dims + entry.rank, dims + std::size_t{2} * entry.rank);
+  read.storage_position = read.chunk->item.offset + storage.position;
+  read.storage_bytes = storage.nbytes;
+  read.storage_offset = entry.storage_offset;
+  read.crc32 = storage.crc32;
+  read.flags =
+      entry.flags & (TensorView::foreign_order | TensorView::conjugate | TensorView::negative);
+  stats.verify_reads += of_item.verify_reads;
+  stats.verify_bytes_read += of_item.verify_bytes_read;
+  return {};
+}
+
+Result<void> check_place(const ItemRead& read, const bytes::Source& file) {
+  const Item& item = read.chunk->item;
+  if (bytes::contains(file.size(), item.offset, item.length)) return {};
+  return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
+                                         " bytes leave the file of " + std::to_string(file.size()) +
+                                         "; it is truncated, or from another save");
+}
+
+// Of one file, in its order.
+Result<void> read_some(std::span<ItemRead> items, const bytes::Source& file,
+                       const OpenOptions& options, OpenStats& stats) {
+  PartsOfFile parts(file, stats);
+  for (const ItemRead& read : items) {
+    if (Result<void> fits = check_place(read, file); !fits)
+      return about_item(read, std::move(fits.error()));
+    const Item& item = read.chunk->item;
+    const std::uint64_t part = std::min(end_bytes, item.length);
+    parts.want(item.offset, item.offset + part);
+    parts.want(item.offset + item.length - part, item.offset + item.length);
+  }
+  TRY(parts.read_wanted());
+  for (ItemRead& read : items)
+    if (Result<void> parsed = parse_item(read, parts, options, stats); !parsed)
+      return about_item(read, std::move(parsed.error()));
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
+                        const OpenOptions& options, OpenStats& stats) {
+  std::ranges::sort(items, {}, [](const ItemRead& read) {
+    return std::pair(read.chunk->item.file, read.chunk->item.offset);
+  });
+  std::vector<std::span<ItemRead>> parts;
+  for (std::size_t begin = 0; begin < items.size();) {
+    std::size_t end = begin + 1;
+    while (end < items.size() && end - begin < items_together &&
+           items[end].chunk->item.file == items[begin].chunk->item.file)
+      ++end;
+    parts.push_back(items.subspan(begin, end - begin));
+    begin = end;
+  }
+  std::mutex counting;
+  return format::in_threads(parts.size(), [&](std::size_t number) -> Result<void> {
+    OpenStats of_part;
+    const std::span<ItemRead> part = parts[number];
+    const DataFile& file = files[part.front().chunk->item.file];
+    Result<void> read = read_some(part, *file.file, options, of_part);
+    if (!read && read.error().file.empty()) read.error().file = file.shown_name;
+    const std::scoped_lock lock(counting);
+    stats.reads += of_part.reads;
+    stats.bytes_read += of_part.bytes_read;
+    stats.verify_reads += of_part.verify_reads;
+    stats.verify_bytes_read += of_part.verify_bytes_read;
+    return read;
+  });
+}
+
+}  // namespace weightmap::dcp

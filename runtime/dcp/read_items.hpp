@@ -1,0 +1,48 @@
+// The items of .distcp files that have a tensor: each is an archive as torch.save writes it, with
+// one tensor in it. Its head and its tail are read and proven as those of any archive, since they
+// alone say where the bytes are and which strides the tensor has: .metadata has the shape only, and
+// a transposed tensor is stored as it was.
+//
+// Items lie back to back, so the tail of one and the head of the next cost one read together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bytes/source.hpp"
+#include "runtime/dcp/metadata.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/stats.hpp"
+
+namespace weightmap::dcp {
+
+// A chunk to be read, and what was found of it.
+struct ItemRead {
+  const Tensor* tensor;
+  const Chunk* chunk;
+
+  std::vector<std::int64_t> strides;   // elements
+  std::uint64_t storage_position = 0;  // of the storage, in the file
+  std::uint64_t storage_bytes = 0;
+  std::int64_t storage_offset = 0;  // elements
+  std::uint32_t crc32 = 0;
+  std::uint8_t flags = 0;  // of TensorView
+};
+
+// One of Metadata::files.
+struct DataFile {
+  const bytes::Source* file;
+  std::string_view shown_name;  // for errors
+  std::uint64_t base;           // in the space of all files
+  std::uint32_t number;         // among the files of the checkpoint
+};
+
+// Reads them in a few threads. Sorts them by their places. Fails with corrupt for an item that is
+// not what the metadata says. Errors name the tensor, the chunk and the file.
+Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
+                        const OpenOptions& options, OpenStats& stats);
+
+}  // namespace weightmap::dcp
