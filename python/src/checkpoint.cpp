@@ -21,6 +21,8 @@
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/chunks.hpp"
+#include "weightmap/composed_tensor.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/tensor_match.hpp"
@@ -397,6 +399,23 @@ void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer
   value_or_raise(copied);
 }
 
+void gather(const OpenCheckpoint& self, const nb::str& name,
+            const std::vector<std::int64_t>& offsets, const std::vector<std::int64_t>& sizes,
+            nb::handle buffer) {
+  const WritableBuffer memory(buffer);
+  const std::string text = to_utf8(name);
+  const Result<void> copied = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::gather(self.checkpoint(), text, Box{offsets, sizes}, memory.bytes());
+  }();
+  value_or_raise(copied);
+}
+
+bool has_chunks(const OpenCheckpoint& self) {
+  const auto composed = composed_tensors(self.checkpoint());
+  return !composed.empty() && composed.front().form == ComposedTensor::Form::chunked;
+}
+
 nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
                   nb::handle progress) {
   const std::filesystem::path source = to_path(from);
@@ -538,6 +557,11 @@ void bind_checkpoint(nb::module_& module) {
       .def("reopen", reopen)
       .def("copy_to", copy_to, nb::arg("tensor"), nb::arg("buffer"),
            nb::sig("def copy_to(self, tensor: Tensor, buffer: typing.Any, /) -> None"))
+      .def("gather", gather, nb::arg("name"), nb::arg("offsets"), nb::arg("sizes"),
+           nb::arg("buffer"),
+           nb::sig("def gather(self, name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], "
+                   "buffer: typing.Any, /) -> None"))
+      .def("has_chunks", has_chunks, "Whether composed() has chunked tensors.")
       .def("verify_headers", verify_headers)
       .def("verify_crc", verify_crc, nb::arg("progress").none(),
            nb::sig("def verify_crc(self, progress: typing.Callable[[int, int], typing.Any] | "

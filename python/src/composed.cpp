@@ -14,6 +14,22 @@ namespace weightmap::python {
 
 namespace nb = nanobind;
 
+namespace {
+
+nb::tuple offsets_of(const ComposedTensor& tensor) {
+  if (tensor.form != ComposedTensor::Form::chunked) return nb::tuple();
+  nb::list all;
+  auto at = tensor.offsets.begin();
+  for (std::size_t part = 0; part < tensor.part_count; ++part) {
+    nb::list offsets;
+    for (std::size_t dim = 0; dim < tensor.sizes.size(); ++dim) offsets.append(*at++);
+    all.append(nb::tuple(offsets));
+  }
+  return nb::tuple(all);
+}
+
+}  // namespace
+
 nb::list composed_fields(const Checkpoint& checkpoint) {
   nb::list all;
   for (const ComposedTensor& each : composed_tensors(checkpoint)) {
@@ -32,6 +48,7 @@ nb::list composed_fields(const Checkpoint& checkpoint) {
     fields["zero_point"] = each.zero_point;
     fields["axis"] = each.axis;
     fields["is_coalesced"] = each.is_coalesced ? nb::cast(*each.is_coalesced) : nb::none();
+    fields["offsets"] = offsets_of(each);
     fields["first_part"] = each.first_part;
     fields["part_count"] = each.part_count;
     all.append(fields);

@@ -14,6 +14,7 @@
 #include "python/src/errors.hpp"
 #include "python/src/plain_method.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -89,6 +90,13 @@ nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
     return array.attr("astype")(dtype);
   }
   return copy.is(Py_True) ? array.attr("copy")() : array;
+}
+
+nb::tuple numpy_word(std::string_view name) {
+  const std::optional<DType> dtype = dtype_from_string(name);
+  if (!dtype) return nb::make_tuple("", false);
+  const ElementFormat& format = element_format(*dtype);
+  return nb::make_tuple(format.numpy_name, format.numpy_kind == 0);
 }
 
 // Those that people call; python/stub_patterns.txt has their types.
@@ -276,6 +284,11 @@ BufferError for a consumer that asks for the unversioned form, which cannot carr
       .def(
           "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): the CPU.");
+  module.def(
+      "numpy_word", numpy_word, nb::arg("dtype"),
+      nb::sig("def numpy_word(dtype: str, /) -> tuple[str, bool]"),
+      "What numpy calls a dtype, or the package ml_dtypes where the second is true; empty if "
+      "neither has it.");
   module.def("part_of", part_of, nb::arg("tensor"), nb::arg("offset"), nb::arg("shape"),
              nb::arg("strides"),
              nb::sig("def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: "

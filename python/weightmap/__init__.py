@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weightmap import torch
+    from weightmap._chunked import ChunkedTensor
     from weightmap._composed import ComposedTensor
     from weightmap._files import EvictReport, PublishReport, evict, publish
     from weightmap._filling import Filling, ReservedStorage, open_for_filling
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "ChunkedTensor",
     "ComposedTensor",
     "CorruptError",
     "CrcReport",
@@ -120,6 +122,7 @@ __all__ = [
 
 # Imported when they are asked for.
 _MODULE_OF = {
+    "ChunkedTensor": "_chunked",
     "ComposedTensor": "_composed",
     "CrcReport": "_reports",
     "EvictReport": "_files",

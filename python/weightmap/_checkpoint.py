@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import torch as torch_module
 
+    from weightmap._chunked import ChunkedTensor
     from weightmap._composed import ComposedTensor
     from weightmap._info import Generation, Info, Stats
     from weightmap._open import PathLike, Progress
@@ -32,19 +33,21 @@ class Checkpoint(Mapping[str, Tensor]):
 
     Names are the keys on the way to a tensor, joined by dots; a tuple asks by path, which tells
     {"a.b": t} from {"a": {"b": u}}: checkpoint["optimizer", "state", 0, "exp_avg"]. Order is that
-    of the file.
+    of the file. A tensor that torch.distributed.checkpoint saved in several pieces is a
+    ChunkedTensor.
 
     Safe to use from any thread, and after a fork. Leaving a `with` block, or close(), gives up
     the checkpoint, never a tensor or an array that was taken from it: those keep the mapping.
     """
 
-    __slots__ = ("_opened", "path", "__weakref__")
+    __slots__ = ("_opened", "_pieced", "path", "__weakref__")
 
     path: str
     """The file as it was given to open(); "descriptor 5" if that was a descriptor."""
 
     def __init__(self, opened: _core.Checkpoint, path: str) -> None:
         self._opened: _core.Checkpoint | None = opened
+        self._pieced: dict[str, ChunkedTensor] | None = None
         self.path = path
 
     def __reduce__(self) -> Any:
@@ -58,6 +61,16 @@ class Checkpoint(Mapping[str, Tensor]):
         if self._opened is None:
             raise InvalidArgumentError("the checkpoint is closed", file=self.path)
         return self._opened
+
+    @property
+    def _chunked(self) -> dict[str, ChunkedTensor]:
+        """Those of its tensors that lie in several pieces."""
+        core = self._core
+        if self._pieced is None:
+            from weightmap._chunked import chunked_tensors
+
+            self._pieced = chunked_tensors(core)
+        return self._pieced
 
     def __getitem__(self, name: str | tuple[str | int, ...]) -> Tensor:
         try:
@@ -75,6 +88,8 @@ class Checkpoint(Mapping[str, Tensor]):
         try:
             if isinstance(name, str):
                 tensor = core.find(name)
+                if tensor is None and core.has_chunks() and name in self._chunked:
+                    return self._chunked[name]  # type: ignore[return-value]
                 return core.get(name) if tensor is None else tensor
             if isinstance(name, tuple) and all(type(part) in (str, int) for part in name):
                 return core.get_path(name)
@@ -84,7 +99,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str):
-            return self._core.find(name) is not None
+            return self._core.find(name) is not None or name in self._chunked
         try:
             self._find(name)  # type: ignore[arg-type]
         except (TensorNotFoundError, TypeError):
@@ -95,7 +110,7 @@ class Checkpoint(Mapping[str, Tensor]):
         """The tensor of this name or path; `default` for whatever is not in the checkpoint."""
         if isinstance(name, str):
             tensor = self._core.find(name)
-            return default if tensor is None else tensor
+            return self._chunked.get(name, default) if tensor is None else tensor
         try:
             return self._find(name)  # type: ignore[arg-type]
         except (TensorNotFoundError, TypeError):
@@ -109,9 +124,12 @@ class Checkpoint(Mapping[str, Tensor]):
         return list(self)
 
     def __len__(self) -> int:
-        return len(self._core)
+        pieces = sum(len(tensor.indices) - 1 for tensor in self._chunked.values())
+        return len(self._core) - pieces
 
     def __iter__(self) -> Iterator[str]:
+        if self._core.has_chunks():
+            return (name for name, _ in self.items())
         return iter(self._core.names())
 
     def values(self) -> ValuesView[Tensor]:
@@ -152,7 +170,8 @@ class Checkpoint(Mapping[str, Tensor]):
         """
         from weightmap._summary import summarize
 
-        return summarize(self.path, self.values(), depth)
+        core = self._core
+        return summarize(self.path, (core.at(index) for index in range(len(core))), depth)
 
     def _repr_html_(self) -> str:
         import html
@@ -197,12 +216,21 @@ class Checkpoint(Mapping[str, Tensor]):
         the file matches itself, whatever it has in it. Of tensors that share a name each counts.
         """
         core = self._core
+        if self._chunked:
+            from weightmap._chunked import names_of
+
+            return names_of(core, self._chunked, pattern)
         return [core.name(index) for index in core.match(pattern)]
 
+    def _indices(self, name: str | tuple[str | int, ...]) -> list[int]:
+        """Of the tensor, or of all its pieces."""
+        tensor = self[name]
+        return [tensor.index] if isinstance(tensor, Tensor) else list(tensor.indices)
+
     def _matching(self, pattern: str) -> list[int]:
-        if not isinstance(pattern, str):
-            return [self[pattern].index]
-        return self._core.match(pattern) or [self[pattern].index]
+        if not isinstance(pattern, str) or pattern in self._chunked:
+            return self._indices(pattern)
+        return self._core.match(pattern) or self._indices(pattern)
 
     def torch(
         self, prefix: str = "", device: Any = None, dtype: Any = None
@@ -299,13 +327,17 @@ class Checkpoint(Mapping[str, Tensor]):
         warmed = self._core.warm(indices, threads, budget or 0, crc, one_reader, progress)
         return WarmReport(**warmed)
 
-    def demand(self, tensor: Tensor) -> None:
+    def demand(self, tensor: Tensor | ChunkedTensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.
 
         Returns when it is there; a warm() that another thread is in gives way. Touching a tensor's
         bytes does the same more slowly, and is not remembered by demand_order().
         """
-        self._core.demand(tensor)
+        if isinstance(tensor, Tensor):
+            self._core.demand(tensor)
+        else:
+            for piece in tensor.parts():
+                self._core.demand(piece)
 
     def demand_order(self) -> list[str]:
         """The names of the tensors that were demanded, in the order of the first demand for each.
@@ -370,7 +402,8 @@ class Checkpoint(Mapping[str, Tensor]):
 
         fields = self._core.residency()
         fields["tensors"] = tuple(
-            RangeResidency(*tensor, name) for name, tensor in zip(self, fields["tensors"])
+            RangeResidency(*tensor, name)
+            for name, tensor in zip(self._core.names(), fields["tensors"])
         )
         files = [os.path.basename(file) for file in self.files]
         storages = {}
@@ -381,7 +414,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return Residency(**fields)
 
     def composed_tensors(self) -> list[ComposedTensor]:
-        """What the file says of quantized, sparse, nested and meta tensors and of subclasses."""
+        """What the file says of quantized, sparse, nested, meta and chunked tensors, and of
+        subclasses."""
         from weightmap._composed import composed_tensors
 
         return composed_tensors(self._core)
@@ -424,8 +458,7 @@ class _Values(ValuesView[Tensor]):
     _mapping: Checkpoint
 
     def __iter__(self) -> Iterator[Tensor]:
-        core = self._mapping._core
-        return (core.at(index) for index in range(len(core)))
+        return (tensor for _, tensor in self._mapping.items())
 
     def __contains__(self, value: object) -> bool:
         return any(value is tensor for tensor in self)
@@ -438,8 +471,9 @@ class _Items(ItemsView[str, Tensor]):
     _mapping: Checkpoint
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        core = self._mapping._core
-        return ((core.name(index), core.at(index)) for index in range(len(core)))
+        from weightmap._chunked import named_tensors
+
+        return named_tensors(self._mapping._core, self._mapping._chunked)
 
     def __repr__(self) -> str:
         return f"ItemsView({self._mapping!r})"

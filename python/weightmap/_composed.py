@@ -18,7 +18,7 @@ class ComposedTensor(Record):
 
     name: str
     # "quantized", "per_channel", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr",
-    # "sparse_bsc", "nested", "meta", "subclass", "from_array"
+    # "sparse_bsc", "nested", "meta", "subclass", "from_array", "chunked"
     form: str
     dtype: str | None  # where the file says it; else that of the parts
     shape: tuple[int, ...]
@@ -32,6 +32,7 @@ class ComposedTensor(Record):
     zero_point: int
     axis: int  # of per_channel
     is_coalesced: bool | None  # of sparse_coo, where the file says
+    offsets: tuple[tuple[int, ...], ...]  # of chunked: where each part begins in the whole
     first_part: int  # position among the checkpoint's tensors
     part_count: int
 

@@ -38,7 +38,7 @@ class PrefetchLoader:
                 raise _Cancelled
 
         checkpoint = self._file._checkpoint
-        indices = [checkpoint._core.get(name).index for name in names]
+        indices = [index for name in names for index in checkpoint._indices(name)]
         try:
             if indices:
                 checkpoint._core.warm(indices, threads, 0, False, False, go_on)

@@ -112,7 +112,11 @@ class Slice:
         return _DTYPES.get(self._tensor.dtype, self._tensor.dtype)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._file._placed(self._file._mapped(self._tensor)[key])
+        file = self._file
+        if not isinstance(self._tensor, Tensor):  # in pieces, of which no more than is asked for
+            with contextlib.suppress(TypeError, ValueError):
+                return file._placed(file._mapped(self._tensor[key]))
+        return file._placed(file._mapped(self._tensor)[key])
 
 
 class SafeOpen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weightmap._checkpoint import Checkpoint
+from weightmap._chunked import ChunkedTensor
 from weightmap._core import Tensor
 from weightmap._errors import UnsupportedError
 from weightmap._place import has_tensors_by_name_only
@@ -87,6 +88,7 @@ class Checkpoints:
         self._is_reserved = is_reserved
         self._byte_order = byte_order
         values.makers[Tensor] = self._tensor
+        values.makers[ChunkedTensor] = self._chunked
         values.makers[Checkpoint] = values.makers[Subtree] = self._checkpoint
         values.makers[Global] = self._global
         values.makers[Object] = self._object
@@ -102,6 +104,9 @@ class Checkpoints:
             )
         made = self._values.writer.mapped_tensor(thing, self._is_reserved())
         return self._values.remember(thing, made)
+
+    def _chunked(self, thing: ChunkedTensor) -> Made:
+        return self._values.begin(thing.torch())
 
     def _checkpoint(self, thing: Checkpoint | Subtree) -> Made:
         opened = core_of(thing)

@@ -16,6 +16,7 @@ except ImportError:
     raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
 
 if TYPE_CHECKING:
+    from weightmap._chunked import ChunkedTensor
     from weightmap._core import MappedBytes
 
 
@@ -116,9 +117,12 @@ def _over(
 
 
 def state_dict(
-    opened: _core.Checkpoint, named: Iterable[tuple[str, _core.Tensor]], device: Any, dtype: Any
+    opened: _core.Checkpoint,
+    named: Iterable[tuple[str, _core.Tensor | ChunkedTensor]],
+    device: Any,
+    dtype: Any,
 ) -> dict[str, torch.Tensor]:
-    """Tensors of one checkpoint, by name. What shares a storage there has one storage object here,
+    """Tensors of one checkpoint, by name; those in several pieces are copied. What shares a storage there has one storage object here,
     and what is the same tensor there is one object here, also after a conversion."""
     memory = opened.writable_memory()
     storages: dict[Any, torch.UntypedStorage] = {}
@@ -136,11 +140,16 @@ def state_dict(
             storages[key] = whole.clone() if misaligned and not foreign else whole
         return storages[key]
 
-    def make(tensor: _core.Tensor) -> torch.Tensor:
+    def make(tensor: _core.Tensor | ChunkedTensor) -> torch.Tensor:
+        if not isinstance(tensor, _core.Tensor):  # a copy, which shares with no other
+            return tensor.torch().to(device=device, dtype=dtype)
         place = tensor.storage_offset, tensor.shape, tensor.strides
         lazy = tensor.is_conjugate, tensor.is_negative
         key = tensor.storage_index, tensor.dtype, place, lazy
         if key not in made:
+            if tensor.block[0] > 1:
+                made[key] = tensor.torch().to(device=device)
+                return made[key]
             kind = _dtype_of(tensor.dtype)
             whole = _over(storage_of(tensor, kind), kind, *place, *lazy)
             made[key] = whole.to(device=device, dtype=dtype)

@@ -30,6 +30,7 @@ from weightmap._errors import (
     UnsupportedError,
     about_file,
 )
+from weightmap._chunked import chunked_tensors, named_tensors
 from weightmap._options import OpenOptions, shows_options
 from weightmap._place import has_tensors_by_name_only, path_to
 
@@ -191,13 +192,12 @@ def _loaded(
 def _flat(
     opened: _core.Checkpoint, file: str, map_location: Any, only: Any
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file or of a set of shards, by name."""
+    """The tensors of a file of another format than torch's, or of a set of files, by name."""
     if only is not None:
         raise UnsupportedError(
             "has tensors by name and no tree, of which only= would choose a part", file=file
         )
-    tensors = [opened.at(index) for index in range(len(opened))]
-    named = [(tensor.name, tensor) for tensor in tensors]
+    named = list(named_tensors(opened, chunked_tensors(opened)))
     is_meta = serialization._is_meta_location(map_location)
     try:
         state = _tensors.state_dict(opened, named, "meta" if is_meta else None, None)
