@@ -72,6 +72,10 @@ class SafetensorsWriter {
 
   void add_mapped(nb::handle name, nb::object tensor) {
     const Tensor& mapped = nb::cast<const Tensor&>(tensor);
+    const auto& reserved = mapped.owner->checkpoint().info().reserved;
+    if (reserved && reserved->is_unwritten(mapped.named.storage))
+      raise(mapped.named.about(
+          {ErrorCode::unsupported, "its storage was reserved and is not written yet"}));
     tensors_.push_back(value_or_raise(SafetensorsTensor::of(to_utf8(name), mapped.view())));
     kept_.push_back(std::move(tensor));
   }

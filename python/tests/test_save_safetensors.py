@@ -282,6 +282,7 @@ def test_sparse_and_other_tensors_are_refused(torch, path):
     refused({"t": [1, 2]}, path, unsupported, "is of type list, which is no tensor")
 
 
+@pytest.mark.filterwarnings("ignore:.*are deprecated")
 def test_types_that_the_format_has_not(torch, numpy, path):
     for tensor, name in (
         (torch.ones(1, dtype=torch.complex128), "complex128"),
@@ -292,6 +293,16 @@ def test_types_that_the_format_has_not(torch, numpy, path):
     refused({"t": numpy.array(["a"])}, path, weightmap.UnsupportedError, "an array of <U1")
     masked = numpy.ma.masked_array([1, 2], [True, False])
     refused({"t": masked}, path, weightmap.UnsupportedError, "MaskedArray")
+
+
+def test_storages_that_are_not_filled_in_yet(numpy, path, tmp_path):
+    source = tmp_path / "reserved.pt"
+    tensors = {"w": numpy.ones(4, "f4"), "room": weightmap.empty(4)}
+    weightmap.save(tensors, source)
+    with pytest.raises(weightmap.UnsupportedError, match="was reserved and is not written yet"):
+        weightmap.save_safetensors(weightmap.open(source), path)
+    assert not path.exists()
+    weightmap.save_safetensors({"w": weightmap.open(source)["w"]}, path)
 
 
 def test_names_that_cannot_be(torch, path):
