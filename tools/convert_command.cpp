@@ -109,7 +109,7 @@ class FlatDict {
  public:
   Result<void> add(CheckpointWriter& writer, const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
-    if (to_string(view.dtype()).starts_with('q'))
+    if (to_string(view.dtype()).starts_with('q') && !is_blocked(view.dtype()))
       return tl::unexpected<Error>(tensor.about(
           {ErrorCode::unsupported, "is of " + std::string(to_string(view.dtype())) +
                                        ", whose scales are not in a dict of tensors"}));

@@ -111,11 +111,11 @@ struct SafetensorsReport {
 //
 // Fails with unsupported for a dtype that the format does not have; with invalid_argument for a
 // name that is taken twice, that is `__metadata__` or not UTF-8, a content of another size than the
-// shape has, a scalar of float4_e2m1fn_x2, shared elements unless they are copied or dropped,
-// metadata that is not UTF-8 or has a key twice, a path that does not end in .safetensors while
-// max_file_bytes is set; with limit_exceeded for a header of more than 100,000,000 bytes, which no
-// reader takes; with io, cancelled, or what a content fails with. Not for use on one path by two
-// threads.
+// shape has, a scalar of float4_e2m1fn_x2, six-bit elements that do not fill whole bytes, shared
+// elements unless they are copied or dropped, metadata that is not UTF-8 or has a key twice, a path
+// that does not end in .safetensors while max_file_bytes is set; with limit_exceeded for a header
+// of more than 100,000,000 bytes, which no reader takes; with io, cancelled, or what a content
+// fails with. Not for use on one path by two threads.
 WEIGHTMAP_API Result<SafetensorsReport> write_safetensors(std::vector<SafetensorsTensor> tensors,
                                                           const SafetensorsMetadata& metadata,
                                                           const std::filesystem::path& path,

@@ -35,13 +35,13 @@ std::uint64_t dim_in_file(const SafetensorsTensor& tensor, std::size_t dim) noex
 }
 
 // nullopt if the bits are too many for 64 bits, in the order in which readers multiply.
-std::optional<std::uint64_t> bytes_of_shape(const SafetensorsTensor& tensor) noexcept {
+std::optional<std::uint64_t> bits_of_shape(const SafetensorsTensor& tensor) noexcept {
   std::uint64_t bits = 1;
   for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
     if (!bytes::checked_mul(bits, dim_in_file(tensor, dim), &bits)) return std::nullopt;
   const std::uint64_t element = safetensors::type_of(tensor.dtype)->bits;
   if (!bytes::checked_mul(bits, element, &bits)) return std::nullopt;
-  return bits / 8;
+  return bits;
 }
 
 void append_tensor(std::string& out, const SafetensorsTensor& tensor, std::uint64_t begin) {
@@ -95,11 +95,14 @@ Result<void> check_tensor(const SafetensorsTensor& tensor) {
   if (tensor.shape.empty() && elements_in_one(tensor) != 1)
     return refuse(tensor, "is a scalar of " + std::string(to_string(tensor.dtype)) +
                               ", whose elements are written one by one, along the last dimension");
-  const std::optional<std::uint64_t> bytes = bytes_of_shape(tensor);
-  if (!bytes) return refuse(tensor, "has a shape of more elements than can be counted");
-  if (*bytes == tensor.content.size()) return {};
+  const std::optional<std::uint64_t> bits = bits_of_shape(tensor);
+  if (!bits) return refuse(tensor, "has a shape of more elements than can be counted");
+  if (*bits % 8 != 0)
+    return refuse(tensor, "has elements of " + std::string(to_string(tensor.dtype)) +
+                              " that do not fill whole bytes");
+  if (*bits / 8 == tensor.content.size()) return {};
   return refuse(tensor, "has " + std::to_string(tensor.content.size()) +
-                            " bytes, and its shape needs " + std::to_string(*bytes));
+                            " bytes, and its shape needs " + std::to_string(*bits / 8));
 }
 
 Result<SafetensorsLayout> lay_out_safetensors(std::span<const SafetensorsTensor> tensors,

@@ -143,6 +143,19 @@ TEST_SUITE("safetensors writer") {
           R"({"t":{"dtype":"F4","shape":[2,6],"data_offsets":[0,6]}})");
   }
 
+  TEST_CASE_FIXTURE(Folder, "four elements of six bits in three bytes") {
+    const SafetensorsTensor tensor{.name = "t",
+                                   .dtype = DType::float6_e3m2,
+                                   .shape = {2, 8},
+                                   .content = RecordContent::zeros(12)};
+    CHECK(header({tensor}) == R"({"t":{"dtype":"F6_E3M2","shape":[2,8],"data_offsets":[0,12]}})");
+    const Checkpoint checkpoint = opened(file);
+    const TensorView view = *checkpoint.find("t");
+    CHECK(view.dtype() == DType::float6_e3m2);
+    REQUIRE_OK(write({SafetensorsTensor::of("u", view).value()}));
+    CHECK(opened(file).contains("u"));
+  }
+
   TEST_CASE_FIXTURE(Folder, "all are aligned, without holes") {
     const std::vector<SafetensorsTensor> tensors =
         listed({tensor_of("byte", {1}, DType::uint8), tensor_of("b", {32}),
@@ -279,7 +292,7 @@ TEST_SUITE("safetensors writer") {
   TEST_CASE_FIXTURE(Folder, "refuses types that the format has not") {
     using enum DType;
     for (const DType dtype : {complex128, complex32, qint8, quint8, qint32, quint4x2, quint2x4,
-                              bits8, bits1x8, bits16, uint4, int4, uint1, int7})
+                              bits8, bits1x8, bits16, uint4, int4, uint1, int7, q4_K, mxfp4})
       refuses({tensor_of("t", {4}, dtype)}, ErrorCode::unsupported,
               "the tensor \"t\" is of " + std::string(to_string(dtype)) +
                   ", which safetensors has not");
@@ -288,6 +301,13 @@ TEST_SUITE("safetensors writer") {
   TEST_CASE_FIXTURE(Folder, "refuses a scalar of a packed type") {
     refuses({tensor_of("t", {}, DType::float4_e2m1fn_x2)}, ErrorCode::invalid_argument,
             "is a scalar of float4_e2m1fn_x2");
+  }
+
+  TEST_CASE_FIXTURE(Folder, "refuses elements that do not fill whole bytes") {
+    for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {3}, {2, 3}})
+      refuses({{.name = "t", .dtype = DType::float6_e2m3, .shape = shape}},
+              ErrorCode::invalid_argument,
+              "the tensor \"t\" has elements of float6_e2m3 that do not fill whole bytes");
   }
 
   TEST_CASE_FIXTURE(Folder, "refuses a content of another size than its shape") {
