@@ -67,9 +67,11 @@ void append_metadata(std::string& out, const SafetensorsMetadata& metadata) {
 // What keeps all aligned without holes: see the public header.
 void sort_by_alignment(std::span<const SafetensorsTensor> tensors,
                        std::vector<std::size_t>& members) {
-  const auto rest = std::ranges::stable_partition(
-      members, [&](std::size_t member) { return tensors[member].content.size() % alignment == 0; });
-  std::ranges::sort(rest, [&](std::size_t a, std::size_t b) {
+  const auto is_multiple = [&](std::size_t member) {
+    return tensors[member].content.size() % alignment == 0;
+  };
+  const auto rest = std::stable_partition(members.begin(), members.end(), is_multiple);
+  std::sort(rest, members.end(), [&](std::size_t a, std::size_t b) {
     const std::size_t a_size = element_size(tensors[a].dtype);
     const std::size_t b_size = element_size(tensors[b].dtype);
     return std::tie(b_size, tensors[a].name) < std::tie(a_size, tensors[b].name);
