@@ -456,6 +456,15 @@ TEST_SUITE("safetensors writer") {
             R"({"__metadata__":{"format":"pt"},")");
   }
 
+  TEST_CASE_FIXTURE(Folder, "no file of a set is empty, also if its first tensor is too large") {
+    const Result<SafetensorsReport> report =
+        write({tensor_of("large", {5}), tensor_of("b", {3})}, {.max_file_bytes = 12});
+    REQUIRE_OK(report);
+    CHECK(names() == std::vector<std::string>{"model-00001-of-00002.safetensors",
+                                              "model-00002-of-00002.safetensors",
+                                              "model.safetensors.index.json"});
+  }
+
   TEST_CASE_FIXTURE(Folder, "what fits one file is one, without an index") {
     const Result<SafetensorsReport> report = write({over("t", four)}, {.max_file_bytes = 16});
     REQUIRE_OK(report);
