@@ -12,6 +12,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/composed_tensor.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap::cli {
@@ -172,14 +173,27 @@ std::string describe_as_text(const Converted& made) {
   return text;
 }
 
+// What would be written as something else than it is.
+Result<void> check_source(const Checkpoint& checkpoint, const ConvertCommand& command) {
+  const auto refuse = [&](std::string why) {
+    return tl::unexpected<Error>(Error{.code = ErrorCode::unsupported,
+                                       .message = std::move(why),
+                                       .file = printable(command.from)});
+  };
+  if (checkpoint.info().reserved && !checkpoint.info().reserved->is_sealed)
+    return refuse("the file has reserved storages and is not sealed, so it may change yet");
+  for (const ComposedTensor& tensor : composed_tensors(checkpoint))
+    if (tensor.form == ComposedTensor::Form::chunked)
+      return refuse(printable(tensor.name) +
+                    " lies in several chunks, which are not put together here");
+  return {};
+}
+
 Result<int> run_convert(Output& out, const ConvertCommand& command) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(command.from, OpenOptions::to_look());
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (checkpoint->info().reserved && !checkpoint->info().reserved->is_sealed)
-    return tl::unexpected<Error>(
-        Error{.code = ErrorCode::unsupported,
-              .message = "the file has reserved storages and is not sealed, so it may change yet",
-              .file = printable(command.from)});
+  if (Result<void> ok = check_source(*checkpoint, command); !ok)
+    return tl::unexpected<Error>(ok.error());
   const Result<Converted> made =
       command.format == "pt" ? to_pt(*checkpoint, command) : to_safetensors(*checkpoint, command);
   if (!made) return tl::unexpected<Error>(made.error());

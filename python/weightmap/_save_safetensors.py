@@ -81,6 +81,7 @@ def save_safetensors(
     adding = _Adding()
     try:
         if isinstance(tensors, Checkpoint):
+            _check_not_chunked(tensors)
             for name, tensor in tensors.items():
                 adding.writer.add_mapped(name, tensor)
         else:
@@ -99,6 +100,14 @@ def save_safetensors(
         tensor_bytes,
         dropped,
     )
+
+
+def _check_not_chunked(checkpoint: Checkpoint) -> None:
+    for tensor in checkpoint.composed_tensors():
+        if tensor.form == "chunked":
+            raise UnsupportedError(
+                f'the tensor "{tensor.name}" lies in several chunks, which are not put together here'
+            )
 
 
 def _default_metadata(tensors: Any, adding: _Adding) -> dict[str, str]:
