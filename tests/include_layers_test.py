@@ -59,6 +59,7 @@ PUBLIC = {
     "checkpoint_writer.hpp": "write",
     "fill.hpp": "write",
     "repack.hpp": "write",
+    "safetensors_writer.hpp": "write",
     "shared_catalogs.hpp": "shared_catalog",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",

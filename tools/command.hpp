@@ -66,6 +66,7 @@ void add_repack(CLI::App& app, Run& run);
 void add_update(CLI::App& app, Run& run);
 void add_merge(CLI::App& app, Run& run);
 void add_split(CLI::App& app, Run& run);
+void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
 void add_catalogs(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);

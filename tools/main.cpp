@@ -85,6 +85,7 @@ int run_command_line(int argc, char** argv) {
   add_update(app, run);
   add_merge(app, run);
   add_split(app, run);
+  add_convert(app, run);
   add_hold(app, run);
   add_catalogs(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH

@@ -110,8 +110,11 @@ class WEIGHTMAP_API CheckpointWriter {
   Value storage(std::size_t number, DType dtype);
   // A tensor over a storage of this number. Precondition: the same, and as many strides as sizes.
   Value tensor(std::size_t storage, const TensorSpec& spec);
-  // A storage with the bytes of the view, contiguous ones without a copy, and a tensor over all of
-  // it. Fails with unsupported for a view in the other byte order, or of a blocked dtype.
+  // A storage with the elements of the view in this machine's byte order, and a tensor over all of
+  // it. The view is borrowed with its shape: contiguous elements are written without a copy, others
+  // gathered in pieces, those of the other byte order converted. Fails with unsupported for a
+  // blocked dtype, and where a lazy conjugate or negative makes the stored values others than the
+  // tensor's.
   Result<Value> tensor(const TensorView& view, bool requires_grad = false);
   // torch.nn.Parameter(tensor)
   Value parameter(const Value& tensor, bool requires_grad = true);

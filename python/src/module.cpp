@@ -7,6 +7,7 @@
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/processes.hpp"
+#include "python/src/safetensors_writer.hpp"
 #include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/torch_door.hpp"
@@ -30,6 +31,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_processes(module);
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);
+  weightmap::python::bind_safetensors_writer(module);
   weightmap::python::bind_fill(module);
   weightmap::python::bind_globals(module);
 }

@@ -9,7 +9,8 @@
 
 open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
 weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
-save() writes a checkpoint, and weightmap.torch.save() what torch.save() would.
+save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
+safetensors files.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from weightmap._prefetch import PrefetchLoader
     from weightmap._safe_open import SafeOpen, TensorMeta, safe_open
     from weightmap._save import SavedStorage, SaveReport, empty, save
+    from weightmap._save_safetensors import SafetensorsReport, save_safetensors
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
     from weightmap._summary import Summary
@@ -88,6 +90,7 @@ __all__ = [
     "ReservedStorage",
     "Residency",
     "SafeOpen",
+    "SafetensorsReport",
     "SaveReport",
     "SavedStorage",
     "StageReport",
@@ -115,6 +118,7 @@ __all__ = [
     "replacing",
     "safe_open",
     "save",
+    "save_safetensors",
     "stage",
     "unsafe_globals",
 ]
@@ -141,6 +145,7 @@ _MODULE_OF = {
     "ReservedStorage": "_filling",
     "Residency": "_residency",
     "SafeOpen": "_safe_open",
+    "SafetensorsReport": "_save_safetensors",
     "SaveReport": "_save",
     "SavedStorage": "_save",
     "StageReport": "_staging",
@@ -160,6 +165,7 @@ _MODULE_OF = {
     "replacing": "_replacing",
     "safe_open": "_safe_open",
     "save": "_save",
+    "save_safetensors": "_save_safetensors",
     "stage": "_staging",
     "unsafe_globals": "_globals",
 }

@@ -433,6 +433,20 @@ class Writer:
 
     def write_through(self, root: int, write: Callable[[bytes], object], progress: Callable[[int, int], object] | None, /) -> Written: ...
 
+class SafetensorsWriter:
+    """Tensors that are going to be written, once."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, name: str, dtype: str, shape: tuple[int, ...], address: int, nbytes: int, owner: object, /) -> None: ...
+
+    def add_mapped(self, name: str, tensor: Tensor, /) -> None: ...
+
+    def write(self, path: bytes, metadata: dict[str, str], max_file_bytes: int, shared: str, durable: bool, progress: Callable[[int, int], object] | None, /) -> tuple[list[tuple[bytes, int]], int, dict[str, str]]:
+        """
+        Files with their bytes, the bytes of the tensors, and the names that were dropped with those that were kept.
+        """
+
 class Fill:
     def storages(self) -> list[tuple[str, int, int, bool]]:
         """(key, offset, nbytes, whether it is written) of each reserved one."""

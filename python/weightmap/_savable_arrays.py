@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CPU = 1  # DLPack's device type
 _MOST_GAPS = 2  # as many bytes as elements have, and no more, may lie between them
 # Types whose elements are one element of torch each, by their names.
-_DTYPES = frozenset(
+DTYPES = frozenset(
     {
         "bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64",
         "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
@@ -50,7 +50,7 @@ class Arrays:
         import numpy
 
         name = thing.dtype.name
-        if name not in _DTYPES:
+        if name not in DTYPES:
             raise UnsupportedError(f"is an array of {thing.dtype}, for which torch has no type")
         array = thing
         if not array.dtype.isnative:
@@ -83,21 +83,24 @@ class Arrays:
         return self._values.begin(value)
 
     def _exchanged(self, thing: Any) -> Made:
-        device = thing.__dlpack_device__()
-        if device[0] != _CPU:
-            raise UnsupportedError(f"is on the DLPack device {tuple(device)}, not on the CPU")
-        torch = sys.modules.get("torch")
-        try:
-            if torch is not None:
-                array = torch.from_dlpack(thing)
-            else:
-                import numpy
-
-                array = numpy.from_dlpack(thing)
-        except Exception as error:
-            raise UnsupportedError(f"is not handed over by DLPack: {error}") from error
-        made = self._values.begin(array)
+        made = self._values.begin(from_dlpack(thing))
         return self._values.remember(thing, made) if type(made) is int else made
+
+
+def from_dlpack(thing: Any) -> Any:
+    """A tensor of torch, or an array where torch is not imported, of what speaks DLPack."""
+    device = thing.__dlpack_device__()
+    if device[0] != _CPU:
+        raise UnsupportedError(f"is on the DLPack device {tuple(device)}, not on the CPU")
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None:
+            return torch.from_dlpack(thing)
+        import numpy
+
+        return numpy.from_dlpack(thing)
+    except Exception as error:
+        raise UnsupportedError(f"is not handed over by DLPack: {error}") from error
 
 
 def _row_major(shape: tuple[int, ...], size: int) -> tuple[int, ...]:

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "mmap/guard.hpp"
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/archive/last_records.hpp"
 #include "runtime/base/try.hpp"
@@ -16,7 +15,7 @@
 #include "runtime/value/value_builder_state.hpp"
 #include "runtime/write/record_list.hpp"
 #include "runtime/write/tensor_values.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "runtime/write/view_content.hpp"
 
 namespace weightmap {
 namespace {
@@ -29,22 +28,6 @@ std::string_view spelled(ByteOrder order) noexcept {
 // An empty storage has nothing to be filled in.
 bool is_reserved(const RecordContent& content) noexcept {
   return content.kind() == RecordContent::Kind::reserved && content.size() > 0;
-}
-
-Result<void> take_elements(const TensorView& view, const RecordContent::Take& take) {
-  Result<void> taken;
-  TRY(for_each_piece(view, [&](std::span<const std::byte> piece) {
-    taken = take(piece);
-    return taken.has_value();
-  }));
-  TRY(taken);
-  return os::Guard::check_read(view.bytes());
-}
-
-// The elements of a view that does not lie in one piece, row-major.
-RecordContent gathered(const TensorView& view) {
-  return RecordContent::produced(
-      view.nbytes(), [view](const RecordContent::Take& take) { return take_elements(view, take); });
 }
 
 std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes) {
@@ -225,16 +208,13 @@ Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spe
 }
 
 Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_grad) {
-  if (view.is_foreign_byte_order())
-    return failure(ErrorCode::unsupported,
-                   "the elements have the other byte order; only gather() reads them");
   if (is_blocked(view.dtype()))
     return failure(ErrorCode::unsupported, "torch has no type for " +
                                                std::string(to_string(view.dtype())) +
                                                "; bits() gives the bytes of its blocks");
+  TRY(view.check_gather(view.nbytes()));
   const std::vector<std::int64_t> strides = row_major_strides(view.shape());
-  const std::size_t number =
-      add_storage(view.is_contiguous() ? RecordContent::bytes(view.bytes()) : gathered(view));
+  const std::size_t number = add_storage(content_of(view));
   return tensor(number, {.dtype = view.dtype(),
                          .sizes = view.shape(),
                          .strides = strides,

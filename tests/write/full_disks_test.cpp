@@ -21,6 +21,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/fill.hpp"
+#include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap {
 namespace {
@@ -151,6 +152,26 @@ TEST_SUITE("full disks") {
           }) == 0);
     CHECK(read_file(path) == "the old file");
     CHECK(names_in(folder.path()) == 2);
+  }
+
+  TEST_CASE_FIXTURE(Folder, "a set of files of which one is too large") {
+    CHECK(answer_of([&] {
+            const rlimit limit{100'000, 100'000};
+            ::setrlimit(RLIMIT_FSIZE, &limit);
+            std::vector<SafetensorsTensor> tensors;
+            for (const std::int64_t size : {1000, 200'000})
+              tensors.push_back(
+                  {.name = std::to_string(size),
+                   .dtype = DType::uint8,
+                   .shape = {size},
+                   .content = RecordContent::zeros(static_cast<std::uint64_t>(size))});
+            const Result<SafetensorsReport> refused = write_safetensors(
+                tensors, {}, folder.path() / "m.safetensors", {.max_file_bytes = 1000});
+            const bool is_told = !refused && refused.error().os_error == EFBIG &&
+                                 refused.error().file.ends_with("/m-00002-of-00002.safetensors");
+            return is_told ? 0 : 1;
+          }) == 0);
+    CHECK(names_in(folder.path()) == 0);
   }
 
   TEST_CASE_FIXTURE(Folder, "a folder in which nobody may write") {

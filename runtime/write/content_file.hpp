@@ -1,0 +1,67 @@
+// New files that are filled with contents, one behind the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weightmap/new_file.hpp"
+#include "weightmap/progress.hpp"
+#include "weightmap/record_content.hpp"
+
+namespace weightmap {
+
+// Tells of the bytes of several files as of one piece of work.
+class WrittenBytes {
+ public:
+  WrittenBytes(Progress progress, std::uint64_t all) : progress_(std::move(progress)), all_(all) {}
+
+  // Fails with cancelled if the caller said so. Asks from time to time.
+  Result<void> add(std::uint64_t bytes);
+  // Everything was written.
+  void finish() const;
+
+ private:
+  Progress progress_;
+  std::uint64_t all_;
+  std::uint64_t done_ = 0;
+  std::uint64_t told_ = 0;
+};
+
+class ContentFile {
+ public:
+  // Gets the space for that many bytes. `written` must outlive this.
+  static Result<ContentFile> create(std::filesystem::path path, std::uint64_t bytes,
+                                    const NewFileOptions& options, WrittenBytes& written);
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+  // Is not told of, unlike contents.
+  Result<void> put_head(std::span<const std::byte> head) { return gather(head); }
+  // `what` is what errors of the content begin with.
+  Result<void> put(const RecordContent& content, const std::string& what);
+  // To the disk, unless it is not durable.
+  Result<void> sync();
+  Result<void> commit() { return file_.commit(); }
+
+ private:
+  ContentFile(std::filesystem::path path, std::uint64_t bytes, NewFile file, WrittenBytes& written)
+      : path_(std::move(path)), bytes_(bytes), file_(std::move(file)), written_(&written) {}
+  Result<void> flush();
+  Result<void> gather(std::span<const std::byte> part);
+  Result<void> put_memory(std::span<const std::byte> memory);
+  Result<void> put_produced(const RecordContent& content, const std::string& what);
+  Result<void> put_zeros(std::uint64_t bytes);
+
+  std::filesystem::path path_;
+  std::uint64_t bytes_;
+  NewFile file_;
+  WrittenBytes* written_;
+  std::vector<std::byte> gathered_;  // what is small, so that it is no system call of its own
+};
+
+}  // namespace weightmap
