@@ -237,7 +237,8 @@ Result<void> check_split(const Shards& shards) {
   std::vector<bool> is_there(shards.size());
   for (const auto& shard : shards) {
     const std::optional<format::Split>& split = shard->parsed->split;
-    if (!split) return refuse(*shard, "says not that it is a part, as other files of it do");
+    if (!split)
+      return refuse(*shard, "does not say that it is a part of a split, as other files of it do");
     const std::string part = "says that it is " + std::to_string(split->number + 1) + " of " +
                              std::to_string(split->count) + " files with " +
                              bytes::counted(split->tensors, "tensor");
