@@ -1821,7 +1821,6 @@ class Failure(Case):
     def test_strangers_are_named(self):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
-            ("model.gguf", "GGUF"),
             ("truncated.pt", "is truncated"), ("compressed.pt.gz", "gzip"),
         ):
             done = run("ls", f"strangers/{name}")

@@ -255,9 +255,9 @@ TEST_CASE("arrays nest as deep as the limit allows, counting the dict that they 
   Limits limits;
   limits.depth = 5;
   const auto nested = [&g](std::size_t levels) {
-    std::string value = g.list(Gguf::u8, 0, "");
-    for (std::size_t i = 1; i < levels; ++i) value = g.list(Gguf::array, 1, value);
-    return Gguf().pair("deep", Gguf::array, value).file();
+    std::string value;
+    for (std::size_t i = 1; i < levels; ++i) value += g.list(Gguf::array, 1, "");
+    return Gguf().pair("deep", Gguf::array, value + g.list(Gguf::u8, 0, "")).file();
   };
   const File fits(nested(4), limits);
   CHECK(shown(*fits.root().find("deep")) == "[[[[]]]]");
