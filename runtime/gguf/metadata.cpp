@@ -40,7 +40,7 @@ struct TypeFacts {
   std::string_view name;
   std::uint64_t least_bytes;  // of a value
 };
-constexpr std::array types = {
+constexpr std::array value_types = {
     TypeFacts{"u8", 1},     TypeFacts{"i8", 1},     TypeFacts{"u16", 2}, TypeFacts{"i16", 2},
     TypeFacts{"u32", 4},    TypeFacts{"i32", 4},    TypeFacts{"f32", 4}, TypeFacts{"bool", 1},
     TypeFacts{"string", 8}, TypeFacts{"array", 12}, TypeFacts{"u64", 8}, TypeFacts{"i64", 8},
@@ -127,8 +127,8 @@ bool MetadataReader::read_pair() {
   KnownKey* const known = find_known(key_);
   if (known != nullptr && known->type != type)
     return reader_.fail(ErrorCode::corrupt,
-                        "the type is " + std::string(types[type].name) + ", expected " +
-                            std::string(types[known->type].name),
+                        "the type is " + std::string(value_types[type].name) + ", expected " +
+                            std::string(value_types[known->type].name),
                         type_position);
   const std::uint64_t position = reader_.position();
   Cell cell;
@@ -138,7 +138,7 @@ bool MetadataReader::read_pair() {
     known->position = position;
   }
   waiting_.push_back(cell);
-  return waiting_.size() < most_waiting || add_to_tree(pairs_, waiting_);
+  return waiting_.size() < most_waiting ? check_built() : add_to_tree(pairs_, waiting_);
 }
 
 bool MetadataReader::read_key() {
@@ -159,7 +159,7 @@ bool MetadataReader::read_type(ValueType& type, std::string_view field) {
   const std::uint64_t position = reader_.position();
   std::uint32_t number = 0;
   if (!reader_.number(number, field)) return false;
-  if (number >= types.size())
+  if (number >= value_types.size())
     return reader_.fail(ErrorCode::corrupt,
                         std::string(field) + " " +
                             std::to_string(std::bit_cast<std::int32_t>(number)) + " is not known",
@@ -228,7 +228,7 @@ bool MetadataReader::read_unsigned(Cell& cell) {
   std::array<std::byte, sizeof number + 1> digits{};  // with a sign
   bytes::store_le(digits.data(), number);
   cell = build_.big_integer(digits);
-  return check_built();
+  return true;
 }
 
 bool MetadataReader::read_boolean(Cell& cell) {
@@ -249,7 +249,7 @@ bool MetadataReader::read_string(Cell& cell) {
   // Vocabularies have pieces of characters.
   const bool is_text = bytes::valid_prefix(text) == text.size();
   cell = is_text ? build_.string(text) : build_.bytes(std::as_bytes(std::span(text)));
-  return check_built();
+  return true;  // whether it fitted is asked once for many
 }
 
 bool MetadataReader::read_array(Cell& cell) {
@@ -286,7 +286,7 @@ bool MetadataReader::enter_array() {
   ValueType element{};
   std::uint64_t count = 0;
   if (!read_type(element, "the element type") || !reader_.number(count, "the count")) return false;
-  if (!reader_.has_room_for(count, types[element].least_bytes, "the array", "elements"))
+  if (!reader_.has_room_for(count, value_types[element].least_bytes, "the array", "elements"))
     return false;
   open_.push_back({element, count, build_.sequence(), {}});
   return check_built();
