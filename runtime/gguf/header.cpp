@@ -50,6 +50,7 @@ class HeaderReader {
     std::uint64_t pairs = 0;
     if (!read_magic() || !read_version() || !read_counts(pairs)) return false;
     if (!read_metadata(reader_, pairs, limits_, memory_, header_.metadata)) return false;
+    header_.tensors.reserve(tensors_);
     for (std::uint64_t i = 0; i < tensors_; ++i)
       if (!read_tensor()) return about_tensor(i);
     return place_data();

@@ -64,6 +64,7 @@ class MetadataReader {
         pairs_(build_.sequence()) {}
 
   bool run(std::uint64_t count, Metadata& metadata) {
+    keys_.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i)
       if (!read_pair()) return about_pair(i);
     return add_to_tree(pairs_, waiting_) && check_keys() && use_known_keys(metadata) &&

@@ -32,8 +32,9 @@ struct Metadata {
   std::optional<format::Split> split;
 };
 
-// Reads `count` pairs. Numbers become integers and reals, arrays lists, and strings that are not
-// UTF-8 bytes. False: the reader has the error, which begins with the key it is about.
+// Reads `count` pairs, for which the file has room. Numbers become integers and reals, arrays
+// lists, and strings that are not UTF-8 bytes. False: the reader has the error, which begins with
+// the key it is about.
 bool read_metadata(Reader& reader, std::uint64_t count, const Limits& limits,
                    std::pmr::memory_resource& memory, Metadata& metadata);
 

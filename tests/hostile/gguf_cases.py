@@ -196,6 +196,10 @@ def add_tensors():
          {"none": b"", **BOTH})
 
 
+    many = [info(f"{i:x}", (0,)) for i in range(300_000)]
+    good("tensors_without_elements", gguf(many), None)
+
+
 def names(count):
     return [f"m-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
 
