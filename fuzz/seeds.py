@@ -100,6 +100,8 @@ def seeds(hostile):
         content = path.read_bytes()
         yield "zip", content
         yield "checkpoint", content
+        if content.startswith(b"GGUF"):
+            yield "gguf", content
         for made in safetensors_input(path, content):
             yield "safetensors", made
         records = records_of(path)

@@ -24,11 +24,12 @@ LIBRARY = {
     "format": ("base", "bytes", "zip", "value", "catalog"),
 }
 LIBRARY["safetensors"] = (*LIBRARY["format"], "format", "json")
+LIBRARY["gguf"] = (*LIBRARY["format"], "format")
 LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "sets", "dcp")
+LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "sets", "dcp")
 SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")

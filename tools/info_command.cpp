@@ -164,7 +164,9 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   if (info.unread_bytes != 0)
     block.line("unread", human_bytes(info.unread_bytes) +
-                             " behind the stream: only the first one of a file is read");
+                             (info.format == "gguf"
+                                  ? " behind the last tensor"
+                                  : " behind the stream: only the first one of a file is read"));
   if (stats.storages_copied != 0)
     block.line("copied", count(stats.storages_copied, "compressed storage") + ", " +
                              human_bytes(stats.bytes_copied) +

@@ -16,9 +16,9 @@ struct VerifyOptions : CommonOptions {
 };
 
 struct Findings {
-  std::uint64_t storages = 0;  // found by open, so proven by the chain
-  bool headers = false;        // local headers were compared
-  bool is_safetensors = false;
+  std::uint64_t storages = 0;   // found by open, so proven by the chain
+  bool headers = false;         // local headers were compared
+  bool has_one_header = false;  // of all tensors
   std::uint64_t duplicate_keys = 0;
   std::optional<CrcReport> crc;
   std::vector<Error> faults;
@@ -50,7 +50,8 @@ Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
   findings.storages = checkpoint.storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.headers = true;
-  findings.is_safetensors = checkpoint.info().format == "safetensors";
+  const std::string_view format = checkpoint.info().format;
+  findings.has_one_header = format == "safetensors" || format == "gguf";
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
   if (!options.crc) return findings;
@@ -80,7 +81,7 @@ Json describe_findings(const std::string& file, const Findings& findings) {
 
 std::string checked_text(const Findings& findings) {
   std::string text = count(findings.storages, "storage") + ", every offset against " +
-                     (findings.is_safetensors ? "the header of its file" : "its local header");
+                     (findings.has_one_header ? "the header of its file" : "its local header");
   if (findings.duplicate_keys > 0)
     text += "; " + count(findings.duplicate_keys, "key") +
             " left out, which a dict has again behind them";

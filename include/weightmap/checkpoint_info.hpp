@@ -30,10 +30,10 @@ struct ReservedStorages {
 
 // The fields of `weightmap info`.
 struct CheckpointInfo {
-  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors"; of several files, "mixed" if
-  // they differ.
+  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf"; of several files,
+  // "mixed" if they differ.
   std::string_view format;
-  std::uint64_t version = 0;                  // of the `version` record; of a legacy stream 1001
+  std::uint64_t version = 0;  // of the `version` record, or of GGUF; of a legacy stream 1001
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
   bool byteorder_assumed = false;             // the file does not say; options decided
@@ -43,12 +43,13 @@ struct CheckpointInfo {
   // Sum of nbytes over all tensors; views of one storage count each.
   std::uint64_t tensor_bytes = 0;
   std::uint64_t file_bytes = 0;    // of all files
-  std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors file
+  std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors or GGUF file
   // Items that were left out, since their dict has another one behind them with the same key: the
   // last wins, as in Python. 0 in every file that a pickler wrote, in one whose dicts with equal
   // keys lead to no tensor, and with CatalogSource::attached, which looks at no dict.
   std::uint64_t duplicate_keys = 0;
   // Behind the legacy stream that was read: of the next torch.save() to the same file, or anything.
+  // Behind the last tensor of a GGUF file and its padding: anything.
   std::uint64_t unread_bytes = 0;
   // Names of tensors that are not listed: those of a .pt2 archive that are pickled or have no
   // strides; those of a safetensors file whose rows are not whole bytes (F6_* of which the last

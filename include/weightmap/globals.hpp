@@ -62,7 +62,7 @@ struct PickleGlobals {
 // A file, or an archive within one.
 struct FileGlobals {
   // "torch_zip", "torchscript", "zip" (an archive without data.pkl), "torch_legacy" (the stream of
-  // torch before 1.6), "pickle" or "safetensors", which holds none.
+  // torch before 1.6), "pickle", or "safetensors" or "gguf", which hold none.
   std::string_view format;
   std::vector<PickleGlobals> pickles;
   // Records that hold programs: TorchScript's code, Python's, libraries of machine code. Whatever

@@ -65,12 +65,6 @@ STRANGERS = [
         "git lfs pull",
     ),
     (
-        "model.gguf",
-        weightmap.UnsupportedError,
-        None,
-        "is a GGUF model, which is not supported yet",
-    ),
-    (
         "page.pt",
         weightmap.NotACheckpointError,
         None,

@@ -19,7 +19,7 @@ class Info(Record):
     tensor_bytes: int  # of all tensors; views of one storage count each
     file_bytes: int
     pickle_bytes: int
-    unread_bytes: int  # behind the first legacy stream of the file
+    unread_bytes: int  # behind the first legacy stream, or the last GGUF tensor
     duplicate_keys: int  # items left out, since a later one in their dict has the same key
     unsupported: tuple[str, ...]  # names of tensors that are not listed: pickled, or of packed bits
     tensors_not_indexed: int  # that shards have and their index does not name; not listed

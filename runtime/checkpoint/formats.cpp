@@ -7,6 +7,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/gguf/parse_gguf.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/torch/parse_archive.hpp"
@@ -24,6 +25,7 @@ constexpr std::array table = {
     Row{format::Kind::zip, {"torch_zip", torch::parse_archive, torch::verify_archive_headers}},
     Row{format::Kind::legacy, {"torch_legacy", torch::parse_legacy, torch::verify_legacy}},
     Row{format::Kind::safetensors, {"safetensors", safetensors::parse, nullptr}},
+    Row{format::Kind::gguf, {"gguf", gguf::parse, nullptr}},
     Row{format::Kind::json, {"index of shards", nullptr, nullptr}},
 };
 
@@ -38,7 +40,7 @@ const format::Format* row_of(format::Kind kind) noexcept {
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
   const std::string_view text = name.native();
-  return text.ends_with(".safetensors") || text.ends_with(".json");
+  return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf");
 }
 
 Result<const format::Format*> format_by_head(format::Input& input) {
@@ -87,7 +89,7 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
   return tl::unexpected<Error>(std::move(foreign));
 }
 
-// An archive with something in front of it fails if that is safetensors: then it is bytes of a
+// An archive with something in front of it fails if that is safetensors or GGUF: then it is bytes of a
 // tensor. So no file that is an archive alone is looked at at both ends.
 Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
                                   const OpenOptions& options, OpenStats& stats,
@@ -98,8 +100,10 @@ Result<format::Parsed> parse_file(const format::Format& format, format::Input& i
   input.windows.emplace(*input.file, memory);
   const auto head =
       input.windows->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
-  if (!head || format::identify_head(*head) != format::Kind::safetensors) return parsed;
-  return row_of(format::Kind::safetensors)->parse({&input, 1}, options, stats, memory);
+  if (!head) return parsed;
+  const format::Kind kind = format::identify_head(*head);
+  if (kind != format::Kind::safetensors && kind != format::Kind::gguf) return parsed;
+  return row_of(kind)->parse({&input, 1}, options, stats, memory);
 }
 
 }  // namespace weightmap

@@ -160,6 +160,20 @@ Result<std::unique_ptr<OwnCatalog>> finish_parse(Parsing parsing, const State& s
   return std::move(parsing.own);
 }
 
+// The files of which the one that was given is a part.
+Result<std::unique_ptr<OwnCatalog>> parse_split(const format::Split& split, State& state) {
+  const SourceFile& part = state.sources.front();
+  Result<Sources> all = open_split(part, split, state.options);
+  if (!all) return tl::unexpected<Error>(part.about(std::move(all.error())));
+  state.sources = std::move(*all);
+  const OpenStats before = std::exchange(state.stats, {});
+  state.stats.reads = before.reads;
+  state.stats.bytes_read = before.bytes_read;
+  for (const SourceFile& source : state.sources) source.file.advise_metadata();
+  TRY_ASSIGN(Parsing parsing, begin_parse(state));
+  return finish_parse(std::move(parsing), state, state.stats);
+}
+
 // For a value tree that is asked for, or a catalog that was found damaged, long after the open.
 Result<std::unique_ptr<OwnCatalog>> parse_later(const State& state) {
   OpenStats not_of_the_open;
@@ -212,7 +226,8 @@ State::State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
       options(std::move(complete)) {}
 
 Result<void> verify_headers(const State& state, const catalog::Catalog& catalog) {
-  if (state.info.format == "safetensors" && !state.is_set())
+  const std::string_view format = state.info.format;
+  if ((format == "safetensors" || format == "gguf") && !state.is_set())
     return {};  // the open read all there is
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
   if (parsing.metadata) return {};  // the open proved each item
@@ -234,11 +249,31 @@ Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path>
   return begin_open(std::move(all), options);
 }
 
+namespace {
+
+// The one file, or all of which it is a part.
+std::vector<std::filesystem::path> files_of_split(const State& state) {
+  const std::filesystem::path file = state.sources.front().info.path;
+  Result<Parsing> parsing = begin_parse(state);
+  if (!parsing || parsing->format == nullptr) return {file};
+  OpenStats not_of_an_open;
+  const auto own = finish_parse(std::move(*parsing), state, not_of_an_open);
+  if (!own || !(*own)->parsed.split) return {file};
+  const Result<std::vector<std::string>> names = names_of_split(file, *(*own)->parsed.split);
+  if (!names) return {file};
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : *names) files.push_back(file.parent_path() / name);
+  return files;
+}
+
+}  // namespace
+
 Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path) {
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
   TRY_ASSIGN(const std::unique_ptr<State> state, begin_open({&path, 1}, options));
   std::vector<std::filesystem::path> files;
   for (const SourceFile& source : state->sources) files.push_back(source.info.path);
+  if (files.size() == 1 && files.front().native().ends_with(".gguf")) return files_of_split(*state);
   const bool may_name_others =
       files.front().native().ends_with(".json") || files.front().native().ends_with(".metadata");
   if (!may_name_others) return files;
@@ -282,6 +317,9 @@ Result<void> parse_and_map(State& state) {
                       state.options));
   state.has_index = parsing.index != nullptr || parsing.metadata != nullptr;
   TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, finish_parse(std::move(parsing), state, state.stats));
+  if (own->parsed.split) {
+    TRY_ASSIGN(own, parse_split(*own->parsed.split, state));
+  }
   TRY(check_zero_copy(state.options, own->parsed));
   TRY(inflate_storages(state, own->parsed.compressed));
   for (const SourceFile& source : state.sources) source.file.advise_mapping();

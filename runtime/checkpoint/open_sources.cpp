@@ -8,7 +8,9 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/sets/select_files.hpp"
+#include "runtime/sets/shard_name.hpp"
 
 namespace weightmap {
 namespace {
@@ -102,6 +104,31 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
   return add_from_hub(sources, from, options, hub, std::move(added.error()));
 }
 
+namespace {
+
+// Files in the folder of the first of the sources, which `why` says that it needs.
+Result<void> add_beside(Sources& sources, const std::filesystem::path& folder,
+                        const std::string& shown_folder, std::span<const std::string> names,
+                        const std::string& why, const OpenOptions& options) {
+  for (const std::string& name : names) {
+    Result<void> added = add_source(sources, in_folder(folder, shown_folder, name), options);
+    if (added) continue;
+    Error& error = added.error();
+    error.message += why;
+    if (error.os_error == EMFILE)
+      error.message += " with " + bytes::counted(names.size() - 1, "more file") +
+                       "; allow more open files (ulimit -n)";
+    return added;
+  }
+  return {};
+}
+
+std::string shown_folder_of(const SourceFile& file) {
+  return file.shown_name.substr(0, file.shown_name.rfind('/') + 1);
+}
+
+}  // namespace
+
 Result<void> add_named_files(Sources& sources, std::span<const std::string> files,
                              std::string_view kind, const OpenOptions& options) {
   if (files.empty()) return {};
@@ -110,19 +137,41 @@ Result<void> add_named_files(Sources& sources, std::span<const std::string> file
   if (folder.empty())
     return failure(ErrorCode::invalid_argument,
                    "is an index of shards; it is opened by its path, beside which they lie");
-  const std::string shown = from.shown_name;
-  const std::string shown_folder = shown.substr(0, shown.rfind('/') + 1);
-  for (const std::string& file : files) {
-    Result<void> added = add_source(sources, in_folder(folder, shown_folder, file), options);
-    if (added) continue;
-    Error& error = added.error();
-    error.message += "; the " + std::string(kind) + " " + shown + " names it";
-    if (error.os_error == EMFILE)
-      error.message += " with " + bytes::counted(files.size() - 1, "more file") +
-                       "; allow more open files (ulimit -n)";
-    return added;
-  }
-  return {};
+  const std::string why = "; the " + std::string(kind) + " " + from.shown_name + " names it";
+  return add_beside(sources, folder, shown_folder_of(from), files, why, options);
+}
+
+Result<std::vector<std::string>> names_of_split(const std::filesystem::path& path,
+                                                const format::Split& split) {
+  constexpr std::string_view extension = ".gguf";
+  const std::string file = path.filename();
+  const std::string part =
+      std::to_string(split.number + 1) + " of " + std::to_string(split.count) + " files";
+  if (file.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "says that it is " + part + "; it is opened by its path, beside which they lie");
+  const std::optional<sets::ShardName> name =
+      file.ends_with(extension) ? sets::shard_name(file, extension) : std::nullopt;
+  const sets::ShardName wanted{name ? name->stem : "<prefix>", split.number + 1, split.count};
+  if (!name || name->number != wanted.number || name->count != wanted.count)
+    return failure(ErrorCode::corrupt, "says that it is " + part + ", and is not called " +
+                                           bytes::quote(sets::to_string(wanted, extension)) +
+                                           ", by which the others would be found");
+  std::vector<std::string> names;
+  for (std::uint32_t number = 1; number <= split.count; ++number)
+    names.push_back(sets::to_string({name->stem, number, split.count}, extension));
+  return names;
+}
+
+Result<Sources> open_split(const SourceFile& part, const format::Split& split,
+                           const OpenOptions& options) {
+  TRY_ASSIGN(const std::vector<std::string> names, names_of_split(part.info.path, split));
+  const std::string why =
+      "; " + part.shown_name + " says that it is one of " + std::to_string(split.count) + " files";
+  Sources sources;
+  TRY(add_beside(sources, part.info.path.parent_path(), shown_folder_of(part), names, why,
+                 options));
+  return sources;
 }
 
 }  // namespace weightmap

@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/checkpoint/sources.hpp"
+#include "runtime/format/format.hpp"
 #include "runtime/sets/hub_cache.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -39,5 +41,13 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
 // it, or beside the link by which it was found. `kind`: what errors call it.
 Result<void> add_named_files(Sources& sources, std::span<const std::string> files,
                              std::string_view kind, const OpenOptions& options);
+
+// The names of all files of a split, by that of one of them and what it says of itself. Fails with
+// corrupt if the name says something else, with invalid_argument if there is none.
+Result<std::vector<std::string>> names_of_split(const std::filesystem::path& path,
+                                                const format::Split& split);
+// All of them, in their order; `part`, which is one of them, is opened again.
+Result<Sources> open_split(const SourceFile& part, const format::Split& split,
+                           const OpenOptions& options);
 
 }  // namespace weightmap

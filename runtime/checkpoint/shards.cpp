@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 struct Shard {
   const SourceFile* source;
   std::uint32_t number;  // of the source
-  os::HugePageResource memory;
+  std::unique_ptr<os::HugePageResource> memory = std::make_unique<os::HugePageResource>();
   std::optional<format::Parsed> parsed;
   OpenStats stats;
 };
@@ -35,7 +35,7 @@ struct Shard {
 using Shards = std::vector<std::unique_ptr<Shard>>;
 
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
-  format::Input input(shard.source->file, 0, shard.source->file.size(), shard.memory);
+  format::Input input(shard.source->file, 0, shard.source->file.size(), *shard.memory);
   TRY_ASSIGN(const format::Format* const format, format_of(input, shard.source->info.path));
   if (is_distributed(*format))
     return failure(ErrorCode::invalid_argument,
@@ -44,7 +44,8 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   if (is_index(*format))
     return failure(ErrorCode::invalid_argument,
                    "is an index of shards, which is opened alone: it names its files");
-  TRY_ASSIGN(format::Parsed parsed, parse_file(*format, input, options, shard.stats, shard.memory));
+  TRY_ASSIGN(format::Parsed parsed,
+             parse_file(*format, input, options, shard.stats, *shard.memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported,
                    "has compressed storages, which a shard may not have; open it alone, or repack "
@@ -221,6 +222,54 @@ void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts
   }
 }
 
+tl::unexpected<Error> refuse(const Shard& shard, std::string why) {
+  return tl::unexpected<Error>(
+      shard.source->about({ErrorCode::corrupt, std::move(why), Error::no_offset, {}}));
+}
+
+// What the files say of how many they are, where one of them does. They may come in any order.
+Result<void> check_split(const Shards& shards) {
+  const auto says_so = [](const auto& shard) { return shard->parsed->split.has_value(); };
+  const auto first = std::ranges::find_if(shards, says_so);
+  if (first == shards.end()) return {};
+  const format::Split& wanted = *(*first)->parsed->split;
+  std::uint64_t tensors = 0;
+  std::vector<bool> is_there(shards.size());
+  for (const auto& shard : shards) {
+    const std::optional<format::Split>& split = shard->parsed->split;
+    if (!split)
+      return refuse(*shard, "does not say that it is a part of a split, as other files of it do");
+    const std::string part = "says that it is " + std::to_string(split->number + 1) + " of " +
+                             std::to_string(split->count) + " files with " +
+                             bytes::counted(split->tensors, "tensor");
+    if (split->count != shards.size())
+      return refuse(*shard, part + ", and there are " + bytes::counted(shards.size(), "file"));
+    if (split->tensors != wanted.tensors)
+      return refuse(*shard, part + "; " + (*first)->source->shown_name + " says " +
+                                std::to_string(wanted.tensors));
+    if (is_there[split->number]) return refuse(*shard, part + ", as another file does");
+    is_there[split->number] = true;
+    tensors += shard->parsed->catalog.size();
+  }
+  if (tensors == wanted.tensors) return {};
+  return failure(ErrorCode::corrupt, "the " + bytes::counted(shards.size(), "file") +
+                                         " of a split say that they have " +
+                                         bytes::counted(wanted.tensors, "tensor") + ", and have " +
+                                         std::to_string(tensors));
+}
+
+// That of the first file of a split, with the memory that it lies in.
+bool take_tree(const Shards& shards, format::Parsed& whole) {
+  for (const auto& shard : shards) {
+    if (!shard->parsed->split || shard->parsed->split->number != 0) continue;
+    whole.tree = std::move(shard->parsed->tree);
+    shard->memory->trim();
+    whole.tree_memory = std::move(shard->memory);
+    return true;
+  }
+  return false;
+}
+
 Result<std::unique_ptr<value::Tree>> empty_tree(std::pmr::memory_resource& memory) {
   value::Builder build(memory, {std::uint64_t{1} << 16, 1});
   const value::Cell root = build.dict({});
@@ -248,16 +297,20 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     add(shard->stats, stats);
   }
   Names unlisted;
-  if (index != nullptr)
+  if (index != nullptr) {
     TRY(choose(*index, shards, parts, unlisted));
-  else
+  } else {
+    TRY(check_split(shards));
     TRY(collect(shards, unlisted));
+  }
   format::Parsed whole(memory);
   TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
   if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);
   TRY(check_unlisted(whole.catalog, unlisted));
-  TRY_ASSIGN(whole.tree, empty_tree(memory));
   describe(shards, parts, unlisted, whole);
+  if (index != nullptr || !take_tree(shards, whole)) {
+    TRY_ASSIGN(whole.tree, empty_tree(memory));
+  }
   stats.pickle += were_parsed - began;
   stats.catalog += Clock::now() - were_parsed;
   return whole;

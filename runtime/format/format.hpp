@@ -56,10 +56,18 @@ struct CompressedStorage {
   std::uint32_t crc32;  // 0: the writer did not compute it
 };
 
+// Of a file that says to be one of several that are a checkpoint together.
+struct Split {
+  std::uint32_t number;   // below count
+  std::uint32_t count;    // of the files, at least 2
+  std::uint64_t tensors;  // in all of them
+};
+
 // What the metadata of a checkpoint says: its value tree and its catalog.
 struct Parsed {
   explicit Parsed(std::pmr::memory_resource& memory) : nodes(memory) {}
 
+  std::unique_ptr<std::pmr::memory_resource> tree_memory;  // where `tree` has memory of its own
   std::unique_ptr<value::Tree> tree;
   catalog::Catalog catalog;
   TensorNodes nodes;                          // of `tree`
@@ -67,6 +75,7 @@ struct Parsed {
   std::vector<ComposedTensor> composed;
   // Those of the form chunked, by name: positions in `composed`, which does not change any more.
   std::unordered_map<std::string_view, std::uint32_t> chunked;
+  std::optional<Split> split;
   // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
   // pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;

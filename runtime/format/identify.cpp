@@ -40,7 +40,6 @@ constexpr std::array signatures = {
     Signature{4, "PTMF"sv, other,
               "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
               "without _use_flatbuffer, or as a state dict"},
-    Signature{0, "GGUF"sv, ErrorCode::unsupported, "is a GGUF model, which is not supported yet"},
     Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
     Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},
     Signature{0,
@@ -86,6 +85,7 @@ Error foreign(ErrorCode code, std::string sentence) {
   return Error{code, std::move(sentence), Error::no_offset, {}};
 }
 
+constexpr std::string_view gguf_magic = "GGUF";
 constexpr std::string_view end_record = "PK\x05\x06";
 
 // Whether the file ends with an end record and the comment that it announces, if any. Elements of a
@@ -118,6 +118,7 @@ Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
 
 Kind identify_head(std::span<const std::byte> head) noexcept {
   const std::string_view text = as_text(head);
+  if (text.starts_with(gguf_magic)) return Kind::gguf;
   if (begins_safetensors(text)) return Kind::safetensors;
   return begins_with_tag(text, "{") ? Kind::json : Kind::unknown;
 }
@@ -154,6 +155,7 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
                  file_bytes,
                  {}};
   if (begins_safetensors(text)) return foreign(other, "is a safetensors file, which is no archive");
+  if (text.starts_with(gguf_magic)) return foreign(other, "is a GGUF file, which is no archive");
   if (begins_with_tag(text, "{")) return foreign(other, "is JSON text, which is no archive");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +

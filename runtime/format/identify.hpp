@@ -15,6 +15,7 @@ enum class Kind : std::uint8_t {
   zip,      // a zip archive: what torch.save has written since 1.6
   legacy,   // a row of pickles and bytes: what torch.save wrote before
   safetensors,
+  gguf,
   json,        // JSON text: an index of shards, or nothing of ours
   needs_head,  // the tail alone does not tell
 };
@@ -26,7 +27,7 @@ inline constexpr std::size_t head_bytes = 512;
 // out, to be read only where the answer is needs_head.
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept;
-// By the head alone: safetensors or json, else unknown.
+// By the head alone: safetensors, gguf or json, else unknown.
 Kind identify_head(std::span<const std::byte> head) noexcept;
 
 // Whether the first bytes of a file are the magic number of a legacy stream, which is a pickle of

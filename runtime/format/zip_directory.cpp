@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
@@ -10,14 +11,16 @@ namespace weightmap::format {
 namespace {
 
 // torch reads a file that begins as a stream as one, whatever stands behind it; and what begins as
-// safetensors is that, with an archive for the bytes of a tensor.
+// safetensors or GGUF is that, with an archive for the bytes of a tensor.
 Result<void> check_front(const bytes::Source& file, bytes::Windows& windows) {
   TRY_ASSIGN(const std::span<const std::byte> head,
              windows.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));
-  if (identify_head(head) == Kind::safetensors)
+  const Kind kind = identify_head(head);
+  if (kind == Kind::safetensors || kind == Kind::gguf)
     return failure(ErrorCode::corrupt,
-                   "the file begins as safetensors and ends as a zip archive; readers differ in "
-                   "which of the two counts",
+                   std::string("the file begins as ") +
+                       (kind == Kind::gguf ? "GGUF" : "safetensors") +
+                       " and ends as a zip archive; readers differ in which of the two counts",
                    0);
   if (!begins_legacy_stream(head)) return {};
   return failure(ErrorCode::corrupt,

@@ -337,12 +337,11 @@ Result<bool> begins_as_archive(const os::File& file) {
   return as_text(head) == zip_signature;
 }
 
-// Which holds no pickle: what it begins with is none.
-Result<bool> begins_as_safetensors(const os::File& file) {
+Result<format::Kind> kind_of_head(const os::File& file) {
   std::array<std::byte, format::head_bytes> head{};
   const std::size_t length = std::min<std::uint64_t>(head.size(), file.size());
   TRY(file.read(0, {head.data(), length}));
-  return format::identify_head({head.data(), length}) == format::Kind::safetensors;
+  return format::identify_head({head.data(), length});
 }
 
 Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& options) {
@@ -350,12 +349,11 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   FileGlobals made;
   std::uint64_t bytes_left = options.limits.pickle_bytes;
   const Result<void> archive = ArchiveScan(file, 0, {}, 0, options, bytes_left, made).run();
-  if (!archive) {
-    TRY_ASSIGN(const bool is_safetensors, begins_as_safetensors(file));
-    if (is_safetensors) {
-      made.format = "safetensors";
-      return made;
-    }
+  TRY_ASSIGN(const format::Kind kind, kind_of_head(file));
+  // Which holds no pickle: what it begins with is none.
+  if (!archive && kind == format::Kind::safetensors) {
+    made.format = "safetensors";
+    return made;
   }
   TRY_ASSIGN(const bool is_archive, begins_as_archive(file));
   // torch takes a file for an archive by its first bytes, and unpickles any other.
@@ -365,7 +363,10 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
     if (found && !archive) made.format = stream.is_legacy() ? "torch_legacy" : "pickle";
     if (found) return made;
   }
-  if (!archive) return tl::unexpected<Error>(archive.error());
+  if (archive) return made;
+  // The first four bytes are an opcode, too, so that what follows was looked at.
+  if (kind != format::Kind::gguf) return tl::unexpected<Error>(archive.error());
+  made.format = "gguf";
   return made;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/sets/shard_name.hpp"
 
 namespace weightmap::sets {
 namespace {
@@ -21,39 +22,14 @@ using Names = std::vector<std::string>;
 // A kind of file that checkpoints are kept in.
 struct Family {
   std::string_view extension;
-  std::string_view usual_name;  // of a single file
+  std::string_view usual_name;  // of a single file; empty: there is none
   bool may_have_any_name;       // a single file
 };
 constexpr Family families[] = {
     {".safetensors", "model.safetensors", true},
     {".bin", "pytorch_model.bin", false},
+    {".gguf", {}, true},
 };
-
-// "model-00002-of-00003.safetensors" is shard 2 of 3 of "model".
-struct ShardName {
-  std::string_view stem;
-  std::uint32_t number;
-  std::uint32_t count;
-};
-
-std::optional<ShardName> shard_name(std::string_view name, std::string_view extension) {
-  constexpr std::size_t digits = 5;
-  constexpr std::string_view of = "-of-";
-  constexpr std::size_t tail = 1 + digits + of.size() + digits;
-  name.remove_suffix(extension.size());
-  if (name.size() < tail) return std::nullopt;
-  const std::string_view end = name.substr(name.size() - tail);
-  if (end[0] != '-' || end.substr(1 + digits, of.size()) != of) return std::nullopt;
-  const auto number_at = [end](std::size_t at) -> std::uint32_t {
-    std::string_view text = end.substr(at, digits);
-    text.remove_prefix(std::min(text.find_first_not_of('0'), text.size() - 1));
-    return bytes::decimal(text);
-  };
-  const ShardName shard{name.substr(0, name.size() - tail), number_at(1),
-                        number_at(1 + digits + of.size())};
-  if (shard.number == bytes::no_number || shard.count == bytes::no_number) return std::nullopt;
-  return shard;
-}
 
 Result<Names> names_in(const path& folder) {
   std::error_code failed;
@@ -182,7 +158,7 @@ Result<std::vector<path>> select_files(const path& folder) {
   }
   return failure(ErrorCode::not_a_checkpoint,
                  "is a folder in which there is no checkpoint: expected an index of shards, "
-                 "*.safetensors, or pytorch_model.bin");
+                 "*.safetensors, pytorch_model.bin, or *.gguf");
 }
 
 }  // namespace weightmap::sets

@@ -26,6 +26,12 @@ Builder::Builder(std::pmr::memory_resource& memory, const BuildLimits& limits)
                                    limits.budget_bytes)),
       shapes_(tree_->arena_) {}
 
+void Builder::raise_budget(std::uint64_t budget_bytes) noexcept {
+  if (budget_bytes <= limits_.budget_bytes) return;
+  tree_->arena_.raise_budget(budget_bytes - limits_.budget_bytes);
+  limits_.budget_bytes = budget_bytes;
+}
+
 bool Builder::fits_budget(bool fits) {
   if (!fits && fault_.empty())
     fault_ = "the value tree needs more memory than its budget of " +

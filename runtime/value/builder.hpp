@@ -55,6 +55,10 @@ class Builder {
   // `memory` must outlive the tree.
   Builder(std::pmr::memory_resource& memory, const BuildLimits& limits);
 
+  // Makes the budget so large in all, if it is smaller: for one who learns only while reading how
+  // much there is.
+  void raise_budget(std::uint64_t budget_bytes) noexcept;
+
   Cell none() const noexcept { return {}; }
   Cell boolean(bool value) const noexcept;
   Cell integer(std::int64_t value) const noexcept;

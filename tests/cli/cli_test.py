@@ -1262,7 +1262,7 @@ class Evict(Caching):
             done.stderr.decode(),
             f"weightmap: {missing}: cannot open the file: No such file or directory\n"
             "weightmap: .: is a folder in which there is no checkpoint: expected an index of "
-            "shards, *.safetensors, or pytorch_model.bin\n",
+            "shards, *.safetensors, pytorch_model.bin, or *.gguf\n",
         )
         self.assertRegex(done.stdout.decode().removeprefix(str(path)), r"^: \d+ B of 10 B in the ")
         files = self.document("evict", "--json", missing, path, code=1)["files"]
@@ -1821,7 +1821,6 @@ class Failure(Case):
     def test_strangers_are_named(self):
         for name, word in (
             ("lfs_pointer.pt", "Git LFS"), ("page.pt", "HTML"), ("empty.pt", "empty"),
-            ("model.gguf", "GGUF"),
             ("truncated.pt", "is truncated"), ("compressed.pt.gz", "gzip"),
         ):
             done = run("ls", f"strangers/{name}")
@@ -1838,7 +1837,7 @@ class Failure(Case):
     def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
         self.fails(
             ".: is a folder in which there is no checkpoint: expected an index of shards, "
-            "*.safetensors, or pytorch_model.bin",
+            "*.safetensors, pytorch_model.bin, or *.gguf",
             "ls", ".",
         )
         pipe = self.folder / "pipe"

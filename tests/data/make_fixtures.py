@@ -655,8 +655,6 @@ def strangers(fixtures):
     stranger("page.pt", page, "an HTML error page")
     compressed = gzip.compress((fixtures.folder / "tensor_root.pt").read_bytes(), mtime=0)
     stranger("compressed.pt.gz", compressed, "a checkpoint compressed by gzip")
-    gguf = b"GGUF" + struct.pack("<IQQ", 3, 0, 0) + bytes(40)
-    stranger("model.gguf", gguf, "a GGUF header", "unsupported")
     stranger("archive.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(24), "a 7z header")
     path = fixtures.folder / "strangers/archive.tar"
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:

@@ -13,6 +13,7 @@ import catalogue
 import composed_cases
 import exported_cases
 import file_cases
+import gguf_cases
 import index_cases
 import legacy_cases
 import offset_cases
@@ -26,7 +27,7 @@ import zip_cases
 
 MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, composed_cases,
            legacy_cases, script_cases, exported_cases, policy_cases, safetensors_cases,
-           index_cases, file_cases)
+           gguf_cases, index_cases, file_cases)
 
 
 def main(folder):

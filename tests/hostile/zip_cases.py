@@ -675,7 +675,7 @@ def add_strangers():
     stranger("json", b"{\"a\": 1}" + bytes(range(256)) * 4, "the index of shards: is not JSON",
              code="corrupt")
     stranger("json_of_another_kind", b"{\"a\": 1}", "is JSON without a weight_map")
-    stranger("gguf", b"GGUF" + bytes(300), "GGUF", code="unsupported")
+    stranger("gguf", b"GGUF" + bytes(300), "GGUF version 0", code="corrupt")
     stranger("preview", b"PYTORCH1" + bytes(300), "preview", code="unsupported")
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:

@@ -230,6 +230,16 @@ TEST_CASE_FIXTURE(Fixture, "finds the pickle before an archive, which torch woul
         Lines{"data.pkl: collections.OrderedDict torch_safe x1", "posix.system harmful x1"});
 }
 
+TEST_CASE_FIXTURE(Fixture, "a GGUF file has none, but for one that is a pickle as well") {
+  const std::string header = "GGUF\3\0\0\0\0"s;  // a real number to a pickler
+  const FileGlobals none = list(folder.write("model.gguf", header + std::string(15, '\0')));
+  CHECK(none.format == "gguf");
+  CHECK(none.pickles.empty());
+  const FileGlobals both = list(folder.write("both.gguf", header + evil.substr(2)));
+  CHECK(both.format == "pickle");
+  CHECK(lines(both) == Lines{"posix.system harmful x1"});
+}
+
 TEST_CASE_FIXTURE(Fixture, "keeps within the limits, and says so") {
   OpenOptions options;
   options.limits.pickle_bytes = 20;

@@ -91,7 +91,6 @@ class FixturesTest(unittest.TestCase):
             "lfs_pointer.pt": "LFS",
             "page.pt": "HTML",
             "compressed.pt.gz": "gzip",
-            "model.gguf": "GGUF",
             "archive.7z": "7z",
             "archive.tar": "tar",
             "empty.pt": "empty",

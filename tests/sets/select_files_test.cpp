@@ -194,10 +194,10 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
                              {"model.safetensors.json"},
                              {"index.json"},
                              {"model.safetensors.part"},
-                             {"model.gguf"}})
+                             {"model.GGUF"}})
     check_refused(files, ErrorCode::not_a_checkpoint,
                   "is a folder in which there is no checkpoint: expected an index of shards, "
-                  "*.safetensors, or pytorch_model.bin");
+                  "*.safetensors, pytorch_model.bin, or *.gguf");
 }
 
 TEST_CASE("a folder of a distributed checkpoint is that, whatever else is in it") {

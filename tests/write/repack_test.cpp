@@ -536,7 +536,7 @@ TEST_SUITE("repack") {
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    CHECK_FAILS(repack(data / "strangers" / "model.gguf", copy), ErrorCode::unsupported, "GGUF");
+    CHECK_FAILS(repack(data / "strangers" / "archive.7z", copy), ErrorCode::not_a_checkpoint, "7z");
     CHECK_FAILS(repack(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
   }
 }

@@ -1,0 +1,41 @@
+// The keys and values that a GGUF file has before its tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/format/format.hpp"
+#include "runtime/gguf/reader.hpp"
+#include "runtime/value/builder.hpp"
+#include "weightmap/options.hpp"
+
+namespace weightmap::gguf {
+
+// A name in the file, and where it stands.
+struct Named {
+  std::string_view text;
+  std::uint64_t position;
+};
+
+// The first, in the order of the file, of those whose text another one before it has; nullptr if
+// there is none. Sorts them.
+const Named* find_repeated(std::vector<Named>& names);
+
+struct Metadata {
+  std::unique_ptr<value::Tree> tree;  // a dict
+  std::uint32_t alignment = 32;
+  std::optional<format::Split> split;
+};
+
+// Reads `count` pairs, for which the file has room. Numbers become integers and reals, arrays
+// lists, and strings that are not UTF-8 bytes. False: the reader has the error, which begins with
+// the key it is about.
+bool read_metadata(Reader& reader, std::uint64_t count, const Limits& limits,
+                   std::pmr::memory_resource& memory, Metadata& metadata);
+
+}  // namespace weightmap::gguf
