@@ -16,6 +16,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/value_text.hpp"
+#include "weightmap/chunks.hpp"
 #include "weightmap/tensor_pieces.hpp"
 #include "weightmap/value_path.hpp"
 
@@ -216,8 +217,40 @@ Result<void> print_value(Output& out, const CatOptions& options, const Checkpoin
   return {};
 }
 
+// A tensor that lies in several pieces, put together in memory.
+struct GatheredTensor {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> dims;  // sizes, then strides
+  DType dtype = DType::uint8;
+
+  TensorView view() const {
+    return {dtype, dims.size() / 2, dims.data(), bytes.data(), bytes.size(), 0};
+  }
+  Result<void> gather(const Checkpoint& checkpoint, const std::string& name,
+                      const WholeTensor& tensor) {
+    dtype = tensor.dtype;
+    dims = tensor.sizes;
+    dims.resize(2 * tensor.sizes.size());
+    std::int64_t stride = 1;
+    for (std::size_t dim = tensor.sizes.size(); dim-- > 0; stride *= tensor.sizes[dim])
+      dims[tensor.sizes.size() + dim] = stride;
+    bytes.resize(weightmap::bytes_of(dtype, static_cast<std::uint64_t>(stride)));
+    return weightmap::gather(checkpoint, name, {}, bytes);
+  }
+};
+
+Result<FoundTensor> find_or_gather(const Checkpoint& checkpoint, const std::string& name,
+                                   GatheredTensor& memory) {
+  const Result<WholeTensor> whole = whole_tensor(checkpoint, name);
+  if (!whole || whole->piece_count == 1) return look_up(checkpoint, name);
+  if (Result<void> ok = memory.gather(checkpoint, name, *whole); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return FoundTensor{name, memory.view()};
+}
+
 Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& checkpoint) {
-  Result<FoundTensor> tensor = look_up(checkpoint, options.tensor);
+  GatheredTensor memory;
+  Result<FoundTensor> tensor = find_or_gather(checkpoint, options.tensor, memory);
   if (!tensor) {
     if (tensor.error().code == ErrorCode::not_found)
       if (const Result<NamedValue> value = look_up_value(checkpoint, options.tensor))

@@ -12,7 +12,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/chunks.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap::cli {
@@ -82,13 +82,28 @@ SafetensorsMetadata metadata_of(const Checkpoint& checkpoint, const ConvertComma
   return metadata;
 }
 
+Result<SafetensorsTensor> safetensor(const Checkpoint& checkpoint, std::string_view name,
+                                     const WholeTensor& tensor) {
+  if (tensor.piece_count == 1)
+    return SafetensorsTensor::of(std::string(name), checkpoint.tensors()[tensor.first_piece].view);
+  Result<RecordContent> content = content_of(checkpoint, name);
+  if (!content) return tl::unexpected<Error>(content.error());
+  return SafetensorsTensor{.name = std::string(name),
+                           .dtype = tensor.dtype,
+                           .shape = tensor.sizes,
+                           .content = std::move(*content)};
+}
+
 Result<Converted> to_safetensors(const Checkpoint& checkpoint, const ConvertCommand& command) {
   std::vector<SafetensorsTensor> tensors;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    Result<SafetensorsTensor> made = SafetensorsTensor::of(std::string(tensor.name), tensor.view);
+  for (const std::string_view name : whole_names(checkpoint)) {
+    const Result<WholeTensor> tensor = whole_tensor(checkpoint, name);
+    if (!tensor) return tl::unexpected<Error>(tensor.error());
+    Result<SafetensorsTensor> made = safetensor(checkpoint, name, *tensor);
     if (!made) return tl::unexpected<Error>(made.error());
     tensors.push_back(std::move(*made));
   }
+  const std::size_t count = tensors.size();
   ProgressBar bar;
   const Result<SafetensorsReport> report =
       write_safetensors(std::move(tensors), metadata_of(checkpoint, command), command.to,
@@ -97,7 +112,7 @@ Result<Converted> to_safetensors(const Checkpoint& checkpoint, const ConvertComm
                          .progress = bar.follow()});
   if (!report) return tl::unexpected<Error>(report.error());
   Converted made{.files = {},
-                 .tensors = checkpoint.tensors().size() - report->dropped.size(),
+                 .tensors = count - report->dropped.size(),
                  .bytes = report->bytes,
                  .dropped = report->dropped};
   for (const SafetensorsReport::File& file : report->files)
@@ -108,6 +123,28 @@ Result<Converted> to_safetensors(const Checkpoint& checkpoint, const ConvertComm
 // Tensors that are one and the same stay so; each other has a storage of its own elements.
 class FlatDict {
  public:
+  Result<void> add(CheckpointWriter& writer, const Checkpoint& checkpoint, std::string_view name) {
+    const Result<WholeTensor> tensor = whole_tensor(checkpoint, name);
+    if (!tensor) return tl::unexpected<Error>(tensor.error());
+    if (tensor->piece_count == 1) return add(writer, checkpoint.tensors()[tensor->first_piece]);
+    Result<RecordContent> content = content_of(checkpoint, name);
+    if (!content) return tl::unexpected<Error>(content.error());
+    const std::size_t number = writer.add_storage(std::move(*content));
+    Dims strides(tensor->sizes.size());
+    std::int64_t stride = 1;
+    for (std::size_t dim = strides.size(); dim-- > 0; stride *= tensor->sizes[dim])
+      strides[dim] = stride;
+    items_.push_back(writer.values().string(name));
+    items_.push_back(writer.tensor(
+        number, {.dtype = tensor->dtype, .sizes = tensor->sizes, .strides = strides}));
+    return {};
+  }
+  const std::vector<Value>& items() const noexcept { return items_; }
+
+ private:
+  using Dims = std::vector<std::int64_t>;
+  using Key = std::tuple<const std::byte*, DType, unsigned, Dims, Dims>;
+
   Result<void> add(CheckpointWriter& writer, const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
     if (to_string(view.dtype()).starts_with('q') && !is_blocked(view.dtype()))
@@ -129,11 +166,7 @@ class FlatDict {
     items_.push_back(known->second);
     return {};
   }
-  const std::vector<Value>& items() const noexcept { return items_; }
 
- private:
-  using Dims = std::vector<std::int64_t>;
-  using Key = std::tuple<const std::byte*, DType, unsigned, Dims, Dims>;
   std::map<Key, Value> values_;
   std::vector<Value> items_;  // key, value ...
 };
@@ -142,14 +175,14 @@ Result<Converted> to_pt(const Checkpoint& checkpoint, const ConvertCommand& comm
   ProgressBar bar;
   CheckpointWriter writer({.progress = bar.follow()});
   FlatDict dict;
-  for (const NamedTensor& tensor : checkpoint.tensors())
-    if (Result<void> ok = dict.add(writer, tensor); !ok) return tl::unexpected<Error>(ok.error());
+  const std::vector<std::string_view> names = whole_names(checkpoint);
+  for (const std::string_view name : names)
+    if (Result<void> ok = dict.add(writer, checkpoint, name); !ok)
+      return tl::unexpected<Error>(ok.error());
   const Value root = writer.ordered_dict(dict.items());
   const Result<WritePlan> written = std::move(writer).write(root, command.to);
   if (!written) return tl::unexpected<Error>(written.error());
-  return Converted{.files = {command.to},
-                   .tensors = checkpoint.tensors().size(),
-                   .bytes = written->archive_bytes};
+  return Converted{.files = {command.to}, .tensors = names.size(), .bytes = written->archive_bytes};
 }
 
 std::string describe_as_json(const ConvertCommand& command, const Converted& made) {
@@ -175,18 +208,11 @@ std::string describe_as_text(const Converted& made) {
 
 // What would be written as something else than it is.
 Result<void> check_source(const Checkpoint& checkpoint, const ConvertCommand& command) {
-  const auto refuse = [&](std::string why) {
-    return tl::unexpected<Error>(Error{.code = ErrorCode::unsupported,
-                                       .message = std::move(why),
-                                       .file = printable(command.from)});
-  };
-  if (checkpoint.info().reserved && !checkpoint.info().reserved->is_sealed)
-    return refuse("the file has reserved storages and is not sealed, so it may change yet");
-  for (const ComposedTensor& tensor : composed_tensors(checkpoint))
-    if (tensor.form == ComposedTensor::Form::chunked)
-      return refuse(printable(tensor.name) +
-                    " lies in several chunks, which are not put together here");
-  return {};
+  if (!checkpoint.info().reserved || checkpoint.info().reserved->is_sealed) return {};
+  return tl::unexpected<Error>(
+      Error{.code = ErrorCode::unsupported,
+            .message = "the file has reserved storages and is not sealed, so it may change yet",
+            .file = printable(command.from)});
 }
 
 Result<int> run_convert(Output& out, const ConvertCommand& command) {

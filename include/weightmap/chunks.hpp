@@ -19,6 +19,7 @@
 
 #include "weightmap/dtype.hpp"
 #include "weightmap/export.hpp"
+#include "weightmap/record_content.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/tensor_view.hpp"
 
@@ -39,6 +40,10 @@ struct WholeTensor {
   std::size_t first_piece = 0;  // position in Checkpoint::tensors()
   std::size_t piece_count = 0;  // 1: an ordinary tensor
 };
+
+// All tensors in the order of Checkpoint::tensors(), each tensor of several pieces once in the
+// place of these. The names borrow from the checkpoint.
+WEIGHTMAP_API std::vector<std::string_view> whole_names(const Checkpoint& checkpoint);
 
 struct TensorPiece {
   std::vector<std::int64_t> offsets;  // of its first element, in the tensor
@@ -67,5 +72,10 @@ WEIGHTMAP_API Result<TensorSlice> view_of(const Checkpoint& checkpoint, std::str
 // Checkpoint::gather() do.
 WEIGHTMAP_API Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
                                   const std::optional<Box>& box, std::span<std::byte> out);
+
+// All elements as gather() gives them, for a file that is being written: in parts of some MiB, each
+// of which is read as it is written. Borrows the checkpoint and the name. Fails as whole_tensor()
+// does.
+WEIGHTMAP_API Result<RecordContent> content_of(const Checkpoint& checkpoint, std::string_view name);
 
 }  // namespace weightmap

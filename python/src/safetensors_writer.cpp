@@ -15,6 +15,7 @@
 #include "python/src/long_call.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/chunks.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap::python {
@@ -80,6 +81,18 @@ class SafetensorsWriter {
     kept_.push_back(std::move(tensor));
   }
 
+  // Of the whole tensor that lies in several pieces.
+  void add_chunked(nb::object opened, nb::handle name) {
+    const Checkpoint& checkpoint = nb::cast<const OpenCheckpoint&>(opened).checkpoint();
+    const std::string& kept = names_.emplace_back(to_utf8(name));
+    const WholeTensor tensor = value_or_raise(whole_tensor(checkpoint, kept));
+    tensors_.push_back({.name = kept,
+                        .dtype = tensor.dtype,
+                        .shape = tensor.sizes,
+                        .content = value_or_raise(content_of(checkpoint, kept))});
+    kept_.push_back(std::move(opened));
+  }
+
   nb::tuple write(const nb::bytes& path, const nb::dict& metadata, std::uint64_t max_file_bytes,
                   std::string_view shared, bool durable, nb::handle progress) {
     SafetensorsMetadata texts;
@@ -99,7 +112,8 @@ class SafetensorsWriter {
 
  private:
   std::vector<SafetensorsTensor> tensors_;
-  std::vector<nb::object> kept_;  // whose bytes and shapes are borrowed
+  std::deque<std::string> names_;  // that contents borrow
+  std::vector<nb::object> kept_;   // whose bytes and shapes are borrowed
 };
 
 }  // namespace
@@ -113,6 +127,8 @@ void bind_safetensors_writer(nb::module_& module) {
                    "nbytes: int, owner: object, /) -> None"))
       .def("add_mapped", &SafetensorsWriter::add_mapped,
            nb::sig("def add_mapped(self, name: str, tensor: Tensor, /) -> None"))
+      .def("add_chunked", &SafetensorsWriter::add_chunked,
+           nb::sig("def add_chunked(self, opened: Checkpoint, name: str, /) -> None"))
       .def("write", &SafetensorsWriter::write, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg(), nb::arg().none(),
            "Files with their bytes, the bytes of the tensors, and the names that were dropped with "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from weightmap._core import Tensor
 from weightmap._errors import Error, InvalidArgumentError, MissingFileError
 from weightmap._open import open
 from weightmap._record import Record
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from weightmap._checkpoint import Checkpoint
-    from weightmap._core import Tensor
+    from weightmap._chunked import ChunkedTensor
     from weightmap._open import PathLike
     from weightmap._prefetch import PrefetchLoader
 
@@ -96,7 +97,7 @@ class Slice:
 
     __slots__ = ("_tensor", "_file")
 
-    def __init__(self, tensor: Tensor, file: SafeOpen) -> None:
+    def __init__(self, tensor: Tensor | ChunkedTensor, file: SafeOpen) -> None:
         self._tensor = tensor
         self._file = file
 
@@ -131,7 +132,7 @@ class SafeOpen:
         self._framework = framework
         self._device = device
 
-    def _mapped(self, tensor: Tensor) -> Any:
+    def _mapped(self, tensor: Tensor | ChunkedTensor) -> Any:
         return tensor.numpy() if self._framework == "numpy" else tensor.torch()
 
     def _placed(self, made: Any) -> Any:

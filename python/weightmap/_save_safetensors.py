@@ -7,6 +7,7 @@ import sys
 
 from weightmap import _core
 from weightmap._checkpoint import Checkpoint
+from weightmap._chunked import ChunkedTensor
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError, about_file
 from weightmap._record import Record
 
@@ -81,9 +82,11 @@ def save_safetensors(
     adding = _Adding()
     try:
         if isinstance(tensors, Checkpoint):
-            _check_not_chunked(tensors)
             for name, tensor in tensors.items():
-                adding.writer.add_mapped(name, tensor)
+                if isinstance(tensor, ChunkedTensor):
+                    adding.writer.add_chunked(tensors._core, name)
+                else:
+                    adding.writer.add_mapped(name, tensor)
         else:
             for name, tensor in tensors.items():
                 adding.add(name, tensor)
@@ -100,14 +103,6 @@ def save_safetensors(
         tensor_bytes,
         dropped,
     )
-
-
-def _check_not_chunked(checkpoint: Checkpoint) -> None:
-    for tensor in checkpoint.composed_tensors():
-        if tensor.form == "chunked":
-            raise UnsupportedError(
-                f'the tensor "{tensor.name}" lies in several chunks, which are not put together here'
-            )
 
 
 def _default_metadata(tensors: Any, adding: _Adding) -> dict[str, str]:
@@ -148,6 +143,8 @@ class _Adding:
         if isinstance(thing, _core.Tensor):
             _check_contiguous(thing.is_contiguous, "save tensor.numpy(), or all of its Checkpoint")
             self.writer.add_mapped(name, thing)
+        elif isinstance(thing, ChunkedTensor):
+            self._add_array(name, thing.numpy())
         elif torch is not None and isinstance(thing, torch.Tensor):
             self.has_torch = True
             self._add_torch(name, thing)

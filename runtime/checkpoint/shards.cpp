@@ -14,6 +14,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/merge.hpp"
 #include "runtime/checkpoint/formats.hpp"
+#include "runtime/dcp/saved_offsets.hpp"
 #include "runtime/format/in_threads.hpp"
 #include "runtime/value/builder.hpp"
 
@@ -258,6 +259,21 @@ Result<void> check_split(const Shards& shards) {
                                          std::to_string(tensors));
 }
 
+// By the ranks of a job, each of which has a file with its parts of the tensors.
+bool are_saved_in_parts(const Shards& shards) {
+  return std::ranges::all_of(
+      shards, [](const auto& shard) { return dcp::has_saved_offsets(*shard->parsed); });
+}
+
+Result<void> join(const Shards& shards, const OpenOptions& options,
+                  std::pmr::memory_resource& memory, format::Parsed& whole) {
+  std::vector<dcp::SavedShard> parts;
+  for (const auto& shard : shards)
+    parts.push_back(
+        {&*shard->parsed, shard->source->shown_name, shard->source->base(), shard->number});
+  return dcp::join_shards(parts, options, memory, whole);
+}
+
 // That of the first file of a split, with the memory that it lies in.
 bool take_tree(const Shards& shards, format::Parsed& whole) {
   for (const auto& shard : shards) {
@@ -304,7 +320,11 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     TRY(collect(shards, unlisted));
   }
   format::Parsed whole(memory);
-  TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
+  if (index == nullptr && are_saved_in_parts(shards)) {
+    TRY(join(shards, options, memory, whole));
+  } else {
+    TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
+  }
   if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);
   TRY(check_unlisted(whole.catalog, unlisted));
   describe(shards, parts, unlisted, whole);

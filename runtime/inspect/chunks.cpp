@@ -173,6 +173,52 @@ class Gatherer {
   std::vector<std::byte> buffer_;
 };
 
+std::uint64_t bytes_of(const WholeTensor& tensor) {
+  std::uint64_t count = 1;
+  for (const std::int64_t size : tensor.sizes) count *= static_cast<std::uint64_t>(size);
+  return bytes_of(tensor.dtype, count);
+}
+
+// Gives a tensor box by box, each of which lies together in it.
+class Producer {
+ public:
+  Producer(const Checkpoint& checkpoint, std::string_view name, const WholeTensor& tensor,
+           const RecordContent::Take& take)
+      : checkpoint_(checkpoint), name_(name), tensor_(tensor), take_(take) {}
+
+  // Of `box` the dimensions before `dim` have one element.
+  Result<void> give(Box box, std::size_t dim) {
+    const std::uint64_t nbytes = bytes_of({tensor_.dtype, box.sizes});
+    if (nbytes == 0) return {};
+    if (nbytes <= most_bytes || dim == box.sizes.size() - 1) return give_all(box, nbytes);
+    const std::int64_t count = box.sizes[dim];
+    const std::uint64_t row_bytes = nbytes / static_cast<std::uint64_t>(count);
+    const std::int64_t begin = box.offsets[dim];
+    const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / row_bytes));
+    for (std::int64_t row = 0; row < count; row += rows) {
+      box.offsets[dim] = begin + row;
+      box.sizes[dim] = std::min(rows, count - row);
+      TRY(give(box, box.sizes[dim] == 1 ? dim + 1 : dim));
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::uint64_t most_bytes = std::uint64_t{8} << 20;
+
+  Result<void> give_all(const Box& box, std::uint64_t nbytes) {
+    buffer_.resize(nbytes);
+    TRY(weightmap::gather(checkpoint_, name_, box, buffer_));
+    return take_(buffer_);
+  }
+
+  const Checkpoint& checkpoint_;
+  std::string_view name_;
+  const WholeTensor& tensor_;
+  const RecordContent::Take& take_;
+  std::vector<std::byte> buffer_;
+};
+
 }  // namespace
 
 Result<WholeTensor> whole_tensor(const Checkpoint& checkpoint, std::string_view name) {
@@ -181,6 +227,31 @@ Result<WholeTensor> whole_tensor(const Checkpoint& checkpoint, std::string_view 
   TRY_ASSIGN(const NamedTensor tensor, checkpoint.get(name));
   const std::span<const std::int64_t> shape = tensor.view.shape();
   return WholeTensor{tensor.view.dtype(), {shape.begin(), shape.end()}, tensor.index, 1};
+}
+
+std::vector<std::string_view> whole_names(const Checkpoint& checkpoint) {
+  std::vector<std::string_view> names;
+  auto chunked = composed_tensors(checkpoint).begin();
+  const auto end = composed_tensors(checkpoint).end();
+  const TensorRange tensors = checkpoint.tensors();
+  for (std::size_t i = 0; i < tensors.size();) {
+    while (chunked != end &&
+           (chunked->form != ComposedTensor::Form::chunked || chunked->first_part < i))
+      ++chunked;
+    const bool is_chunked = chunked != end && chunked->first_part == i;
+    names.push_back(is_chunked ? std::string_view(chunked->name) : tensors[i].name);
+    i += is_chunked ? chunked->part_count : 1;
+  }
+  return names;
+}
+
+Result<RecordContent> content_of(const Checkpoint& checkpoint, std::string_view name) {
+  TRY_ASSIGN(const WholeTensor tensor, whole_tensor(checkpoint, name));
+  return RecordContent::produced(
+      bytes_of(tensor), [&checkpoint, name, tensor](const RecordContent::Take& take) {
+        return Producer(checkpoint, name, tensor, take)
+            .give({std::vector<std::int64_t>(tensor.sizes.size(), 0), tensor.sizes}, 0);
+      });
 }
 
 Result<std::vector<TensorPiece>> pieces(const Checkpoint& checkpoint, std::string_view name,

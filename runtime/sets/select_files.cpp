@@ -62,8 +62,18 @@ tl::unexpected<Error> ambiguous(const Names& candidates) {
       "is a folder of several checkpoints: " + list(candidates) + "; open one of them by its name");
 }
 
+// "shard-00003-model-00001-of-00001.safetensors": the parts of tensors that the third rank had.
+// What is missing of a tensor is seen when its parts are put together.
+bool is_of_a_rank(std::string_view name) {
+  constexpr std::string_view front = "shard-";
+  constexpr std::size_t digits = 5;
+  return name.starts_with(front) && name.size() > front.size() + digits &&
+         name.find_first_not_of("0123456789", front.size()) == front.size() + digits;
+}
+
 // The shards, which must all be there, and of one set.
 Result<Names> whole_set(const Names& files, std::string_view extension) {
+  if (std::ranges::all_of(files, is_of_a_rank)) return files;
   const std::optional<ShardName> first = shard_name(files.front(), extension);
   if (!first) return ambiguous(files);
   std::vector<bool> is_there(first->count);
