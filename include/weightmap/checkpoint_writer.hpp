@@ -108,7 +108,8 @@ class WEIGHTMAP_API CheckpointWriter {
   // The reference to a storage that stands in the calls of tensors, which says of what type its
   // elements are. Precondition: there is a storage of this number.
   Value storage(std::size_t number, DType dtype);
-  // A tensor over a storage of this number. Precondition: the same, and as many strides as sizes.
+  // A tensor over a storage of this number. Precondition: the same, as many strides as sizes, and a
+  // dtype that torch has, so none that is blocked.
   Value tensor(std::size_t storage, const TensorSpec& spec);
   // A storage with the elements of the view in this machine's byte order, and a tensor over all of
   // it. The view is borrowed with its shape: contiguous elements are written without a copy, others

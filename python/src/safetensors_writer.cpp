@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/tensor.hpp"

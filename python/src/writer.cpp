@@ -322,6 +322,9 @@ Writer::Number Writer::mapped_tensor(const Tensor& tensor, bool is_reserved) {
     raise(ErrorCode::unsupported,
           "its elements have the other byte order, which one file cannot have beside this one's; "
           "save the Checkpoint as a whole, or tensor.numpy()");
+  if (is_blocked(view.dtype()))
+    raise(ErrorCode::unsupported, "torch has no dtype " + std::string(to_string(view.dtype())) +
+                                      "; save tensor.bits(), the bytes of its blocks");
   PyObject* location = to_str(tensor.named.location).release().ptr();
   PyUnicode_InternInPlace(&location);
   const std::size_t number = mapped_storage(tensor.owner, tensor.named.storage_index,

@@ -40,7 +40,9 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'."""
+        """
+        As torch spells it, without the prefix: 'float32', 'bfloat16', 'bool'; blocked ones as ggml does: 'q4_K'.
+        """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,11 +64,17 @@ class Tensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element; 0 for a blocked dtype, see block."""
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """
+        How many elements are stored together, in how many bytes: (256, 144) for 'q4_K', (1, itemsize) for a dtype without blocks.
+        """
 
     @property
     def nbytes(self) -> int:
-        """numel * itemsize. An expanded tensor occupies less in the file."""
+        """Bytes of all elements. An expanded tensor occupies less in the file."""
 
     @property
     def is_contiguous(self) -> bool:
@@ -140,7 +148,8 @@ class Tensor:
         A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
 
         bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
-        integers. Files of the other byte order give arrays of that byte order.
+        integers, blocked ones (q4_K) the bytes of their blocks as bits() does. Files of the other byte
+        order give arrays of that byte order.
         """
 
     def torch(self) -> torch_module.Tensor:
@@ -150,12 +159,25 @@ class Tensor:
         torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
         writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
         stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
-        the other byte order are copied and swapped. requires_grad is not carried over.
+        the other byte order are copied and swapped. requires_grad is not carried over. Blocked types (q4_K)
+        show the bytes of their blocks as bits() does.
         """
 
     def bits(self) -> Tensor:
         """
-        The same elements as unsigned integers of their size: what is stored, for any dtype but complex128.
+        The same elements as unsigned integers of their size: what is stored.
+
+        Of a blocked dtype the bytes of its blocks, with rows in bytes: (4096, 256) of q4_K is (4096, 144)
+        of uint8, which is what gguf.GGUFReader calls the data of a tensor. InvalidArgumentError for
+        complex128.
+        """
+
+    def dequantize(self) -> NDArray[Any]:
+        """
+        The values as a new numpy array of float32.
+
+        Blocked dtypes are computed by the package gguf, which must be installed; UnsupportedError for one
+        that it cannot compute, and for quantized types of torch, whose scales lie elsewhere.
         """
 
     def tobytes(self) -> bytes:
@@ -237,6 +259,11 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): the CPU."""
+
+def numpy_word(dtype: str, /) -> tuple[str, bool]:
+    """
+    What numpy calls a dtype, or the package ml_dtypes where the second is true; empty if neither has it.
+    """
 
 def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], /) -> Tensor:
     """
@@ -346,6 +373,11 @@ class Checkpoint:
 
     def copy_to(self, tensor: Tensor, buffer: Any, /) -> None: ...
 
+    def gather(self, name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], buffer: Any, /) -> None: ...
+
+    def has_chunks(self) -> bool:
+        """Whether composed() has chunked tensors."""
+
     def verify_headers(self) -> None: ...
 
     def verify_crc(self, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int]:
@@ -441,6 +473,8 @@ class SafetensorsWriter:
     def add(self, name: str, dtype: str, shape: tuple[int, ...], address: int, nbytes: int, owner: object, /) -> None: ...
 
     def add_mapped(self, name: str, tensor: Tensor, /) -> None: ...
+
+    def add_chunked(self, opened: Checkpoint, name: str, /) -> None: ...
 
     def write(self, path: bytes, metadata: dict[str, str], max_file_bytes: int, shared: str, durable: bool, progress: Callable[[int, int], object] | None, /) -> tuple[list[tuple[bytes, int]], int, dict[str, str]]:
         """
