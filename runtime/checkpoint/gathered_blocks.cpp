@@ -13,6 +13,7 @@ GatheredBlocks::GatheredBlocks(const TensorView& view)
   strides_.insert(strides_.end(), view.strides().begin(), view.strides().end());
   const auto rows_that_fit = [&]() -> std::int64_t {
     if (stride(split_) == 0) return shape_[split_];
+    if (stride(split_) > inner_extent_ + most_gap) return 1;
     const std::uint64_t more = (most_bytes - inner_extent_) / stride(split_);
     return more < static_cast<std::uint64_t>(shape_[split_]) ? static_cast<std::int64_t>(more) + 1
                                                              : shape_[split_];

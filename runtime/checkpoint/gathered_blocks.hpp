@@ -34,6 +34,9 @@ class GatheredBlocks {
 
  private:
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 20;
+  // Between two rows: to read less than that on costs no more than another read, and more of it
+  // may be what somebody else is to read.
+  static constexpr std::uint64_t most_gap = 16384;
 
   // Of shape and strides in bytes, which the catalog has proven to fit 63 bits.
   std::uint64_t stride(std::size_t dim) const noexcept;

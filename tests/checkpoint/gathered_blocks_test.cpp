@@ -74,9 +74,15 @@ TEST_CASE("what reaches further is read by rows, by parts of a row, and one by o
   check_same(numbers, {500'000, 2}, 4);              // 131,072 elements at a time
   check_same(numbers, {2, 500'000, 1, 2}, 8);        // transposed
   check_same(numbers, {3, 400'000}, 3);              // each for itself
-  check_same(numbers, {2, 3, 499'999, 200'000}, 4);  // two at a time
+  check_same(numbers, {2, 3, 499'999, 200'000}, 6);  // likewise
   check_same(numbers, {3, 2, 1, 333'333, 400'000, 5}, 6);
   check_same(numbers, {600, 500, 1000, 2}, 3, TensorView::foreign_order);
+}
+
+TEST_CASE("what lies between two rows is read with them if it is little") {
+  Numbers numbers(1'000'000);
+  check_same(numbers, {100, 10, 4106, 1}, 2);    // gaps of 16384 bytes; 64 rows at a time
+  check_same(numbers, {100, 10, 4107, 1}, 100);  // of 16388
 }
 
 TEST_CASE("the stride of a single element counts for nothing") {
