@@ -39,8 +39,9 @@ inline constexpr bool lends_from_itself<Checkpoint> = true;
 class WEIGHTMAP_API Checkpoint {
  public:
   // Maps the file, or all files of a set, and reads its metadata, not its tensors. `path` is a file
-  // of any format (by its content), the *.index.json of a set of shards, or a folder with one
-  // checkpoint (docs/format.md has the rules by which it is chosen); where there is no such file,
+  // of any format (by its content), the *.index.json of a set of shards, the .metadata of a
+  // distributed checkpoint, or a folder with one checkpoint (docs/format.md has the rules by which
+  // it is chosen); where there is no such file,
   // also "org/name" or "org/name@revision" of a model in the local cache of huggingface_hub. Fails
   // with io if the file cannot be opened, read or mapped; with not_a_checkpoint, corrupt,
   // unsupported, unsafe_pickle or limit_exceeded for what is in it, as error.hpp says; with

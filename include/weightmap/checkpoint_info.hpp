@@ -30,8 +30,8 @@ struct ReservedStorages {
 
 // The fields of `weightmap info`.
 struct CheckpointInfo {
-  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf"; of several files,
-  // "mixed" if they differ.
+  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "dcp" (a folder of
+  // torch.distributed.checkpoint); of several files, "mixed" if they differ.
   std::string_view format;
   std::uint64_t version = 0;  // of the `version` record, or of GGUF; of a legacy stream 1001
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
@@ -53,7 +53,8 @@ struct CheckpointInfo {
   std::uint64_t unread_bytes = 0;
   // Names of tensors that are not listed: those of a .pt2 archive that are pickled or have no
   // strides; those of a safetensors file whose rows are not whole bytes (F6_* of which the last
-  // dimension is no multiple of 4, F4 of which it is odd).
+  // dimension is no multiple of 4, F4 of which it is odd); those of torch.distributed.checkpoint
+  // that are compressed or not strided.
   std::vector<std::string> unsupported;
   // Of shards with an index: tensors that they have and the index does not name, which are not
   // listed. An index is often newer than what else lies in a shard.
