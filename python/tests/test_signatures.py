@@ -70,7 +70,7 @@ def test_the_methods_of_a_tensor_have_the_parameters_of_the_stubs():
         if name.startswith("weightmap.Tensor.")
     }
     assert methods == in_stubs()
-    assert len(methods) == 8
+    assert len(methods) == 9
 
 
 @pytest.mark.parametrize("name", in_stubs())

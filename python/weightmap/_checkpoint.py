@@ -333,11 +333,10 @@ class Checkpoint(Mapping[str, Tensor]):
         Returns when it is there; a warm() that another thread is in gives way. Touching a tensor's
         bytes does the same more slowly, and is not remembered by demand_order().
         """
-        if isinstance(tensor, Tensor):
-            self._core.demand(tensor)
-        else:
-            for piece in tensor.parts():
-                self._core.demand(piece)
+        from weightmap._chunked import ChunkedTensor
+
+        for part in tensor.parts() if isinstance(tensor, ChunkedTensor) else [tensor]:
+            self._core.demand(part)
 
     def demand_order(self) -> list[str]:
         """The names of the tensors that were demanded, in the order of the first demand for each.
