@@ -1,0 +1,142 @@
+// Shards as torch's HuggingFaceStorageWriter leaves them: each says where its parts of tensors
+// begin.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/chunks.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+using test::TemporaryFolder;
+
+namespace {
+
+// A tensor of uint8: its name, its shape as JSON has it, and its bytes.
+struct Part {
+  std::string name;
+  std::string shape;
+  std::string bytes;
+};
+
+// The JSON text `info` is a text in JSON.
+std::string shard(const std::string& info, const std::vector<Part>& parts) {
+  std::string escaped;
+  for (const char c : info) escaped += c == '"' ? "\\\""s : std::string(1, c);
+  std::string header = R"({"__metadata__":{"DCP_SHARDING_INFO":")" + escaped + "\"}";
+  std::string data;
+  for (const Part& part : parts) {
+    header += ",\"" + part.name + R"(":{"dtype":"U8","shape":)" + part.shape +
+              R"(,"data_offsets":[)" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + part.bytes.size()) + "]}";
+    data += part.bytes;
+  }
+  header += "}";
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> 8 * i);
+  return length + header + data;
+}
+
+struct Ranks {
+  TemporaryFolder folder;
+  int count = 0;
+
+  Ranks& add(const std::string& info, const std::vector<Part>& parts) {
+    const std::string number = std::to_string(++count);
+    folder.write("shard-0000" + number + "-model-00001-of-00001.safetensors", shard(info, parts));
+    return *this;
+  }
+  Result<Checkpoint> open() const { return Checkpoint::open(folder.path()); }
+};
+
+std::string gathered(const Checkpoint& checkpoint, const std::string& name) {
+  const auto tensor = whole_tensor(checkpoint, name);
+  REQUIRE_OK(tensor);
+  std::size_t bytes = 1;
+  for (const std::int64_t size : tensor->sizes) bytes *= static_cast<std::size_t>(size);
+  std::string text(bytes, '?');
+  REQUIRE_OK(gather(checkpoint, name, {}, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("parts of ranks are put together") {
+  Ranks ranks;
+  ranks.add(R"({"w": {"saved_offsets": [0, 0]}, "c": {"saved_offsets": [0, 2]}})",
+            {{"w", "[1,3]", "abc"}, {"c", "[2,1]", "36"}});
+  ranks.add(R"({"w": {"saved_offsets": [1, 0]}, "c": {"saved_offsets": [0, 0]}})",
+            {{"w", "[2,3]", "defghi"}, {"c", "[2,2]", "1245"}});
+  const auto checkpoint = ranks.open();
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->info().format == "safetensors");
+  CHECK(gathered(*checkpoint, "w") == "abcdefghi");
+  CHECK(gathered(*checkpoint, "c") == "123456");
+  CHECK(checkpoint->contains("w[1:3, 0:3]"));
+  CHECK(checkpoint->get("w").error().message.find("has tensor \"w\" in 2 pieces; pieces() gives") !=
+        std::string::npos);
+  CHECK(whole_names(*checkpoint) == std::vector<std::string_view>{"w", "c"});
+}
+
+TEST_CASE("what only one rank has, and what all have alike, is an ordinary tensor") {
+  Ranks ranks;
+  ranks.add(R"({"all": {"saved_offsets": [0]}})", {{"all", "[2]", "xy"}, {"unnamed", "[1]", "u"}});
+  ranks.add(R"({"all": {"saved_offsets": [0]}, "one": {"saved_offsets": [0]}})",
+            {{"all", "[2]", "xy"}, {"one", "[1]", "o"}});
+  const auto checkpoint = ranks.open();
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->tensors().size() == 3);
+  CHECK(gathered(*checkpoint, "all") == "xy");
+  CHECK(gathered(*checkpoint, "one") == "o");
+  CHECK(gathered(*checkpoint, "unnamed") == "u");
+}
+
+TEST_CASE("a shard alone is what is in it") {
+  Ranks ranks;
+  ranks.add(R"({"w": {"saved_offsets": [1]}})", {{"w", "[2]", "bc"}});
+  const auto checkpoint = ranks.open();
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->find("w")->shape()[0] == 2);
+}
+
+TEST_CASE("parts that leave a hole, or overlap, are refused") {
+  Ranks hole;
+  hole.add(R"({"w": {"saved_offsets": [0]}})", {{"w", "[2]", "ab"}});
+  hole.add(R"({"w": {"saved_offsets": [3]}})", {{"w", "[2]", "de"}});
+  CHECK_FAILS(hole.open(), ErrorCode::corrupt,
+              "tensor \"w\" has 5 elements, of which only 4 are in the chunks");
+  Ranks overlap;
+  overlap.add(R"({"w": {"saved_offsets": [0]}})", {{"w", "[2]", "ab"}});
+  overlap.add(R"({"w": {"saved_offsets": [1]}})", {{"w", "[2]", "bc"}});
+  CHECK_FAILS(overlap.open(), ErrorCode::corrupt,
+              "tensor \"w\" has chunks that overlap, at [0] of sizes [2] and at [1] of sizes [2]");
+}
+
+TEST_CASE("offsets that are not as torch writes them are refused with the name of the file") {
+  const auto refused = [](const std::string& info) {
+    Ranks ranks;
+    ranks.add(R"({"w": {"saved_offsets": [0]}})", {{"w", "[2]", "ab"}});
+    ranks.add(info, {{"w", "[2]", "cd"}});
+    const auto opened = ranks.open();
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().code == ErrorCode::corrupt);
+    CHECK(opened.error().file.ends_with("shard-00002-model-00001-of-00001.safetensors"));
+    return opened.error().message;
+  };
+  const std::string no_list = "DCP_SHARDING_INFO has no list of saved_offsets for tensor \"w\"";
+  CHECK(refused(R"({"w": {"saved_offsets": "0"}})") == no_list);
+  CHECK(refused(R"({"w": {"saved_offsets": [-1]}})") == no_list);
+  CHECK(refused(R"({"w": {"saved_offsets": [1.5]}})") == no_list);
+  CHECK(refused(R"({"w": {}})") == no_list);
+  CHECK(refused(R"({"w": 2})") == no_list);
+  CHECK(refused(R"({"w")").starts_with("DCP_SHARDING_INFO: "));
+  CHECK(refused(R"({"w": {"saved_offsets": [2, 0]}})") ==
+        "tensor \"w\" has parts of different dtypes or ranks, one of uint8 at [2, 0] of sizes [2]");
+  CHECK(refused(R"({"w": {"saved_offsets": [9223372036854775807]}})") ==
+        "tensor \"w\" has a part at [9223372036854775807], beyond 63 bits");
+}
