@@ -23,6 +23,10 @@ constexpr std::uint64_t end_bytes = 1024;
 // Reading on over so much costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;
 constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
+// What one tensor needs of these at most; an item may be meant by many chunks, and is read for
+// each.
+constexpr std::uint64_t most_pickle_bytes = 65536;
+constexpr std::uint64_t most_directory_bytes = 65536;
 // Items that one thread reads before it takes the next ones.
 constexpr std::size_t items_together = 128;
 
@@ -101,12 +105,22 @@ tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
+OpenOptions for_one_tensor(OpenOptions options) {
+  Limits& limits = options.limits;
+  limits.pickle_bytes = std::min(limits.pickle_bytes, most_pickle_bytes);
+  limits.directory_bytes = std::min(limits.directory_bytes, most_directory_bytes);
+  return options;
+}
+
 // What the item has instead of what the metadata says.
 std::string difference(const ItemRead& read, const format::Parsed& parsed) {
   const catalog::Catalog& found = parsed.catalog;
   if (found.size() != 1 || !parsed.composed.empty())
     return "it has " + std::to_string(found.size()) + " tensors, and is to be one";
   const catalog::Entry& entry = found[0];
+  if (!found.name(entry).empty())
+    return "it has something with a tensor in it, " + bytes::quote(found.name(entry)) +
+           ", and is to be a tensor itself";
   if (entry.dtype != read.tensor->dtype)
     return "it has elements of " + std::string(to_string(entry.dtype)) +
            ", and the metadata says " + std::string(to_string(read.tensor->dtype));
@@ -188,12 +202,13 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
     parts.push_back(items.subspan(begin, end - begin));
     begin = end;
   }
+  const OpenOptions options_of_item = for_one_tensor(options);
   std::mutex counting;
   return format::in_threads(parts.size(), [&](std::size_t number) -> Result<void> {
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];
-    Result<void> read = read_some(part, *file.file, options, of_part);
+    Result<void> read = read_some(part, *file.file, options_of_item, of_part);
     if (!read && read.error().file.empty()) read.error().file = file.shown_name;
     const std::scoped_lock lock(counting);
     stats.reads += of_part.reads;
