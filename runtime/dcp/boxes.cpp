@@ -80,10 +80,11 @@ bool BoxRef::is_empty() const noexcept {
 }
 
 std::string to_text(std::span<const std::int64_t> values) {
+  constexpr std::size_t most = 8;
   std::string text = "[";
-  for (const std::int64_t value : values)
+  for (const std::int64_t value : values.first(std::min(most, values.size())))
     text += (text.size() > 1 ? ", " : "") + std::to_string(value);
-  return text + "]";
+  return text + (values.size() > most ? ", ...]" : "]");
 }
 
 Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const BoxRef> boxes,

@@ -18,7 +18,7 @@ struct BoxRef {
   bool is_empty() const noexcept;
 };
 
-// "[3, 0]"
+// "[3, 0]", for errors; of many numbers the first.
 std::string to_text(std::span<const std::int64_t> values);
 
 // What may be compared for all tensors of a checkpoint: a second or two of work.

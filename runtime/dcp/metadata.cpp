@@ -42,6 +42,10 @@ constexpr std::array own_globals = {
     "pathlib._local.PosixPath",
 };
 
+// What the value tree may grow to, for each byte of the pickle. Each chunk is five objects with a
+// dict each, which a pickle of 150 bytes has and a tree of 2 KB.
+constexpr std::uint64_t tree_ratio = 32;
+
 OpenOptions with_own_globals(OpenOptions options) {
   for (const char* name : own_globals) options.safe_globals.insert(name);
   return options;
@@ -160,7 +164,7 @@ class MetadataReader {
     TRY_ASSIGN(const std::span<const std::byte> pickle, input.windows->bytes(0, size));
     TRY_ASSIGN(std::unique_ptr<value::Tree> tree,
                pickle::parse(input.windows->take(pickle), pickle, 0,
-                             {limits.base_memory + 5 * size, limits.depth}, memory_));
+                             {limits.base_memory + tree_ratio * size, limits.depth}, memory_));
     TRY_ASSIGN(const bool are_safe, torch::check_globals(*tree, 0, options_));
     metadata_.names_torch_safe_only = metadata_.names_torch_safe_only && are_safe;
     metadata_.trees.push_back(std::move(tree));

@@ -100,6 +100,8 @@ class ItemSource final : public bytes::Source {
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
                               to_text(read.chunk->offsets) + ": ");
+  if (error.code == ErrorCode::not_a_checkpoint)
+    error.code = ErrorCode::corrupt;  // the folder is one
   std::uint64_t& at = error.file_offset;
   at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
   return tl::unexpected<Error>(std::move(error));
@@ -161,6 +163,7 @@ Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptio
 
 Result<void> check_place(const ItemRead& read, const bytes::Source& file) {
   const Item& item = read.chunk->item;
+  if (item.length == 0) return failure(ErrorCode::corrupt, "it has no bytes");
   if (bytes::contains(file.size(), item.offset, item.length)) return {};
   return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
                                          " bytes leave the file of " + std::to_string(file.size()) +
