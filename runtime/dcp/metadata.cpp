@@ -55,7 +55,7 @@ OpenOptions with_own_globals(OpenOptions options) {
 Value field(const Value& object, std::string_view name) {
   constexpr std::size_t most_fields = 64;
   const std::optional<Value> state = object.state();
-  if (!state || state->size() > most_fields) return {};
+  if (!state || state->item_count() > most_fields) return {};
   return state->find(name).value_or(Value());
 }
 

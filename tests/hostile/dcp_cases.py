@@ -389,15 +389,15 @@ def add_masses():
     add("mass_of_long_keys", folder, opens(folder.contents),
         pickle=d.dump(folder.metadata(planner_data=dict.fromkeys(paths, shared))))
     # Items of an object that all have one state of many fields.
-    fields = {f"f{i}": 0 for i in range(300_000)}
-    state = Made("x", "x", fields)
-    body = d.dump(state, 2)[2:-1]
-    items = body + p.put(900_000) + p.get(900_000) + (p.get(900_000) * 2) * 300_000
-    empty = b"".join((p.EMPTY_DICT, p.MARK, items, p.SETITEMS))
-    # Written by hand: the state {"state_dict_metadata": {}, "storage_data": {...}}.
-    whole = p.pickle(p.name(d.METADATA, "Metadata"), p.EMPTY_TUPLE, p.NEWOBJ, p.dict_of(
-        (p.text("state_dict_metadata"), p.EMPTY_DICT), (p.text("storage_data"), empty)), p.BUILD)
-    refused("mass_of_fields", one(), "without a name", pickle=whole)
+    fields = {"fqn": "x", **{f"f{i}": 0 for i in range(300_000)}}
+    key = d.dump(Made("x", "x", fields), 2)[2:-1] + p.put(900_000)
+    value = d.dump(place("x", 0, 5), 2)[2:-1] + p.put(900_001)
+    both = key + value + (p.get(900_000) + p.get(900_001)) * 300_000
+    places = p.EMPTY_DICT + p.MARK + both + p.SETITEMS
+    refused("mass_of_fields", one(), "without a name", pickle=p.pickle(
+        p.name(d.METADATA, "Metadata"), p.EMPTY_TUPLE, p.NEWOBJ,
+        p.dict_of((p.text("state_dict_metadata"), p.EMPTY_DICT), (p.text("storage_data"), places)),
+        p.BUILD))
     # So many tensors that cannot be shown.
     sparse = d.properties(of=d.layout("sparse_coo"))
     shape = size(1)
@@ -428,40 +428,34 @@ def damaged(name, folder, **rest):
     CASES[f"dcp/{name}"].all_tensors = False
 
 
-def payloads(content):
-    """Positions of elements, a change of which only a checksum shows."""
-    found = set()
-    at = content.find(b"/data/0")
-    while at != -1:
-        begin = at + len("/data/0")
-        begin += struct.unpack_from("<H", content, at - len("archive") - 2)[0]
-        found.update(range(begin, content.index(b"PK\x07\x08", begin)))
-        at = content.find(b"/data/0", content.index(b"PK\x01\x02", begin))
-        if at != -1:  # in the directory, behind which the next item begins
-            at = content.find(b"/data/0", content.index(b"PK\x05\x06", at))
-    return found
+def payload(content):
+    """Positions of the elements of an item, a change of which only a checksum shows."""
+    name = content.index(b"/data/0")
+    begin = name + len("/data/0") + struct.unpack_from("<H", content, name - len("archive") - 2)[0]
+    return range(begin, content.index(b"PK\x07\x08", begin))
 
 
 def add_damage():
-    folder = d.small()
+    folder = Folder().add("w", (3, 2), [((0, 0), (1, 2), floats(2), ONE),
+                                        ((1, 0), (2, 2), floats(4, 9.0), TWO)])
     whole = d.dump(folder.metadata(), 2)
-    refused("metadata_cut_at_0", folder, code="not_a_checkpoint", pickle=b"")
+    refused("damage/metadata_cut_at_0", folder, code="not_a_checkpoint", pickle=b"")
     for length in range(1, len(whole)):
-        refused(f"metadata_cut_at_{length}", folder, pickle=whole[:length])
+        refused(f"damage/metadata_cut_at_{length}", folder, pickle=whole[:length])
     for at in range(len(whole)):
         changed = bytearray(whole)
         changed[at] ^= 1 << at % 8
-        damaged(f"metadata_bit_of_{at}", folder, pickle=bytes(changed))
+        damaged(f"damage/metadata_bit_of_{at}", folder, pickle=bytes(changed))
     content = b"".join(folder.data[ONE])
-    elements = payloads(content)
-    for at in range(2 * 1700):
-        if at in elements:
-            continue
+    elements = payload(content)
+    for at in range(len(content)):
         changed = bytearray(content)
         changed[at] ^= 1 << at % 8
-        damaged(f"item_bit_of_{at}", folder, more={ONE: d.as_file(bytes(changed))})
-    for length in range(0, len(content), 37):
-        refused(f"items_cut_at_{length}", folder, code="", more={ONE: d.as_file(content[:length])})
+        if at not in elements:
+            damaged(f"damage/item_bit_of_{at}", folder, more={ONE: d.as_file(bytes(changed))})
+    for length in range(1, len(content), 37):
+        refused(f"damage/item_cut_at_{length}", folder, "truncated",
+                more={ONE: d.as_file(content[:length])})
 
 
 def add_cases():
