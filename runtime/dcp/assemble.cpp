@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/dcp/boxes.hpp"
@@ -23,6 +24,22 @@ Error about(const Whole& tensor, Error error) {
   return error;
 }
 
+// Of the pieces of an empty tensor, each of which may be smaller along other dimensions, one that
+// is all of it.
+void make_whole(Whole& tensor) {
+  Piece piece = std::move(tensor.pieces.front());
+  piece.offsets.assign(tensor.sizes.size(), 0);
+  piece.sizes = tensor.sizes;
+  piece.strides.assign(tensor.sizes.size(), 1);
+  piece.storage_offset = 0;
+  for (std::size_t dim = tensor.sizes.size(); dim-- > 1;) {
+    const std::int64_t size = std::max<std::int64_t>(1, tensor.sizes[dim]);
+    if (!bytes::checked_mul(piece.strides[dim], size, &piece.strides[dim - 1]))
+      piece.strides[dim - 1] = 1;  // which no element tells from another
+  }
+  tensor.pieces = {std::move(piece)};
+}
+
 // In order, without empty ones but for an empty tensor, which keeps one.
 Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::vector<BoxRef> boxes;
@@ -32,11 +49,10 @@ Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::ranges::stable_sort(tensor.pieces, {}, &Piece::offsets);
   const bool is_empty = BoxRef{{}, tensor.sizes}.is_empty();
   if (is_empty) {
-    const auto all = std::ranges::find(tensor.pieces, tensor.sizes, &Piece::sizes);
-    if (all == tensor.pieces.end())
+    if (tensor.pieces.empty())
       return tl::unexpected<Error>(about(
           tensor, {ErrorCode::corrupt, "is empty and in none of the files", Error::no_offset, {}}));
-    tensor.pieces = {std::move(*all)};
+    make_whole(tensor);
   } else {
     std::erase_if(tensor.pieces, [](const Piece& piece) { return box_of(piece).is_empty(); });
   }

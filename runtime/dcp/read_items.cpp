@@ -144,6 +144,8 @@ Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptio
              torch::parse_archive({&input, 1}, options, of_item, memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported, "its bytes are compressed");
+  if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
+    return failure(ErrorCode::unsupported, "its bytes are reserved, and not filled in yet");
   if (const std::string what = difference(read, parsed); !what.empty())
     return failure(ErrorCode::corrupt, what);
   const catalog::Entry& entry = parsed.catalog[0];

@@ -161,6 +161,21 @@ TEST_CASE("empty chunks are left out, and an empty tensor keeps one") {
   CHECK(elements(checkpoint, "s") == "x");
 }
 
+TEST_CASE("an empty tensor that is divided along another dimension is listed whole") {
+  const TemporaryFolder folder;
+  DcpFolder()
+      .add("e", {2, 0, 3}, {{{0, 0, 0}, {2, 0, 2}, ""}, {{0, 0, 2}, {2, 0, 1}, "", second_file}},
+           test::uint8_elements)
+      .write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  const Result<NamedTensor> tensor = checkpoint.get("e");
+  REQUIRE_OK(tensor);
+  CHECK(std::ranges::equal(tensor->view.shape(), test::Sizes{2, 0, 3}));
+  CHECK(std::ranges::equal(tensor->view.strides(), test::Sizes{3, 3, 1}));
+  CHECK_FAILS(open_tensor(test::tensor_metadata({0, 3}, {})), ErrorCode::corrupt,
+              "tensor \"w\" is empty and in none of the files");
+}
+
 TEST_CASE("metadata that is none") {
   const char* const words = "is no metadata of torch.distributed.checkpoint";
   CHECK_FAILS(open_metadata("\x80\x02N."s), ErrorCode::corrupt, words);
