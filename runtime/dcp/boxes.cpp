@@ -35,8 +35,8 @@ std::size_t most_divided_dimension(std::span<const BoxRef> boxes, std::size_t ra
     std::vector<std::int64_t> begins;
     for (const BoxRef& box : boxes) begins.push_back(box.offsets[dim]);
     std::ranges::sort(begins);
-    const auto rest = std::ranges::unique(begins);
-    const std::size_t distinct = begins.size() - rest.size();
+    const auto distinct =
+        static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
     if (distinct > most) {
       most = distinct;
       best = dim;
