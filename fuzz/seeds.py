@@ -27,7 +27,8 @@ def hostile_files(folder):
     subprocess.run([sys.executable, ROOT / "tests/hostile/generate.py", folder], check=True,
                    stdout=subprocess.DEVNULL)
     return [path for path in sorted(pathlib.Path(folder).rglob("*"))
-            if path.is_file() and not path.is_symlink() and path.suffix != ".json"]
+            if path.is_file() and not path.is_symlink() and path.suffix != ".json"
+            and "damage" not in path.parts]
 
 
 def records_of(path):
@@ -84,6 +85,17 @@ def safetensors_input(path, content):
                 yield b"\1\377" + header
 
 
+def dcp_inputs(hostile):
+    """As fuzz_dcp.cpp says, of the folders of torch.distributed.checkpoint: all data as one file."""
+    metadata = [path for path in (*(ROOT / "tests/data/dcp").rglob(".metadata"), *hostile)
+                if path.name == ".metadata" and path.stat().st_size <= LONGEST]
+    for path in metadata:
+        content = path.read_bytes()
+        for file in sorted(path.parent.glob("*.distcp")):
+            if file.is_file() and file.stat().st_size <= LONGEST:
+                yield struct.pack("<I", len(content)) + content + file.read_bytes()
+
+
 def seeds(hostile):
     for number in range(64):
         noise = hashlib.shake_128(bytes([number])).digest(16 + 8 * number)
@@ -93,6 +105,8 @@ def seeds(hostile):
         yield "hold", lines.encode()
     for changes in catalog_changes():
         yield "catalog", changes
+    for made in dcp_inputs(hostile):
+        yield "dcp", made
     fixtures = sorted(path for path in (ROOT / "tests/data").rglob("*") if path.is_file())
     for path in fixtures + hostile:
         if path.stat().st_size > 1 << 20:

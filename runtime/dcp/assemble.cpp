@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/dcp/boxes.hpp"
@@ -23,20 +24,35 @@ Error about(const Whole& tensor, Error error) {
   return error;
 }
 
+// Of the pieces of an empty tensor, each of which may be smaller along other dimensions, one that
+// is all of it.
+void make_whole(Whole& tensor) {
+  Piece piece = std::move(tensor.pieces.front());
+  piece.offsets.assign(tensor.sizes.size(), 0);
+  piece.sizes = tensor.sizes;
+  piece.strides.assign(tensor.sizes.size(), 1);
+  piece.storage_offset = 0;
+  for (std::size_t dim = tensor.sizes.size(); dim-- > 1;) {
+    const std::int64_t size = std::max<std::int64_t>(1, tensor.sizes[dim]);
+    if (!bytes::checked_mul(piece.strides[dim], size, &piece.strides[dim - 1]))
+      piece.strides[dim - 1] = 1;  // which no element tells from another
+  }
+  tensor.pieces = {std::move(piece)};
+}
+
 // In order, without empty ones but for an empty tensor, which keeps one.
-Result<void> prepare(Whole& tensor) {
+Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::vector<BoxRef> boxes;
   for (const Piece& piece : tensor.pieces) boxes.push_back(box_of(piece));
-  if (Result<void> whole = check_boxes(tensor.sizes, boxes); !whole)
+  if (Result<void> whole = check_boxes(tensor.sizes, boxes, comparisons); !whole)
     return tl::unexpected<Error>(about(tensor, std::move(whole.error())));
   std::ranges::stable_sort(tensor.pieces, {}, &Piece::offsets);
   const bool is_empty = BoxRef{{}, tensor.sizes}.is_empty();
   if (is_empty) {
-    const auto all = std::ranges::find(tensor.pieces, tensor.sizes, &Piece::sizes);
-    if (all == tensor.pieces.end())
+    if (tensor.pieces.empty())
       return tl::unexpected<Error>(about(
           tensor, {ErrorCode::corrupt, "is empty and in none of the files", Error::no_offset, {}}));
-    tensor.pieces = {std::move(*all)};
+    make_whole(tensor);
   } else {
     std::erase_if(tensor.pieces, [](const Piece& piece) { return box_of(piece).is_empty(); });
   }
@@ -61,12 +77,13 @@ struct PathTexts {
     std::string joined;
     for (const Value& key : tensor.path->elements()) {
       const std::optional<std::int64_t> number = key.integer();
-      if (!number && !key.string()) {
+      const std::optional<std::string_view> text = key.string();
+      const bool is_too_long = text && text->size() > tensor.name.size();
+      if ((!number && !text) || is_too_long || joined.size() > tensor.name.size()) {
         parts.clear();
         return;
       }
-      parts.emplace_back(number ? std::to_string(*number) : std::string(*key.string()),
-                         number.has_value());
+      parts.emplace_back(number ? std::to_string(*number) : std::string(*text), number.has_value());
       joined += (parts.size() == 1 ? "" : ".") + parts.back().first;
     }
     const bool is_name_alone = parts.size() == 1 && !parts.front().second;
@@ -102,7 +119,11 @@ class Assembly {
 
   Result<catalog::Catalog> finish(std::span<const Whole> tensors) && {
     if (builder_.has_ambiguous_names()) return refuse_repeated(tensors);
-    return std::move(builder_).finish();
+    catalog::Catalog catalog = std::move(builder_).finish();
+    for (const Whole& tensor : tensors)
+      if (tensor.pieces.size() > 1 && catalog.find(tensor.name) != catalog::Catalog::none)
+        return refuse_repeated({&tensor, 1});
+    return catalog;
   }
 
  private:
@@ -155,7 +176,17 @@ class Assembly {
   std::uint32_t added_ = 0;
 };
 
-Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limits) {
+// What the tables take beside the pickle that they are made from, whose texts and tuples may each
+// be meant many times.
+bool is_out_of_proportion(const catalog::Counts& counts, const Limits& limits,
+                          std::uint64_t pickle_bytes) {
+  const std::uint64_t bytes =
+      counts.string_bytes + sizeof(std::int64_t) * (counts.dims + counts.path_parts);
+  return bytes > limits.base_memory + 4 * pickle_bytes;
+}
+
+Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limits,
+                              std::uint64_t pickle_bytes) {
   constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
   catalog::Counts counts;
   counts.locations = 1;
@@ -178,15 +209,21 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
     return failure(ErrorCode::limit_exceeded,
                    "the names and shapes of the tensors need more than the 4 GiB that a catalog "
                    "can address");
+  if (is_out_of_proportion(counts, limits, pickle_bytes))
+    return failure(ErrorCode::limit_exceeded,
+                   "the names and shapes of the chunks need more memory than the limit of " +
+                       std::to_string(limits.base_memory) + " bytes and four times the metadata");
   return counts;
 }
 
 }  // namespace
 
-Result<void> assemble(std::vector<Whole>& tensors, const OpenOptions& options,
-                      std::pmr::memory_resource& memory, format::Parsed& parsed) {
-  for (Whole& tensor : tensors) TRY(prepare(tensor));
-  TRY_ASSIGN(const catalog::Counts counts, count(tensors, options.limits));
+Result<void> assemble(std::vector<Whole>& tensors, std::uint64_t pickle_bytes,
+                      const OpenOptions& options, std::pmr::memory_resource& memory,
+                      format::Parsed& parsed) {
+  Comparisons comparisons;
+  for (Whole& tensor : tensors) TRY(prepare(tensor, comparisons));
+  TRY_ASSIGN(const catalog::Counts counts, count(tensors, options.limits, pickle_bytes));
   Assembly assembly(counts, memory);
   for (const Whole& tensor : tensors) TRY(assembly.add(tensor, parsed));
   TRY_ASSIGN(parsed.catalog, std::move(assembly).finish(tensors));

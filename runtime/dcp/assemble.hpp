@@ -40,8 +40,10 @@ struct Whole {
 
 // Fills in the catalog and the composed tensors of `parsed`. Sorts the pieces of each tensor by
 // their offsets, row-major, and leaves out empty ones. Fails with corrupt, naming the tensor, where
-// pieces overlap, or not all elements are in one; or where a name comes twice.
-Result<void> assemble(std::vector<Whole>& tensors, const OpenOptions& options,
-                      std::pmr::memory_resource& memory, format::Parsed& parsed);
+// pieces overlap, or not all elements are in one; or where a name comes twice. With limit_exceeded
+// where the tables would be out of all proportion to the metadata of `pickle_bytes`.
+Result<void> assemble(std::vector<Whole>& tensors, std::uint64_t pickle_bytes,
+                      const OpenOptions& options, std::pmr::memory_resource& memory,
+                      format::Parsed& parsed);
 
 }  // namespace weightmap::dcp

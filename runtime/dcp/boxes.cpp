@@ -9,9 +9,6 @@
 namespace weightmap::dcp {
 namespace {
 
-// Comparisons of two boxes: a second of work.
-constexpr std::uint64_t most_comparisons = std::uint64_t{1} << 27;
-
 std::optional<std::uint64_t> volume_of(std::span<const std::int64_t> sizes) {
   std::uint64_t volume = 1;
   bool fits = true;
@@ -38,8 +35,8 @@ std::size_t most_divided_dimension(std::span<const BoxRef> boxes, std::size_t ra
     std::vector<std::int64_t> begins;
     for (const BoxRef& box : boxes) begins.push_back(box.offsets[dim]);
     std::ranges::sort(begins);
-    const auto rest = std::ranges::unique(begins);
-    const std::size_t distinct = begins.size() - rest.size();
+    const auto distinct =
+        static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
     if (distinct > most) {
       most = distinct;
       best = dim;
@@ -48,23 +45,23 @@ std::size_t most_divided_dimension(std::span<const BoxRef> boxes, std::size_t ra
   return best;
 }
 
-Result<void> check_overlap(std::vector<BoxRef> boxes, std::size_t rank) {
+Result<void> check_overlap(std::vector<BoxRef> boxes, std::size_t rank, Comparisons& comparisons) {
   if (boxes.size() < 2) return {};
   if (rank == 0) return failure(ErrorCode::corrupt, "has two chunks for its only element");
   const std::size_t dim = most_divided_dimension(boxes, rank);
   std::ranges::sort(boxes, {}, [dim](const BoxRef& box) { return box.offsets[dim]; });
   std::vector<const BoxRef*> open;  // those that a box further on may still meet
-  std::uint64_t comparisons = 0;
   for (const BoxRef& box : boxes) {
     std::erase_if(open, [&](const BoxRef* other) {
       return other->offsets[dim] + other->sizes[dim] <= box.offsets[dim];
     });
-    comparisons += open.size();
-    if (comparisons > most_comparisons)
+    const std::uint64_t numbers = open.size() * rank;
+    if (numbers > comparisons.left)
       return failure(ErrorCode::limit_exceeded,
                      "has " + std::to_string(boxes.size()) +
                          " chunks, so many of which lie side by side that it is not proven that "
                          "none overlap");
+    comparisons.left -= numbers;
     for (const BoxRef* other : open)
       if (overlap(*other, box))
         return failure(ErrorCode::corrupt,
@@ -83,13 +80,15 @@ bool BoxRef::is_empty() const noexcept {
 }
 
 std::string to_text(std::span<const std::int64_t> values) {
+  constexpr std::size_t most = 8;
   std::string text = "[";
-  for (const std::int64_t value : values)
+  for (const std::int64_t value : values.first(std::min(most, values.size())))
     text += (text.size() > 1 ? ", " : "") + std::to_string(value);
-  return text + "]";
+  return text + (values.size() > most ? ", ...]" : "]");
 }
 
-Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const BoxRef> boxes) {
+Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const BoxRef> boxes,
+                         Comparisons& comparisons) {
   const std::optional<std::uint64_t> volume = volume_of(sizes);
   if (!volume)
     return failure(ErrorCode::corrupt, "has more elements than 64 bits count: " + to_text(sizes));
@@ -107,7 +106,7 @@ Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const Bo
     filled.push_back(box);
     covered += *volume_of(box.sizes);  // chunks that overlap are found before this can wrap
   }
-  TRY(check_overlap(std::move(filled), sizes.size()));
+  TRY(check_overlap(std::move(filled), sizes.size(), comparisons));
   if (covered == *volume) return {};
   return failure(ErrorCode::corrupt, "has " + std::to_string(*volume) +
                                          " elements, of which only " + std::to_string(covered) +

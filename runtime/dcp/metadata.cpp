@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -12,6 +13,8 @@
 #include "runtime/dcp/boxes.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/sets/file_name.hpp"
+#include "runtime/sets/select_files.hpp"
+#include "runtime/sets/shard_index.hpp"
 #include "runtime/torch/globals.hpp"
 #include "runtime/torch/names.hpp"
 
@@ -39,15 +42,21 @@ constexpr std::array own_globals = {
     "pathlib._local.PosixPath",
 };
 
+// What the value tree may grow to, for each byte of the pickle. Each chunk is five objects with a
+// dict each, which a pickle of 150 bytes has and a tree of 2 KB.
+constexpr std::uint64_t tree_ratio = 32;
+
 OpenOptions with_own_globals(OpenOptions options) {
   for (const char* name : own_globals) options.safe_globals.insert(name);
   return options;
 }
 
-// Of a dataclass.
+// Of a dataclass, which has few: one state may be that of many objects, and is searched for each.
 Value field(const Value& object, std::string_view name) {
+  constexpr std::size_t most_fields = 64;
   const std::optional<Value> state = object.state();
-  return state ? state->find(name).value_or(Value()) : Value();
+  if (!state || state->item_count() > most_fields) return {};
+  return state->find(name).value_or(Value());
 }
 
 // torch.Size, which is a call with a tuple, or a tuple.
@@ -87,6 +96,28 @@ struct Properties {
   }
 };
 
+// Names of tensors by numbers. A text of a pickle can be named again in two bytes, so that each is
+// looked at once and known again by where it lies.
+class NameNumbers {
+ public:
+  std::uint32_t of(std::string_view name) {
+    const auto [place, is_new] = by_place_.try_emplace(name.data(), Known{name.size(), 0});
+    if (!is_new && place->second.size == name.size()) return place->second.number;
+    const auto next = static_cast<std::uint32_t>(by_text_.size());
+    const std::uint32_t number = by_text_.try_emplace(name, next).first->second;
+    place->second = {name.size(), number};
+    return number;
+  }
+
+ private:
+  struct Known {
+    std::size_t size;
+    std::uint32_t number;
+  };
+  std::unordered_map<const char*, Known> by_place_;
+  std::unordered_map<std::string_view, std::uint32_t> by_text_;
+};
+
 class MetadataReader {
  public:
   MetadataReader(const OpenOptions& options, std::pmr::memory_resource& memory)
@@ -95,7 +126,7 @@ class MetadataReader {
   Result<void> read(format::Input& input) {
     items_.clear();
     paths_.clear();
-    TRY(read_pickle(input));
+    TRY(read_pickle(input));  // after which there is one tree more
     const Value root(metadata_.trees.back().get(), metadata_.trees.back()->root());
     const Value tensors = field(root, "state_dict_metadata");
     const Value places = field(root, "storage_data");
@@ -105,7 +136,8 @@ class MetadataReader {
                      "state_dict_metadata and storage_data");
     if (const Value paths = field(root, "planner_data"); paths.kind() == Value::Kind::dict)
       for (const auto& [name, path] : paths.items())
-        if (name.string() && path.kind() == Value::Kind::tuple) paths_[*name.string()] = path;
+        if (name.string() && path.kind() == Value::Kind::tuple)
+          paths_[names_.of(*name.string())] = path;
     for (const auto& [index, place] : places.items()) TRY(read_place(index, place));
     for (const auto& [name, what] : tensors.items()) TRY(read_tensor(name, what));
     return {};
@@ -132,7 +164,7 @@ class MetadataReader {
     TRY_ASSIGN(const std::span<const std::byte> pickle, input.windows->bytes(0, size));
     TRY_ASSIGN(std::unique_ptr<value::Tree> tree,
                pickle::parse(input.windows->take(pickle), pickle, 0,
-                             {limits.base_memory + 5 * size, limits.depth}, memory_));
+                             {limits.base_memory + tree_ratio * size, limits.depth}, memory_));
     TRY_ASSIGN(const bool are_safe, torch::check_globals(*tree, 0, options_));
     metadata_.names_torch_safe_only = metadata_.names_torch_safe_only && are_safe;
     metadata_.trees.push_back(std::move(tree));
@@ -145,12 +177,12 @@ class MetadataReader {
   }
 
   // How the two dicts are joined: by name, and where the chunk begins.
-  static std::string key_of(std::string_view name, std::span<const std::int64_t> offsets) {
-    std::string key(name);
-    key.push_back('\0');
-    const std::size_t end = key.size();
-    key.resize(end + offsets.size_bytes());
-    if (!offsets.empty()) std::memcpy(key.data() + end, offsets.data(), offsets.size_bytes());
+  std::string key_of(std::string_view name, std::span<const std::int64_t> offsets) {
+    const std::uint32_t number = names_.of(name);
+    std::string key(sizeof number + offsets.size_bytes(), '\0');
+    std::memcpy(key.data(), &number, sizeof number);
+    if (!offsets.empty())
+      std::memcpy(key.data() + sizeof number, offsets.data(), offsets.size_bytes());
     return key;
   }
 
@@ -177,11 +209,22 @@ class MetadataReader {
   }
 
   Result<std::uint32_t> file_of(std::string_view tensor, std::string_view path) {
+    constexpr std::size_t longest_path = 4096;  // PATH_MAX
+    if (path.size() > longest_path)
+      return corrupt(tensor, "lies in the file " + bytes::quote(path) +
+                                 ", whose name is longer than a path can be");
     const auto known = numbers_.find(std::string(path));
     if (known != numbers_.end()) return known->second;
     if (!sets::stays_below(path))
       return corrupt(tensor, "lies in the file " + bytes::quote(path) +
                                  ", which is not in the folder of the metadata or below");
+    if (sets::is_distributed_metadata(path.substr(path.rfind('/') + 1)))
+      return corrupt(tensor,
+                     "lies in the file " + bytes::quote(path) + ", which is called as metadata is");
+    if (metadata_.files.size() == sets::most_files)
+      return failure(ErrorCode::limit_exceeded, "the metadata names more than " +
+                                                    std::to_string(sets::most_files) +
+                                                    " files, which is the limit");
     const auto number = static_cast<std::uint32_t>(metadata_.files.size());
     metadata_.files.emplace_back(path);
     numbers_.emplace(path, number);
@@ -199,7 +242,15 @@ class MetadataReader {
     const Properties properties(field(what, "properties"));
     if (!properties.dtype) return corrupt(*name, "has no dtype that torch has");
     Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}};
-    if (const auto path = paths_.find(*name); path != paths_.end()) tensor.path = path->second;
+    const std::uint32_t number = names_.of(*name);
+    if (const auto read = read_in_.find(number);
+        read != read_in_.end() && read->second == metadata_.trees.size())
+      return corrupt(*name, "comes twice in the metadata");
+    read_in_[number] = metadata_.trees.size();
+    // Between two keys there is a dot.
+    if (const auto path = paths_.find(number);
+        path != paths_.end() && path->second.size() <= name->size() + 1)
+      tensor.path = path->second;
     bool is_readable = properties.is_strided;
     if (chunks.kind() != Value::Kind::list) return corrupt(*name, "has no list of chunks");
     for (const Value& chunk : chunks.elements()) {
@@ -207,8 +258,7 @@ class MetadataReader {
       is_readable = is_readable && is_plain;
     }
     if (!is_readable) {
-      if (std::ranges::find(metadata_.unsupported, *name) == metadata_.unsupported.end())
-        metadata_.unsupported.emplace_back(*name);
+      if (unsupported_.insert(number).second) metadata_.unsupported.emplace_back(*name);
       return {};
     }
     return add(std::move(tensor));
@@ -236,11 +286,19 @@ class MetadataReader {
 
   // Of several ranks, each has chunks of its own, and replicated ones, too.
   Result<void> add(Tensor tensor) {
-    const auto [at, is_new] = tensors_.try_emplace(tensor.name, metadata_.tensors.size());
+    const auto [at, is_new] =
+        tensors_.try_emplace(names_.of(tensor.name), metadata_.tensors.size());
     if (is_new) {
+      std::vector<Chunk> chunks = std::exchange(tensor.chunks, {});
       metadata_.tensors.push_back(std::move(tensor));
-      for (const Chunk& chunk : metadata_.tensors.back().chunks)
-        boxes_.try_emplace(key_of(metadata_.tensors.back().name, chunk.offsets), chunk.sizes);
+      Tensor& added = metadata_.tensors.back();
+      for (Chunk& chunk : chunks) {
+        const bool is_new_box =
+            boxes_.try_emplace(key_of(added.name, chunk.offsets), chunk.sizes).second;
+        // Ranks without a part of it may all have the same box of nothing, and one item for it.
+        if (is_new_box || !BoxRef{chunk.offsets, chunk.sizes}.is_empty())
+          added.chunks.push_back(std::move(chunk));
+      }
       return {};
     }
     Tensor& known = metadata_.tensors[at->second];
@@ -277,10 +335,13 @@ class MetadataReader {
   std::pmr::memory_resource& memory_;
   Metadata metadata_;
   std::uint64_t chunks_ = 0;
-  std::unordered_map<std::string, Place> items_;                      // of the file at hand
-  std::unordered_map<std::string_view, Value> paths_;                 // likewise
-  std::unordered_map<std::string, std::uint32_t> numbers_;            // of files
-  std::unordered_map<std::string_view, std::size_t> tensors_;         // by name
+  std::unordered_map<std::string, Place> items_;            // of the file at hand
+  std::unordered_map<std::uint32_t, Value> paths_;          // likewise
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // of files
+  NameNumbers names_;
+  std::unordered_map<std::uint32_t, std::size_t> tensors_;  // by number of the name
+  std::unordered_map<std::uint32_t, std::size_t> read_in_;  // how many trees there were
+  std::unordered_set<std::uint32_t> unsupported_;
   std::unordered_map<std::string, std::vector<std::int64_t>> boxes_;  // of all chunks
 };
 

@@ -46,6 +46,10 @@ Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
                      const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
   const Clock::time_point began = Clock::now();
+  if (files.size() != metadata.files.size())  // it was read again, and is another one
+    return failure(ErrorCode::io, "the metadata changed: it names " +
+                                      std::to_string(metadata.files.size()) + " files, and " +
+                                      std::to_string(files.size()) + " are open");
   std::vector<ItemRead> reads;
   for (const Tensor& tensor : metadata.tensors)
     for (const Chunk& chunk : tensor.chunks) reads.push_back({&tensor, &chunk, {}});
@@ -54,7 +58,7 @@ Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
   Parsed parsed(memory);
   const bool is_foreign = has_foreign_order(reads);
   std::vector<Whole> tensors = wholes(metadata, reads, files);
-  TRY(assemble(tensors, options, memory, parsed));
+  TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
   parsed.facts.format = "dcp";
   parsed.facts.byteorder =

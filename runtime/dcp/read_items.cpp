@@ -23,6 +23,10 @@ constexpr std::uint64_t end_bytes = 1024;
 // Reading on over so much costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;
 constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
+// What one tensor needs of these at most; an item may be meant by many chunks, and is read for
+// each.
+constexpr std::uint64_t most_pickle_bytes = 65536;
+constexpr std::uint64_t most_directory_bytes = 65536;
 // Items that one thread reads before it takes the next ones.
 constexpr std::size_t items_together = 128;
 
@@ -96,9 +100,18 @@ class ItemSource final : public bytes::Source {
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
                               to_text(read.chunk->offsets) + ": ");
+  if (error.code == ErrorCode::not_a_checkpoint)
+    error.code = ErrorCode::corrupt;  // the folder is one
   std::uint64_t& at = error.file_offset;
   at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
   return tl::unexpected<Error>(std::move(error));
+}
+
+OpenOptions for_one_tensor(OpenOptions options) {
+  Limits& limits = options.limits;
+  limits.pickle_bytes = std::min(limits.pickle_bytes, most_pickle_bytes);
+  limits.directory_bytes = std::min(limits.directory_bytes, most_directory_bytes);
+  return options;
 }
 
 // What the item has instead of what the metadata says.
@@ -107,6 +120,9 @@ std::string difference(const ItemRead& read, const format::Parsed& parsed) {
   if (found.size() != 1 || !parsed.composed.empty())
     return "it has " + std::to_string(found.size()) + " tensors, and is to be one";
   const catalog::Entry& entry = found[0];
+  if (!found.name(entry).empty())
+    return "it has something with a tensor in it, " + bytes::quote(found.name(entry)) +
+           ", and is to be a tensor itself";
   if (entry.dtype != read.tensor->dtype)
     return "it has elements of " + std::string(to_string(entry.dtype)) +
            ", and the metadata says " + std::string(to_string(read.tensor->dtype));
@@ -128,6 +144,8 @@ Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptio
              torch::parse_archive({&input, 1}, options, of_item, memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported, "its bytes are compressed");
+  if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
+    return failure(ErrorCode::unsupported, "its bytes are reserved, and not filled in yet");
   if (const std::string what = difference(read, parsed); !what.empty())
     return failure(ErrorCode::corrupt, what);
   const catalog::Entry& entry = parsed.catalog[0];
@@ -147,6 +165,7 @@ Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptio
 
 Result<void> check_place(const ItemRead& read, const bytes::Source& file) {
   const Item& item = read.chunk->item;
+  if (item.length == 0) return failure(ErrorCode::corrupt, "it has no bytes");
   if (bytes::contains(file.size(), item.offset, item.length)) return {};
   return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
                                          " bytes leave the file of " + std::to_string(file.size()) +
@@ -188,12 +207,13 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
     parts.push_back(items.subspan(begin, end - begin));
     begin = end;
   }
+  const OpenOptions options_of_item = for_one_tensor(options);
   std::mutex counting;
   return format::in_threads(parts.size(), [&](std::size_t number) -> Result<void> {
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];
-    Result<void> read = read_some(part, *file.file, options, of_part);
+    Result<void> read = read_some(part, *file.file, options_of_item, of_part);
     if (!read && read.error().file.empty()) read.error().file = file.shown_name;
     const std::scoped_lock lock(counting);
     stats.reads += of_part.reads;

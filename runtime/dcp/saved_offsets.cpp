@@ -77,13 +77,14 @@ class Joining {
   Result<void> add(const SavedShard& shard) {
     TRY_ASSIGN(const SavedOffsets saved,
                SavedOffsets::read(*info_of(*shard.parsed), options_.limits, memory_));
+    header_bytes_ += shard.parsed->facts.pickle_bytes;
     for (const catalog::Entry& entry : shard.parsed->catalog.entries())
       TRY(add(shard, entry, saved.by_name));
     return {};
   }
 
   Result<void> finish(format::Parsed& whole) && {
-    return assemble(tensors_, options_, memory_, whole);
+    return assemble(tensors_, header_bytes_, options_, memory_, whole);
   }
 
  private:
@@ -134,7 +135,8 @@ class Joining {
 
   const OpenOptions& options_;
   std::pmr::memory_resource& memory_;
-  std::vector<Whole> tensors_;  // whose names are texts of the shards' catalogs
+  std::uint64_t header_bytes_ = 0;  // of all shards
+  std::vector<Whole> tensors_;      // whose names are texts of the shards' catalogs
   std::unordered_map<std::string_view, std::size_t> numbers_;
   // Of all pieces: the number of the tensor, offsets and sizes.
   std::set<std::tuple<std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>> boxes_;

@@ -7,6 +7,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/composed_tensor.hpp"
@@ -28,7 +29,10 @@ std::string shape_text(std::span<const std::int64_t> values) {
   return text + "]";
 }
 
-Result<Box> checked_box(const WholeTensor& tensor, const std::optional<Box>& box) {
+std::string start_of_error(std::string_view name) { return "tensor " + bytes::quote(name) + ": "; }
+
+Result<Box> checked_box(std::string_view name, const WholeTensor& tensor,
+                        const std::optional<Box>& box) {
   if (!box) return Box{std::vector<std::int64_t>(tensor.sizes.size(), 0), tensor.sizes};
   const std::size_t rank = tensor.sizes.size();
   bool fits = box->offsets.size() == rank && box->sizes.size() == rank;
@@ -38,10 +42,10 @@ Result<Box> checked_box(const WholeTensor& tensor, const std::optional<Box>& box
                            static_cast<std::uint64_t>(box->offsets[dim]),
                            static_cast<std::uint64_t>(box->sizes[dim]));
   if (fits) return *box;
-  return failure(ErrorCode::invalid_argument, "the part from " + shape_text(box->offsets) +
-                                                  " on of sizes " + shape_text(box->sizes) +
-                                                  " leaves the tensor of shape " +
-                                                  shape_text(tensor.sizes));
+  return failure(ErrorCode::invalid_argument,
+                 start_of_error(name) + "the part from " + shape_text(box->offsets) +
+                     " on of sizes " + shape_text(box->sizes) + " leaves the tensor of shape " +
+                     shape_text(tensor.sizes));
 }
 
 bool is_empty(const Box& box) {
@@ -257,17 +261,18 @@ Result<RecordContent> content_of(const Checkpoint& checkpoint, std::string_view 
 Result<std::vector<TensorPiece>> pieces(const Checkpoint& checkpoint, std::string_view name,
                                         const std::optional<Box>& box) {
   TRY_ASSIGN(const WholeTensor tensor, whole_tensor(checkpoint, name));
-  TRY_ASSIGN(const Box part, checked_box(tensor, box));
+  TRY_ASSIGN(const Box part, checked_box(name, tensor, box));
   return pieces_in(checkpoint, name, tensor, part);
 }
 
 Result<TensorSlice> view_of(const Checkpoint& checkpoint, std::string_view name, const Box& box) {
   TRY_ASSIGN(const WholeTensor tensor, whole_tensor(checkpoint, name));
-  TRY_ASSIGN(const Box part, checked_box(tensor, box));
+  TRY_ASSIGN(const Box part, checked_box(name, tensor, box));
   if (is_empty(part)) return empty_view(tensor.dtype, part.sizes);
   TRY_ASSIGN(const std::vector<TensorPiece> found, pieces_in(checkpoint, name, tensor, part));
   if (found.size() == 1) return found.front().view;
-  return failure(ErrorCode::unsupported, "lies in " + std::to_string(found.size()) +
+  return failure(ErrorCode::unsupported, "tensor " + bytes::quote(name) + " lies in " +
+                                             std::to_string(found.size()) +
                                              " pieces; pieces() gives them, gather() copies them "
                                              "into one");
 }
@@ -275,14 +280,15 @@ Result<TensorSlice> view_of(const Checkpoint& checkpoint, std::string_view name,
 Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
                     const std::optional<Box>& box, std::span<std::byte> out) {
   TRY_ASSIGN(const WholeTensor tensor, whole_tensor(checkpoint, name));
-  TRY_ASSIGN(const Box part, checked_box(tensor, box));
+  TRY_ASSIGN(const Box part, checked_box(name, tensor, box));
   TRY_ASSIGN(const std::vector<TensorPiece> found, pieces_in(checkpoint, name, tensor, part));
   std::uint64_t nbytes = 0;
   for (const TensorPiece& piece : found) nbytes += piece.view.nbytes();
   if (out.size() != nbytes)
-    return failure(ErrorCode::invalid_argument, "the buffer has " + std::to_string(out.size()) +
-                                                    " bytes, the part needs " +
-                                                    std::to_string(nbytes));
+    return failure(ErrorCode::invalid_argument,
+                   start_of_error(name) + "the buffer has " + std::to_string(out.size()) +
+                       " bytes, the part needs " + std::to_string(nbytes));
+  if (found.empty()) return {};
   if (found.size() == 1) return checkpoint.gather(found.front().view, out);
   Gatherer gatherer(checkpoint, Scatter(part.sizes, element_size(tensor.dtype), out));
   for (const TensorPiece& piece : found) {

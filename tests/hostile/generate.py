@@ -11,6 +11,7 @@ import sys
 
 import catalogue
 import composed_cases
+import dcp_cases
 import exported_cases
 import file_cases
 import gguf_cases
@@ -27,7 +28,7 @@ import zip_cases
 
 MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, composed_cases,
            legacy_cases, script_cases, exported_cases, policy_cases, safetensors_cases,
-           gguf_cases, index_cases, file_cases)
+           gguf_cases, index_cases, dcp_cases, file_cases)
 
 
 def main(folder):

@@ -1,0 +1,159 @@
+// Any bytes as the metadata of a folder of torch.distributed.checkpoint, and others as what each of
+// its files holds: refused, or each element of each tensor lies in one chunk, within the file.
+//
+// Four bytes say how long the metadata is; behind it are the data.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fuzz/custom_mutator.hpp"
+#include "fuzz/look.hpp"
+#include "fuzz/look_checkpoint.hpp"
+#include "fuzz/mutate_bytes.hpp"
+#include "fuzz/pickle_mutator.hpp"
+#include "fuzz/require.hpp"
+#include "fuzz/target.hpp"
+#include "runtime/bytes/byte_sink.hpp"
+#include "runtime/bytes/little_endian.hpp"
+#include "runtime/bytes/source.hpp"
+#include "runtime/dcp/metadata.hpp"
+#include "runtime/dcp/parse_dcp.hpp"
+#include "runtime/sets/file_name.hpp"
+#include "weightmap/composed_tensor.hpp"
+
+namespace {
+
+using namespace weightmap;
+
+constexpr std::size_t length_bytes = 4;
+constexpr std::uint64_t most_counted = 4096;  // elements of a tensor
+
+struct Parts {
+  std::span<const std::byte> metadata;
+  std::span<const std::byte> data;
+};
+
+Parts parts_of(std::span<const std::byte> input) {
+  const std::span<const std::byte> rest = input.subspan(length_bytes);
+  const std::size_t length =
+      std::min<std::size_t>(bytes::load_le<std::uint32_t>(input.data()), rest.size());
+  return {rest.first(length), rest.subspan(length)};
+}
+
+void check_error(const Error& error) {
+  fuzz::require(!error.message.empty(), "a refusal without a word");
+  fuzz::require(std::ranges::all_of(error.message,
+                                    [](char c) {
+                                      const auto byte = static_cast<unsigned char>(c);
+                                      return byte >= 0x20 && byte != 0x7F;
+                                    }),
+                "a message that is not printable");
+  fuzz::require(error.message.size() <= 2000, "a message without end");
+}
+
+void check_metadata(const dcp::Metadata& metadata) {
+  fuzz::require(std::ranges::is_sorted(metadata.files), "the files are not sorted");
+  fuzz::require(std::ranges::adjacent_find(metadata.files) == metadata.files.end(),
+                "a file comes twice");
+  for (const std::string& file : metadata.files)
+    fuzz::require(sets::stays_below(file), "a file that is not below the metadata");
+  for (const dcp::Tensor& tensor : metadata.tensors) {
+    fuzz::look_at_text(tensor.name);
+    for (const dcp::Chunk& chunk : tensor.chunks) {
+      fuzz::require(chunk.item.file < metadata.files.size(), "an item of no file");
+      fuzz::require(
+          chunk.offsets.size() == tensor.sizes.size() && chunk.sizes.size() == tensor.sizes.size(),
+          "a chunk of another rank");
+    }
+  }
+}
+
+void check_catalog(const catalog::Catalog& catalog, std::uint64_t file_bytes) {
+  for (std::size_t i = 0; i < catalog.size(); ++i) {
+    const catalog::Entry& entry = catalog[i];
+    const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
+    fuzz::require(storage.position <= file_bytes && storage.nbytes <= file_bytes - storage.position,
+                  "a storage lies outside the file");
+    fuzz::require(catalog.find(catalog.name(entry)) == i, "a tensor is not found by its name");
+    fuzz::look_at(std::as_bytes(std::span(catalog.dims(entry), 2u * entry.rank)));
+  }
+}
+
+// By marking each element; the chunks of `composed` are the parts.
+void check_chunks(const catalog::Catalog& catalog, const ComposedTensor& composed) {
+  const std::size_t rank = composed.sizes.size();
+  std::uint64_t volume = 1;
+  for (const std::int64_t size : composed.sizes) {
+    volume *= static_cast<std::uint64_t>(size);
+    if (volume > most_counted) return;
+  }
+  std::vector<int> seen(volume);
+  for (std::size_t part = 0; part < composed.part_count; ++part) {
+    const catalog::Entry& entry = catalog[composed.first_part + part];
+    const std::int64_t* const sizes = catalog.dims(entry);
+    const std::int64_t* const offsets = composed.offsets.data() + part * rank;
+    std::vector<std::int64_t> index(rank, 0);
+    while (true) {
+      std::int64_t at = 0;
+      for (std::size_t dim = 0; dim < rank; ++dim)
+        at = at * composed.sizes[dim] + offsets[dim] + index[dim];
+      ++seen.at(static_cast<std::size_t>(at));
+      std::size_t dim = rank;
+      while (dim > 0 && ++index[dim - 1] == sizes[dim - 1]) index[--dim] = 0;
+      if (dim == 0) break;
+    }
+  }
+  fuzz::require(std::ranges::count(seen, 1) == static_cast<std::ptrdiff_t>(volume),
+                "an element that is not in just one chunk");
+}
+
+void check(std::span<const std::byte> input) {
+  if (input.size() < length_bytes) return;
+  const Parts parts = parts_of(input);
+  OpenOptions options = fuzz::small_limits();
+  std::pmr::monotonic_buffer_resource memory;
+  const bytes::MemorySource pickle(parts.metadata);
+  const bytes::MemorySource data(parts.data);
+  std::vector<format::Input> inputs;
+  inputs.emplace_back(pickle, 0, parts.metadata.size(), memory);
+  Result<dcp::Metadata> metadata = dcp::read_metadata(inputs, options, memory);
+  if (!metadata) return check_error(metadata.error());
+  check_metadata(*metadata);
+  std::vector<dcp::DataFile> files(metadata->files.size(), {&data, "data", 0, 0});
+  OpenStats stats;
+  const Result<format::Parsed> parsed = dcp::parse(*metadata, files, options, stats, memory);
+  if (!parsed) return check_error(parsed.error());
+  check_catalog(parsed->catalog, parts.data.size());
+  for (const ComposedTensor& composed : parsed->composed) check_chunks(parsed->catalog, composed);
+  fuzz::look_at(Value(parsed->tree.get(), parsed->tree->root()));
+}
+
+std::vector<std::byte> mutate(std::span<const std::byte> input, fuzz::Random& random) {
+  std::vector<std::byte> made(input.begin(), input.end());
+  if (made.size() < length_bytes || random.once_in(20)) {
+    fuzz::mutate_bytes(made);
+    return made;
+  }
+  const Parts parts = parts_of(input);
+  std::vector<std::byte> metadata(parts.metadata.begin(), parts.metadata.end());
+  std::vector<std::byte> data(parts.data.begin(), parts.data.end());
+  if (data.empty() || !random.once_in(4))
+    metadata = fuzz::mutate_pickle(metadata, random);
+  else
+    fuzz::mutate_bytes(data);
+  made.clear();
+  bytes::ByteSink sink(made);
+  sink.u32(metadata.size());
+  sink.put(metadata);
+  sink.put(data);
+  return made;
+}
+
+}  // namespace
+
+WEIGHTMAP_FUZZ_TARGET(check)
+WEIGHTMAP_FUZZ_MUTATOR(mutate)

@@ -1,0 +1,456 @@
+// Folders of torch.distributed.checkpoint: their metadata, their items, their files.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/dcp_builder.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/chunks.hpp"
+#include "weightmap/composed_tensor.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+using test::DcpFolder;
+using test::opened;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string first_file = "__0_0.distcp";
+const std::string second_file = "__1_0.distcp";
+
+// "w" of 2 x 3 bytes in one chunk.
+DcpFolder plain() {
+  return DcpFolder().add("w", {2, 3}, {{{0, 0}, {2, 3}, "abcdef"}}, test::uint8_elements);
+}
+// And in two, in two files.
+DcpFolder divided() {
+  return DcpFolder().add(
+      "w", {2, 3}, {{{0, 0}, {1, 3}, "abc", first_file}, {{1, 0}, {1, 3}, "def", second_file}},
+      test::uint8_elements);
+}
+
+Result<Checkpoint> open(const DcpFolder& made, const OpenOptions& options = {}) {
+  const TemporaryFolder folder;
+  made.write(folder);
+  return Checkpoint::open(folder.path(), options);
+}
+Result<Checkpoint> open_metadata(const std::string& pickle) {
+  const TemporaryFolder folder;
+  plain().write(folder);
+  folder.write(".metadata", pickle);
+  return Checkpoint::open(folder.path());
+}
+// Of one tensor that is said to be this.
+Result<Checkpoint> open_tensor(const std::string& text) {
+  DcpFolder made = plain();
+  made.tensors = {{test::unicode("w"), text}};
+  return open(made);
+}
+Result<Checkpoint> open_place(const std::string& index, const std::string& place) {
+  DcpFolder made = plain();
+  made.places = {{index, place}};
+  return open(made);
+}
+Result<Checkpoint> open_item(const std::string& item, const std::string& dtype = "uint8") {
+  DcpFolder made;
+  made.put("w", {0, 0}, item);
+  made.tensors = {{test::unicode("w"), test::tensor_metadata({2, 3}, {test::chunk({0, 0}, {2, 3})},
+                                                             test::properties(dtype))}};
+  return open(made);
+}
+
+std::string elements(const Checkpoint& checkpoint, std::string_view name) {
+  const Result<NamedTensor> tensor = checkpoint.get(name);
+  REQUIRE_OK(tensor);
+  std::string bytes(tensor->view.nbytes(), '\0');
+  REQUIRE_OK(checkpoint.gather(tensor->view, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+std::string whole(const Checkpoint& checkpoint, std::string_view name, std::size_t nbytes) {
+  std::string bytes(nbytes, '\0');
+  REQUIRE_OK(gather(checkpoint, name, {}, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+std::vector<std::string> names(const Checkpoint& checkpoint) {
+  std::vector<std::string> all;
+  for (const NamedTensor& tensor : checkpoint.tensors()) all.emplace_back(tensor.name);
+  return all;
+}
+void replace(const fs::path& path, const std::string& content) {
+  fs::path beside = path;
+  beside += ".new";
+  std::ofstream(beside, std::ios::binary) << content;
+  fs::rename(beside, path);
+}
+
+}  // namespace
+
+TEST_CASE("a tensor of one chunk is one as in any other checkpoint") {
+  const TemporaryFolder folder;
+  plain().write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(checkpoint.info().format == "dcp");
+  CHECK(names(checkpoint) == std::vector<std::string>{"w"});
+  CHECK(composed_tensors(checkpoint).empty());
+  CHECK(elements(checkpoint, "w") == "abcdef");
+}
+
+TEST_CASE("a tensor of several chunks is listed as these, in row-major order") {
+  const TemporaryFolder folder;
+  DcpFolder()
+      .add("w", {2, 4},
+           {{{0, 2}, {2, 2}, "cdgh", second_file}, {{0, 0}, {2, 2}, "abef", first_file}},
+           test::uint8_elements, test::properties("uint8", "strided", true))
+      .write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(names(checkpoint) == std::vector<std::string>{"w[0:2, 0:2]", "w[0:2, 2:4]"});
+  REQUIRE(composed_tensors(checkpoint).size() == 1);
+  const ComposedTensor& composed = composed_tensors(checkpoint).front();
+  CHECK(composed.name == "w");
+  CHECK(composed.form == ComposedTensor::Form::chunked);
+  CHECK(composed.dtype == DType::uint8);
+  CHECK(composed.sizes == test::Sizes{2, 4});
+  CHECK(composed.offsets == test::Sizes{0, 0, 0, 2});
+  CHECK(composed.requires_grad);
+  CHECK(elements(checkpoint, "w[0:2, 2:4]") == "cdgh");
+  CHECK(whole(checkpoint, "w", 8) == "abcdefgh");
+  CHECK_FAILS(checkpoint.get("w"), ErrorCode::unsupported,
+              "has tensor \"w\" in 2 pieces; pieces() gives them, gather() copies them into one");
+}
+
+TEST_CASE("a chunk has the strides that it was stored with") {
+  const TemporaryFolder folder;
+  DcpFolder()
+      .add("w", {3, 2}, {{{0, 0}, {3, 2}, "abcdef", first_file, {1, 3}}}, test::uint8_elements)
+      .write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(elements(checkpoint, "w") == "adbecf");
+}
+
+TEST_CASE("a name that the path makes is found by it") {
+  DcpFolder made = DcpFolder().add("model.0.weight", {1}, {{{0}, {1}, "x"}}, test::uint8_elements);
+  made.paths = test::dict(
+      {{test::unicode("model.0.weight"),
+        "(" + test::unicode("model") + test::integer(0) + test::unicode("weight") + "t"}});
+  const TemporaryFolder folder;
+  made.write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(checkpoint.path(0).size() == 3);
+}
+
+TEST_CASE("empty chunks are left out, and an empty tensor keeps one") {
+  const TemporaryFolder folder;
+  DcpFolder()
+      .add("w", {1, 4}, {{{0, 0}, {1, 4}, "abcd"}, {{1, 0}, {0, 4}, "", second_file}},
+           test::uint8_elements)
+      .add("e", {0, 2}, {{{0, 0}, {0, 2}, ""}}, test::uint8_elements)
+      .add("s", {}, {{{}, {}, "x"}}, test::uint8_elements)
+      .write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(names(checkpoint) == std::vector<std::string>{"w", "e", "s"});
+  CHECK(elements(checkpoint, "w") == "abcd");
+  CHECK(elements(checkpoint, "e").empty());
+  CHECK(elements(checkpoint, "s") == "x");
+}
+
+TEST_CASE("an empty tensor that is divided along another dimension is listed whole") {
+  const TemporaryFolder folder;
+  DcpFolder()
+      .add("e", {2, 0, 3}, {{{0, 0, 0}, {2, 0, 2}, ""}, {{0, 0, 2}, {2, 0, 1}, "", second_file}},
+           test::uint8_elements)
+      .write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  const Result<NamedTensor> tensor = checkpoint.get("e");
+  REQUIRE_OK(tensor);
+  CHECK(std::ranges::equal(tensor->view.shape(), test::Sizes{2, 0, 3}));
+  CHECK(std::ranges::equal(tensor->view.strides(), test::Sizes{3, 3, 1}));
+  CHECK_FAILS(open_tensor(test::tensor_metadata({0, 3}, {})), ErrorCode::corrupt,
+              "tensor \"w\" is empty and in none of the files");
+}
+
+TEST_CASE("metadata that is none") {
+  const char* const words = "is no metadata of torch.distributed.checkpoint";
+  CHECK_FAILS(open_metadata("\x80\x02N."s), ErrorCode::corrupt, words);
+  CHECK_FAILS(open_metadata("\x80\x02}."s), ErrorCode::corrupt, words);
+  CHECK_FAILS(open_metadata(test::metadata_of(test::none, "}")), ErrorCode::corrupt, words);
+  CHECK_FAILS(open_metadata(test::metadata_of("}", test::none)), ErrorCode::corrupt, words);
+  CHECK_FAILS(
+      open_metadata("\x80\x02" + test::global(test::metadata_module, "Metadata") + ")\x81."),
+      ErrorCode::corrupt, words);
+  test::Fields many{{"state_dict_metadata", "}"}, {"storage_data", "}"}};
+  CHECK(open_metadata("\x80\x02" + test::dataclass("Metadata", many) + "."));
+  for (int i = 0; i < 100; ++i) many.emplace_back("f" + std::to_string(i), test::none);
+  CHECK_FAILS(open_metadata("\x80\x02" + test::dataclass("Metadata", many) + "."),
+              ErrorCode::corrupt, words);
+}
+
+TEST_CASE("metadata runs nothing") {
+  const std::string run =
+      "\x80\x02" + test::global("os", "system") + "(" + test::unicode("true") + "tR.";
+  CHECK_FAILS(open_metadata(run), ErrorCode::unsafe_pickle, "os.system");
+}
+
+TEST_CASE("globals=torch_safe takes what torch writes there, and no other names") {
+  OpenOptions options;
+  options.globals = Globals::torch_safe;
+  CHECK(open(divided(), options));
+  DcpFolder made = divided();
+  made.paths = test::dict({{test::unicode("x"), test::global("megatron.core", "X")}});
+  CHECK(open(made));
+  CHECK_FAILS(open(made, options), ErrorCode::unsafe_pickle, "megatron.core.X");
+}
+
+TEST_CASE("classes may be called as in torch 1.13") {
+  DcpFolder made = plain();
+  const std::string old = "torch.distributed._shard.checkpoint.metadata";
+  made.tensors = {
+      {test::unicode("w"), test::dataclass("TensorStorageMetadata",
+                                           {{"properties", test::properties("uint8")},
+                                            {"size", test::torch_size({2, 3})},
+                                            {"chunks", test::list({test::chunk({0, 0}, {2, 3})})}},
+                                           old)}};
+  CHECK(open(made));
+}
+
+TEST_CASE("what is said of a tensor") {
+  const std::string bytes = test::properties("uint8");
+  const std::string all = test::list({test::chunk({0, 0}, {2, 3})});
+  const auto with = [](const std::string& of, const std::string& size, const std::string& chunks) {
+    return open_tensor(test::dataclass("TensorStorageMetadata",
+                                       {{"properties", of}, {"size", size}, {"chunks", chunks}}));
+  };
+  const std::string size = test::torch_size({2, 3});
+  CHECK(with(bytes, size, all));
+  CHECK_FAILS(with(bytes, test::none, all), ErrorCode::corrupt, "tensor \"w\" has a size");
+  CHECK_FAILS(with(bytes, test::torch_size({2, -3}), all), ErrorCode::corrupt, "no torch.Size");
+  CHECK_FAILS(with(bytes, test::torch_size(test::Sizes(65, 1)), all), ErrorCode::corrupt,
+              "no torch.Size");
+  CHECK_FAILS(with(bytes, size, test::none), ErrorCode::corrupt, "has no list of chunks");
+  CHECK_FAILS(with(bytes, size, test::list({test::none})), ErrorCode::corrupt, "2 dimensions");
+  CHECK_FAILS(with(bytes, size, test::list({test::chunk({0}, {6})})), ErrorCode::corrupt,
+              "2 dimensions");
+  CHECK_FAILS(with(bytes, size, test::list({test::chunk({0, 1}, {2, 2})})), ErrorCode::corrupt,
+              "has a chunk at [0, 1] that is in none of the files");
+  CHECK_FAILS(with(test::none, size, all), ErrorCode::corrupt, "has no dtype that torch has");
+  CHECK_FAILS(with(test::properties("float33"), size, all), ErrorCode::corrupt, "has no dtype");
+  CHECK_FAILS(with(bytes, test::torch_size({3, 3}), all), ErrorCode::corrupt,
+              "tensor \"w\" has 9 elements, of which only 6 are in the chunks");
+}
+
+TEST_CASE("what is said of an item") {
+  const std::string index = test::index_of("w", {0, 0});
+  const auto size = static_cast<std::int64_t>(plain().files.at(first_file).size());
+  CHECK(open_place(index, test::place_of(first_file, 0, size)));
+  for (const std::string& place :
+       {test::none, test::dataclass("_StorageInfo", {{"relative_path", test::unicode("x")}}),
+        test::place_of(first_file, -1, size), test::place_of(first_file, 0, -1)})
+    CHECK_FAILS(open_place(index, place), ErrorCode::corrupt,
+                "has an item without relative_path, offset and length");
+  CHECK_FAILS(open_place(test::none, test::place_of(first_file, 0, size)), ErrorCode::corrupt,
+              "an item without a name (fqn)");
+  CHECK_FAILS(open_place(test::dataclass("MetadataIndex", {{"fqn", test::unicode("w")},
+                                                           {"offset", test::unicode("0")}}),
+                         test::place_of(first_file, 0, size)),
+              ErrorCode::corrupt, "whose offset is no torch.Size");
+  for (const char* file : {"../x", "/etc/passwd", "a/../x", "", ".", "a//b", "a\\b", "C:x"})
+    CHECK_FAILS(open_place(index, test::place_of(file, 0, size)), ErrorCode::corrupt,
+                "not in the folder of the metadata or below");
+  CHECK_FAILS(open_place(index, test::place_of(std::string(4097, 'x'), 0, size)),
+              ErrorCode::corrupt, "longer than a path can be");
+  // Of which it would not be told whether it is metadata or data.
+  for (const char* file : {".metadata", "__0.metadata", "a/.metadata", "a/__12.metadata"})
+    CHECK_FAILS(open_place(index, test::place_of(file, 0, size)), ErrorCode::corrupt,
+                "is called as metadata is");
+  CHECK_FAILS(open_place(index, test::place_of("x.distcp", 0, size)), ErrorCode::io,
+              ".metadata names it");
+  for (const auto& [offset, length] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, size}, {size, 1}, {INT64_MAX, INT64_MAX}})
+    CHECK_FAILS(open_place(index, test::place_of(first_file, offset, length)), ErrorCode::corrupt,
+                "tensor \"w\", chunk at [0, 0]: its");
+  CHECK_FAILS(open_place(index, test::place_of(first_file, 0, 0)), ErrorCode::corrupt,
+              "it has no bytes");
+}
+
+TEST_CASE("two items of one chunk, and two tensors of one name") {
+  DcpFolder made = plain();
+  made.places.push_back(made.places.front());
+  CHECK_FAILS(open(made), ErrorCode::corrupt, "tensor \"w\" has two items for the chunk at [0, 0]");
+  made = plain();
+  made.tensors.push_back(made.tensors.front());
+  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w\"");
+}
+
+TEST_CASE("tensors that are compressed or not strided are named, and not listed") {
+  DcpFolder made = plain();
+  made.add("z", {1}, {{{0}, {1}, "x"}}, test::uint8_elements,
+           test::properties("uint8", "sparse_coo"));
+  made.places.emplace_back(
+      test::index_of("y", {0}),
+      test::dataclass("_StorageInfo",
+                      {{"relative_path", test::unicode(first_file)},
+                       {"offset", test::integer(0)},
+                       {"length", test::integer(9)},
+                       {"transform_descriptors", test::list({test::unicode("stream.zstd/1")})}}));
+  made.tensors.emplace_back(test::unicode("y"),
+                            test::tensor_metadata({1}, {test::chunk({0}, {1})}));
+  const TemporaryFolder folder;
+  made.write(folder);
+  const Checkpoint checkpoint = opened(folder.path());
+  CHECK(names(checkpoint) == std::vector<std::string>{"w"});
+  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"z", "y"});
+}
+
+TEST_CASE("an item that is not what the metadata says") {
+  using test::item_of;
+  const test::ElementType bytes = test::uint8_elements;
+  CHECK(open_item(item_of("abcdef", {2, 3}, bytes)));
+  CHECK_FAILS(
+      open_item(item_of("abcdef", {3, 2}, bytes)), ErrorCode::corrupt,
+      "tensor \"w\", chunk at [0, 0]: it has the shape [3, 2], and the metadata says [2, 3]");
+  CHECK_FAILS(open_item(item_of("abcdef", {2, 3}, {"int8", "CharStorage", 1})), ErrorCode::corrupt,
+              "it has elements of int8, and the metadata says uint8");
+  CHECK_FAILS(open_item("PK\3\4"), ErrorCode::corrupt, "begins as a zip archive");
+  CHECK_FAILS(open_item(item_of("abcdef", {2, 3}, bytes).substr(1)), ErrorCode::corrupt,
+              "chunk at");
+  const auto archive = [](const std::string& pickle, const std::vector<std::string>& storages) {
+    const test::Bytes made = test::archive_of(pickle, storages);
+    return std::string(reinterpret_cast<const char*>(made.data()), made.size());
+  };
+  test::Tensor tensor;
+  CHECK_FAILS(open_item(archive("\x80\x02N.", {})), ErrorCode::corrupt, "it has 0 tensors");
+  CHECK_FAILS(open_item(archive(test::named(tensor.text()), {std::string(64, 'x')})),
+              ErrorCode::corrupt, "\"w\", and is to be a tensor itself");
+  const std::string two = "(" + tensor.text() + tensor.text() + "t.";
+  CHECK_FAILS(open_item(archive(two, {std::string(64, 'x')})), ErrorCode::corrupt,
+              "it has 2 tensors");
+  CHECK_FAILS(open_item(archive(test::unicode(std::string(70000, 'x')) + ".", {})),
+              ErrorCode::limit_exceeded, "65536");
+}
+
+TEST_CASE("an error names the file, the tensor, the chunk and the byte") {
+  DcpFolder made = divided();
+  const TemporaryFolder folder;
+  made.write(folder);
+  const std::string content = made.files.at(second_file);
+  folder.write(second_file, content.substr(0, content.size() - 1));
+  const Result<Checkpoint> cut = Checkpoint::open(folder.path());
+  CHECK_FAILS(cut, ErrorCode::corrupt,
+              "tensor \"w\", chunk at [1, 0]: its " + std::to_string(content.size()) +
+                  " bytes leave the file of " + std::to_string(content.size() - 1));
+  CHECK(cut.error().file == (folder.path() / second_file).native());
+  CHECK(cut.error().file_offset == 0);
+}
+
+TEST_CASE("a tensor that is called as a piece of another") {
+  DcpFolder made = divided();
+  made.add("w[0:1, 0:3]", {1}, {{{0}, {1}, "x"}}, test::uint8_elements);
+  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w[0:1, 0:3]\"");
+  made = divided();
+  made.add("w[0:1, 0:3]", {2}, {{{0}, {1}, "x"}, {{1}, {1}, "x"}}, test::uint8_elements);
+  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w[0:1, 0:3]\"");
+  made = plain();  // of one chunk, which is not listed so
+  made.add("w[0:2, 0:3]", {1}, {{{0}, {1}, "x"}}, test::uint8_elements);
+  CHECK(open(made));
+}
+
+TEST_CASE("metadata of each rank: the chunks of all of them, equal ones once") {
+  const DcpFolder first =
+      DcpFolder().add("w", {2, 3}, {{{0, 0}, {1, 3}, "abc"}}, test::uint8_elements);
+  const DcpFolder second =
+      DcpFolder().add("w", {2, 3}, {{{1, 0}, {1, 3}, "def", second_file}}, test::uint8_elements);
+  const TemporaryFolder folder;
+  first.write(folder, "__0.metadata");
+  second.write(folder, "__1.metadata");
+  Checkpoint checkpoint = opened(folder.path());
+  CHECK(whole(checkpoint, "w", 6) == "abcdef");
+  CHECK(whole(opened(folder.path() / "__1.metadata"), "w", 6) == "abcdef");
+  const auto files = Checkpoint::files(folder.path());
+  REQUIRE_OK(files);
+  CHECK(*files == std::vector<fs::path>{folder.path() / "__0.metadata",
+                                        folder.path() / "__1.metadata", folder.path() / first_file,
+                                        folder.path() / second_file});
+  // The names of the second are still there when the first is all that is kept of the metadata.
+  CHECK(names(checkpoint) == std::vector<std::string>{"w[0:1, 0:3]", "w[1:2, 0:3]"});
+  DcpFolder()
+      .add("w", {3, 3}, {{{1, 0}, {1, 3}, "def", second_file}}, test::uint8_elements)
+      .write(folder, "__1.metadata");
+  CHECK_FAILS(
+      Checkpoint::open(folder.path()), ErrorCode::corrupt,
+      "tensor \"w\" is of uint8 and [2, 3] for one rank, and of uint8 and [3, 3] for another");
+  fs::remove(folder.path() / "__0.metadata");
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::not_found, "\"__0.metadata\" is missing");
+}
+
+TEST_CASE("the folder, its metadata, and not one of its files") {
+  const TemporaryFolder folder;
+  divided().write(folder);
+  CHECK(whole(opened(folder.path()), "w", 6) == "abcdef");
+  CHECK(whole(opened(folder.path() / ".metadata"), "w", 6) == "abcdef");
+  CHECK_FAILS(Checkpoint::open(folder.path() / first_file), ErrorCode::invalid_argument,
+              "is one file of a folder of torch.distributed.checkpoint; open the folder");
+  const auto files = Checkpoint::files(folder.path());
+  REQUIRE_OK(files);
+  CHECK(*files == std::vector<fs::path>{folder.path() / ".metadata", folder.path() / first_file,
+                                        folder.path() / second_file});
+  fs::remove(folder.path() / ".metadata");
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::not_found, "the save did not end");
+}
+
+TEST_CASE("a file that is replaced is seen, and read by the next open") {
+  for (const std::string& file : {".metadata"s, first_file, second_file}) {
+    const TemporaryFolder folder;
+    DcpFolder made = divided();
+    made.write(folder);
+    const Checkpoint checkpoint = opened(folder.path());
+    CHECK(checkpoint.is_current());
+    DcpFolder other = DcpFolder().add(
+        "w", {2, 3}, {{{0, 0}, {1, 3}, "ABC", first_file}, {{1, 0}, {1, 3}, "DEF", second_file}},
+        test::uint8_elements);
+    replace(folder.path() / file, file == ".metadata" ? made.metadata() : other.files.at(file));
+    CHECK_FALSE(checkpoint.is_current());
+    CHECK(whole(checkpoint, "w", 6) == "abcdef");
+    const Result<Checkpoint> again = checkpoint.reopen();
+    REQUIRE_OK(again);
+    CHECK(again->is_current());
+    CHECK(whole(*again, "w", 6) == (file == first_file    ? "ABCdef"
+                                    : file == second_file ? "abcDEF"
+                                                          : "abcdef"));
+  }
+}
+
+TEST_CASE("names that many chunks repeat do not grow the tables without bound") {
+  const std::string name(1 << 20, 'n');
+  DcpFolder made;
+  std::vector<DcpFolder::Chunk> chunks;
+  std::vector<std::string> listed;
+  const std::string item = test::item_of("x", {1}, test::uint8_elements);
+  made.files[first_file] = item;
+  // The name once, and from then on as the memo has it.
+  const auto length = static_cast<std::int64_t>(item.size());
+  for (std::int64_t i = 0; i < 400; ++i) {
+    const std::string fqn = i == 0 ? test::unicode(name) + "q\1" : "h\1"s;
+    made.places.emplace_back(
+        test::dataclass("MetadataIndex", {{"fqn", fqn}, {"offset", test::torch_size({i})}}),
+        test::place_of(first_file, 0, length));
+    listed.push_back(test::chunk({i}, {1}));
+  }
+  const std::string tensors =
+      test::dict({{"h\1", test::tensor_metadata({400}, listed, test::properties("uint8"))}});
+  const TemporaryFolder folder;
+  made.write(folder);
+  folder.write(".metadata",
+               "\x80\x02" +
+                   test::dataclass("Metadata", {{"storage_data", test::dict(made.places)},
+                                                {"state_dict_metadata", tensors}}) +
+                   ".");
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::limit_exceeded,
+              "the names and shapes of the chunks need more memory");
+}
