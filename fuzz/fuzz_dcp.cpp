@@ -3,11 +3,13 @@
 //
 // Four bytes say how long the metadata is; behind it are the data.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/custom_mutator.hpp"
@@ -120,7 +122,8 @@ void check(std::span<const std::byte> input) {
   const bytes::MemorySource data(parts.data);
   std::vector<format::Input> inputs;
   inputs.emplace_back(pickle, 0, parts.metadata.size(), memory);
-  Result<dcp::Metadata> metadata = dcp::read_metadata(inputs, options, memory);
+  constexpr std::array<std::string_view, 1> names{".metadata"};
+  Result<dcp::Metadata> metadata = dcp::read_metadata(inputs, names, options, memory);
   if (!metadata) return check_error(metadata.error());
   check_metadata(*metadata);
   std::vector<dcp::DataFile> files(metadata->files.size(), {&data, "data", 0, 0});

@@ -41,12 +41,12 @@ class WEIGHTMAP_API Checkpoint {
   // Maps the file, or all files of a set, and reads its metadata, not its tensors. `path` is a file
   // of any format (by its content), the *.index.json of a set of shards, the .metadata of a
   // distributed checkpoint, or a folder with one checkpoint (docs/format.md has the rules by which
-  // it is chosen); where there is no such file, also "org/name" or "org/name@revision" of a model in
-  // the local cache of huggingface_hub. Fails with io if the file cannot be opened, read or mapped;
-  // with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded for what is in it,
-  // as error.hpp says; with invalid_argument for options that exclude one another, or an environment
-  // variable that holds none of its words; with cancelled if OpenOptions::progress said so. The
-  // file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
+  // it is chosen); where there is no such file, also "org/name" or "org/name@revision" of a model
+  // in the local cache of huggingface_hub. Fails with io if the file cannot be opened, read or
+  // mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded for what
+  // is in it, as error.hpp says; with invalid_argument for options that exclude one another, or an
+  // environment variable that holds none of its words; with cancelled if OpenOptions::progress said
+  // so. The file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
   // The files that open() of this path would open: of an index or a folder all of them, else the

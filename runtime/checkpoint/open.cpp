@@ -31,6 +31,15 @@ std::unique_ptr<State> make_state(std::vector<GivenPath> paths, Sources sources,
 
 Result<std::unique_ptr<State>> begin_open(std::vector<GivenPath> paths,
                                           const OpenOptions& options) {
+  if (paths.size() > 1)
+    for (const GivenPath& path : paths)
+      if (sets::is_distributed_metadata(path.path.filename().native()))
+        return about_shown({ErrorCode::invalid_argument,
+                            "is metadata of torch.distributed.checkpoint, which is opened alone: "
+                            "it names its files",
+                            Error::no_offset,
+                            {}},
+                           path.shown);
   Sources sources;
   std::optional<sets::HubSnapshot> hub;
   for (const GivenPath& path : paths)
@@ -58,6 +67,7 @@ struct Parsing {
   const format::Format* format = nullptr;   // of one file, or the state's; nullptr: of each its own
   std::unique_ptr<sets::ShardIndex> index;  // that the first file is
   std::unique_ptr<dcp::Metadata> metadata;  // that the first files are
+  std::size_t metadata_files = 0;
 
   // Those that were read are not all there are.
   std::span<const std::string> named_files() const noexcept {
@@ -90,16 +100,25 @@ std::size_t count_metadata(const State& state) {
       std::find_if(state.sources.begin(), state.sources.end(), is_other) - state.sources.begin());
 }
 
+Result<void> read_metadata(Parsing& parsing, const State& state) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < parsing.metadata_files; ++i)
+    names.emplace_back(state.sources[i].shown_name);
+  TRY_ASSIGN(dcp::Metadata read,
+             dcp::read_metadata(std::span(parsing.inputs).first(parsing.metadata_files), names,
+                                state.options, parsing.own->memory));
+  parsing.metadata = std::make_unique<dcp::Metadata>(std::move(read));
+  return {};
+}
+
 Result<Parsing> begin_parse(const State& state) {
   Parsing parsing;
   parsing.inputs = inputs_of(state, parsing.own->memory);
   parsing.format = state.format;
   const SourceFile& first = state.sources.front();
-  if (const std::size_t count = count_metadata(state); count != 0) {
-    Result<dcp::Metadata> read = dcp::read_metadata(std::span(parsing.inputs).first(count),
-                                                    state.options, parsing.own->memory);
-    if (!read) return tl::unexpected<Error>(first.about(std::move(read.error())));
-    parsing.metadata = std::make_unique<dcp::Metadata>(std::move(*read));
+  parsing.metadata_files = count_metadata(state);
+  if (parsing.metadata_files != 0) {
+    TRY(read_metadata(parsing, state));
     return parsing;
   }
   if (parsing.format != nullptr || (state.is_set() && !state.has_index)) return parsing;
@@ -127,7 +146,7 @@ Result<format::Parsed> finish_set(Parsing& parsing, const State& state, const Op
 
 Result<format::Parsed> finish_distributed(Parsing& parsing, const State& state, OpenStats& stats) {
   std::vector<dcp::DataFile> files;
-  for (std::size_t i = count_metadata(state); i < state.sources.size(); ++i) {
+  for (std::size_t i = parsing.metadata_files; i < state.sources.size(); ++i) {
     const SourceFile& source = state.sources[i];
     files.push_back(
         {&source.file, source.shown_name, source.base(), static_cast<std::uint32_t>(i)});
@@ -309,10 +328,6 @@ Result<void> parse_and_map(State& state) {
   const Clock::time_point began = Clock::now();
   for (const SourceFile& source : state.sources) source.file.advise_metadata();
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
-  if (parsing.metadata && state.sources.size() != count_metadata(state))
-    return failure(ErrorCode::invalid_argument,
-                   "is metadata of torch.distributed.checkpoint, which is opened alone: it names "
-                   "its files");
   TRY(add_named_files(state.sources, parsing.named_files(), parsing.index ? "index" : "metadata",
                       state.options));
   state.has_index = parsing.index != nullptr || parsing.metadata != nullptr;

@@ -94,9 +94,9 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
                        std::optional<sets::HubSnapshot>& hub) {
   if (sets::is_rank_metadata(from.path.filename().native()))
-    return add_folder(sources,
-                      {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/')), {}},
-                      options);
+    return add_folder(
+        sources, {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/') + 1), {}},
+        options);
   Result<void> added = add_source(sources, from, options);
   if (added) return added;
   if (added.error().os_error == EISDIR) return add_folder(sources, from, options);

@@ -347,10 +347,16 @@ class MetadataReader {
 
 }  // namespace
 
-Result<Metadata> read_metadata(std::span<format::Input> files, const OpenOptions& options,
+Result<Metadata> read_metadata(std::span<format::Input> files,
+                               std::span<const std::string_view> names, const OpenOptions& options,
                                std::pmr::memory_resource& memory) {
   MetadataReader reader(options, memory);
-  for (format::Input& file : files) TRY(reader.read(file));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    Result<void> read = reader.read(files[i]);
+    if (read) continue;
+    if (read.error().file.empty()) read.error().file = names[i];
+    return tl::unexpected<Error>(std::move(read.error()));
+  }
   return std::move(reader).finish();
 }
 

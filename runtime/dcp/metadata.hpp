@@ -59,8 +59,9 @@ struct Metadata {
 // `files`: .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each of which has
 // the chunks of its own. Reads each whole. Fails with corrupt if something is not as torch writes
 // it, or a file does not lie beside the metadata or below; with unsafe_pickle and limit_exceeded as
-// any pickle. Errors of several files name the one.
-Result<Metadata> read_metadata(std::span<format::Input> files, const OpenOptions& options,
+// any pickle. Errors name the file, as `names` have it.
+Result<Metadata> read_metadata(std::span<format::Input> files,
+                               std::span<const std::string_view> names, const OpenOptions& options,
                                std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::dcp

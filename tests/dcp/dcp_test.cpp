@@ -385,8 +385,23 @@ TEST_CASE("metadata of each rank: the chunks of all of them, equal ones once") {
   CHECK_FAILS(
       Checkpoint::open(folder.path()), ErrorCode::corrupt,
       "tensor \"w\" is of uint8 and [2, 3] for one rank, and of uint8 and [3, 3] for another");
+  folder.write("__1.metadata", "no pickle");
+  const auto damaged = Checkpoint::open(folder.path());
+  REQUIRE_FALSE(damaged.has_value());
+  CHECK(damaged.error().file == (folder.path() / "__1.metadata").string());
   fs::remove(folder.path() / "__0.metadata");
   CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::not_found, "\"__0.metadata\" is missing");
+}
+
+TEST_CASE("metadata is no file of a list, where it would be taken for another rank's") {
+  const TemporaryFolder first, second;
+  divided().write(first);
+  divided().write(second);
+  const std::vector<fs::path> paths{first.path() / ".metadata", second.path() / ".metadata"};
+  const auto refused = Checkpoint::open_files(paths);
+  CHECK_FAILS(refused, ErrorCode::invalid_argument,
+              "is metadata of torch.distributed.checkpoint, which is opened alone");
+  CHECK(refused.error().file == paths.front().string());
 }
 
 TEST_CASE("the folder, its metadata, and not one of its files") {
