@@ -48,6 +48,14 @@ FileResults describe(const Checkpoint& checkpoint, const std::string& path,
   return file;
 }
 
+// Without the memory that compressed storages are inflated into.
+std::size_t count_files(const Checkpoint& checkpoint) {
+  std::size_t files = 0;
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
+    if (!checkpoint.source(i).is_copy) ++files;
+  return files;
+}
+
 Result<TemporaryFolder> write_orders(const std::vector<NamedTensor>& tensors,
                                      const std::string& named) {
   Result<TemporaryFolder> folder = TemporaryFolder::create(fs::temp_directory_path());
@@ -62,9 +70,11 @@ Result<TemporaryFolder> write_orders(const std::vector<NamedTensor>& tensors,
 
 }  // namespace
 
-BenchFile::BenchFile(FileResults description, std::uint64_t sum, TemporaryFolder orders,
-                     WatchedFile checkpoint) noexcept
+BenchFile::BenchFile(FileResults description, std::string format, std::size_t files,
+                     std::uint64_t sum, TemporaryFolder orders, WatchedFile checkpoint) noexcept
     : description_(std::move(description)),
+      format_(std::move(format)),
+      files_(files),
       checksum_(sum),
       orders_(std::move(orders)),
       checkpoint_(std::move(checkpoint)) {}
@@ -81,8 +91,34 @@ Result<BenchFile> BenchFile::open(const std::string& path, const std::string& na
   if (!watched) return tl::unexpected<Error>(about(path, watched.error()));
   std::uint64_t sum = 0;
   for (const NamedTensor& tensor : tensors) sum += bench::checksum(tensor.view.bytes());
-  return BenchFile(describe(*checkpoint, path, tensors, *first), sum, std::move(*orders),
-                   std::move(*watched));
+  return BenchFile(describe(*checkpoint, path, tensors, *first),
+                   std::string(checkpoint->info().format), count_files(*checkpoint), sum,
+                   std::move(*orders), std::move(*watched));
+}
+
+bool BenchFile::is_torch_file() const noexcept {
+  return files_ == 1 && format_ != "safetensors" && format_ != "gguf" && format_ != "dcp";
+}
+
+WhyNot BenchFile::why_not(Reads reads) const {
+  const std::string what =
+      files_ == 1 ? format_ : format_ + " in " + std::to_string(files_) + " files";
+  switch (reads) {
+    case Reads::any:
+      return {};
+    case Reads::torch:
+      return is_torch_file() ? WhyNot() : "reads one file of torch, and this is " + what;
+    case Reads::safetensors:
+      return is_torch_file() || format_ == "safetensors" ? WhyNot()
+                                                         : "reads safetensors, and this is " + what;
+    case Reads::gguf:
+      return format_ == "gguf" ? WhyNot() : "reads GGUF, and this is " + what;
+    case Reads::dcp:
+      return format_ == "dcp"
+                 ? WhyNot()
+                 : "reads folders of torch.distributed.checkpoint, and this is " + what;
+  }
+  return "no such format";
 }
 
 std::string BenchFile::order_file(Order order) const {

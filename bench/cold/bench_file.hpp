@@ -1,4 +1,4 @@
-// One checkpoint that is measured, with what its samples need.
+// One checkpoint, in one file or in many, that is measured, with what its samples need.
 #pragma once
 
 #include <optional>
@@ -26,21 +26,29 @@ class BenchFile {
   // A file with the JSON list of names in this order.
   std::string order_file(Order order) const;
 
+  // Why an engine that takes this format cannot read the checkpoint, nor a conversion of it, as a
+  // sentence; empty: it can.
+  WhyNot why_not(Reads reads) const;
+
+  // Whether it is one file of torch, of which engines for safetensors need a conversion.
+  bool is_torch_file() const noexcept;
   // Writes the tensors as safetensors beside the file, with Python's help; this object's end
   // removes them, unless `keep`. Why not, as a sentence; empty if it worked.
   Result<WhyNot> convert(const std::string& python, bool keep);
 
-  // The file that engines read. Precondition: converted, if they read safetensors.
+  // The file that engines read: the conversion, if there is one that they take.
   WatchedFile& watched(Reads reads) noexcept {
-    return reads == Reads::checkpoint ? checkpoint_ : *safetensors_;
+    return reads == Reads::safetensors && safetensors_ ? *safetensors_ : checkpoint_;
   }
   void release() noexcept;
 
  private:
-  BenchFile(FileResults description, std::uint64_t checksum, TemporaryFolder orders,
-            WatchedFile checkpoint) noexcept;
+  BenchFile(FileResults description, std::string format, std::size_t files, std::uint64_t checksum,
+            TemporaryFolder orders, WatchedFile checkpoint) noexcept;
 
   FileResults description_;
+  std::string format_;  // as CheckpointInfo has it
+  std::size_t files_;
   std::uint64_t checksum_;
   TemporaryFolder orders_;
   std::optional<TemporaryFolder> converted_;

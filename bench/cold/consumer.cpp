@@ -72,7 +72,7 @@ Result<Consumed> consume_mapped(const NativeEngine& engine, const std::string& f
   }
   std::unique_ptr<Prefetcher> prefetcher;
   if (engine.way == Way::prefetch) {
-    auto started = Prefetcher::start(*checkpoint, file, *tensors, engine.method);
+    auto started = Prefetcher::start(*checkpoint, *tensors, engine.method);
     if (!started) return tl::unexpected<Error>(started.error());
     prefetcher = std::move(*started);
   }
@@ -88,17 +88,30 @@ Result<Consumed> consume_mapped(const NativeEngine& engine, const std::string& f
   return consumed;
 }
 
+// By their positions among Checkpoint::source().
+Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
+  std::vector<CopiedFile> copies;
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i) {
+    if (checkpoint.source(i).is_copy) break;  // memory, behind all files
+    Result<CopiedFile> copy = CopiedFile::read(checkpoint.source(i).path.string());
+    if (!copy) return tl::unexpected<Error>(copy.error());
+    copies.push_back(std::move(*copy));
+  }
+  return copies;
+}
+
 Result<Consumed> consume_copied(const std::string& file, const std::vector<std::string>& names) {
   Stopwatch watch;
   const Result<Checkpoint> checkpoint = open(file, false);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
   if (!tensors) return tl::unexpected<Error>(tensors.error());
-  const Result<CopiedFile> copy = CopiedFile::read(file);
-  if (!copy) return tl::unexpected<Error>(copy.error());
+  const Result<std::vector<CopiedFile>> copies = copy_files(*checkpoint);
+  if (!copies) return tl::unexpected<Error>(copies.error());
   std::vector<Bytes> bytes;
   for (const NamedTensor& tensor : *tensors)
-    bytes.push_back(copy->bytes().subspan(tensor.file_offset, tensor.view.nbytes()));
+    bytes.push_back(
+        (*copies)[tensor.source].bytes().subspan(tensor.file_offset, tensor.view.nbytes()));
   watch.opened();
   const std::uint64_t sum = add_up(bytes, watch);
   Consumed consumed{watch.stop(), total_bytes(*tensors)};
@@ -114,7 +127,7 @@ Result<Consumed> consume_directly(const std::string& file, const std::vector<std
   const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
   if (!tensors) return tl::unexpected<Error>(tensors.error());
   watch.opened();
-  const Result<std::uint64_t> sum = read_directly(file, *tensors, buffers, watch);
+  const Result<std::uint64_t> sum = read_directly(*checkpoint, *tensors, buffers, watch);
   if (!sum) return tl::unexpected<Error>(sum.error());
   Consumed consumed{watch.stop(), total_bytes(*tensors)};
   consumed.sample.checksum = *sum;

@@ -31,6 +31,7 @@ Result<CopiedFile> CopiedFile::read(const std::string& path) {
   const Result<RawFile> file = RawFile::open(path);
   if (!file) return tl::unexpected<Error>(file.error());
   const std::size_t size = file->bytes();
+  if (size == 0) return CopiedFile({});
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return tl::unexpected<Error>(system_error(path, "cannot be copied"));
   CopiedFile copy({static_cast<std::byte*>(memory), size});

@@ -23,31 +23,34 @@ constexpr std::uint64_t sector =
 // A part of one tensor that one read brings. Begins at a multiple of eight of the tensor's bytes,
 // since its words are added up.
 struct Piece {
+  int file;
   std::uint64_t offset;
   std::uint64_t end;
 };
 
-void cut(const NamedTensor& tensor, std::vector<Piece>& pieces) {
+void cut(const NamedTensor& tensor, int file, std::vector<Piece>& pieces) {
   const std::uint64_t end = tensor.file_offset + tensor.view.nbytes();
   // One sector less, so that a piece that begins within one still fits into a buffer.
   constexpr std::uint64_t step = DirectBuffers::size - sector;
   for (std::uint64_t at = tensor.file_offset; at < end; at += step)
-    pieces.push_back({at, std::min(at + step, end)});
+    pieces.push_back({file, at, std::min(at + step, end)});
 }
 
 class DirectReader {
  public:
-  DirectReader(int file, std::span<const NamedTensor> tensors, Stopwatch& watch)
-      : file_(file), watch_(watch) {
+  // `files` as open_sources() gives them.
+  DirectReader(std::span<const RawFile> files, std::span<const NamedTensor> tensors,
+               Stopwatch& watch)
+      : watch_(watch) {
     for (const NamedTensor& tensor : tensors) {
-      cut(tensor, pieces_);
+      cut(tensor, files[tensor.source].descriptor(), pieces_);
       if (first_tensor_pieces_ == 0) first_tensor_pieces_ = pieces_.size();
     }
   }
 
   void run(const DirectBuffers& buffers) {
-    const std::uint64_t first = pieces_.front().offset;
-    read({first, first + 1}, buffers.get(0));
+    const Piece& first = pieces_.front();
+    read({first.file, first.offset, first.offset + 1}, buffers.get(0));
     watch_.read_first_byte();
     std::thread other([&] { work(buffers.get(1)); });
     work(buffers.get(0));
@@ -62,7 +65,7 @@ class DirectReader {
   std::span<const std::byte> read(const Piece& piece, std::byte* buffer) noexcept {
     const std::uint64_t from = piece.offset / sector * sector;
     const std::uint64_t length = (piece.end - from + sector - 1) / sector * sector;
-    const ssize_t got = ::pread(file_, buffer, length, static_cast<off_t>(from));
+    const ssize_t got = ::pread(piece.file, buffer, length, static_cast<off_t>(from));
     if (got < static_cast<ssize_t>(piece.end - from)) {
       failed_ = true;
       return {};
@@ -78,7 +81,6 @@ class DirectReader {
     }
   }
 
-  int file_;
   Stopwatch& watch_;
   std::vector<Piece> pieces_;
   std::size_t first_tensor_pieces_ = 0;
@@ -100,14 +102,16 @@ DirectBuffers::DirectBuffers() {
   }
 }
 
-Result<std::uint64_t> read_directly(const std::string& path, std::span<const NamedTensor> tensors,
+Result<std::uint64_t> read_directly(const Checkpoint& checkpoint,
+                                    std::span<const NamedTensor> tensors,
                                     const DirectBuffers& buffers, Stopwatch& watch) {
-  const Result<RawFile> file = RawFile::open(path, O_DIRECT);
-  if (!file) return tl::unexpected<Error>(file.error());
-  DirectReader reader(file->descriptor(), tensors, watch);
+  const Result<std::vector<RawFile>> files = open_sources(checkpoint, O_DIRECT);
+  if (!files) return tl::unexpected<Error>(files.error());
+  DirectReader reader(*files, tensors, watch);
   reader.run(buffers);
   if (reader.failed())
-    return tl::unexpected<Error>(system_error(path, "cannot be read with O_DIRECT"));
+    return tl::unexpected<Error>(
+        system_error(checkpoint.opened_paths().front().string(), "cannot be read with O_DIRECT"));
   return reader.sum();
 }
 

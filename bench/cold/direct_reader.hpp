@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "bench/cold/stopwatch.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -29,10 +28,11 @@ class DirectBuffers {
   std::array<std::unique_ptr<std::byte, Free>, 2> buffers_;
 };
 
-// Reads the tensors in this order with O_DIRECT, two reads under way at any time so that the disk
-// always has something to do, and answers their checksum. Fails with io where the file system has
-// no O_DIRECT, or a read fails.
-Result<std::uint64_t> read_directly(const std::string& path, std::span<const NamedTensor> tensors,
+// Reads tensors of the checkpoint in this order with O_DIRECT, two reads under way at any time so
+// that the disk always has something to do, and answers their checksum. Fails with io where the
+// file system has no O_DIRECT, or a read fails.
+Result<std::uint64_t> read_directly(const Checkpoint& checkpoint,
+                                    std::span<const NamedTensor> tensors,
                                     const DirectBuffers& buffers, Stopwatch& watch);
 
 }  // namespace weightmap::cli::bench

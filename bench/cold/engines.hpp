@@ -34,15 +34,18 @@ std::span<const NativeEngine> native_engines() noexcept;
 // nullptr if there is none of this name.
 const NativeEngine* find_native(std::string_view name) noexcept;
 
-// Which file an engine reads.
+// Which format an engine takes.
 enum class Reads : std::uint8_t {
-  checkpoint,
-  safetensors,  // a conversion of it
+  any,
+  torch,        // one file that torch.load() reads
+  safetensors,  // or a conversion of a torch file to it
+  gguf,
+  dcp,
 };
 
 struct BenchEngine : Engine {
   const NativeEngine* native = nullptr;  // nullptr: one of the Python program's
-  Reads reads = Reads::checkpoint;
+  Reads reads = Reads::any;
 };
 
 // Names of all engines, whether or not they can be measured here.

@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
+#include <utility>
 
 namespace weightmap::cli::bench {
 namespace {
@@ -23,32 +22,33 @@ void touch(std::span<const std::byte> step) {
 
 }  // namespace
 
-Prefetcher::Prefetcher(std::span<const std::byte> mapping, int descriptor, Prefetch method)
-    : mapping_(mapping), descriptor_(descriptor), method_(method) {}
+Prefetcher::Prefetcher(std::vector<RawFile> files, Prefetch method)
+    : files_(std::move(files)), method_(method) {}
 
 Prefetcher::~Prefetcher() {
   for (std::thread& thread : threads_) thread.join();
-  ::close(descriptor_);
 }
 
 Result<std::unique_ptr<Prefetcher>> Prefetcher::start(const Checkpoint& checkpoint,
-                                                      const std::string& file,
                                                       std::span<const NamedTensor> tensors,
                                                       Prefetch method) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0)
-    return failure(ErrorCode::io,
-                   "cannot open the file: " + std::generic_category().message(errno));
-  std::unique_ptr<Prefetcher> made(new Prefetcher(checkpoint.mapping(), descriptor, method));
-  for (const NamedTensor& tensor : tensors) {
-    const std::size_t end = tensor.file_offset + tensor.view.bytes().size();
-    for (std::size_t at = tensor.file_offset / page_bytes() * page_bytes(); at < end;
-         at += step_bytes)
-      made->steps_.push_back(made->mapping_.subspan(at, std::min(step_bytes, end - at)));
-  }
+  Result<std::vector<RawFile>> files = open_sources(checkpoint);
+  if (!files) return tl::unexpected<Error>(files.error());
+  std::unique_ptr<Prefetcher> made(new Prefetcher(std::move(*files), method));
+  for (const NamedTensor& tensor : tensors) made->add(checkpoint, tensor);
   for (int i = 0; i < thread_count; ++i)
     made->threads_.emplace_back([prefetcher = made.get()] { prefetcher->run(); });
   return made;
+}
+
+void Prefetcher::add(const Checkpoint& checkpoint, const NamedTensor& tensor) {
+  const std::uint64_t end = tensor.file_offset + tensor.view.nbytes();
+  for (std::uint64_t at = tensor.file_offset / page_bytes() * page_bytes(); at < end;
+       at += step_bytes)
+    steps_.push_back(
+        {checkpoint.mapping().subspan(checkpoint.source(tensor.source).mapping_offset + at,
+                                      std::min<std::uint64_t>(step_bytes, end - at)),
+         files_[tensor.source].descriptor(), at});
 }
 
 void Prefetcher::run() {
@@ -56,25 +56,26 @@ void Prefetcher::run() {
   for (std::size_t step; (step = next_++) < steps_.size();) bring_in(steps_[step], scratch);
 }
 
-void Prefetcher::bring_in(std::span<const std::byte> step, std::vector<char>& scratch) const {
-  void* const address = const_cast<std::byte*>(step.data());
-  const auto offset = static_cast<off_t>(step.data() - mapping_.data());
+void Prefetcher::bring_in(const Step& step, std::vector<char>& scratch) const {
+  void* const address = const_cast<std::byte*>(step.bytes.data());
+  const std::size_t size = step.bytes.size();
+  const auto offset = static_cast<off_t>(step.offset);
   switch (method_) {
     case Prefetch::fault:
-      return touch(step);
+      return touch(step.bytes);
     case Prefetch::read:
-      static_cast<void>(!::pread(descriptor_, scratch.data(), step.size(), offset));
+      static_cast<void>(!::pread(step.file, scratch.data(), size, offset));
       return;
     case Prefetch::readahead:
-      ::readahead(descriptor_, offset, step.size());
+      ::readahead(step.file, offset, size);
       return;
     case Prefetch::willneed:
-      ::madvise(address, step.size(), MADV_WILLNEED);
+      ::madvise(address, size, MADV_WILLNEED);
       return;
     case Prefetch::sequential:
-      ::madvise(address, step.size(), MADV_SEQUENTIAL);
-      touch(step);
-      ::madvise(address, step.size(), MADV_NORMAL);
+      ::madvise(address, size, MADV_SEQUENTIAL);
+      touch(step.bytes);
+      ::madvise(address, size, MADV_NORMAL);
       return;
   }
 }

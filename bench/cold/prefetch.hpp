@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/cold/raw_file.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli::bench {
@@ -26,7 +26,6 @@ enum class Prefetch : std::uint8_t {
 class Prefetcher {
  public:
   static Result<std::unique_ptr<Prefetcher>> start(const Checkpoint& checkpoint,
-                                                   const std::string& file,
                                                    std::span<const NamedTensor> tensors,
                                                    Prefetch method);
   ~Prefetcher();  // waits until all is brought in
@@ -34,14 +33,20 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
 
  private:
-  Prefetcher(std::span<const std::byte> mapping, int descriptor, Prefetch method);
-  void run();
-  void bring_in(std::span<const std::byte> step, std::vector<char>& scratch) const;
+  struct Step {
+    std::span<const std::byte> bytes;  // whole pages
+    int file;
+    std::uint64_t offset;  // in the file
+  };
 
-  const std::span<const std::byte> mapping_;
-  const int descriptor_;
+  Prefetcher(std::vector<RawFile> files, Prefetch method);
+  void add(const Checkpoint& checkpoint, const NamedTensor& tensor);
+  void run();
+  void bring_in(const Step& step, std::vector<char>& scratch) const;
+
+  const std::vector<RawFile> files_;
   const Prefetch method_;
-  std::vector<std::span<const std::byte>> steps_;  // whole pages; complete before the threads begin
+  std::vector<Step> steps_;  // complete before the threads begin
   std::atomic<std::size_t> next_{0};
   std::vector<std::thread> threads_;
 };

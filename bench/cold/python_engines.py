@@ -12,9 +12,11 @@ The tool hands this text to `python -c`, so nothing here may ask for the file th
 import contextlib
 import ctypes
 import gc
+import glob
 import json
 import os
 import pathlib
+import re
 import resource
 import sys
 import tempfile
@@ -47,8 +49,14 @@ def torch_load(path, names, mmap):
 
 def safe_open(path, names, **options):
     import safetensors
-    with safetensors.safe_open(path, framework="pt", **options) as file:
-        yield ((name, file.get_tensor(name)) for name in names)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(safetensors.safe_open(file, framework="pt", **options))
+                 for file in safetensors_files(path)]
+        if len(files) == 1:
+            yield ((name, files[0].get_tensor(name)) for name in names)
+        else:
+            file_of = {name: file for file in files for name in file.keys()}
+            yield ((name, file_of[name].get_tensor(name)) for name in names)
 
 
 def weightmap_torch(path, names):
@@ -68,7 +76,7 @@ def weightmap_open(path, names):
 def fastsafetensors_loader(path, names):
     from fastsafetensors import SafeTensorsFileLoader
     loader = SafeTensorsFileLoader(None, device="cpu", nogds=True)
-    loader.add_filenames({0: [path]})
+    loader.add_filenames({0: safetensors_files(path)})
     # In flight: a tensor can be asked for while others are still being read.
     buffer = loader.copy_files_to_device(allow_inflight=True)
     with contextlib.closing(loader), contextlib.closing(buffer):
@@ -78,8 +86,29 @@ def fastsafetensors_loader(path, names):
 def runai_streamer(path, names):
     from runai_model_streamer import SafetensorsStreamer
     with SafetensorsStreamer() as streamer:
-        streamer.stream_file(path)
+        streamer.stream_files(safetensors_files(path))
         yield streamer.get_tensors()  # in an order of its own, whatever the names say
+
+
+def gguf_reader(path, names):
+    import gguf
+    import torch
+    tensors = {tensor.name: tensor for file in gguf_files(path)
+               for tensor in gguf.GGUFReader(file).tensors}
+    yield ((name, torch.from_numpy(tensors[name].data)) for name in names)
+
+
+def dcp_load(path, names):
+    """Whole tensors, of which the parts are cut that weightmap names: w[0:16, 0:64]."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+    reader = dcp.FileSystemReader(path)
+    wholes = reader.read_metadata().state_dict_metadata
+    parts = {name: part_of_whole(name, wholes) for name in names}
+    state = {whole: torch.empty(wholes[whole].size, dtype=wholes[whole].properties.dtype)
+             for whole, _ in parts.values()}
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    yield ((name, state[whole][box].contiguous()) for name, (whole, box) in parts.items())
 
 
 # Titles are followed by the version of the module's package.
@@ -91,15 +120,48 @@ ENGINES = [Engine(*row) for row in (
     ("safetensors-pread", "safetensors", "safetensors", 'safetensors.safe_open(backend="pread")',
      partial(safe_open, backend="pread")),
     ("weightmap-torch", "pt", "weightmap.torch", "weightmap.torch.load", weightmap_torch),
-    ("weightmap-python", "pt", "weightmap", "weightmap.open, warm() in a thread", weightmap_open),
+    ("weightmap-python", "any", "weightmap", "weightmap.open, warm() in a thread", weightmap_open),
     ("fastsafetensors", "safetensors", "fastsafetensors", "fastsafetensors, O_DIRECT by default",
      fastsafetensors_loader),
     ("runai-streamer", "safetensors", "runai_model_streamer",
      "Run:ai model streamer, O_DIRECT by default", runai_streamer),
+    ("gguf-reader", "gguf", "gguf", "gguf.GGUFReader", gguf_reader),
+    ("torch-dcp", "dcp", "torch", "torch.distributed.checkpoint.load(no_dist=True)", dcp_load),
 )]
 
 
+# ---- the files of a set
+
+def safetensors_files(path):
+    """Those that an index names, in a folder or by itself, else all in the folder; or the file."""
+    indexes = sorted(glob.glob(os.path.join(path, "*.index.json"))) or [path]
+    if indexes[0].endswith(".json"):
+        weight_map = json.loads(pathlib.Path(indexes[0]).read_text(encoding="utf-8"))["weight_map"]
+        folder = os.path.dirname(indexes[0])
+        return [os.path.join(folder, name) for name in sorted(set(weight_map.values()))]
+    return sorted(glob.glob(os.path.join(path, "*.safetensors"))) or [path]
+
+
+def gguf_files(path):
+    """All in the folder; all of a split, of which path is one; or the file."""
+    split = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})\.gguf", path)
+    if split:
+        count = int(split[2])
+        return [f"{split[1]}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
+    return sorted(glob.glob(os.path.join(path, "*.gguf"))) or [path]
+
+
 # ---- tensors of a checkpoint by their names
+
+def part_of_whole(name, wholes):
+    """The whole tensor's name, and what is to be cut of it."""
+    if name in wholes:
+        return name, ...
+    part = re.fullmatch(r"(.*)\[(\d+:\d+(?:, \d+:\d+)*)\]", name, re.DOTALL)
+    if not part or part[1] not in wholes:
+        raise ValueError(f"there is no tensor {name!r}")
+    return part[1], tuple(slice(*map(int, side.split(":"))) for side in part[2].split(", "))
+
 
 def load(path, mmap):
     import torch
@@ -250,11 +312,31 @@ def warm_up(one):
     import torch
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "small.pt")
-        torch.save({"a": torch.ones(64), "b": torch.ones(13, dtype=torch.uint8)}, path)
+        state = {"a": torch.ones(64), "b": torch.ones(13, dtype=torch.uint8)}
+        torch.save(state, path)
         if one.reads == "safetensors":
             path, source = os.path.join(folder, "small.safetensors"), path
             convert(source, path, ["a", "b"])
+        elif one.reads == "gguf":
+            path = os.path.join(folder, "small.gguf")
+            write_gguf(path, state)
+        elif one.reads == "dcp":
+            import torch.distributed.checkpoint as dcp
+            path = os.path.join(folder, "small")
+            dcp.save(state, checkpoint_id=path, no_dist=True)
         consume(one.open, path, ["a", "b"], read_counters)
+
+
+def write_gguf(path, state):
+    import gguf
+    import numpy
+    writer = gguf.GGUFWriter(path, "small")
+    for name, tensor in state.items():
+        writer.add_tensor(name, tensor.numpy().view(numpy.int8))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def describe(one):

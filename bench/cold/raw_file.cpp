@@ -39,4 +39,15 @@ RawFile::~RawFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+Result<std::vector<RawFile>> open_sources(const Checkpoint& checkpoint, int flags) {
+  std::vector<RawFile> files;
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i) {
+    if (checkpoint.source(i).is_copy) break;  // memory, behind all files
+    Result<RawFile> file = RawFile::open(checkpoint.source(i).path.string(), flags);
+    if (!file) return tl::unexpected<Error>(file.error());
+    files.push_back(std::move(*file));
+  }
+  return files;
+}
+
 }  // namespace weightmap::cli::bench

@@ -1,9 +1,11 @@
-// A regular file, opened as the system does it.
+// Regular files, opened as the system does it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli::bench {
@@ -31,5 +33,8 @@ class RawFile {
   std::uint64_t bytes_;
   std::uint64_t device_;
 };
+
+// The files that a checkpoint consists of, by their positions among Checkpoint::source().
+Result<std::vector<RawFile>> open_sources(const Checkpoint& checkpoint, int flags = 0);
 
 }  // namespace weightmap::cli::bench

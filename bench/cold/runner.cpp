@@ -84,7 +84,7 @@ class Runner {
     const bool wanted = std::any_of(contenders_.begin(), contenders_.end(), [](const auto& engine) {
       return engine.reads == Reads::safetensors;
     });
-    if (!wanted) return {};
+    if (!wanted || !file.is_torch_file()) return {};
     Result<WhyNot> why = file.convert(options_.python, options_.keep);
     if (!why) return tl::unexpected<Error>(why.error());
     no_safetensors_ = std::move(*why);
@@ -115,7 +115,7 @@ class Runner {
       lane.series.engine = again ? results_.again : engine.name;
       lane.series.scenario = scenario;
       lane.series.order = order;
-      lane.series.why_not = why_not(engine, scenario);
+      lane.series.why_not = why_not(file, engine, scenario);
       if (lane.series.why_not.empty()) {
         lane.task.command = sample_command(
             engine, options_.python, file.watched(engine.reads).path(), file.order_file(order));
@@ -129,7 +129,8 @@ class Runner {
     return lanes;
   }
 
-  std::string why_not(const BenchEngine& engine, Scenario scenario) const {
+  std::string why_not(const BenchFile& file, const BenchEngine& engine, Scenario scenario) const {
+    if (WhyNot why = file.why_not(engine.reads); !why.empty()) return why;
     if (engine.reads == Reads::safetensors && !no_safetensors_.empty()) return no_safetensors_;
     if (engine.native != nullptr && engine.native->way == Way::direct && scenario != Scenario::cold)
       return "reads past the page cache, so that it shows nothing but the disk";

@@ -45,14 +45,29 @@ std::string staying(const EvictReport& report) {
 void WatchedFile::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
 Result<WatchedFile> WatchedFile::open(const std::string& path, bool is_checkpoint) {
-  Result<RawFile> file = RawFile::open(path);
-  if (!file) return tl::unexpected<Error>(file.error());
-  WatchedFile watched(path, std::move(*file));
-  if (!is_checkpoint) return watched;
+  if (!is_checkpoint) {
+    Result<RawFile> file = RawFile::open(path);
+    if (!file) return tl::unexpected<Error>(file.error());
+    std::vector<RawFile> files;
+    files.push_back(std::move(*file));
+    return WatchedFile(path, std::move(files));
+  }
   Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  Result<std::vector<RawFile>> sources = open_sources(*checkpoint);
+  if (!sources) return tl::unexpected<Error>(sources.error());
+  std::vector<RawFile> files;
+  for (RawFile& file : *sources)
+    if (file.bytes() > 0) files.push_back(std::move(file));
+  WatchedFile watched(path, std::move(files));
   watched.checkpoint_.emplace(std::move(*checkpoint));
   return watched;
+}
+
+std::uint64_t WatchedFile::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const RawFile& file : files_) sum += file.bytes();
+  return sum;
 }
 
 WhyNot WatchedFile::prepare(Scenario scenario) {
@@ -81,19 +96,25 @@ WhyNot WatchedFile::make_cold() {
 }
 
 WhyNot WatchedFile::make_warm() {
-  if (held_ && is_cached()) return {};
+  if (!held_.empty() && is_cached()) return {};
   // What is there may be in small pieces. If it cannot be evicted, it is what it is.
   release();
   if (Result<EvictReport> report = evict(path_); !report) return to_string(report.error());
-  Result<Mapping> mapping = map();
-  if (!mapping) return to_string(mapping.error());
-  ::madvise(mapping->get(), bytes(), MADV_HUGEPAGE);
-  if (::madvise(mapping->get(), bytes(), MADV_POPULATE_READ) != 0) {
-    if (errno != EINVAL) return to_string(system_error(path_, "cannot be brought into memory"));
-    touch_pages(mapping->get(), bytes());
-  }
-  held_.emplace(std::move(*mapping));
+  for (const RawFile& file : files_)
+    if (WhyNot why = hold(file); !why.empty()) return why;
   return is_cached() ? WhyNot() : "not all of the file stays in the page cache";
+}
+
+WhyNot WatchedFile::hold(const RawFile& file) {
+  Result<Mapping> mapping = map(file);
+  if (!mapping) return to_string(mapping.error());
+  ::madvise(mapping->get(), file.bytes(), MADV_HUGEPAGE);
+  if (::madvise(mapping->get(), file.bytes(), MADV_POPULATE_READ) != 0) {
+    if (errno != EINVAL) return to_string(system_error(path_, "cannot be brought into memory"));
+    touch_pages(mapping->get(), file.bytes());
+  }
+  held_.push_back(std::move(*mapping));
+  return {};
 }
 
 // Asked for in pieces that are no piece of 2 MiB, and as a read-ahead, for which the system does
@@ -102,9 +123,7 @@ WhyNot WatchedFile::make_poisoned() {
   const std::optional<double> before = huge_part();
   if (is_cached() && before && *before < 0.5) return {};
   if (WhyNot why = make_cold(); !why.empty()) return why;
-  constexpr std::uint64_t step = 128 << 10;
-  for (std::uint64_t at = 0; at < bytes(); at += step)
-    ::readahead(file_.descriptor(), static_cast<off64_t>(at), step);
+  read_ahead();
   for (int i = 0; i < 100 && !is_cached() && !interrupted(); ++i)
     std::this_thread::sleep_for(pause);
   if (!is_cached()) return "not all of the file could be read ahead into the page cache";
@@ -118,27 +137,44 @@ WhyNot WatchedFile::make_poisoned() {
   return *after < 0.5 ? WhyNot() : WhyNot(text);
 }
 
+void WatchedFile::read_ahead() const noexcept {
+  constexpr std::uint64_t step = 128 << 10;
+  for (const RawFile& file : files_)
+    for (std::uint64_t at = 0; at < file.bytes(); at += step)
+      ::readahead(file.descriptor(), static_cast<off64_t>(at), step);
+}
+
 bool WatchedFile::is_cached() const {
   const Result<std::uint64_t> cached = cached_bytes();
   return cached && *cached == bytes();
 }
 
-Result<WatchedFile::Mapping> WatchedFile::map() const {
-  void* memory = ::mmap(nullptr, bytes(), PROT_READ, MAP_SHARED, file_.descriptor(), 0);
+Result<WatchedFile::Mapping> WatchedFile::map(const RawFile& file) const {
+  void* memory = ::mmap(nullptr, file.bytes(), PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (memory == MAP_FAILED) return tl::unexpected<Error>(system_error(path_, "cannot be mapped"));
-  return Mapping(static_cast<std::byte*>(memory), Unmap{bytes()});
+  return Mapping(static_cast<std::byte*>(memory), Unmap{file.bytes()});
 }
 
 Result<std::uint64_t> WatchedFile::cached_bytes() const {
-  const Result<Mapping> mapping = map();
+  std::uint64_t sum = 0;
+  for (const RawFile& file : files_) {
+    const Result<std::uint64_t> cached = cached_bytes(file);
+    if (!cached) return cached;
+    sum += *cached;
+  }
+  return sum;
+}
+
+Result<std::uint64_t> WatchedFile::cached_bytes(const RawFile& file) const {
+  const Result<Mapping> mapping = map(file);
   if (!mapping) return tl::unexpected<Error>(mapping.error());
   const std::uint64_t page = page_bytes();
-  std::vector<unsigned char> cached((bytes() + page - 1) / page);
-  if (::mincore(mapping->get(), bytes(), cached.data()) != 0)
+  std::vector<unsigned char> cached((file.bytes() + page - 1) / page);
+  if (::mincore(mapping->get(), file.bytes(), cached.data()) != 0)
     return tl::unexpected<Error>(system_error(path_, "the system does not tell what is cached"));
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < cached.size(); ++i)
-    if ((cached[i] & 1) != 0) sum += std::min<std::uint64_t>(page, bytes() - i * page);
+    if ((cached[i] & 1) != 0) sum += std::min<std::uint64_t>(page, file.bytes() - i * page);
   return sum;
 }
 

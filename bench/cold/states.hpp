@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "bench/cold/raw_file.hpp"
 #include "bench/cold/results.hpp"
@@ -17,22 +18,23 @@ namespace weightmap::cli::bench {
 // Why the file cannot be brought into a state, as a sentence; empty: it is in that state.
 using WhyNot = std::string;
 
-// A file that engines read, seen from outside: it brings the page cache into a state and looks at
-// it, and never reads through a mapping that samples do not expect.
+// A file that engines read, or all files of a checkpoint, seen from outside: it brings the page
+// cache into a state and looks at it, and never reads through a mapping that samples do not expect.
 class WatchedFile {
  public:
-  // `is_checkpoint`: how the page cache holds the file can be seen, too.
+  // `is_checkpoint`: `path` may be a folder or an index of shards, and how the page cache holds the
+  // file can be seen, too.
   static Result<WatchedFile> open(const std::string& path, bool is_checkpoint);
 
   const std::string& path() const noexcept { return path_; }
-  std::uint64_t bytes() const noexcept { return file_.bytes(); }
+  std::uint64_t bytes() const noexcept;  // of all files
 
   // Brings the file into the state, unless it is in it already, and proves it.
   WhyNot prepare(Scenario scenario);
   // Lets go of what kept the file in a state, so that others can follow.
-  void release() noexcept { held_.reset(); }
+  void release() noexcept { held_.clear(); }
 
-  // Of the file, in the page cache.
+  // Of the files, in the page cache.
   Result<std::uint64_t> cached_bytes() const;
   // Of a sample of what is cached, the part in pieces of 2 MiB, 0 to 1; nullopt if not known.
   std::optional<double> huge_part() const;
@@ -44,18 +46,21 @@ class WatchedFile {
   };
   using Mapping = std::unique_ptr<std::byte, Unmap>;
 
-  WatchedFile(std::string path, RawFile file) noexcept
-      : path_(std::move(path)), file_(std::move(file)) {}
+  WatchedFile(std::string path, std::vector<RawFile> files) noexcept
+      : path_(std::move(path)), files_(std::move(files)) {}
   WhyNot make_cold();
   WhyNot make_warm();
   WhyNot make_poisoned();
   bool is_cached() const;
-  Result<Mapping> map() const;
+  WhyNot hold(const RawFile& file);
+  void read_ahead() const noexcept;
+  Result<Mapping> map(const RawFile& file) const;
+  Result<std::uint64_t> cached_bytes(const RawFile& file) const;
 
   std::string path_;
-  RawFile file_;
+  std::vector<RawFile> files_;            // none of them empty
   std::optional<Checkpoint> checkpoint_;  // looked at with residency(), never read through
-  std::optional<Mapping> held_;           // keeps what is in the page cache there
+  std::vector<Mapping> held_;             // keep what is in the page cache there
 };
 
 }  // namespace weightmap::cli::bench

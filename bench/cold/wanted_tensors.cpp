@@ -22,9 +22,9 @@ bool is_utf8(std::string_view text) {
 
 bool is_eligible(const Checkpoint& checkpoint, const NamedTensor& tensor) {
   const TensorView& view = tensor.view;
-  return view.is_contiguous() && !view.is_foreign_byte_order() && !view.is_conjugate() &&
-         !view.is_negative() && view.nbytes() > 0 && checkpoint.find(tensor.name) &&
-         is_utf8(tensor.name);
+  return !tensor.is_copied && view.is_contiguous() && !view.is_foreign_byte_order() &&
+         !view.is_conjugate() && !view.is_negative() && view.nbytes() > 0 &&
+         checkpoint.find(tensor.name) && is_utf8(tensor.name);
 }
 
 // std::shuffle gives another order with another standard library.

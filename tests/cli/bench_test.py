@@ -70,6 +70,14 @@ class Case(unittest.TestCase):
         document = self.bench(self.file, "--memory", "as-is", *arguments, **options)
         return document["files"][0]["series"]
 
+    def make_shards(self):
+        """The same tensors in two files with an index, in a folder."""
+        folder = self.folder / "shards"
+        folder.mkdir()
+        done = run("convert", self.file, folder / "model.safetensors", "--max-size", "5MiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return folder
+
     def cannot_run(self, why):
         print(f"SKIPPED: {self.id()}: {why}", file=sys.stderr)
         self.skipTest(why)
@@ -159,6 +167,29 @@ class Measures(Case):
         self.assertGreater(calls["read"], calls["map"])
         self.assertIsNone(calls["map again"])
 
+    def test_all_files_of_a_set_are_brought_into_the_state_and_read(self):
+        shards = self.make_shards()
+        sizes = [file.stat().st_size for file in shards.iterdir()]
+        self.assertEqual(len(sizes), 3)  # with the index
+        for file in shards.iterdir():
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
+        if not can_be_evicted(shards):
+            self.cannot_run(f"{FOLDER}: its file system does not drop files from the page cache")
+        found = self.bench(shards, "--memory", "as-is", "--engines", "disk,populate,read,map,copy",
+                           "--scenarios", "cold,warm", "--orders", "random", "--rounds", "1")
+        self.assertEqual(found["files"][0]["tensors"], TENSORS)
+        sums = set()
+        for one in found["files"][0]["series"]:
+            if (one["engine"], one["scenario"]) == ("disk", "warm"):
+                continue
+            self.assertEqual(one["why_not"], None, one["engine"])
+            sample = one["samples"][0]
+            self.assertEqual(sample["cached_before"],
+                             0 if one["scenario"] == "cold" else sum(sizes))
+            sums.add(int(sample["checksum"], 16))
+        self.assertEqual(sums, {self.checksum_of_tensors()})
+
     def test_says_which_tensor_is_needed_first(self):
         file = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
                           "warm", "--rounds", "1", "--tensor", "tensor.2")["files"][0]
@@ -238,7 +269,7 @@ class Lists(Case):
                                          "willneed", "sequential", "window", "map-huge", "map", "copy", "torch-mmap",
                                          "torch-copy", "safetensors-mmap", "safetensors-pread",
                                          "weightmap-torch", "weightmap-python", "fastsafetensors",
-                                         "runai-streamer"])
+                                         "runai-streamer", "gguf-reader", "torch-dcp"])
         self.assertIsNone(engines["populate"])
         self.assertEqual(engines["torch-mmap"],
                          "cannot run /nonexistent: No such file or directory")
@@ -288,6 +319,28 @@ esac
         self.assertIn("did not wait", series["weightmap-torch"]["why_not"])
         self.assertEqual(series["safetensors-mmap"]["why_not"],
                          "cannot be converted to safetensors: no room")
+
+
+    def test_engines_of_other_formats_say_what_they_read(self):
+        script = self.folder / "python"
+        engines = [{"name": name, "title": "x", "why_not": "", "reads": reads} for name, reads in
+                   (("gguf-reader", "gguf"), ("torch-dcp", "dcp"), ("torch-mmap", "pt"),
+                    ("safetensors-mmap", "safetensors"))]
+        script.write_text(f"#!/bin/sh\necho '{json.dumps(engines)}'\n", encoding="utf-8")
+        script.chmod(0o755)
+        shards = self.make_shards()
+        dcp = "reads folders of torch.distributed.checkpoint, and this is "
+        for path, expected in (
+                (self.file, {"gguf-reader": "reads GGUF, and this is torch_zip",
+                             "torch-dcp": dcp + "torch_zip"}),
+                (shards, {"gguf-reader": "reads GGUF, and this is safetensors in 3 files",
+                          "torch-dcp": dcp + "safetensors in 3 files",
+                          "torch-mmap": "reads one file of torch, and this is safetensors in 3 files"})):
+            document = self.bench(path, "--memory", "as-is", "--engines", ",".join(expected),
+                                  "--reference", "map", "--scenarios", "warm", "--orders", "file",
+                                  "--rounds", "1", python=("--python", script))
+            why_not = {one["engine"]: one["why_not"] for one in document["files"][0]["series"]}
+            self.assertEqual({name: why_not[name] for name in expected}, expected)
 
 
 class Interrupted(Case):

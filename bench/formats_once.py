@@ -1,0 +1,282 @@
+"""Measures one contender of bench/compare_formats.py once, in this fresh process.
+
+    formats_once.py load    weightmap|theirs KIND PATH --warm-up SMALL [--cold]
+    formats_once.py names   weightmap|theirs KIND PATH --warm-up SMALL
+    formats_once.py reshard weightmap|theirs dcp  PATH --warm-up SMALL --rank R --of N --dim D
+
+KIND is pt, safetensors, shards, gguf or dcp; theirs is the library that the format comes from.
+Prints one JSON object; times are microseconds, the rest is counted. Imports are never part of a
+time, nor is what a library does at its first use: each contender first does the same to SMALL.
+
+load: until all names are known (open_us), then until every tensor is one of torch, of its bytes
+where torch has no such type, and each byte was added up (load_us, with the opening).
+--cold evicts the files before; weightmap warms up in a thread then, as its manual says.
+reshard: the slices of a rank of another number of ranks than have saved it, cold; and what of the
+files is in the page cache afterwards.
+"""
+import argparse
+import json
+import os
+import resource
+import threading
+import time
+import warnings
+
+import torch
+
+import weightmap
+
+
+# ---- opening until all names are known, and all tensors: what contenders differ in
+
+class Weightmap:
+    """Every format."""
+
+    def __init__(self, path, cold=False):
+        self._checkpoint = weightmap.open(path)
+        self._warmer = None
+        if cold:
+            self._warmer = threading.Thread(target=self._checkpoint.warm)
+            self._warmer.start()
+        self.names = list(self._checkpoint)
+
+    def tensors(self):
+        for tensor in self._checkpoint.values():
+            yield tensor.torch()
+        if self._warmer:
+            self._warmer.join()
+
+
+class TorchLoad:
+    def __init__(self, path, _):
+        self._state = torch.load(path, mmap=True, weights_only=True)
+        self.names = list(self._state)
+
+    def tensors(self):
+        return self._state.values()
+
+
+class SafeOpen:
+    """A file, or each that an index names, as transformers opens them."""
+
+    def __init__(self, path, _):
+        import safetensors
+        self._files = [safetensors.safe_open(file, "pt") for file in shards_of(path)]
+        self._names = [list(file.keys()) for file in self._files]
+        self.names = sum(self._names, [])
+
+    def tensors(self):
+        for file, names in zip(self._files, self._names):
+            yield from map(file.get_tensor, names)
+
+
+def shards_of(path):
+    if not os.path.isdir(path):
+        return [path]
+    with open(os.path.join(path, "model.safetensors.index.json"), encoding="utf-8") as file:
+        weight_map = json.load(file)["weight_map"]
+    return [os.path.join(path, name) for name in sorted(set(weight_map.values()))]
+
+
+class GgufReader:
+    def __init__(self, path, _):
+        import gguf
+        self._reader = gguf.GGUFReader(path)
+        self.names = [tensor.name for tensor in self._reader.tensors]
+
+    def tensors(self):
+        return (torch.from_numpy(tensor.data) for tensor in self._reader.tensors)
+
+
+class TorchDcp:
+    """Names and sizes from the metadata; dcp.load() into tensors that are made for it."""
+
+    def __init__(self, path, _):
+        from torch.distributed.checkpoint import FileSystemReader
+        self._reader = FileSystemReader(path)
+        self._metadata = self._reader.read_metadata().state_dict_metadata
+        self.names = list(self._metadata)
+
+    def tensors(self):
+        import torch.distributed.checkpoint as dcp
+        state = {name: torch.empty(whole.size, dtype=whole.properties.dtype)
+                 for name, whole in self._metadata.items()}
+        dcp.load(state, storage_reader=self._reader, no_dist=True)
+        return state.values()
+
+THEIRS = {"pt": TorchLoad, "safetensors": SafeOpen, "shards": SafeOpen, "gguf": GgufReader,
+          "dcp": TorchDcp}
+
+
+def sum_of(tensor):
+    """Of the bytes as words, so that nothing is converted on the way; the last may be shorter."""
+    flat = tensor.reshape(-1).view(torch.uint8)
+    words = flat[:flat.numel() & ~7]
+    rest = bytes(flat[words.numel():].tolist())
+    return words.view(torch.int64).sum().item() + int.from_bytes(rest, "little")
+
+
+# ---- what is counted
+
+class Counters:
+    """Of this process, since it was made."""
+
+    def __init__(self):
+        self._before = self._now()
+
+    @staticmethod
+    def _now():
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        with open("/proc/self/io", encoding="ascii") as lines:
+            io = dict(line.split(": ") for line in lines)
+        with open("/proc/self/status", encoding="ascii") as lines:
+            status = dict(line.split(":", 1) for line in lines)
+        return {"faults": usage.ru_minflt + usage.ru_majflt, "disk_bytes": int(io["read_bytes"]),
+                "read_bytes": int(io["rchar"]),
+                "anonymous_bytes": int(status["RssAnon"].split()[0]) * 1024}
+
+    def read(self):
+        return {key: max(0, now - self._before[key]) for key, now in self._now().items()}
+
+
+class Stopwatch:
+    """Microseconds since it was made."""
+
+    def __init__(self):
+        self._start = time.perf_counter_ns()
+
+    def read(self):
+        return (time.perf_counter_ns() - self._start) / 1000
+
+
+def evict(path):
+    """Nothing of the files is in the page cache: SystemExit if something stays."""
+    report = weightmap.evict(path)
+    if report.cached_after:
+        raise SystemExit(f"{path}: {report.cached_after} bytes stay cached: {report.reason}")
+
+
+def read_through(path):
+    """All of the files is in the page cache."""
+    names = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
+    for name in names:
+        with open(name, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+# ---- the measures
+
+def measure_load(arguments, path):
+    opener = contender(arguments)
+    counters, watch = Counters(), Stopwatch()
+    opened = opener(path, arguments.cold)
+    open_us = watch.read()
+    kept, total, checksum = [], 0, 0
+    for tensor in opened.tensors():
+        kept.append(tensor)
+        total += tensor.nbytes
+        checksum += sum_of(tensor)
+    return {"open_us": open_us, "load_us": watch.read(), "tensors": len(opened.names),
+            "bytes": total, "checksum": checksum % 2**64, **counters.read()}
+
+
+def measure_names(arguments, path):
+    opener = contender(arguments)
+    counters, watch = Counters(), Stopwatch()
+    opened = opener(path, False)
+    return {"open_us": watch.read(), "tensors": len(opened.names), **counters.read()}
+
+
+def contender(arguments):
+    return Weightmap if arguments.contender == "weightmap" else THEIRS[arguments.kind]
+
+
+def measure_reshard(arguments, path):
+    read = {"weightmap": read_slices, "theirs": load_slices}[arguments.contender]
+    counters, watch = Counters(), Stopwatch()
+    kept = read(path, arguments)
+    load_us = watch.read()
+    sums = [sum_of(tensor.contiguous()) for tensor in kept]
+    counted = counters.read()
+    with weightmap.open(path) as checkpoint:
+        cached = checkpoint.residency().cached_bytes
+    return {"load_us": load_us, "bytes": sum(tensor.nbytes for tensor in kept),
+            "checksum": sum(sums) % 2**64, "cached_bytes": cached, **counted}
+
+
+def read_slices(path, arguments):
+    checkpoint = weightmap.open(path)
+    return [copy_of(checkpoint, tensor[slice_of(tensor.shape, arguments)])
+            for tensor in checkpoint.values() if tensor.ndim > arguments.dim]
+
+
+def copy_of(checkpoint, part):
+    """By reads of the files: page faults would bring in what lies around, too."""
+    if isinstance(part, weightmap.Tensor) and part.is_contiguous:
+        copy = torch.empty_like(part.torch())
+        checkpoint.copy_to(part, copy.view(-1).view(torch.uint8).numpy())
+        return copy
+    return part.torch().contiguous()
+
+
+def slice_of(shape, arguments):
+    """As Shard(dim) cuts it: pieces of one length, the last shorter."""
+    length = -(-shape[arguments.dim] // arguments.of)
+    begin = min(arguments.rank * length, shape[arguments.dim])
+    whole = [slice(None)] * len(shape)
+    whole[arguments.dim] = slice(begin, min(begin + length, shape[arguments.dim]))
+    return tuple(whole)
+
+
+def load_slices(path, arguments):
+    """dcp.load() into the DTensors of that rank, whose other ranks are not there."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import DTensor, Shard
+    reader = dcp.FileSystemReader(path)
+    mesh, shard = mesh_of(arguments), [Shard(arguments.dim)]
+    state = {}
+    for name, whole in reader.read_metadata().state_dict_metadata.items():
+        if len(whole.size) > arguments.dim:
+            part = torch.empty(whole.size, dtype=whole.properties.dtype, device="meta")
+            local = torch.empty(part[slice_of(whole.size, arguments)].shape, dtype=part.dtype)
+            state[name] = DTensor.from_local(local, mesh, shard, run_check=False, shape=whole.size,
+                                             stride=part.stride())
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    return [tensor.to_local() for tensor in state.values()]
+
+
+def mesh_of(arguments):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=arguments.rank, world_size=arguments.of,
+                                store=FakeStore())
+    return DeviceMesh("cpu", list(range(arguments.of)))
+
+
+def main():
+    measures = {"load": measure_load, "names": measure_names, "reshard": measure_reshard}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("measure", choices=measures)
+    parser.add_argument("contender", choices=("weightmap", "theirs"))
+    parser.add_argument("kind", choices=THEIRS)
+    parser.add_argument("path")
+    parser.add_argument("--warm-up", required=True)
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--dim", type=int, default=0)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    measure = measures[arguments.measure]
+    warnings.simplefilter("ignore")
+    measure(arguments, arguments.warm_up)
+    is_cold = arguments.cold or arguments.measure == "reshard"
+    (evict if is_cold else read_through)(arguments.path)
+    print(json.dumps(measure(arguments, arguments.path)))
+
+
+if __name__ == "__main__":
+    main()
