@@ -107,7 +107,10 @@ def dcp_load(path, names):
     parts = {name: part_of_whole(name, wholes) for name in names}
     state = {whole: torch.empty(wholes[whole].size, dtype=wholes[whole].properties.dtype)
              for whole, _ in parts.values()}
-    dcp.load(state, storage_reader=reader, no_dist=True)
+    try:
+        dcp.load(state, storage_reader=reader, no_dist=True)
+    except dcp.api.CheckpointException as error:
+        raise next(iter(error.failures.values()))[0] from error  # itself it prints a traceback
     yield ((name, state[whole][box].contiguous()) for name, (whole, box) in parts.items())
 
 
