@@ -89,8 +89,8 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
   return tl::unexpected<Error>(std::move(foreign));
 }
 
-// An archive with something in front of it fails if that is safetensors or GGUF: then it is bytes of a
-// tensor. So no file that is an archive alone is looked at at both ends.
+// An archive with something in front of it fails if that is safetensors or GGUF: then it is bytes
+// of a tensor. So no file that is an archive alone is looked at at both ends.
 Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
                                   const OpenOptions& options, OpenStats& stats,
                                   std::pmr::memory_resource& memory) {
