@@ -6,8 +6,10 @@
 //   auto view = weightmap::view_of(*checkpoint, "layers.0.wq.weight", rows);  // zero-copy
 //   if (!view) ok = weightmap::gather(*checkpoint, "layers.0.wq.weight", rows, memory);
 //
-// All of these take ordinary tensors, too, which are one chunk. They touch the bytes of the part
-// only. May be called from any thread; what they give borrows from the checkpoint.
+// All of these take ordinary tensors, too, which are one chunk. gather() reads the bytes of the
+// part only, in whole pages, and nothing ahead of them; rows that lie within 16 KiB of one another
+// come with what is between. A view brings in what the system's read-ahead does around what is
+// touched. May be called from any thread; what they give borrows from the checkpoint.
 #pragma once
 
 #include <cstddef>

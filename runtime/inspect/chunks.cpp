@@ -138,6 +138,28 @@ class Scatter {
   std::span<std::byte> out_;
 };
 
+// While a part is read, its files are read without reading ahead, which would bring in what other
+// ranks want. Where two parts of a file are read at once, the one that ends first ends this for
+// both.
+class NoReadAhead {
+ public:
+  NoReadAhead(const Checkpoint& checkpoint, std::span<const TensorPiece> pieces)
+      : sources_(Checkpoint::Access::state(checkpoint).sources) {
+    for (const TensorPiece& piece : pieces)
+      files_.push_back(checkpoint.tensors()[piece.tensor].source);
+    for (const std::size_t file : files_) sources_[file].file.advise_metadata();
+  }
+  NoReadAhead(const NoReadAhead&) = delete;
+  NoReadAhead& operator=(const NoReadAhead&) = delete;
+  ~NoReadAhead() {
+    for (const std::size_t file : files_) sources_[file].file.advise_mapping();
+  }
+
+ private:
+  const Sources& sources_;
+  std::vector<std::size_t> files_;
+};
+
 // Copies parts of at most so many bytes at a time where they do not lie together in `out`.
 class Gatherer {
  public:
@@ -289,6 +311,8 @@ Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
                    start_of_error(name) + "the buffer has " + std::to_string(out.size()) +
                        " bytes, the part needs " + std::to_string(nbytes));
   if (found.empty()) return {};
+  std::optional<NoReadAhead> part_only;
+  if (part.sizes != tensor.sizes) part_only.emplace(checkpoint, found);
   if (found.size() == 1) return checkpoint.gather(found.front().view, out);
   Gatherer gatherer(checkpoint, Scatter(part.sizes, element_size(tensor.dtype), out));
   for (const TensorPiece& piece : found) {
