@@ -66,9 +66,9 @@ tl::unexpected<Error> ambiguous(const Names& candidates) {
 // What is missing of a tensor is seen when its parts are put together.
 bool is_of_a_rank(std::string_view name) {
   constexpr std::string_view front = "shard-";
-  constexpr std::size_t digits = 5;
-  return name.starts_with(front) && name.size() > front.size() + digits &&
-         name.find_first_not_of("0123456789", front.size()) == front.size() + digits;
+  constexpr std::size_t rank_digits = 5;
+  return name.starts_with(front) && name.size() > front.size() + rank_digits &&
+         name.find_first_not_of("0123456789", front.size()) == front.size() + rank_digits;
 }
 
 // The shards, which must all be there, and of one set.
