@@ -20,7 +20,7 @@
 namespace weightmap {
 namespace {
 
-// The stages behind the first, for a single file that was opened by its path.
+// The stages behind the first, for what was opened by one path.
 Result<Checkpoint> open_one(std::unique_ptr<Checkpoint::State> state) {
   Result<void> opened =
       *state->options.shared_catalog ? open_with_shared_catalog(*state) : parse_and_map(*state);
@@ -40,7 +40,7 @@ Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
                               const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<Checkpoint::State> state, begin_open(paths, complete));
-  return state->sources.size() == 1 ? open_one(std::move(state)) : open_alone(std::move(state));
+  return paths.size() == 1 ? open_one(std::move(state)) : open_alone(std::move(state));
 }
 
 }  // namespace
@@ -168,8 +168,8 @@ CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const {
   TRY_ASSIGN(std::unique_ptr<State> state, begin_again(*state_));
-  return state->format == nullptr && state->sources.size() == 1 ? open_one(std::move(state))
-                                                                : open_alone(std::move(state));
+  return state->format == nullptr && state->given.size() == 1 ? open_one(std::move(state))
+                                                              : open_alone(std::move(state));
 }
 
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {

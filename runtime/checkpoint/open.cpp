@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
@@ -132,9 +133,21 @@ Result<Parsing> begin_parse(const State& state) {
   return parsing;
 }
 
+// A parse long after the open may find an index that was rewritten, and an open by a catalog of
+// somebody else did not look into it.
+Result<void> check_names(const sets::ShardIndex& index, const Sources& sources) {
+  const std::filesystem::path folder = sources.front().info.path.parent_path();
+  bool are_same = sources.size() == index.files.size() + 1;
+  for (std::size_t i = 0; are_same && i < index.files.size(); ++i)
+    are_same = sources[i + 1].info.path == folder / index.files[i];
+  if (are_same) return {};
+  return failure(ErrorCode::corrupt, "the index names other files than those that were opened");
+}
+
 Result<format::Parsed> finish_set(Parsing& parsing, const State& state, const OpenOptions& options,
                                   OpenStats& stats) {
   const std::size_t first = parsing.index ? 1 : 0;
+  if (parsing.index) TRY(check_names(*parsing.index, state.sources));
   TRY_ASSIGN(format::Parsed parsed, parse_shards(state.sources, first, parsing.index.get(), options,
                                                  stats, parsing.own->memory));
   if (parsing.index) {
@@ -244,6 +257,32 @@ State::State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
       demand_log([this] { return catalogs.whole().value_or(nullptr); }),
       options(std::move(complete)) {}
 
+namespace {
+
+// What is compared may come from another process.
+Result<void> check_storages(const catalog::Catalog& used, const catalog::Catalog& parsed,
+                            const Sources& sources) {
+  if (used.storages().size() != parsed.storages().size())
+    return failure(ErrorCode::corrupt,
+                   "has " + bytes::counted(parsed.storages().size(), "storage") +
+                       ", the catalog has " + std::to_string(used.storages().size()));
+  for (std::size_t i = 0; i < used.storages().size(); ++i) {
+    const catalog::StorageEntry& one = used.storages()[i];
+    const catalog::StorageEntry& other = parsed.storages()[i];
+    if (one.position == other.position && one.nbytes == other.nbytes && one.source == other.source)
+      continue;
+    return tl::unexpected<Error>(sources.about_position(
+        {ErrorCode::corrupt,
+         "storage " + bytes::quote(parsed.text(other.key)) + " of " +
+             bytes::counted(other.nbytes, "byte") + " does not lie where the catalog has it",
+         other.position,
+         {}}));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> verify_headers(const State& state, const catalog::Catalog& catalog) {
   const std::string_view format = state.info.format;
   if ((format == "safetensors" || format == "gguf") && !state.is_set())
@@ -254,8 +293,8 @@ Result<void> verify_headers(const State& state, const catalog::Catalog& catalog)
     OpenOptions options = state.options;
     options.verify = Verify::headers;
     OpenStats not_of_the_open;
-    TRY(finish_set(parsing, state, options, not_of_the_open));
-    return {};
+    TRY_ASSIGN(const format::Parsed parsed, finish_set(parsing, state, options, not_of_the_open));
+    return check_storages(catalog, parsed.catalog, state.sources);
   }
   if (parsing.format->verify_headers == nullptr) return {};
   return parsing.format->verify_headers(parsing.inputs, catalog, state.options.limits);
@@ -398,7 +437,7 @@ Result<Checkpoint> open_alone(std::unique_ptr<State> state) {
   if (*state->options.shared_catalog)
     state->info.catalog_reason = state->sources.front().info.path.empty()
                                      ? "a file without a path takes no shared catalog"
-                                     : "a checkpoint of several files takes no shared catalog";
+                                     : "a list of files takes no shared catalog";
   return finish_open(std::move(state));
 }
 

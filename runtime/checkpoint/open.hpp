@@ -33,7 +33,7 @@ Result<void> map(Checkpoint::State& state, bool being_filled = false);
 // The last stage of every open: checksums, if the options ask for them.
 Result<Checkpoint> finish_open(std::unique_ptr<Checkpoint::State> state);
 
-// The stages behind the first, for what takes no shared catalog: several files, or a descriptor.
+// The stages behind the first, for what takes no shared catalog: a list of files, or a descriptor.
 Result<Checkpoint> open_alone(std::unique_ptr<Checkpoint::State> state);
 
 // All stages, for files of a format that is known.

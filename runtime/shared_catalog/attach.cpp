@@ -8,6 +8,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/shared_catalog/attached.hpp"
@@ -53,7 +54,7 @@ void describe(State& state, const catalog::Published& published) {
   const catalog::Description& made = published.description();
   const catalog::Catalog& catalog = published.catalog();
   CheckpointInfo& info = state.info;
-  info.format = "torch_zip";
+  info.format = made.format;
   info.version = made.version;
   info.format_version = made.format_version;
   info.byteorder = made.big_endian ? "big" : "little";
@@ -62,8 +63,9 @@ void describe(State& state, const catalog::Published& published) {
   info.tensors = catalog.size();
   info.tensor_bytes = catalog.tensor_bytes();
   info.storages = catalog.storages().size();
-  info.file_bytes = state.sources.front().file.size();
+  info.file_bytes = state.sources.bytes();
   info.pickle_bytes = made.pickle_bytes;
+  info.tensors_not_indexed = made.tensors_not_indexed;
   info.names_torch_safe_only = made.names_torch_safe_only;
   info.catalog = CatalogSource::attached;
   state.stats.strategy = made.strategy;
@@ -72,16 +74,54 @@ void describe(State& state, const catalog::Published& published) {
   state.stats.storages_by_header = made.storages_by_header;
 }
 
-// Gives the checkpoint the catalog in `block`, if it is about the checkpoint's file.
+// An index leads to the files that the catalog lists, which it names, without being read.
+Result<void> add_listed_files(std::span<const catalog::ListedFile> others, State& state) {
+  if (state.sources.size() > 1 || others.empty()) return {};
+  std::vector<std::string> names;
+  for (const catalog::ListedFile& other : others) names.push_back(other.name);
+  state.has_index = true;
+  return add_named_files(state.sources, names, "index", state.options);
+}
+
+// What add_listed_files() did.
+void remove_listed_files(State& state) {
+  if (!state.has_index) return;
+  state.mapping = {};
+  state.sources.keep_first();
+  state.has_index = false;
+}
+
+bool is_same(const SourceFile& source, const Generation& generation, std::uint64_t base) noexcept {
+  return source.info.generation == generation && source.file.size() == generation.size &&
+         source.base() == base;
+}
+
+// Of every file there is. Adds those that an index names.
+Result<void> check_is_about(const catalog::Description& made, State& state) {
+  const Sources& sources = state.sources;
+  if (!is_same(sources.front(), made.generation, 0))
+    return refuse("is about another file, or about this one as it was before it changed");
+  if (Result<void> added = add_listed_files(made.others, state); !added)
+    return refuse("lists a file that cannot be opened: " + to_string(added.error()));
+  if (sources.size() != made.others.size() + 1)
+    return refuse("is about " + bytes::counted(made.others.size() + 1, "file") +
+                  ", and there are " + std::to_string(sources.size()));
+  for (std::size_t i = 1; i < sources.size(); ++i)
+    if (!is_same(sources[i], made.others[i - 1].generation, made.others[i - 1].base))
+      return refuse("is about another file than " + sources[i].shown_name +
+                    ", or about it as it was before it changed");
+  return {};
+}
+
+// Gives the checkpoint the catalog in `block`, if it is about the checkpoint's files.
 Result<void> take_over(Result<os::SharedBlock> block, bool is_file, State& state) {
   if (!block) return tl::unexpected<Error>(block.error());
-  TRY_ASSIGN(catalog::Published published,
-             catalog::Published::read(block->bytes(), state.sources.front().file.size()));
-  // Under this file's name it can only have been put there on purpose.
-  if (published.description().generation != state.sources.front().info.generation)
-    return failure(is_file ? ErrorCode::corrupt : ErrorCode::invalid_argument,
-                   "the shared catalog is about another file, or about this one as it was before "
-                   "it changed");
+  TRY_ASSIGN(catalog::Published published, catalog::Published::read(block->bytes()));
+  if (Result<void> about = check_is_about(published.description(), state); !about) {
+    // Under this name it is of no use to others either.
+    if (is_file) about.error().code = ErrorCode::corrupt;
+    return about;
+  }
   TRY(check_is_for(published.description(), state));
   describe(state, published);
   state.catalogs.set_foreign(
@@ -93,7 +133,8 @@ Result<void> take_over(Result<os::SharedBlock> block, bool is_file, State& state
 Result<void> verify(State& state) {
   if (*state.options.verify == Verify::chain) return {};
   TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
-  state.stats.local_headers_verified = catalog->storages().size();
+  if (state.info.format == "torch_zip")
+    state.stats.local_headers_verified = catalog->storages().size();
   return verify_headers(state);
 }
 
@@ -137,8 +178,7 @@ Result<void> parse_and_publish(State& state, const os::RuntimeDirectory& directo
 
 Result<void> open_with_shared_catalog(State& state) {
   const Clock::time_point began = Clock::now();
-  Result<void> attached = take_over(
-      os::SharedBlock::find(catalog_name(state.sources.front().info.generation)), true, state);
+  Result<void> attached = take_over(os::SharedBlock::find(catalog_name(state)), true, state);
   std::optional<Error> refused;
   if (attached) {
     TRY(map_attached(state, began));
@@ -151,6 +191,7 @@ Result<void> open_with_shared_catalog(State& state) {
   } else if (attached.error().os_error != ENOENT) {
     refused = std::move(attached.error());
   }
+  remove_listed_files(state);
   const Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (!directory) return parse_alone(state, directory.error().message);
   return parse_and_publish(state, *directory, refused);

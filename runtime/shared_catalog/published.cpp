@@ -1,12 +1,14 @@
 #include "runtime/shared_catalog/published.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <new>
 #include <type_traits>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/catalog/view_size.hpp"
 
@@ -20,10 +22,17 @@ constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t longest_text = 4096;
 // Above any catalog there can be, and small enough for sums of products.
 constexpr std::uint64_t most_block_bytes = std::uint64_t{1} << 40;
+// The code of a format is its place here.
+constexpr std::array<std::string_view, 2> formats = {"torch_zip", "safetensors"};
+
+std::uint32_t code_of_format(std::string_view format) noexcept {
+  return static_cast<std::uint32_t>(std::find(formats.begin(), formats.end(), format) -
+                                    formats.begin());
+}
 
 struct Preamble {
   static constexpr std::uint64_t magic_number = 0x474F4C5443454853;
-  static constexpr std::uint32_t current_version = 3;
+  static constexpr std::uint32_t current_version = 4;
   // What no_text says of a text is that there is none, not even an empty one.
   static constexpr std::uint32_t no_text = 0xFFFFFFFF;
 
@@ -43,8 +52,11 @@ struct Preamble {
   std::uint32_t format_version_bytes;
   std::uint32_t source_bytes;
   std::uint8_t strategy, big_endian, byte_order_assumed, names_torch_safe_only;
+  // The other files.
+  std::uint32_t format, others;
+  std::uint64_t others_bytes;
   // What the file says.
-  std::uint64_t archive_version, storage_alignment, pickle_bytes;
+  std::uint64_t archive_version, storage_alignment, pickle_bytes, tensors_not_indexed;
   std::uint64_t storages_calculated, storages_by_directory, storages_by_header;
 };
 static_assert(std::has_unique_object_representations_v<Preamble>);  // no padding
@@ -72,10 +84,11 @@ struct Layout {
         source(format_version + (preamble.format_version_bytes == Preamble::no_text
                                      ? 0
                                      : preamble.format_version_bytes)),
-        group_sums(round_up(source + preamble.source_bytes, sizeof(std::uint64_t))),
+        others(source + preamble.source_bytes),
+        group_sums(round_up(others + preamble.others_bytes, sizeof(std::uint64_t))),
         sums(group_sums + groups_of(preamble.block_bytes) * sizeof(std::uint64_t)),
         block(round_up(sums + chunks_of(preamble.block_bytes) * sizeof(std::uint64_t), page)) {}
-  std::uint64_t format_version, source, group_sums, sums, block;
+  std::uint64_t format_version, source, others, group_sums, sums, block;
 };
 
 Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
@@ -106,9 +119,13 @@ Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
   made.big_endian = of.big_endian;
   made.byte_order_assumed = of.byte_order_assumed;
   made.names_torch_safe_only = of.names_torch_safe_only;
+  made.format = code_of_format(of.format);
+  made.others = static_cast<std::uint32_t>(of.others.size());
+  made.others_bytes = file_list_bytes(of.others);
   made.archive_version = of.version;
   made.storage_alignment = of.storage_alignment;
   made.pickle_bytes = of.pickle_bytes;
+  made.tensors_not_indexed = of.tensors_not_indexed;
   made.storages_calculated = of.storages_calculated;
   made.storages_by_directory = of.storages_by_directory;
   made.storages_by_header = of.storages_by_header;
@@ -116,10 +133,18 @@ Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
   return made;
 }
 
-Description description_of(const Preamble& read, std::span<const std::byte> bytes) {
+// From a private copy, as the preamble is one.
+Result<std::vector<ListedFile>> others_of(const Preamble& read, std::span<const std::byte> bytes) {
+  const auto list = bytes.subspan(Layout(read).others, read.others_bytes);
+  return read_file_list(std::vector<std::byte>(list.begin(), list.end()), read.others, read.size);
+}
+
+Result<Description> description_of(const Preamble& read, std::span<const std::byte> bytes) {
   const Layout at(read);
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   Description made;
+  TRY_ASSIGN(made.others, others_of(read, bytes));
+  made.format = formats[read.format];
   made.generation = {read.device, read.inode, read.size, read.mtime_ns, read.ctime_ns};
   made.limits.pickle_bytes = read.limit_pickle_bytes;
   made.limits.directory_bytes = read.limit_directory_bytes;
@@ -131,6 +156,7 @@ Description description_of(const Preamble& read, std::span<const std::byte> byte
   made.version = read.archive_version;
   made.storage_alignment = read.storage_alignment;
   made.pickle_bytes = read.pickle_bytes;
+  made.tensors_not_indexed = read.tensors_not_indexed;
   made.storages_calculated = read.storages_calculated;
   made.storages_by_directory = read.storages_by_directory;
   made.storages_by_header = read.storages_by_header;
@@ -160,7 +186,8 @@ Result<Preamble> read_preamble(std::span<const std::byte> bytes) {
       read.block_bytes >= sizeof(Header) && read.block_bytes <= most_block_bytes &&
       (read.format_version_bytes <= longest_text ||
        read.format_version_bytes == Preamble::no_text) &&
-      read.source_bytes <= longest_text && read.preamble_bytes == Layout(read).block;
+      read.source_bytes <= longest_text && read.others_bytes <= longest_file_list &&
+      read.preamble_bytes == Layout(read).block;
   if (!has_sizes) return refuse("has sizes that cannot be");
   if (bytes.size() != read.preamble_bytes + read.block_bytes)
     return refuse("has " + std::to_string(bytes.size()) + " bytes, " +
@@ -171,6 +198,7 @@ Result<Preamble> read_preamble(std::span<const std::byte> bytes) {
     return refuse("is damaged in its first " + std::to_string(sums) + " bytes");
   if (read.strategy > static_cast<std::uint8_t>(OffsetStrategy::headers))
     return refuse("names a strategy that is not known");
+  if (read.format >= formats.size()) return refuse("names a format that is not known");
   return read;
 }
 
@@ -214,6 +242,10 @@ bool is_integer(std::string_view text) noexcept {
 
 }  // namespace
 
+bool has_code_for_format(std::string_view format) noexcept {
+  return code_of_format(format) < formats.size();
+}
+
 std::vector<std::byte> make_preamble(const Description& description, const Catalog& catalog) {
   Preamble preamble = preamble_of(description, catalog);
   const Layout at(preamble);
@@ -224,6 +256,7 @@ std::vector<std::byte> make_preamble(const Description& description, const Catal
   if (preamble.format_version_bytes != Preamble::no_text)
     put(at.format_version, description.format_version->data(), preamble.format_version_bytes);
   put(at.source, description.source.data(), preamble.source_bytes);
+  write_file_list(description.others, bytes.data() + at.others);
   const std::span<const std::byte> block = catalog.block();
   for (std::size_t i = 0; i < chunks_of(block.size()); ++i) {
     const std::size_t offset = i * Published::chunk_bytes;
@@ -244,22 +277,21 @@ std::vector<std::byte> make_preamble(const Description& description, const Catal
 }
 
 Result<Summary> summarize(std::span<const std::byte> bytes) {
-  const Result<Preamble> preamble = read_preamble(bytes);
-  if (!preamble) return tl::unexpected<Error>(preamble.error());
-  return Summary{description_of(*preamble, bytes), preamble->tensors};
+  TRY_ASSIGN(const Preamble preamble, read_preamble(bytes));
+  TRY_ASSIGN(Description description, description_of(preamble, bytes));
+  return Summary{std::move(description), preamble.tensors};
 }
 
-Result<Published> Published::read(std::span<const std::byte> bytes, std::uint64_t file_bytes) {
-  const Result<Preamble> preamble = read_preamble(bytes);
-  if (!preamble) return tl::unexpected<Error>(preamble.error());
-  const Layout at(*preamble);
+Result<Published> Published::read(std::span<const std::byte> bytes) {
+  TRY_ASSIGN(const Preamble preamble, read_preamble(bytes));
+  TRY_ASSIGN(Description description, description_of(preamble, bytes));
+  const Layout at(preamble);
   const std::span<const std::byte> block = bytes.subspan(at.block);
   Header header;
   std::memcpy(&header, block.data(), sizeof header);
-  if (!fits(header, *preamble)) return refuse("has a header that does not fit it");
-  Published made(description_of(*preamble, bytes), header, block,
-                 sums_in(bytes, at.group_sums, at.sums), sums_in(bytes, at.sums, at.block),
-                 file_bytes);
+  if (!fits(header, preamble)) return refuse("has a header that does not fit it");
+  Published made(std::move(description), header, block, sums_in(bytes, at.group_sums, at.sums),
+                 sums_in(bytes, at.sums, at.block));
   // The header was copied before; if it is as it was written now, it was then.
   if (!made.check_chunk(0)) return refuse("is damaged in its first chunk");
   return made;
@@ -274,15 +306,13 @@ std::vector<std::uint64_t> Published::bits_for(const Header& header,
 }
 
 Published::Published(Description description, const Header& header,
-                     std::span<const std::byte> block, Sums group_sums, Sums sums,
-                     std::uint64_t file_bytes)
+                     std::span<const std::byte> block, Sums group_sums, Sums sums)
     : description_(std::move(description)),
       header_(header),
       at_(header),
       block_(block),
       group_sums_(group_sums),
       sums_(sums),
-      file_bytes_(file_bytes),
       catalog_(header, block),
       bits_(bits_for(header, block)),
       free_bits_(bits_),
@@ -330,15 +360,33 @@ bool Published::check_text(const Text& text) noexcept {
 bool Published::check_storage(std::size_t index) noexcept {
   if (!check_items<StorageEntry>(at_.storages, header_.storages, index, 1)) return false;
   const StorageEntry& storage = catalog_.storages()[index];
-  return storage.source == 0 && bytes::contains(file_bytes_, storage.position, storage.nbytes) &&
-         check_text(storage.key);
+  return lies_in_its_file(storage) && check_text(storage.key);
+}
+
+bool Published::lies_in_its_file(const StorageEntry& storage) const noexcept {
+  if (storage.source == 0)
+    return bytes::contains(description_.generation.size, storage.position, storage.nbytes);
+  if (storage.source > description_.others.size()) return false;
+  const ListedFile& file = description_.others[storage.source - 1];
+  return storage.position >= file.base &&
+         bytes::contains(file.generation.size, storage.position - file.base, storage.nbytes);
+}
+
+bool Published::lies_in_a_file(std::uint64_t position, std::uint64_t length) const noexcept {
+  const auto after = std::upper_bound(
+      description_.others.begin(), description_.others.end(), position,
+      [](std::uint64_t wanted, const ListedFile& file) { return wanted < file.base; });
+  if (after == description_.others.begin())
+    return bytes::contains(description_.generation.size, position, length);
+  const ListedFile& file = *(after - 1);
+  return bytes::contains(file.generation.size, position - file.base, length);
 }
 
 bool Published::is_view_sound(std::size_t index) noexcept {
   if (!check_items<Entry>(at_.entries, header_.tensors, index, 1)) return false;
   const Entry& entry = catalog_[index];
   return static_cast<std::size_t>(entry.dtype) < dtype_count && check_dims(entry) &&
-         bytes::contains(file_bytes_, entry.position, entry.extent) && check_text(entry.name);
+         lies_in_a_file(entry.position, entry.extent) && check_text(entry.name);
 }
 
 bool Published::is_entry_sound(std::size_t index) noexcept {

@@ -1,8 +1,8 @@
 // A catalog as one process passes it on to others: a block of bytes that says what it is, and that
 // is believed only as far as it was checked.
 //
-//   Preamble | format version | path of the source | u64 group sums[groups] | u64 sums[chunks]
-//   | zeros up to a page | block
+//   Preamble | format version | path of the source | list of the other files
+//   | u64 group sums[groups] | u64 sums[chunks] | zeros up to a page | block
 //
 // The sums are the XXH3 of each 4 KiB of the catalog's block, and the group sums those of 64 sums
 // each, the last of them of the zeros, too. Whoever takes over a block checks the preamble and the
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/shared_catalog/file_list.hpp"
 #include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -31,11 +32,14 @@ namespace weightmap::catalog {
 
 // What an open finds out in addition to the catalog, and under which options it did.
 struct Description {
-  Generation generation;  // of the checkpoint
+  Generation generation;           // of the first file
+  std::vector<ListedFile> others;  // by base, which is behind the file before
   Limits limits;
+  std::string_view format = "torch_zip";  // one of has_code_for_format()
   std::uint64_t version = 0;
   std::uint64_t storage_alignment = 0;
   std::uint64_t pickle_bytes = 0;
+  std::uint64_t tensors_not_indexed = 0;
   std::uint64_t storages_calculated = 0;
   std::uint64_t storages_by_directory = 0;
   std::uint64_t storages_by_header = 0;
@@ -44,10 +48,13 @@ struct Description {
   bool byte_order_assumed = false;
   bool names_torch_safe_only = false;
   std::optional<std::string> format_version;
-  std::string source;  // path of the checkpoint when this was made; empty: not known
+  std::string source;  // path of the first file when this was made; empty: not known
 };
 
-// All that comes before the catalog's block.
+// Whether a description can be of this CheckpointInfo::format.
+bool has_code_for_format(std::string_view format) noexcept;
+
+// All that comes before the catalog's block. Precondition: check_file_list() takes the files.
 std::vector<std::byte> make_preamble(const Description& description, const Catalog& catalog);
 
 struct Summary {
@@ -93,9 +100,10 @@ class Published {
   static constexpr std::size_t noted_entries = 16;
 
   // Borrows `bytes`, which begin at the start of a page. Checks the preamble and the header of the
-  // catalog; `file_bytes` is the size of the checkpoint. Fails with corrupt, saying which of them
-  // is wrong.
-  static Result<Published> read(std::span<const std::byte> bytes, std::uint64_t file_bytes);
+  // catalog. Fails with corrupt, saying which of them is wrong. What is checked later lies within
+  // the files of the description: whether they are those of the checkpoint is for the caller to
+  // see.
+  static Result<Published> read(std::span<const std::byte> bytes);
 
   const Description& description() const noexcept { return description_; }
   // Unchecked, but for the number of tensors and storages.
@@ -119,8 +127,7 @@ class Published {
   static std::vector<std::uint64_t> bits_for(const Header& header,
                                              std::span<const std::byte> block);
   Published(Description description, const Header& header, std::span<const std::byte> block,
-            std::span<const std::uint64_t> group_sums, std::span<const std::uint64_t> sums,
-            std::uint64_t file_bytes);
+            std::span<const std::uint64_t> group_sums, std::span<const std::uint64_t> sums);
 
   bool check_group(std::size_t index) noexcept;
   bool check_chunk(std::size_t index) noexcept;
@@ -147,6 +154,9 @@ class Published {
   bool is_entry_sound(std::size_t index) noexcept;
   bool check_dims(const Entry& entry) noexcept;
   bool check_place(const Entry& entry) noexcept;
+  // Whether the range lies in one of the files.
+  bool lies_in_a_file(std::uint64_t position, std::uint64_t length) const noexcept;
+  bool lies_in_its_file(const StorageEntry& storage) const noexcept;
   bool check_path(const Entry& entry) noexcept;
 
   Description description_;
@@ -155,7 +165,6 @@ class Published {
   std::span<const std::byte> block_;
   std::span<const std::uint64_t> group_sums_;
   std::span<const std::uint64_t> sums_;  // and the zeros behind them
-  std::uint64_t file_bytes_;
   Catalog catalog_;
   // Taken at once, so that a lookup allocates nothing.
   std::vector<std::uint64_t> bits_;

@@ -16,12 +16,22 @@
 namespace weightmap {
 namespace {
 
+SharedFileState state_of(const std::filesystem::path& path, const Generation& generation) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return SharedFileState::gone;
+  return file->generation() == generation ? SharedFileState::current : SharedFileState::changed;
+}
+
 SharedFileState state_of(const catalog::Description& made) {
   if (made.source.empty()) return SharedFileState::unknown;
-  const Result<os::File> source = os::File::open(made.source, false);
-  if (!source) return SharedFileState::gone;
-  return source->generation() == made.generation ? SharedFileState::current
-                                                 : SharedFileState::changed;
+  const SharedFileState first = state_of(made.source, made.generation);
+  if (first != SharedFileState::current) return first;
+  const std::filesystem::path folder = std::filesystem::path(made.source).parent_path();
+  for (const catalog::ListedFile& other : made.others)
+    if (const SharedFileState state = state_of(folder / other.name, other.generation);
+        state != SharedFileState::current)
+      return state;
+  return first;
 }
 
 SharedFile measure(const os::RuntimeDirectory& directory, const std::string& name) {

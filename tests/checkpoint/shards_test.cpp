@@ -1,4 +1,6 @@
 // Checkpoints of several files: sets with an index, folders, lists of files, in all formats.
+#include "tests/support/shards.hpp"
+
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -29,69 +31,19 @@
 
 using namespace weightmap;
 using namespace std::string_literals;
+using test::framed;
+using test::index_of;
 using test::opened;
+using test::replace;
+using test::safetensors;
 using test::TemporaryFolder;
+using test::Tensors;
+using test::torch_zip;
 namespace fs = std::filesystem;
 
 namespace {
 
 constexpr std::uint64_t large_page = 2097152;
-
-// Names of tensors, and the bytes that each consists of.
-using Tensors = std::vector<std::pair<std::string, std::string>>;
-
-std::string framed(const std::string& header, const std::string& data) {
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> 8 * i);
-  return length + header + data;
-}
-
-std::string safetensors(const Tensors& tensors) {
-  std::string header = "{", data;
-  for (const auto& [name, bytes] : tensors) {
-    header += (header.size() == 1 ? "\"" : ",\"") + name + R"(":{"dtype":"U8","shape":[)" +
-              std::to_string(bytes.size()) + R"(],"data_offsets":[)" + std::to_string(data.size()) +
-              "," + std::to_string(data.size() + bytes.size()) + "]}";
-    data += bytes;
-  }
-  return framed(header + "}", data);
-}
-
-std::string torch_zip(const Tensors& tensors) {
-  CheckpointWriter writer;
-  std::vector<Value> items;
-  for (const auto& [name, bytes] : tensors) {
-    const std::int64_t size = static_cast<std::int64_t>(bytes.size());
-    const std::int64_t stride = 1;
-    items.push_back(writer.values().string(name));
-    items.push_back(
-        writer.tensor(writer.add_storage(RecordContent::text(bytes)),
-                      {.dtype = DType::uint8, .sizes = {&size, 1}, .strides = {&stride, 1}}));
-  }
-  std::string text;
-  const Value root = writer.ordered_dict(items);
-  REQUIRE_OK(std::move(writer).write(root, [&text](std::span<const std::byte> part) {
-    text.append(reinterpret_cast<const char*>(part.data()), part.size());
-    return Result<void>();
-  }));
-  return text;
-}
-
-// Pairs of a tensor and its file.
-std::string index_of(const Tensors& weight_map) {
-  std::string text = R"({"metadata": {"total_size": 1}, "weight_map": {)";
-  for (const auto& [tensor, file] : weight_map)
-    text += (text.back() == '{' ? "\"" : ", \"") + tensor + "\": \"" + file + '"';
-  return text + "}}";
-}
-
-// Puts another file into the place of this one.
-void replace(const fs::path& path, const std::string& content) {
-  fs::path beside = path;
-  beside += ".new";
-  std::ofstream(beside, std::ios::binary) << content;
-  fs::rename(beside, path);
-}
 
 std::string text_of(const TensorView& view) {
   return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
@@ -1012,18 +964,6 @@ TEST_CASE("a byte written to a shared set reaches its shard and no other") {
   (*bytes)[0] = std::byte{'X'};
   CHECK(test::read_file(set.file(two)).ends_with("Xcc"));
   CHECK(test::read_file(set.file(one)) == first);
-}
-
-TEST_CASE("a set takes no shared catalog and says so") {
-  const Set set;
-  OpenOptions options;
-  options.shared_catalog = true;
-  const Checkpoint checkpoint = opened(set.index, options);
-  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
-  CHECK(checkpoint.info().catalog_reason ==
-        "a checkpoint of several files takes no shared catalog");
-  CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
-              "a checkpoint of several files takes no shared catalog");
 }
 
 TEST_CASE("an index is not opened by descriptor, since its shards lie beside a path") {

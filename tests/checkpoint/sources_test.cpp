@@ -408,16 +408,15 @@ TEST_CASE("checksums name the file of the storage that differs") {
   CHECK(report.faults[0].message.find("the storage of tensor \"tensor.1\"") != std::string::npos);
 }
 
-TEST_CASE("several files take no shared catalog") {
+TEST_CASE("a list of files takes no shared catalog") {
   const TwoFiles files;
   OpenOptions options;
   options.shared_catalog = true;
   const Checkpoint checkpoint = files.open(options);
   CHECK(checkpoint.info().catalog == CatalogSource::parsed);
-  CHECK(checkpoint.info().catalog_reason ==
-        "a checkpoint of several files takes no shared catalog");
+  CHECK(checkpoint.info().catalog_reason == "a list of files takes no shared catalog");
   CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
-              "a checkpoint of several files takes no shared catalog");
+              "a list of files takes no shared catalog");
 }
 
 TEST_CASE("a position leads to its file") {

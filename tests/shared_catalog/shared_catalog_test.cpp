@@ -20,6 +20,7 @@
 
 #include "runtime/shared_catalog/published.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/shared_catalog/support.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -31,162 +32,11 @@
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
+using namespace weightmap::test::catalogs;
 using test::data;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A runtime directory and checkpoints of its own.
-struct Fixture {
-  Fixture() { setenv("WEIGHTMAP_RUNTIME_DIR", shared.c_str(), 1); }
-  ~Fixture() {
-    unsetenv("WEIGHTMAP_RUNTIME_DIR");
-    fs::remove_all(memory);
-  }
-
-  // A copy of one of tests/data that is old enough to be published.
-  fs::path copy(const std::string& name) const {
-    fs::path made = folder.path() / name;
-    fs::copy_file(data / name, made, fs::copy_options::overwrite_existing);
-    settle();
-    return made;
-  }
-  // A checkpoint of so many tensors, whose catalog has many chunks.
-  fs::path many(int tensors) const {
-    fs::path made = folder.path() / "many.pt";
-    const std::string command = std::string(WEIGHTMAP_MAKE_CHECKPOINT) + " " + made.string() +
-                                " --shape 2x2 --count " + std::to_string(tensors);
-    REQUIRE(std::system(command.c_str()) == 0);
-    settle();
-    return made;
-  }
-  static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(25)); }
-
-  std::vector<fs::path> files(const std::string& ending = "") const {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(shared))
-      if (entry.path().native().ends_with(ending)) found.push_back(entry.path());
-    return found;
-  }
-  fs::path block() const {
-    const std::vector<fs::path> found = files();
-    REQUIRE(found.size() == 1);
-    return found.front();
-  }
-  // Puts these bytes where the published catalog is, as a new file: the old one may be mapped.
-  static void plant(const fs::path& block, const std::string& bytes) {
-    const fs::path made = block.native() + ".planted";
-    std::ofstream(made, std::ios::binary) << bytes;
-    REQUIRE(chmod(made.c_str(), 0600) == 0);
-    fs::rename(made, block);
-  }
-
-  // In memory, as it is in use; some file systems wait for the disk when a file is replaced.
-  static fs::path make_memory_folder() {
-    char name[] = "/dev/shm/weightmap-test-XXXXXX";
-    const char* const made = mkdtemp(name);
-    REQUIRE(made != nullptr);
-    return made;
-  }
-
-  test::TemporaryFolder folder;
-  fs::path memory = make_memory_folder();
-  fs::path shared = memory / "shared";
-};
-
-OpenOptions sharing() {
-  OpenOptions options;
-  options.shared_catalog = true;
-  return options;
-}
-
-OpenOptions sharing_unverified() {
-  OpenOptions options = sharing();
-  options.verify = Verify::chain;
-  return options;
-}
-
-Checkpoint opened(const fs::path& path, const OpenOptions& options = sharing()) {
-  return test::opened(path, options);
-}
-
-CatalogSource source_of(const fs::path& path, const OpenOptions& options = sharing()) {
-  const Checkpoint checkpoint = opened(path, options);
-  return checkpoint.info().catalog;
-}
-
-Checkpoint parsed(const fs::path& path) {
-  OpenOptions options;
-  options.shared_catalog = false;
-  return opened(path, options);
-}
-
-void describe(const Value& value, std::string& out, int depth) {
-  out += std::string(to_string(value.kind())) + "(";
-  if (const auto number = value.integer()) out += std::to_string(*number);
-  if (const auto number = value.real()) out += std::to_string(*number);
-  if (const auto flag = value.boolean()) out += *flag ? "true" : "false";
-  if (const auto text = value.string()) out += *text;
-  out += std::string(value.module()) + "." + std::string(value.name());
-  if (depth == 0) return;
-  for (const Value element : value.elements()) describe(element, out, depth - 1);
-  for (const auto& [key, item] : value.items()) {
-    describe(key, out, depth - 1);
-    describe(item, out, depth - 1);
-  }
-  if (value.kind() == Value::Kind::object) describe(value.arguments(), out, depth - 1);
-  out += ")";
-}
-
-std::string describe(const std::vector<PathPart>& path) {
-  std::string text;
-  for (const PathPart& part : path)
-    text +=
-        part.is_integer() ? "#" + std::to_string(part.integer()) : "/" + std::string(part.key());
-  return text;
-}
-
-// All that a checkpoint says of its tensors and storages.
-std::string describe_tensors(const Checkpoint& checkpoint) {
-  std::string text;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    text += std::string(tensor.name) + " " + std::string(to_string(tensor.view.dtype())) + " @" +
-            std::to_string(tensor.file_offset) + " +" + std::to_string(tensor.storage_offset) +
-            " s" + std::string(tensor.storage) + " " + std::to_string(tensor.storage_index) + " " +
-            std::string(tensor.location) + (tensor.requires_grad ? " g" : "") +
-            (tensor.is_parameter ? " p" : "") + (tensor.view.is_conjugate() ? " c" : "") +
-            (tensor.view.is_foreign_byte_order() ? " f" : "");
-    for (std::int64_t dim : tensor.view.shape()) text += " " + std::to_string(dim);
-    for (std::int64_t dim : tensor.view.strides()) text += " /" + std::to_string(dim);
-    text += " " + std::to_string(tensor.view.bytes().size()) +
-            describe(checkpoint.path(tensor.index)) + "\n";
-    const auto by_name = checkpoint.find(tensor.name);
-    text += by_name ? std::to_string(by_name->bytes().size()) : "ambiguous";
-    text += checkpoint.find_path(checkpoint.path(tensor.index)) ? " by path\n" : " lost\n";
-    const Result<NamedTensor> got = checkpoint.get(tensor.name);
-    text += got ? std::string(got->name) : got.error().message;
-  }
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
-    const NamedStorage storage = checkpoint.storage(i);
-    text += std::string(storage.key) + " @" + std::to_string(storage.payload_offset) + " " +
-            std::to_string(storage.nbytes) + " " + std::to_string(storage.crc32) + "\n";
-  }
-  return text + (checkpoint.find("no such tensor") ? "found" : "not found");
-}
-
-std::string describe_all(const Checkpoint& checkpoint) {
-  const CheckpointInfo& info = checkpoint.info();
-  std::string text = describe_tensors(checkpoint);
-  text += std::string(info.format) + " " + std::to_string(info.version) + " " +
-          info.format_version.value_or("none") + " " + std::string(info.byteorder) +
-          (info.byteorder_assumed ? "?" : "") + " " + std::to_string(info.storage_alignment) + " " +
-          std::to_string(info.tensors) + " " + std::to_string(info.storages) + " " +
-          std::to_string(info.tensor_bytes) + " " + std::to_string(info.file_bytes) + " " +
-          std::to_string(info.pickle_bytes) + " " +
-          std::string(to_string(checkpoint.stats().strategy)) + "\n";
-  describe(checkpoint.root(), text, 8);
-  return text;
-}
 
 // What a child process of this function's answers by its exit status.
 int in_child(const std::function<bool()>& function) {
@@ -340,11 +190,10 @@ TEST_CASE_FIXTURE(Fixture, "no flipped bit of a block passes its checks" *
   const fs::path file = copy("odd_storage.pt");
   opened(file);
   const std::string good = test::read_file(block());
-  const std::uint64_t file_bytes = fs::file_size(file);
   bytes::Buffer buffer(good.size(), *std::pmr::new_delete_resource());
   std::memcpy(buffer.data(), good.data(), good.size());
   const auto passes = [&] {
-    Result<catalog::Published> read = catalog::Published::read(buffer.span(), file_bytes);
+    Result<catalog::Published> read = catalog::Published::read(buffer.span());
     return read && read->check_all();
   };
   CHECK(passes());
@@ -361,10 +210,9 @@ TEST_CASE_FIXTURE(Fixture,
   const fs::path file = many(3000);
   opened(file);
   const std::string good = test::read_file(block());
-  const std::uint64_t file_bytes = fs::file_size(file);
   bytes::Buffer buffer(good.size(), *std::pmr::new_delete_resource());
   std::memcpy(buffer.data(), good.data(), good.size());
-  const auto read = [&] { return catalog::Published::read(buffer.span(), file_bytes); };
+  const auto read = [&] { return catalog::Published::read(buffer.span()); };
   const std::size_t block_bytes = read().value().catalog().block().size();
   const std::size_t chunks = (block_bytes + 4095) / 4096;
   REQUIRE(chunks > 64);
@@ -514,49 +362,6 @@ TEST_CASE_FIXTURE(Fixture, "opens where nothing can be published, and says why")
   CHECK(made.info().catalog_reason.find("cannot make the folder") != std::string::npos);
 }
 
-namespace {
-
-// The published block of a file, taken apart so that it can be put together wrongly.
-struct Forgery {
-  Forgery(const fs::path& block, std::uint64_t file_bytes)
-      : bytes(test::read_file(block)), buffer(bytes.size(), *std::pmr::new_delete_resource()) {
-    std::memcpy(buffer.data(), bytes.data(), bytes.size());
-    Result<catalog::Published> read = catalog::Published::read(buffer.span(), file_bytes);
-    REQUIRE_OK(read);
-    description = read->description();
-    content = read->catalog().block();
-    std::memcpy(&header, content.data(), sizeof header);
-  }
-
-  template <class T>
-  T& at(std::uint64_t section, std::size_t index = 0) {
-    auto* const first = const_cast<std::byte*>(content.data()) + section;
-    return reinterpret_cast<T*>(first)[index];
-  }
-  catalog::Sections sections() const { return catalog::Sections(header); }
-  catalog::Entry& entry(std::size_t index) { return at<catalog::Entry>(sections().entries, index); }
-  catalog::StorageEntry& storage(std::size_t index) {
-    return at<catalog::StorageEntry>(sections().storages, index);
-  }
-
-  // With sums that fit what is there now.
-  std::string forged() {
-    const catalog::Catalog catalog(header, content);
-    const std::vector<std::byte> preamble = catalog::make_preamble(description, catalog);
-    std::string made(reinterpret_cast<const char*>(preamble.data()), preamble.size());
-    made.append(reinterpret_cast<const char*>(content.data()), content.size());
-    return made;
-  }
-
-  std::string bytes;
-  bytes::Buffer buffer;
-  catalog::Description description;
-  std::span<const std::byte> content;
-  catalog::Header header;
-};
-
-}  // namespace
-
 TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, whatever is wild") {
   const fs::path file = copy("training.pt");
   opened(file);
@@ -634,7 +439,7 @@ TEST_CASE_FIXTURE(Fixture, "a block with right sums and wild numbers is healed, 
     CAPTURE(wild.what);
     fs::remove(place);
     plant(place, good);
-    Forgery forgery(place, size);
+    Forgery forgery(place);
     wild.change(forgery);
     plant(place, forgery.forged());
     const Checkpoint checkpoint = opened(file, sharing_unverified());
@@ -663,7 +468,7 @@ TEST_CASE_FIXTURE(Fixture, "shapes that do not lie near the header are checked, 
            [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = std::int64_t{1} << 62; },
            [](Forgery& f) { f.at<std::int64_t>(f.sections().dims) = -2; },
            [](Forgery& f) { f.entry(31).dims += 1; }, [](Forgery& f) { f.entry(28).dims -= 1; }}) {
-    Forgery forgery(place, fs::file_size(file));
+    Forgery forgery(place);
     REQUIRE(forgery.header.dims == 16);
     REQUIRE(forgery.entry(28).dims == 112);
     REQUIRE(forgery.entry(31).dims == 124);
@@ -679,13 +484,13 @@ TEST_CASE_FIXTURE(Fixture, "shapes that do not lie near the header are checked, 
 TEST_CASE_FIXTURE(Fixture, "an entry that is not sound takes no other one with it") {
   const fs::path file = many(40);
   opened(file);
-  Forgery forgery(block(), fs::file_size(file));
+  Forgery forgery(block());
   forgery.entry(17).nbytes += 1;
   forgery.storage(5).position = ~std::uint64_t{0};
   const std::string forged = forgery.forged();
   bytes::Buffer buffer(forged.size(), *std::pmr::new_delete_resource());
   std::memcpy(buffer.data(), forged.data(), forged.size());
-  Result<catalog::Published> read = catalog::Published::read(buffer.span(), fs::file_size(file));
+  Result<catalog::Published> read = catalog::Published::read(buffer.span());
   REQUIRE_OK(read);
   for (int round = 0; round < 2; ++round)
     for (std::size_t i = 0; i < 40; ++i) {
@@ -719,7 +524,7 @@ TEST_CASE_FIXTURE(Fixture, "finds nothing in a forged table that has no empty sl
   const fs::path file = copy("training.pt");
   opened(file);
   const fs::path place = block();
-  Forgery forgery(place, fs::file_size(file));
+  Forgery forgery(place);
   for (std::size_t i = 0; i < forgery.header.slots; ++i)
     forgery.at<std::uint64_t>(forgery.sections().slots, i) = std::uint64_t{0xFFFFFFFF} << 32 | 1;
   plant(place, forgery.forged());
@@ -734,7 +539,7 @@ TEST_CASE_FIXTURE(Fixture, "with headers compared, a forged catalog of sound num
   opened(file);
   const fs::path place = block();
   const std::string good = test::read_file(place);
-  Forgery forgery(place, fs::file_size(file));
+  Forgery forgery(place);
   forgery.storage(0).position += 64;
   for (std::size_t i = 0; i < forgery.header.tensors; ++i)
     if (forgery.entry(i).storage == 0) forgery.entry(i).position += 64;
