@@ -75,10 +75,10 @@ void describe(State& state, const catalog::Published& published) {
 }
 
 // An index leads to the files that the catalog lists, which it names, without being read.
-Result<void> add_listed_files(std::span<const catalog::ListedFile> others, State& state) {
-  if (state.sources.size() > 1 || others.empty()) return {};
+Result<void> add_listed_files(const catalog::Description& made, State& state) {
+  if (!made.has_index || state.sources.size() > 1) return {};
   std::vector<std::string> names;
-  for (const catalog::ListedFile& other : others) names.push_back(other.name);
+  for (const catalog::ListedFile& other : made.others) names.push_back(other.name);
   state.has_index = true;
   return add_named_files(state.sources, names, "index", state.options);
 }
@@ -101,7 +101,7 @@ Result<void> check_is_about(const catalog::Description& made, State& state) {
   const Sources& sources = state.sources;
   if (!is_same(sources.front(), made.generation, 0))
     return refuse("is about another file, or about this one as it was before it changed");
-  if (Result<void> added = add_listed_files(made.others, state); !added)
+  if (Result<void> added = add_listed_files(made, state); !added)
     return refuse("lists a file that cannot be opened: " + to_string(added.error()));
   if (sources.size() != made.others.size() + 1)
     return refuse("is about " + bytes::counted(made.others.size() + 1, "file") +

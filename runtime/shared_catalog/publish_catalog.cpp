@@ -53,6 +53,7 @@ Result<catalog::Description> describe(const Checkpoint::State& state) {
   catalog::Description made;
   made.generation = state.sources.front().info.generation;
   TRY_ASSIGN(made.others, list_others(state.sources));
+  made.has_index = state.has_index;
   made.format = info.format;
   made.limits = state.options.limits;
   made.version = info.version;

@@ -25,8 +25,8 @@ constexpr std::uint64_t most_block_bytes = std::uint64_t{1} << 40;
 // The code of a format is its place here.
 constexpr std::array<std::string_view, 2> formats = {"torch_zip", "safetensors"};
 
-std::uint32_t code_of_format(std::string_view format) noexcept {
-  return static_cast<std::uint32_t>(std::find(formats.begin(), formats.end(), format) -
+std::uint16_t code_of_format(std::string_view format) noexcept {
+  return static_cast<std::uint16_t>(std::find(formats.begin(), formats.end(), format) -
                                     formats.begin());
 }
 
@@ -53,7 +53,8 @@ struct Preamble {
   std::uint32_t source_bytes;
   std::uint8_t strategy, big_endian, byte_order_assumed, names_torch_safe_only;
   // The other files.
-  std::uint32_t format, others;
+  std::uint16_t format, has_index;
+  std::uint32_t others;
   std::uint64_t others_bytes;
   // What the file says.
   std::uint64_t archive_version, storage_alignment, pickle_bytes, tensors_not_indexed;
@@ -120,6 +121,7 @@ Preamble preamble_of(const Description& of, const Catalog& catalog) noexcept {
   made.byte_order_assumed = of.byte_order_assumed;
   made.names_torch_safe_only = of.names_torch_safe_only;
   made.format = code_of_format(of.format);
+  made.has_index = of.has_index;
   made.others = static_cast<std::uint32_t>(of.others.size());
   made.others_bytes = file_list_bytes(of.others);
   made.archive_version = of.version;
@@ -145,6 +147,7 @@ Result<Description> description_of(const Preamble& read, std::span<const std::by
   Description made;
   TRY_ASSIGN(made.others, others_of(read, bytes));
   made.format = formats[read.format];
+  made.has_index = read.has_index != 0;
   made.generation = {read.device, read.inode, read.size, read.mtime_ns, read.ctime_ns};
   made.limits.pickle_bytes = read.limit_pickle_bytes;
   made.limits.directory_bytes = read.limit_directory_bytes;

@@ -47,6 +47,7 @@ struct Description {
   bool big_endian = false;
   bool byte_order_assumed = false;
   bool names_torch_safe_only = false;
+  bool has_index = false;  // the first file is an index of the others
   std::optional<std::string> format_version;
   std::string source;  // path of the first file when this was made; empty: not known
 };

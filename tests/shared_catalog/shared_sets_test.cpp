@@ -388,6 +388,13 @@ TEST_CASE_FIXTURE(SetFixture, "a forged list of sound files answers nothing that
   opened(path);
   const fs::path place = block();
   const std::string good = test::read_file(place);
+  Forgery none(place);
+  none.description.others.clear();
+  plant(place, none.forged());
+  const Checkpoint alone = opened(path, sharing_unverified());
+  CHECK_FAILS(alone.get("b"), ErrorCode::corrupt,
+              "the index names other files than those that were opened");
+  plant(place, good);
   Forgery less(place);
   less.description.others.pop_back();
   plant(place, less.forged());
@@ -551,16 +558,18 @@ TEST_CASE_FIXTURE(SetFixture, "the catalog of a set is passed on as sealed memor
   close(descriptor);
 }
 
-TEST_CASE_FIXTURE(SetFixture, "a catalog of a folder is about as many files as there are") {
-  const fs::path path = shards_without_index();
-  const int descriptor = parsed(path).share_catalog().value();
-  CHECK(Checkpoint::attach(path, descriptor).has_value());
-  write("model-00003-of-00003.safetensors", safetensors({{"d", "d"}}));
-  fs::rename(file(two), file("model-00002-of-00003.safetensors"));
-  fs::rename(file(one), file("model-00001-of-00003.safetensors"));
-  CHECK_FAILS(Checkpoint::attach(path, descriptor), ErrorCode::invalid_argument,
-              "is about another file");
-  close(descriptor);
+TEST_CASE_FIXTURE(SetFixture, "a catalog of a folder is not that of its first shard alone") {
+  for (const auto& [path, first] :
+       {std::pair(shards_without_index(), one),
+        std::pair(torch_shards(), std::string("pytorch_model-00001-of-00002.bin"))}) {
+    const int descriptor = parsed(path).share_catalog().value();
+    CHECK(Checkpoint::attach(path, descriptor).has_value());
+    CHECK_FAILS(Checkpoint::attach(file(first), descriptor), ErrorCode::invalid_argument,
+                "the shared catalog is about 2 files, and there are 1");
+    close(descriptor);
+    fs::remove(file(one));
+    fs::remove(file(two));
+  }
 }
 
 // The list by itself.
