@@ -64,10 +64,11 @@ class WEIGHTMAP_API Checkpoint {
   // the file "descriptor 5". Fails with io for a bad descriptor, else as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
   // Opens with a catalog, the table of the tensors, that share_catalog() of another process made
-  // for this very file, instead of parsing it. The descriptors are borrowed. Fails with
-  // invalid_argument if the catalog is not sealed memory, is about another version of the file, or
-  // was made under limits or an assumed byte order that these options do not allow; with corrupt if
-  // its content is damaged or truncated; else as open() does.
+  // for this very file, or for the set that this index or folder is, instead of parsing it. The
+  // descriptors are borrowed. Fails with invalid_argument if the catalog is not sealed memory, is
+  // about another version of a file, lists one that cannot be opened, or was made under limits or
+  // an assumed byte order that these options do not allow; with corrupt if its content is damaged
+  // or truncated; else as open() does.
   static Result<Checkpoint> attach(const std::filesystem::path& path, int catalog_descriptor,
                                    const OpenOptions& options = {});
   static Result<Checkpoint> attach_descriptor(int descriptor, int catalog_descriptor,
@@ -133,8 +134,8 @@ class WEIGHTMAP_API Checkpoint {
   bool catalog_was_damaged() const noexcept;
   // The catalog as sealed memory, for attach() in another process that gets it over a Unix socket
   // (SCM_RIGHTS) or through exec(). The caller owns the descriptor. Fails with io if the system
-  // refuses, or if the file was changed less than 20 ms before it was opened: its times might not
-  // show another change.
+  // refuses, or if a file was changed less than 20 ms before it was opened: its times might not
+  // show another change; with unsupported for what takes no shared catalog (docs/options.md).
   Result<int> share_catalog() const;
 
   // The whole file as mapped; of many files, all of them in one range, with zeros between them.

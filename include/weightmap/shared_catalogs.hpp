@@ -4,9 +4,10 @@
 // The first process that opens a checkpoint with that option writes its catalog, the table of the
 // tensors, to a file in the user's runtime directory (runtime_directory.hpp). Processes that come
 // later map that file and parse nothing. The file's name is made of the checkpoint's identity, size
-// and times (generation.hpp), so one that was replaced or written to has no catalog there. What
-// lies there is validated before it is used: the file belongs to this user and nobody else may read
-// it, its checksums are right, and each number is within its bounds. A process of the same user can
+// and times (generation.hpp), so one that was replaced or written to has no catalog there. Of a set
+// of shards it lists these facts of every file, and is used only if none differs. What lies there
+// is validated before it is used: the file belongs to this user and nobody else may read it, its
+// checksums are right, and each number is within its bounds. A process of the same user can
 // forge a catalog of other content, just as it can change the checkpoint; docs/security.md has the
 // details.
 //
@@ -26,10 +27,10 @@
 namespace weightmap {
 
 enum class SharedFileState : std::uint8_t {
-  current,     // a catalog whose checkpoint is still the one it was made of
+  current,     // a catalog whose checkpoint is still the one it was made of, with all its files
   unknown,     // a catalog that does not say where its checkpoint is
-  changed,     // a catalog whose checkpoint was replaced or written to
-  gone,        // a catalog whose checkpoint does not exist any more, or cannot be looked at
+  changed,     // a catalog of which a file was replaced or written to
+  gone,        // a catalog of which a file does not exist any more, or cannot be looked at
   unreadable,  // a catalog of another version of this library, or damaged at its beginning
   leftover,    // half a catalog, or a lock that nobody holds: its process ended
 };
@@ -40,7 +41,7 @@ struct SharedFile {
   std::string name;  // in the runtime directory
   std::uint64_t bytes = 0;
   SharedFileState state = SharedFileState::unreadable;
-  std::string checkpoint;  // the checkpoint's path when it was opened; empty if unknown
+  std::string checkpoint;  // path of its first file when it was opened; empty if unknown
   std::uint64_t tensors = 0;
 };
 

@@ -1,8 +1,10 @@
 """Catalogs that one process publishes and others take over."""
 
+import json
 import multiprocessing
 import os
 import shutil
+import struct
 import time
 
 import pytest
@@ -95,3 +97,32 @@ def test_torch_load_takes_the_option(path):
         assert loaded.keys() == expected.keys()
         for name, tensor in expected["model"].items():
             assert torch.equal(loaded["model"][name], tensor)
+
+
+def shard(name, data):
+    header = json.dumps({name: {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}})
+    return struct.pack("<Q", len(header)) + header.encode() + data
+
+
+def test_an_index_of_shards_is_attached_until_a_shard_changes(tmp_path):
+    (tmp_path / "one.safetensors").write_bytes(shard("a", b"aa"))
+    (tmp_path / "two.safetensors").write_bytes(shard("b", b"bbb"))
+    index = tmp_path / "model.safetensors.index.json"
+    weight_map = {"a": "one.safetensors", "b": "two.safetensors"}
+    index.write_text(json.dumps({"metadata": {"total_size": 5}, "weight_map": weight_map}))
+    time.sleep(0.03)
+    expected = described(weightmap.open(index))
+    assert weightmap.open(tmp_path, shared_catalog=True).info.catalog == "published"
+    attached = weightmap.open(index, shared_catalog=True, verify="chain")
+    assert (attached.info.catalog, attached.info.catalog_reason) == ("attached", "")
+    assert attached.info.format == "safetensors"
+    assert attached.stats.reads == 0
+    assert described(attached) == expected
+    assert bytes(attached["b"].numpy()) == b"bbb"
+    assert attached.root() == {"total_size": 5}
+
+    os.utime(tmp_path / "two.safetensors", (1, 2))
+    changed = weightmap.open(index, shared_catalog=True)
+    assert changed.info.catalog != "attached"
+    assert "two.safetensors" in changed.info.catalog_reason
+    assert bytes(changed["b"].numpy()) == b"bbb"

@@ -67,8 +67,8 @@ def open(
         "snapshot": a reflink is opened, which nobody else can change; an error where the file
         system has none.
     shared_catalog: take over the table of tensors that another process of this user has published
-        for this very file, or publish the one that is made; default False. root() and
-        weightmap.torch.load() need the tree of values, too, and parse the file for that.
+        for this very file or set of shards, or publish the one that is made; default False. root()
+        and weightmap.torch.load() need the tree of values, too, and parse the files for that.
     globals: "opaque" (default) keeps classes and functions that torch does not allow by default as
         their names; "torch_safe" refuses files that name such, but for those in safe_globals.
     safe_globals: names such as "argparse.Namespace".
