@@ -9,8 +9,8 @@
 namespace weightmap::format {
 
 // Calls work(0), work(1) ... work(count - 1), up to eight at a time, in threads that have ended
-// when this returns; the caller's thread is one of them. Answers the first failure by number; what
-// one throws is thrown on.
+// when this returns; the caller's thread is one of them. How long the first one took tells how many
+// threads the others are worth. Answers the first failure by number; what one throws is thrown on.
 Result<void> in_threads(std::size_t count,
                         const std::function<Result<void>(std::size_t number)>& work);
 
