@@ -193,7 +193,7 @@ TEST_CASE("a copy has the part row-major, whatever lies where") {
 
 TEST_CASE("the buffer of a copy is just as long as the part") {
   const Checkpoint checkpoint = opened(grid());
-  for (const std::size_t length : {0, 3, 5})
+  for (const std::size_t length : std::vector<std::size_t>{0, 3, 5})
     CHECK_FAILS(
         part(checkpoint, "g", Box{{1, 0}, {1, 4}}, length), ErrorCode::invalid_argument,
         "tensor \"g\": the buffer has " + std::to_string(length) + " bytes, the part needs 4");

@@ -22,7 +22,7 @@ void be_slow() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 TEST_CASE("each is worked on once, whether it is slow or not") {
   for (const bool slow : {false, true})
-    for (const std::size_t count : {0, 1, 2, 3, 50}) {
+    for (const std::size_t count : std::vector<std::size_t>{0, 1, 2, 3, 50}) {
       std::vector<std::atomic<int>> times(count);
       REQUIRE_OK(format::in_threads(count, [&](std::size_t number) -> Result<void> {
         if (slow) be_slow();
@@ -46,7 +46,7 @@ TEST_CASE("the first failure by number is told, and the others are worked on") {
 }
 
 TEST_CASE("what is thrown is thrown on, by the first as by others") {
-  for (const std::size_t thrower : {0, 5}) {
+  for (const std::size_t thrower : std::vector<std::size_t>{0, 5}) {
     const auto work = [&](std::size_t number) -> Result<void> {
       be_slow();
       if (number == thrower) throw std::runtime_error("thrown");

@@ -221,7 +221,8 @@ TEST_CASE("an array of each type") {
         .pair("i8", Gguf::array, g.list(Gguf::i8, 2, "\x80\x7f"s))
         .pair("u16", Gguf::array, g.list(Gguf::u16, 1, g.number<std::uint16_t>(513)))
         .pair("i16", Gguf::array, g.list(Gguf::i16, 1, g.number<std::int16_t>(-513)))
-        .pair("u32", Gguf::array, g.list(Gguf::u32, 1, g.number<std::uint32_t>(1 << 31)))
+        .pair("u32", Gguf::array,
+              g.list(Gguf::u32, 1, g.number<std::uint32_t>(std::uint32_t{1} << 31)))
         .pair("i32", Gguf::array, g.list(Gguf::i32, 1, g.number<std::int32_t>(-7)))
         .pair("f32", Gguf::array, g.list(Gguf::f32, 2, g.number(0.5f) + g.number(-2.f)))
         .pair("bool", Gguf::array, g.list(Gguf::boolean, 3, "\1\0\1"s))
