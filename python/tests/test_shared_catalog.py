@@ -119,11 +119,11 @@ def test_an_index_of_shards_is_attached_until_a_shard_changes(tmp_path):
     assert attached.info.format == "safetensors"
     assert attached.stats.reads == 0
     assert described(attached) == expected
-    assert bytes(attached["b"].numpy()) == b"bbb"
+    assert attached["b"].tobytes() == b"bbb"
     assert attached.root()["total_size"] == 5
 
     os.utime(tmp_path / "two.safetensors", (1, 2))
     changed = weightmap.open(index, shared_catalog=True)
     assert changed.info.catalog != "attached"
     assert "two.safetensors" in changed.info.catalog_reason
-    assert bytes(changed["b"].numpy()) == b"bbb"
+    assert changed["b"].tobytes() == b"bbb"
