@@ -59,6 +59,13 @@ Described describe(FuzzedDataProvider& input) {
 // is of no matter.
 constexpr Wide far = Wide{1} << 100;
 
+bool has_whole_blocks(const Described& tensor, std::int64_t elements) {
+  if (tensor.offset != 0 || tensor.sizes.empty()) return false;
+  if (tensor.sizes.back() % elements != 0 || tensor.strides.back() != 1) return false;
+  return std::all_of(tensor.strides.begin(), tensor.strides.end() - 1,
+                     [elements](std::int64_t stride) { return stride % elements == 0; });
+}
+
 bool lies_within(const Described& tensor, std::uint64_t nbytes) {
   Wide count = 1;
   Wide last = tensor.offset;
@@ -72,13 +79,26 @@ bool lies_within(const Described& tensor, std::uint64_t nbytes) {
   }
   if (tensor.offset < 0) return false;
   if (is_empty) return true;
-  const auto element = static_cast<Wide>(element_size(tensor.dtype));
-  return count <= most / element && (last + 1) * element <= static_cast<Wide>(nbytes);
+  const Block block = block_of(tensor.dtype);
+  if (is_blocked(tensor.dtype) && !has_whole_blocks(tensor, block.elements)) return false;
+  return count <= most && count / block.elements <= most / block.bytes &&
+         (last + 1) / block.elements * block.bytes <= static_cast<Wide>(nbytes);
 }
 
-// The elements, one by one.
-std::vector<std::byte> elements_of(const Described& tensor, const std::byte* storage) {
-  const std::size_t element = element_size(tensor.dtype);
+// The same view, whose elements are the blocks.
+Described in_blocks(Described tensor) {
+  const std::int64_t elements = block_of(tensor.dtype).elements;
+  if (elements == 1) return tensor;
+  tensor.sizes.back() /= elements;
+  std::for_each(tensor.strides.begin(), tensor.strides.end() - 1,
+                [elements](std::int64_t& stride) { stride /= elements; });
+  return tensor;
+}
+
+// The elements, or blocks, one by one.
+std::vector<std::byte> elements_of(const Described& described, const std::byte* storage) {
+  const Described tensor = in_blocks(described);
+  const std::size_t element = block_of(tensor.dtype).bytes;
   std::vector<std::byte> gathered;
   std::vector<std::int64_t> at(tensor.sizes.size(), 0);
   for (;;) {
@@ -92,6 +112,16 @@ std::vector<std::byte> elements_of(const Described& tensor, const std::byte* sto
   }
 }
 
+// Of a blocked dtype the bits are the bytes of all blocks, whatever their order.
+void check_bits(const TensorView& view) {
+  if (!is_blocked(view.dtype())) return;
+  const auto bits = view.bits();
+  if (!bits) return fuzz::require(view.numel() == 0, "blocks have no bits");
+  fuzz::require(bits->nbytes() == view.nbytes(), "bits have other bytes than their blocks");
+  std::vector<std::byte> gathered(view.nbytes());
+  fuzz::require(bits->gather(gathered).has_value(), "bits are not gathered");
+}
+
 void check_view(const Described& tensor, const catalog::Catalog& catalog,
                 const std::byte* storage) {
   const catalog::Entry& entry = catalog[0];
@@ -103,8 +133,10 @@ void check_view(const Described& tensor, const catalog::Catalog& catalog,
   if (view.nbytes() > most_gathered) return;
   std::vector<std::byte> gathered(view.nbytes());
   const bool is_gathered = view.gather(gathered).has_value();
-  fuzz::require(is_gathered != (view.is_conjugate() || view.is_negative()),
-                "a view is gathered that must not be, or is not");
+  const bool is_refused = view.is_conjugate() || view.is_negative() ||
+                          (is_blocked(view.dtype()) && view.is_foreign_byte_order());
+  fuzz::require(is_gathered != is_refused, "a view is gathered that must not be, or is not");
+  check_bits(view);
   if (!is_gathered || view.nbytes() == 0 || view.is_foreign_byte_order()) return;
   fuzz::require(gathered == elements_of(tensor, storage), "a view gathers other elements");
 }

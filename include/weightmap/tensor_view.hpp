@@ -100,7 +100,8 @@ class WEIGHTMAP_API TensorView {
   // The same elements as the unsigned integers of their size: the stored bits of any dtype. Of a
   // blocked dtype the bytes of its blocks, as uint8: the last dimension is that of a row in bytes,
   // so [4096, 256] of q4_K is [4096, 144]. Shares the bytes. Fails with invalid_argument for
-  // complex128, since no integer has 16 bytes, and if rank() > max_slice_rank.
+  // complex128, since no integer has 16 bytes, if rank() > max_slice_rank, and for an empty tensor
+  // whose rows would have more bytes than 63 bits count.
   Result<TensorSlice> bits() const;
 
   // Writes all elements row-major, without gaps and in this machine's byte order to `out`, which
@@ -167,7 +168,7 @@ class WEIGHTMAP_API TensorSlice : public TensorView {
   // `elements` beyond the first element, with the shape and strides as they are now.
   void advance(std::int64_t elements) noexcept;
   void become_empty() noexcept;
-  void become_bytes_of_blocks() noexcept;
+  bool become_bytes_of_blocks() noexcept;
 
   std::int64_t own_dims_[2 * max_slice_rank] = {};  // shape then strides
 };

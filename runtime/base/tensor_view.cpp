@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -264,16 +265,19 @@ Result<TensorSlice> TensorView::select(std::size_t dim, std::int64_t index) cons
   return part;
 }
 
-void TensorSlice::become_bytes_of_blocks() noexcept {
-  const Block block = block_of(dtype_);
-  const auto in_bytes = [block](std::int64_t& elements) {
-    elements = elements / block.elements * block.bytes;
-  };
-  in_bytes(own_dims_[rank_ - 1]);
-  for (std::size_t dim = rank_; dim + 1 < std::size_t{2} * rank_; ++dim) in_bytes(own_dims_[dim]);
+bool TensorSlice::become_bytes_of_blocks() noexcept {
+  const auto [elements, bytes] = block_of(dtype_);
+  const std::int64_t most_blocks = std::numeric_limits<std::int64_t>::max() / bytes;
+  if (own_dims_[rank_ - 1] / elements > most_blocks) return false;
+  own_dims_[rank_ - 1] = own_dims_[rank_ - 1] / elements * bytes;
+  // A stride that does not fit is never used: the tensor is empty, or has one row there.
+  for (std::size_t dim = rank_; dim + 1 < std::size_t{2} * rank_; ++dim)
+    if (own_dims_[dim] / elements <= most_blocks)
+      own_dims_[dim] = own_dims_[dim] / elements * bytes;
   dtype_ = DType::uint8;
   flags_ = 0;  // bytes have no order
   data_ = first_;
+  return true;
 }
 
 Result<TensorSlice> TensorView::bits() const {
@@ -281,7 +285,9 @@ Result<TensorSlice> TensorView::bits() const {
   if (!part) return part;
   TensorSlice& slice = *part;
   if (is_blocked(dtype_)) {
-    slice.become_bytes_of_blocks();
+    if (!slice.become_bytes_of_blocks())
+      return failure(ErrorCode::invalid_argument,
+                     "the rows of the empty tensor have more bytes than 63 bits count");
     return part;
   }
   switch (element_size(dtype_)) {

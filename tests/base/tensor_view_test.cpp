@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -382,6 +383,21 @@ TEST_CASE("shows blocks as bytes") {
   CHECK(bytes.strides()[1] == 1);
   CHECK(bytes.data() == rows.bytes.data());
   CHECK(bytes.nbytes() == 108);
+}
+
+TEST_CASE("shows blocks as bytes where a stride that nothing uses would not fit in bytes") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 32 * 32;
+  const BlockRows rows;
+  const std::int64_t one_row[] = {1, 64, most, 1};
+  const TensorView row(DType::q8_0, 2, one_row, rows.bytes.data(), 68, 0);
+  CHECK(ends_of(row.bits().value().bytes()) == "0 to 67");
+}
+
+TEST_CASE("refuses the bytes of an empty tensor whose rows would have too many") {
+  const std::int64_t dims[] = {0, std::numeric_limits<std::int64_t>::max() / 32 * 32, 0, 1};
+  CHECK(TensorView(DType::q4_0, 2, dims, nullptr, 0, 0).bits().value().nbytes() == 0);
+  CHECK(TensorView(DType::q8_0, 2, dims, nullptr, 0, 0).bits().error().message ==
+        "the rows of the empty tensor have more bytes than 63 bits count");
 }
 
 TEST_CASE("narrows rows of blocks, and takes one of them") {
