@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "mmap/bus_handler.hpp"
+#include "mmap/fault_handler.hpp"
 #include "mmap/file.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
@@ -95,6 +96,8 @@ struct Guard::Slot {
   std::atomic<std::size_t> length{0};  // whole pages
   // Only read by handlers that have entered.
   std::atomic<bool> writable{false};
+  std::atomic<decltype(RefusedWrite::tell)> tell{nullptr};
+  std::atomic<const void*> told{nullptr};
   std::atomic<Part*> parts{nullptr};  // the guard's
   std::atomic<std::size_t> part_count{0};
 
@@ -137,6 +140,11 @@ struct Guard::Slot {
     return part != nullptr && part->lose(address - base - part->base, base, writable);
   }
 
+  void tell_write(std::uintptr_t address) const noexcept {
+    const auto telling = tell.load();
+    if (!writable && telling != nullptr && contains(address)) telling(told, address - base);
+  }
+
   bool lose_shortened() noexcept {
     bool any = false;
     for (Part& part : all_parts()) any = part.lose_if_shortened(base, writable) || any;
@@ -162,6 +170,17 @@ struct Guard::Table {
     return false;
   }
 
+  // Answers false: there is nothing to be repaired.
+  static bool tell_write(std::uintptr_t address) noexcept {
+    for (Slot& slot : slots) {
+      if (!slot.contains(address) || !slot.enter()) continue;
+      slot.tell_write(address);
+      slot.leave();
+    }
+    return false;
+  }
+  static bool tell_nothing() noexcept { return false; }
+
   static void forget_handlers() noexcept;
 
   static bool lose_shortened() noexcept {
@@ -185,8 +204,10 @@ void Guard::Table::forget_handlers() noexcept {
 }
 
 Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
-                          std::span<const PlacedFile> files, int loss_event) {
-  TRY(install_bus_handler({Table::lose, Table::lose_shortened}));
+                          std::span<const PlacedFile> files, int loss_event,
+                          RefusedWrite on_write) {
+  TRY(install_fault_handler(SIGBUS, {Table::lose, Table::lose_shortened}));
+  TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
     return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
@@ -204,6 +225,8 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
     slot.length = whole_pages(mapping.size());
     slot.writable = writable;
+    slot.tell = on_write.tell;
+    slot.told = on_write.context;
     slot.parts = guard.parts_.get();
     slot.part_count = files.size();
     slot.use = live;
@@ -228,6 +251,8 @@ Guard& Guard::operator=(Guard&& other) noexcept {
   return *this;
 }
 Guard::~Guard() { release(); }
+
+bool Guard::is_active() noexcept { return fault_handler_is_first(SIGBUS); }
 
 std::optional<std::uint64_t> Guard::lost_at(std::uint64_t base) const noexcept {
   if (slot_ == nullptr) return std::nullopt;

@@ -5,14 +5,17 @@
 // A handler of SIGBUS, one for the process, looks the address up in a table of guarded mappings. If
 // it lies in one, the file that is mapped there is marked as lost and all of it becomes memory that
 // reads as zeros; the read then goes on. Whoever reads must ask lost_at() before believing what was
-// read. Any other SIGBUS goes to the handler that was there before (bus_handler.hpp).
+// read. Any other SIGBUS goes to the handler that was there before (fault_handler.hpp).
 //
 // A handler that is installed later and does not pass signals on disables the guard until the next
 // one is made, which puts ours in front again. One that passes them on by raise(), as Python's
 // faulthandler does, loses the address on the way; then every guarded file that is shorter than it
 // was is taken for lost.
 //
-// The handler stays installed: the library must not be unloaded after a guard was made.
+// A handler of SIGSEGV, likewise, says which byte of a guarded mapping somebody wanted to write to
+// that is only read. It repairs nothing: the signal then goes to the handler that was there before.
+//
+// Both handlers stay installed: the library must not be unloaded after a guard was made.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +31,12 @@ namespace weightmap::os {
 
 struct PlacedFile;
 
+// Called in a signal handler, for a write to the byte at `position` of a mapping that is only read.
+struct RefusedWrite {
+  void (*tell)(const void* context, std::uint64_t position) noexcept = nullptr;
+  const void* context = nullptr;  // must outlive the guard
+};
+
 class Guard {
  public:
   // At any one time, in one process.
@@ -39,11 +48,15 @@ class Guard {
   // with limit_exceeded if as many mappings are guarded as can be, with io or unsupported if the
   // handler cannot be installed.
   static Result<Guard> over(std::span<const std::byte> mapping, bool writable,
-                            std::span<const PlacedFile> files, int loss_event = -1);
+                            std::span<const PlacedFile> files, int loss_event = -1,
+                            RefusedWrite on_write = {});
   Guard(Guard&& other) noexcept;
   Guard& operator=(Guard&& other) noexcept;
   // Waits for a handler that is at work on this mapping in another thread.
   ~Guard();
+
+  // Whether SIGBUS comes to the guard first. False before the first one was made.
+  static bool is_active() noexcept;
 
   // The first offset of the file at `base` that could not be read; nullopt while nothing of it was
   // lost. Never taken back.

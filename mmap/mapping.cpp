@@ -146,7 +146,7 @@ Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions
     TRY(same);
   }
   if (options.guard) {
-    TRY_ASSIGN(guard_, Guard::over(bytes_, writable_, files, options.loss_event));
+    TRY_ASSIGN(guard_, Guard::over(bytes_, writable_, files, options.loss_event, options.on_write));
   }
   for (const PlacedFile& placed : files)
     TRY(prepare_pages(bytes_.subspan(placed.base, placed.file->size()), options));

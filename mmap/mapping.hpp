@@ -21,14 +21,15 @@ namespace weightmap::os {
 struct MapOptions {
   Sharing sharing = Sharing::shared;
   bool writable = false;
-  bool populate = false;      // fault in every page before map() returns
-  Progress progress = {};     // of what `populate` and `locked` bring in, file by file
-  bool no_reserve = false;    // MAP_NORESERVE
-  bool locked = false;        // keep every page in memory; fails beyond RLIMIT_MEMLOCK
-  bool huge_pages = true;     // MADV_HUGEPAGE before the first touch; ignored where unknown
-  bool being_filled = false;  // others write to it: only its size must be what it was
-  bool guard = false;         // zeros instead of SIGBUS; the files must outlive the mapping
-  int loss_event = -1;        // of the guard
+  bool populate = false;       // fault in every page before map() returns
+  Progress progress = {};      // of what `populate` and `locked` bring in, file by file
+  bool no_reserve = false;     // MAP_NORESERVE
+  bool locked = false;         // keep every page in memory; fails beyond RLIMIT_MEMLOCK
+  bool huge_pages = true;      // MADV_HUGEPAGE before the first touch; ignored where unknown
+  bool being_filled = false;   // others write to it: only its size must be what it was
+  bool guard = false;          // zeros instead of SIGBUS; the files must outlive the mapping
+  int loss_event = -1;         // of the guard
+  RefusedWrite on_write = {};  // of the guard
 };
 
 // Makes one mapping of the whole file with these native flags, or throws interprocess_exception.

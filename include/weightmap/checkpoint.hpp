@@ -148,6 +148,15 @@ class WEIGHTMAP_API Checkpoint {
   // memory. mapping() itself if that is private and writable; else a second one, made by the first
   // call. Fails with io if the system refuses it, or if the file was written to since the open.
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
+  // The memory in which a storage of so many bytes is given to a library that knows no read-only
+  // memory: copy_on_write(), or mapping() itself, which must then only be read, as
+  // OpenOptions::copy_on_write says, or `how` in its place. Of a checkpoint that was opened
+  // writable it is what writes are meant for. Costs no system call but the first of
+  // copy_on_write(). Fails as that does; with invalid_argument for a `how` that wants read-only
+  // memory of a writable mapping.
+  Result<std::span<std::byte>> lend(
+      std::uint64_t storage_bytes,
+      std::optional<CopyOnWrite> how = {}) const& WEIGHTMAP_LIFETIMEBOUND;
 
   // The identity of what was opened: of the first file, at that moment.
   const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
@@ -202,6 +211,7 @@ class WEIGHTMAP_API Checkpoint {
   void mapping() const&& = delete;
   void writable_bytes(const TensorView&) && = delete;
   void copy_on_write() const&& = delete;
+  void lend(std::uint64_t, std::optional<CopyOnWrite> = {}) const&& = delete;
   void generation() const&& = delete;
 
   struct WEIGHTMAP_LOCAL State;  // for other parts of the library

@@ -50,6 +50,16 @@ enum class Globals : std::uint8_t {
   torch_safe,  // the file is refused, as torch.load(weights_only=True) refuses it
 };
 
+// Which memory Checkpoint::lend() gives to libraries that know no read-only memory, such as torch.
+enum class CopyOnWrite : std::uint8_t {
+  off,    // the mapping itself, all processes' one copy: a write ends the process with SIGSEGV
+  on,     // copy_on_write(): a write copies its page and stays in this process
+  small,  // `on` for storages below small_storage, `off` for the others
+};
+// Bytes. What engines write to in place (norms, biases, scales) is smaller, and what is uploaded to
+// a device is larger: a driver that pins private writable memory copies every page of it.
+inline constexpr std::uint64_t small_storage = std::uint64_t{1} << 20;
+
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
@@ -90,6 +100,9 @@ struct OpenOptions {
   // storages, which are inflated into memory, or of the other byte order, whose elements are
   // swapped as they are copied; false.
   std::optional<bool> zero_copy_only = {};
+  // What lend() gives, and so what torch tensors made in Python lie in; on. Without a say where the
+  // checkpoint was opened writable.
+  std::optional<CopyOnWrite> copy_on_write = {};
   std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque
   // Names that Globals::torch_safe lets pass, too: "module.name", as Python 3 calls them.
   std::set<std::string, std::less<>> safe_globals = {};
@@ -127,6 +140,7 @@ WEIGHTMAP_API std::string_view to_string(Sharing sharing) noexcept;        // "s
 WEIGHTMAP_API std::string_view to_string(Verify verify) noexcept;          // "chain", ...
 WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;   // "little", ...
 WEIGHTMAP_API std::string_view to_string(Protection protection) noexcept;  // "map", ...
+WEIGHTMAP_API std::string_view to_string(CopyOnWrite how) noexcept;        // "0", "1", "small"
 WEIGHTMAP_API std::string_view to_string(Globals globals) noexcept;        // "opaque", ...
 
 }  // namespace weightmap

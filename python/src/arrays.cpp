@@ -4,10 +4,12 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
+#include "python/src/options.hpp"
 #include "python/src/torch_door.hpp"
 #include "weightmap/element_format.hpp"
 
@@ -41,7 +43,7 @@ nb::tuple byte_strides(const TensorView& view) {
 
 // The tensor of torch, if it is one that reaches from the first byte of its storage to the last
 // one. Invalid otherwise, and where torch's door does not make it.
-nb::object to_torch_directly(const Tensor& tensor) {
+nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> how) {
   const TensorView& view = tensor.view();
   if (view.is_foreign_byte_order() || view.is_conjugate() || view.is_negative() ||
       tensor.named.storage_offset != 0)
@@ -51,7 +53,8 @@ nb::object to_torch_directly(const Tensor& tensor) {
   if (reach == 0 || reach > storage.nbytes / element_size(view.dtype()) ||
       reach * element_size(view.dtype()) != storage.nbytes || !torch_door_is_open())
     return {};
-  const std::span<std::byte> memory = value_or_raise(tensor.owner->writable_memory());
+  const std::span<std::byte> memory =
+      value_or_raise(tensor.owner->checkpoint().lend(storage.nbytes, how));
   return through_torch_door({tensor.owner, memory.data() + tensor.position(), view.dtype(),
                              view.shape(), view.strides()});
 }
@@ -84,16 +87,17 @@ nb::object to_numpy(const Tensor& tensor) {
                     byte_strides(view));
 }
 
-nb::object to_torch(const Tensor& tensor) {
-  if (is_blocked(tensor.view().dtype())) return to_torch(bits_of(tensor));
-  if (nb::object direct = to_torch_directly(tensor); direct.is_valid()) return direct;
+nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
+  if (is_blocked(tensor.view().dtype())) return to_torch(bits_of(tensor), copy_on_write);
+  const std::optional<CopyOnWrite> how = read_copy_on_write(copy_on_write);
+  if (nb::object direct = to_torch_directly(tensor, how); direct.is_valid()) return direct;
   const TensorView& view = tensor.view();
   const Checkpoint& checkpoint = tensor.owner->checkpoint();
   const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
   return nb::module_::import_("weightmap._tensors")
-      .attr("view")(writable_bytes(tensor.owner), position, storage.nbytes,
+      .attr("view")(lent_bytes(tensor.owner, storage.nbytes, how), position, storage.nbytes,
                     to_string(view.dtype()).data(), tensor.named.storage_offset, shape_of(tensor),
                     strides_of(tensor), view.is_conjugate(), view.is_negative(),
                     view.is_foreign_byte_order());

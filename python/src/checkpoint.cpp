@@ -521,9 +521,13 @@ void bind_checkpoint(nb::module_& module) {
           "mapping", [](const OpenCheckpoint& self) { return mapped_bytes(self.owner); },
           "The file as it is mapped.")
       .def(
-          "writable_memory", [](const OpenCheckpoint& self) { return writable_bytes(self.owner); },
-          "The file as memory that may be written to: copy on write, unless it was opened shared "
-          "and writable.")
+          "lend",
+          [](const OpenCheckpoint& self, std::uint64_t storage_bytes) {
+            return lent_bytes(self.owner, storage_bytes);
+          },
+          nb::arg("storage_bytes"), nb::sig("def lend(self, storage_bytes: int, /) -> MappedBytes"),
+          "The file as memory for torch tensors of a storage of so many bytes: copy on write, or "
+          "the mapping as it is, which then must only be read.")
       .def("warm", warm, nb::arg("tensors"), nb::arg("threads"), nb::arg("budget_bytes"),
            nb::arg("crc"), nb::arg("one_reader"), nb::arg("progress").none(),
            nb::sig("def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, "

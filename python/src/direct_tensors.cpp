@@ -52,7 +52,6 @@ DirectTensors::DirectTensors(const Owner& owner, nb::handle settings, Find find)
       adopt_(settings.attr("adopt")),
       storage_types_(read_names(settings.attr("storage_types"))),
       dtypes_(read_names(settings.attr("dtypes"))),
-      memory_(value_or_raise(owner->writable_memory())),
       users_(owner->checkpoint().storage_count()) {}
 
 bool DirectTensors::is_parameter(const Value& call) {
@@ -91,8 +90,9 @@ nb::object DirectTensors::make(const Value& call) {
     return {};
   const std::uint64_t position =
       owner_->checkpoint().source(storage.source).mapping_offset + storage.payload_offset;
+  const std::span<std::byte> memory = value_or_raise(owner_->checkpoint().lend(storage.nbytes));
   nb::object tensor =
-      through_torch_door({owner_, memory_.data() + position, *dtype, dims.shape(), dims.strides()});
+      through_torch_door({owner_, memory.data() + position, *dtype, dims.shape(), dims.strides()});
   if (!tensor.is_valid()) return {};
   if (*arguments[4].boolean()) nb::setattr(tensor, "requires_grad", nb::bool_(true));
   users_[*index] = {tensor, type};

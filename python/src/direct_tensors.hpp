@@ -71,7 +71,6 @@ class DirectTensors {
   Find find_;
   nanobind::object rebuild_, rebuild_untyped_, untyped_storage_, adopt_;
   Names storage_types_, dtypes_;
-  std::span<std::byte> memory_;
   std::vector<User> users_;       // by storage: who used it first; nobody yet if invalid
   std::size_t next_storage_ = 0;  // what is likely to be asked for next
 };

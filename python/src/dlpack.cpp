@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "python/src/errors.hpp"
-#include "python/src/mapped_bytes.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -61,9 +60,9 @@ nb::object copy_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
       .attr("__dlpack__")(**arguments);
 }
 
-// Read-only memory is flagged as such, and beside that lies in a copy-on-write mapping: a consumer
-// that does not know the flag (torch 2.13) then changes pages of its own, instead of ending the
-// process with SIGSEGV.
+// Read-only memory is flagged as such, and beside that mostly lies in a copy-on-write mapping
+// (Checkpoint::lend()): a consumer that does not know the flag (torch 2.13) then changes pages of
+// its own, instead of ending the process with SIGSEGV.
 nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
   const TensorView& view = tensor.view();
   if (view.is_foreign_byte_order())
@@ -72,9 +71,10 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
     throw_buffer_error(
         "the tensor is read-only, which only DLPack 1.0 and later can say; take .torch(), or open "
         "the checkpoint with sharing=\"private\", writable=True");
-  const MappedBytes memory = writable_bytes(tensor.owner);
-  std::byte* data =
-      view.numel() == 0 ? nullptr : const_cast<std::byte*>(memory.bytes.data()) + tensor.position();
+  const Checkpoint& checkpoint = tensor.owner->checkpoint();
+  const std::uint64_t storage_bytes = checkpoint.storage(tensor.named.storage_index).nbytes;
+  const std::span<std::byte> memory = value_or_raise(checkpoint.lend(storage_bytes));
+  std::byte* data = view.numel() == 0 ? nullptr : memory.data() + tensor.position();
   const nb::object self = nb::find(tensor);  // what the capsule keeps
   const std::int64_t* strides = view.strides().data();
   const nb::object array =

@@ -30,10 +30,6 @@ class Holder {
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   const Origin& origin() const noexcept { return origin_; }
 
-  // The mapping for those who may write: the file's own if it was opened shared and writable, else
-  // copy on write. Made at the first call; safe without the GIL.
-  Result<std::span<std::byte>> writable_memory() const;
-
   // Position among Checkpoint::storage().
   std::optional<std::size_t> find_storage(std::string_view key) const;
 
@@ -45,14 +41,6 @@ class Holder {
 };
 
 using Owner = std::shared_ptr<const Holder>;
-
-inline Result<std::span<std::byte>> Holder::writable_memory() const {
-  const CheckpointInfo& info = checkpoint_.info();
-  if (!info.writable || info.sharing == Sharing::private_) return checkpoint_.copy_on_write();
-  // Opened shared and writable: whoever asked for that wants writes to reach the file.
-  const std::span<const std::byte> bytes = checkpoint_.mapping();
-  return std::span<std::byte>(const_cast<std::byte*>(bytes.data()), bytes.size());
-}
 
 inline std::optional<std::size_t> Holder::find_storage(std::string_view key) const {
   std::call_once(storages_listed_, [this] {

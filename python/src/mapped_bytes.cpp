@@ -28,8 +28,9 @@ MappedBytes mapped_bytes(const Owner& owner) {
   return {owner, checkpoint.mapping(), checkpoint.info().writable};
 }
 
-MappedBytes writable_bytes(const Owner& owner) {
-  return {owner, value_or_raise(owner->writable_memory()), true};
+MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
+                       std::optional<CopyOnWrite> how) {
+  return {owner, value_or_raise(owner->checkpoint().lend(storage_bytes, how)), true};
 }
 
 void bind_mapped_bytes(nb::module_& module) {

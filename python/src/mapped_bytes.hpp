@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "python/src/holder.hpp"
@@ -18,8 +20,10 @@ struct MappedBytes {
 
 // The mapping as it was opened.
 MappedBytes mapped_bytes(const Owner& owner);
-// Memory that may be written to; see Holder::writable_memory(). Raises if there can be none.
-MappedBytes writable_bytes(const Owner& owner);
+// What Checkpoint::lend() gives, which calls itself writable, since torch warns of memory that does
+// not. Raises if there can be none.
+MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
+                       std::optional<CopyOnWrite> how = {});
 
 void bind_mapped_bytes(nanobind::module_& module);
 

@@ -14,24 +14,37 @@ namespace {
 
 namespace nb = nanobind;
 
+// The words that are bools in Python.
+constexpr std::string_view no = "0";
+constexpr std::string_view yes = "1";
+
 nb::object value_of(const OptionRow& option, std::size_t word) {
-  if (option.is_switch()) return nb::bool_(word == 1);
-  return to_str(option.words[word]);
+  const std::string_view text = option.words[word];
+  if (text == no || text == yes) return nb::bool_(text == yes);
+  return to_str(text);
 }
 
 std::string expected(const OptionRow& option) {
   if (option.is_switch()) return "True or False";
-  std::string known;
-  for (std::string_view word : option.words)
-    known += (known.empty() ? "one of \"" : ", \"") + std::string(word) + '"';
+  std::string known = "one of ";
+  for (std::size_t word = 0; word < option.words.size(); ++word) {
+    const nb::object value = value_of(option, word);
+    known += word == 0 ? "" : ", ";
+    known += nb::isinstance<nb::bool_>(value) ? nb::repr(value).c_str()
+                                              : '"' + std::string(option.words[word]) + '"';
+  }
   return known;
 }
 
 std::size_t read_word(const OptionRow& option, nb::handle value) {
-  if (option.is_switch() && nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? 1 : 0;
-  const bool is_text = !option.is_switch() && nb::isinstance<nb::str>(value);
-  const std::string text = is_text ? to_utf8(value) : std::string();
-  if (const std::optional<std::size_t> word = option.find(text)) return *word;
+  std::string text;
+  if (nb::isinstance<nb::bool_>(value))
+    text = nb::cast<bool>(value) ? yes : no;
+  else if (nb::isinstance<nb::str>(value))
+    text = to_utf8(value);
+  const bool is_bool = text == no || text == yes;
+  const std::optional<std::size_t> word = option.find(text);
+  if (word && is_bool == nb::isinstance<nb::bool_>(value)) return *word;
   raise(ErrorCode::invalid_argument, std::string(option.name) + " is " + nb::repr(value).c_str() +
                                          ", expected " + expected(option) +
                                          std::string(option.hint_about(text)));
@@ -80,6 +93,7 @@ OpenOptions read_options(const nb::dict& options, bool like_torch) {
   for (const auto& [name, value] : options) read_option(read, nb::cast<const char*>(name), value);
   if (!like_torch) return read;
   read = value_or_raise(with_environment(read));
+  if (read.copy_on_write.value_or(CopyOnWrite::on) != CopyOnWrite::on) return read;
   read.sharing = read.sharing.value_or(Sharing::private_);
   if (read.sharing == Sharing::private_) {
     // Copy on write; most of it is only read, so nothing is set aside for it.
@@ -87,6 +101,13 @@ OpenOptions read_options(const nb::dict& options, bool like_torch) {
     read.no_reserve = read.no_reserve.value_or(true);
   }
   return read;
+}
+
+std::optional<CopyOnWrite> read_copy_on_write(nb::handle value) {
+  if (value.is_none()) return std::nullopt;
+  OpenOptions read;
+  read_option(read, "copy_on_write", value);
+  return read.copy_on_write;
 }
 
 nb::dict to_dict(const OpenOptions& options) {
@@ -103,6 +124,7 @@ nb::dict to_dict(const OpenOptions& options) {
 }
 
 void bind_options(nb::module_& module) {
+  module.attr("small_storage") = small_storage;
   module.def("option_values", option_values,
              nb::sig("def option_values() -> dict[str, tuple[str | bool, ...]]"),
              "The options of open() and what each takes.");

@@ -108,14 +108,21 @@ void def_methods(nb::handle type) {
 bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
 integers, blocked ones (q4_K) the bytes of their blocks as bits() does. Files of the other byte
 order give arrays of that byte order.)");
-  def_plain<to_torch>(type, "torch",
-                      R"(A torch tensor over the same pages of the page cache.
+  def_optional<to_torch>(type, "torch", "copy_on_write",
+                         R"(A torch tensor over the same pages of the page cache.
 
-torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
-writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
-stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
-the other byte order are copied and swapped. requires_grad is not carried over. Blocked types (q4_K)
-show the bytes of their blocks as bits() does.)");
+torch knows no read-only tensors. With copy_on_write=True, which is what open() takes unless it is
+told otherwise, the tensor lies in memory that is copied when it is written to, page by page: a
+write stays in this process, changes neither the file nor what numpy() shows, and never fails; but
+a driver that pins such memory copies all of it. With False it lies in the mapping that all
+processes share: nothing is ever copied, and a write ends the process with SIGSEGV, with
+protection="guard" after a message that names the tensor. "small" copies on write what has a storage of less than 1 MiB. None:
+as the checkpoint was opened. One that was opened writable lends what it maps, and takes only None
+and True.
+
+Tensors of the other byte order are copied and swapped, as are those that are not aligned for torch.
+requires_grad is not carried over. Blocked types (q4_K) show the bytes of their blocks as bits()
+does.)");
   def_plain<bits_of>(type, "bits",
                      R"(The same elements as unsigned integers of their size: what is stored.
 

@@ -17,8 +17,8 @@ namespace {
 
 namespace nb = nanobind;
 
-// Of DLPack before 1.0, which every torch takes. It has no word for read-only memory, so what it
-// carries must be writable.
+// Of DLPack before 1.0, which every torch takes. It has no word for read-only memory; nor has
+// torch.
 struct ManagedTensor {
   nb::dlpack::dltensor tensor;
   void* context;

@@ -1,6 +1,7 @@
 """weightmap.config: which setting wins, and for whom."""
 
 import asyncio
+import ctypes
 import inspect
 import mmap
 import pathlib
@@ -25,6 +26,7 @@ SETTINGS = [
     "huge_pages",
     "shared_catalog",
     "zero_copy_only",
+    "copy_on_write",
     "globals",
 ]
 VARIABLES = [
@@ -39,6 +41,7 @@ VARIABLES = [
     "WEIGHTMAP_PROTECTION",
     "WEIGHTMAP_SHARED_CATALOG",
     "WEIGHTMAP_ZERO_COPY_ONLY",
+    "WEIGHTMAP_COPY_ON_WRITE",
     "WEIGHTMAP_GLOBALS",
 ]
 
@@ -145,6 +148,16 @@ def zero_copy_only_of(path, **options):
     return False
 
 
+def copy_on_write_of(path, **options):
+    opened = weightmap.open(path, **options)
+    lent = ctypes.addressof(ctypes.c_char.from_buffer(opened._core.lend(1)))
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+            if begin <= lent < end:
+                return {"r--s": False, "rw-p": True}[line.split()[1]]
+
+
 def globals_of(path, **options):
     # A whole pickled module, whose class torch does not allow by default.
     try:
@@ -228,6 +241,13 @@ CASES = {
         (False, False, "0"),
         (True, True, "1"),
     ),
+    "copy_on_write": (
+        copy_on_write_of,
+        "copy_on_write",
+        "WEIGHTMAP_COPY_ON_WRITE",
+        (True, True, "1"),
+        (False, False, "0"),
+    ),
     "globals": (
         globals_of,
         "globals",
@@ -253,8 +273,9 @@ def test_the_types_of_the_arguments_are_those_that_the_library_takes():
     types = typing.get_type_hints(OpenOptions)
     words = {}
     for name, of_option in types.items():
-        [choice] = [member for member in typing.get_args(of_option) if member is not type(None)]
-        words[name] = (False, True) if choice is bool else typing.get_args(choice)
+        words[name] = ()
+        for member in typing.get_args(of_option):
+            words[name] += (False, True) if member is bool else typing.get_args(member)
     assert words == _core.option_values()
     assert list(words) == list(_core.option_values())
 
@@ -411,7 +432,7 @@ def test_shows_its_settings():
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
-            "shared_catalog=None, zero_copy_only=None, globals=None)"
+            "shared_catalog=None, zero_copy_only=None, copy_on_write=None, globals=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 import types
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 import torch as torch_module
@@ -152,15 +152,22 @@ class Tensor:
         order give arrays of that byte order.
         """
 
-    def torch(self) -> torch_module.Tensor:
+    def torch(self, *, copy_on_write: bool | Literal["small"] | None = None) -> torch_module.Tensor:
         """
         A torch tensor over the same pages of the page cache.
 
-        torch knows no read-only tensors. So unless the checkpoint was opened with sharing="shared" and
-        writable=True, the tensor lies in memory that is copied when it is written to, page by page: a write
-        stays in this process, changes neither the file nor what numpy() shows, and never fails. Tensors of
-        the other byte order are copied and swapped. requires_grad is not carried over. Blocked types (q4_K)
-        show the bytes of their blocks as bits() does.
+        torch knows no read-only tensors. With copy_on_write=True, which is what open() takes unless it is
+        told otherwise, the tensor lies in memory that is copied when it is written to, page by page: a
+        write stays in this process, changes neither the file nor what numpy() shows, and never fails; but
+        a driver that pins such memory copies all of it. With False it lies in the mapping that all
+        processes share: nothing is ever copied, and a write ends the process with SIGSEGV, with
+        protection="guard" after a message that names the tensor. "small" copies on write what has a storage of less than 1 MiB. None:
+        as the checkpoint was opened. One that was opened writable lends what it maps, and takes only None
+        and True.
+
+        Tensors of the other byte order are copied and swapped, as are those that are not aligned for torch.
+        requires_grad is not carried over. Blocked types (q4_K) show the bytes of their blocks as bits()
+        does.
         """
 
     def bits(self) -> Tensor:
@@ -275,6 +282,8 @@ class TensorBuffer:
     What Tensor.buffer() is a view of: the elements, by the buffer protocol.
     """
 
+small_storage: int = ...
+
 def option_values() -> dict[str, tuple[str | bool, ...]]:
     """The options of open() and what each takes."""
 
@@ -342,9 +351,9 @@ class Checkpoint:
     def mapping(self) -> MappedBytes:
         """The file as it is mapped."""
 
-    def writable_memory(self) -> MappedBytes:
+    def lend(self, storage_bytes: int, /) -> MappedBytes:
         """
-        The file as memory that may be written to: copy on write, unless it was opened shared and writable.
+        The file as memory for torch tensors of a storage of so many bytes: copy on write, or the mapping as it is, which then must only be read.
         """
 
     def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, one_reader: bool, progress: Callable[[int, int], Any] | None, /) -> dict[str, Any]: ...

@@ -66,6 +66,10 @@ def open(
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
         "snapshot": a reflink is opened, which nobody else can change; an error where the file
         system has none.
+    copy_on_write: whether torch tensors made of this checkpoint may be written to: True (default):
+        a write copies its page; False: they lie in the mapping that all processes share, and a
+        write ends the process; "small": True for storages of less than 1 MiB, which is what engines
+        write to. Without a say where writable=True.
     shared_catalog: take over the table of tensors that another process of this user has published
         for this very file or set of shards, or publish the one that is made; default False. root()
         and weightmap.torch.load() need the tree of values, too, and parse the files for that.

@@ -24,6 +24,7 @@ class OpenOptions(TypedDict, total=False):
     huge_pages: bool | None
     shared_catalog: bool | None
     zero_copy_only: bool | None
+    copy_on_write: bool | Literal["small"] | None
     globals: Literal["opaque", "torch_safe"] | None
 
 

@@ -236,6 +236,7 @@ def safe_open(
     device: Any = "cpu",
     *,
     backend: Literal["mmap", "pread"] = "mmap",
+    copy_on_write: bool | Literal["small"] | None = None,
 ) -> SafeOpen:
     """Opens a checkpoint of any format as safetensors.safe_open() opens its files.
 
@@ -243,6 +244,7 @@ def safe_open(
     framework: "pt" for torch tensors, "np" for numpy arrays.
     device: where torch tensors are wanted; on the CPU they are views of the mapped file.
     backend: is taken for the sake of programs that say it; the file is always mapped.
+    copy_on_write: whether torch tensors may be written to; as in weightmap.open().
     """
     with _safetensors_errors():
         if not isinstance(framework, str) or framework not in _FRAMEWORKS:
@@ -253,4 +255,4 @@ def safe_open(
         placed = _device_of(device)
         if name == "numpy" and placed != "cpu":
             raise InvalidArgumentError(f"numpy arrays lie in memory, not on {device}")
-        return SafeOpen(open(path), name, placed)
+        return SafeOpen(open(path, copy_on_write=copy_on_write), name, placed)

@@ -124,7 +124,6 @@ def state_dict(
 ) -> dict[str, torch.Tensor]:
     """Tensors of one checkpoint, by name; those in several pieces are copied. What shares a storage there has one storage object here,
     and what is the same tensor there is one object here, also after a conversion."""
-    memory = opened.writable_memory()
     storages: dict[Any, torch.UntypedStorage] = {}
     made: dict[Any, torch.Tensor] = {}
 
@@ -134,7 +133,7 @@ def state_dict(
         foreign = tensor.byteorder == "foreign"  # of a set some files may be
         key = tensor.storage_index, kind if foreign or misaligned else None
         if key not in storages:
-            whole = storage(memory, offset, nbytes)
+            whole = storage(opened.lend(nbytes), offset, nbytes)
             if foreign:
                 whole = swapped(whole, kind)
             storages[key] = whole.clone() if misaligned and not foreign else whole

@@ -176,8 +176,10 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
     if getattr(torch.serialization._serialization_tls, "skip_data", False):
         return load_skipped
 
-    memory = opened.writable_memory()
-    whole = _tensors.storage(memory, 0, len(memory))
+    small, large = (
+        _tensors.storage(memory, 0, len(memory))
+        for memory in (opened.lend(0), opened.lend(_core.small_storage))
+    )
     foreign_dtypes = _foreign_dtypes(opened)
     # Storages of a stream lie anywhere; those of an archive do where its writer wanted it.
     is_legacy = opened.info()["format"] == "torch_legacy"
@@ -187,6 +189,7 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         if place is None or nbytes > place[1]:
             raise missing(key, nbytes)
         offset = place[0]
+        whole = small if place[1] < _core.small_storage else large
         storage = whole[offset : offset + nbytes]
         if is_legacy and offset & 7 and offset % _tensors.alignment_of(dtype):
             storage = storage.clone()

@@ -117,7 +117,8 @@ def load(
     tensors, tensor subclasses, classes registered with torch.serialization.add_safe_globals().
     Tensors lie in the page cache; a write to one copies its page and stays in this process
     (sharing="private", the default here). With sharing="shared", writable=True writes reach the
-    file, as with torch's MAP_SHARED.
+    file, as with torch's MAP_SHARED. With copy_on_write=False or "small" the mapping is shared and
+    read-only: a write to a tensor in it ends the process.
 
     f: a path; a descriptor that is open for reading, or what has one (fileno()): a file, a
         StagedFile; or a Checkpoint, which tells afterwards what has become of the file (state()).

@@ -26,6 +26,8 @@ constexpr std::array<std::string_view, 3> words_of<ByteOrder> = {"little", "big"
 template <>
 constexpr std::array<std::string_view, 3> words_of<Protection> = {"map", "guard", "snapshot"};
 template <>
+constexpr std::array<std::string_view, 3> words_of<CopyOnWrite> = {"0", "1", "small"};
+template <>
 constexpr std::array<std::string_view, 2> words_of<Globals> = {"opaque", "torch_safe"};
 
 template <class T>
@@ -89,6 +91,9 @@ constexpr std::array option_rows = {
     Field<&O::zero_copy_only>::row(
         "zero_copy_only", "WEIGHTMAP_ZERO_COPY_ONLY", false, offers,
         "refuse compressed storages and foreign byte orders, whose tensors have to be copied"),
+    Field<&O::copy_on_write>::row(
+        "copy_on_write", "WEIGHTMAP_COPY_ON_WRITE", CopyOnWrite::on, leaves_out,
+        "whether torch tensors may be written to, page by page, or those of less than 1 MiB"),
     Field<&O::globals>::row("globals", "WEIGHTMAP_GLOBALS", Globals::opaque, offers,
                             "whether names that torch does not allow by default are refused"),
 };
@@ -170,6 +175,7 @@ std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing); 
 std::string_view to_string(Verify verify) noexcept { return word_of(verify); }
 std::string_view to_string(ByteOrder order) noexcept { return word_of(order); }
 std::string_view to_string(Protection how) noexcept { return word_of(how); }
+std::string_view to_string(CopyOnWrite how) noexcept { return word_of(how); }
 std::string_view to_string(Globals globals) noexcept { return word_of(globals); }
 
 }  // namespace weightmap

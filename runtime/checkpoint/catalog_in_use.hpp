@@ -88,6 +88,11 @@ class CatalogInUse {
   // The catalog in which entry or storage `index` may be used, nullptr if there is none.
   const catalog::Catalog* with_entry(std::size_t index) noexcept;
   const catalog::Catalog* with_storage(std::size_t index) noexcept;
+  // The same without a parse, so also in a signal handler: nullptr where the entry is damaged.
+  const catalog::Catalog* with_sound_entry(std::size_t index) const noexcept {
+    if (const format::Parsed* own = own_if_any()) return &own->catalog;
+    return foreign_->check_entry(index) ? &foreign_->catalog() : nullptr;
+  }
   // The catalog, all of which may be used.
   Result<const catalog::Catalog*> whole();
   // The catalog to be asked for its counts only.

@@ -162,6 +162,10 @@ Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) 
 Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
   return weightmap::copy_on_write(*state_);
 }
+Result<std::span<std::byte>> Checkpoint::lend(std::uint64_t storage_bytes,
+                                              std::optional<CopyOnWrite> how) const& {
+  return weightmap::lend(*state_, storage_bytes, how);
+}
 
 const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mmap/bus_handler.hpp"
+#include "mmap/guard.hpp"
 
 namespace weightmap {
 namespace {
@@ -51,7 +51,7 @@ CheckpointState state_of(const State& state) noexcept {
   return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
 }
 
-bool guard_is_active() noexcept { return os::bus_handler_is_first(); }
+bool guard_is_active() noexcept { return os::Guard::is_active(); }
 
 std::string_view to_string(CheckpointState state) noexcept {
   switch (state) {

@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
+#include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/checkpoint/shards.hpp"
 #include "runtime/dcp/parse_dcp.hpp"
 #include "runtime/sets/select_files.hpp"
@@ -400,6 +401,7 @@ Result<void> map(State& state, bool being_filled) {
   how.huge_pages = *options.huge_pages;
   how.guard = *options.protection == Protection::guard;
   how.loss_event = options.loss_event;
+  how.on_write = {tell_refused_write, &state};
   how.being_filled = being_filled;
   Result<os::Mapping> mapped = os::Mapping::map(state.sources.placed(), how);
   if (!mapped && state.sources.size() > 1)

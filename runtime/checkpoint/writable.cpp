@@ -49,4 +49,20 @@ Result<std::span<std::byte>> copy_on_write(State& state) {
   return first->writable_bytes();
 }
 
+Result<std::span<std::byte>> lend(State& state, std::uint64_t storage_bytes,
+                                  std::optional<CopyOnWrite> how) {
+  if (state.info.writable) {
+    if (how.value_or(CopyOnWrite::on) != CopyOnWrite::on)
+      return failure(ErrorCode::invalid_argument,
+                     "the checkpoint was opened writable, so it has no read-only memory to lend");
+    return state.mapping.writable_bytes();
+  }
+  const CopyOnWrite chosen = how.value_or(*state.options.copy_on_write);
+  const bool may_be_written =
+      chosen == CopyOnWrite::small ? storage_bytes < small_storage : chosen == CopyOnWrite::on;
+  if (may_be_written) return copy_on_write(state);
+  const std::span<const std::byte> bytes = state.mapping.bytes();
+  return std::span<std::byte>(const_cast<std::byte*>(bytes.data()), bytes.size());
+}
+
 }  // namespace weightmap

@@ -1,6 +1,8 @@
-// Bytes of a checkpoint that may be written to.
+// Bytes of a checkpoint for those who may write to them, or think so.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "runtime/checkpoint/state.hpp"
@@ -10,5 +12,7 @@ namespace weightmap {
 // What the member functions of Checkpoint of the same names answer.
 Result<std::span<std::byte>> writable_bytes(Checkpoint::State& state, const TensorView& view);
 Result<std::span<std::byte>> copy_on_write(Checkpoint::State& state);
+Result<std::span<std::byte>> lend(Checkpoint::State& state, std::uint64_t storage_bytes,
+                                  std::optional<CopyOnWrite> how);
 
 }  // namespace weightmap

@@ -79,6 +79,7 @@ TEST_CASE("takes the built-in defaults where nobody says anything") {
   CHECK(options.locked == false);
   CHECK(options.huge_pages == true);
   CHECK(options.protection == Protection::map);
+  CHECK(options.copy_on_write == CopyOnWrite::on);
   CHECK(options.globals == Globals::opaque);
   CHECK(options.safe_globals.empty());
 }
@@ -180,7 +181,7 @@ TEST_CASE("has a row for each option, with a name, a variable and words of its o
   CHECK(names == std::vector<std::string_view>{"sharing", "verify", "endianness", "protection",
                                                "writable", "populate", "no_reserve", "locked",
                                                "huge_pages", "shared_catalog", "zero_copy_only",
-                                               "globals"});
+                                               "copy_on_write", "globals"});
   CHECK(variables.size() == names.size());
   CHECK(find_option("speed") == nullptr);
   CHECK(find_option("writable")->is_switch());

@@ -353,6 +353,51 @@ TEST_CASE("gives writable memory beside a read-only mapping, which writes do not
   CHECK(own.copy_on_write()->data() == own.mapping().data());
 }
 
+namespace {
+
+OpenOptions lends(CopyOnWrite how) {
+  OpenOptions options;
+  options.copy_on_write = how;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("lends memory that may be written to unless it is told otherwise") {
+  const Checkpoint checkpoint = opened(data / "tensor_root.pt");
+  const std::byte* const copies = checkpoint.copy_on_write()->data();
+  const std::byte* const mapping = checkpoint.mapping().data();
+  CHECK(checkpoint.lend(1)->data() == copies);
+  CHECK(checkpoint.lend(small_storage)->data() == copies);
+  CHECK(checkpoint.lend(1, CopyOnWrite::off)->data() == mapping);
+  CHECK(checkpoint.lend(1, CopyOnWrite::off)->size() == checkpoint.mapping().size());
+  CHECK(checkpoint.lend(small_storage - 1, CopyOnWrite::small)->data() == copies);
+  CHECK(checkpoint.lend(small_storage, CopyOnWrite::small)->data() == mapping);
+}
+
+TEST_CASE("lends what the open was told") {
+  const Checkpoint off = opened(data / "tensor_root.pt", lends(CopyOnWrite::off));
+  CHECK(off.lend(1)->data() == off.mapping().data());
+  CHECK(off.lend(1, CopyOnWrite::on)->data() == off.copy_on_write()->data());
+  const Checkpoint small = opened(data / "tensor_root.pt", lends(CopyOnWrite::small));
+  CHECK(small.lend(1)->data() == small.copy_on_write()->data());
+  CHECK(small.lend(small_storage)->data() == small.mapping().data());
+}
+
+TEST_CASE("lends the mapping of a checkpoint that was opened writable, and none that is not") {
+  const TemporaryFile file(read_file(data / "tensor_root.pt"));
+  for (const Sharing sharing : {Sharing::shared, Sharing::private_}) {
+    OpenOptions options = lends(CopyOnWrite::off);
+    options.sharing = sharing;
+    options.writable = true;
+    const Checkpoint checkpoint = opened(file.path, options);
+    CHECK(checkpoint.lend(small_storage)->data() == checkpoint.mapping().data());
+    CHECK(checkpoint.lend(1, CopyOnWrite::on)->data() == checkpoint.mapping().data());
+    CHECK_FAILS(checkpoint.lend(1, CopyOnWrite::off), ErrorCode::invalid_argument,
+                "the checkpoint was opened writable, so it has no read-only memory to lend");
+  }
+}
+
 TEST_CASE("refuses writable memory of a file that was written to, not of one that was replaced") {
   const TemporaryFile file(read_file(data / "tensor_root.pt"));
   const Checkpoint checkpoint = opened(file.path);

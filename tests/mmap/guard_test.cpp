@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "mmap/bus_handler.hpp"
+#include "mmap/fault_handler.hpp"
 #include "mmap/file.hpp"
 #include "mmap/fill.hpp"
 #include "mmap/mapping.hpp"
@@ -381,6 +381,61 @@ TEST_CASE("a handler that jumps out is called again from deeper down, when it wa
         }) == "exit 0");
 }
 
+namespace {
+
+void note_write(const void* context, std::uint64_t position) noexcept {
+  seen += static_cast<const char*>(context) + std::to_string(position) + " ";
+}
+
+void say_seen(int, siginfo_t* info, void*) {
+  ::_exit(seen == "byte 5 " && info->si_code == SEGV_ACCERR ? 3 : 4);
+}
+
+// A guard over one page of memory that is only read, and what is told about writes to it.
+struct ReadOnlyPage {
+  void* const memory = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Guard guard = Guard::over({static_cast<const std::byte*>(memory), page}, false, {}, -1,
+                            {note_write, "byte "})
+                    .value();
+  int write(std::size_t at) const {
+    static_cast<volatile char*>(memory)[at] = 1;
+    return 0;
+  }
+};
+
+void handle_segv(Handler handler) {
+  struct sigaction action {};
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO;
+  REQUIRE(::sigaction(SIGSEGV, &action, nullptr) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a write to what is only read is told, and goes to the handler that was there before") {
+  CHECK(in_child([] {
+          handle_segv(say_seen);
+          return ReadOnlyPage().write(5);
+        }) == "exit 3");
+}
+
+TEST_CASE("a write to what is only read ends the process as if nobody had been told") {
+  CHECK(in_child([] {
+          ::signal(SIGSEGV, SIG_DFL);
+          return ReadOnlyPage().write(5);
+        }) == "signal 11");
+}
+
+TEST_CASE("a write elsewhere is not told") {
+  CHECK(in_child([] {
+          handle_segv(say_seen);
+          const ReadOnlyPage guarded;
+          void* const other = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          static_cast<volatile char*>(other)[5] = 1;
+          return 0;
+        }) == "exit 4");
+}
+
 TEST_CASE("a handler that is to be called once is called once") {
   CHECK(in_child([] {
           install([](int, siginfo_t*, void*) { seen += "x"; }, nullptr,
@@ -395,7 +450,7 @@ TEST_CASE("a library that comes later and passes signals on changes nothing") {
           install(exit_with_3, nullptr);
           const GuardedFile guarded;
           install(call_the_one_before, &before_second);
-          if (bus_handler_is_first()) return 7;
+          if (fault_handler_is_first(SIGBUS)) return 7;
           fs::resize_file(guarded.path, 0);
           if (guarded.at(0) != 0 || !guarded.mapping.lost_at() || seen != "second ") return 8;
           return touch_foreign_page();
@@ -408,7 +463,7 @@ TEST_CASE("a library that comes later is overtaken by the next guard, and still 
           const GuardedFile guarded;
           install(call_the_one_before, &before_second);
           const GuardedFile another;
-          if (!bus_handler_is_first()) return 7;
+          if (!fault_handler_is_first(SIGBUS)) return 7;
           fs::resize_file(guarded.path, 0);
           if (guarded.at(0) != 0 || !guarded.mapping.lost_at() || !seen.empty()) return 8;
           return touch_foreign_page();  // ours, the second, ours again, the first
@@ -457,12 +512,12 @@ TEST_CASE("a handler that raises the signal again ends the process for a fault t
 TEST_CASE("a library that passes nothing on switches the guard off, until the next one") {
   CHECK(in_child([] {
           const GuardedFile guarded;
-          if (!bus_handler_is_first()) return 7;
+          if (!fault_handler_is_first(SIGBUS)) return 7;
           set_action(SIG_DFL);
-          if (bus_handler_is_first()) return 8;
+          if (fault_handler_is_first(SIGBUS)) return 8;
           fs::resize_file(guarded.path, 0);
           const GuardedFile another;
-          return bus_handler_is_first() && guarded.at(0) == 0 ? 0 : 1;
+          return fault_handler_is_first(SIGBUS) && guarded.at(0) == 0 ? 0 : 1;
         }) == "exit 0");
 }
 

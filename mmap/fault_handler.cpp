@@ -1,4 +1,4 @@
-#include "mmap/bus_handler.hpp"
+#include "mmap/fault_handler.hpp"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -21,15 +21,21 @@ using Action = struct sigaction;
 constexpr unsigned max_previous = 16;
 constexpr unsigned max_depth = 32;
 
-// One for the process, as the action of a signal is. The handler reads, and it takes no lock.
+// One for the process and a signal, as the action of a signal is. The handler reads, and it takes
+// no lock.
 struct Chain {
-  std::mutex installing;
+  int signal;
+  const char* name;
+  std::mutex installing{};
   std::array<Action, max_previous> previous{};  // the oldest first
   std::atomic<unsigned> count{0};
   std::atomic<bool (*)(std::uintptr_t) noexcept> repair_at{nullptr};
   std::atomic<bool (*)() noexcept> repair_anywhere{nullptr};
 };
-constinit Chain chain;
+constinit Chain bus_chain{SIGBUS, "SIGBUS"};
+constinit Chain segv_chain{SIGSEGV, "SIGSEGV"};
+
+Chain& chain_of(int signal) noexcept { return signal == SIGBUS ? bus_chain : segv_chain; }
 
 // Where this thread has called a handler of somebody else's, which may come back to ours. Initial
 // exec: another kind of variable could be allocated at its first use, which is in a signal handler.
@@ -39,14 +45,17 @@ struct Passing {
   unsigned depth = 0;    // how far down the chain
   unsigned nesting = 0;  // of calls in this thread's stack
 };
-[[gnu::tls_model("initial-exec")]] constinit thread_local Passing passing;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Passing bus_passing;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Passing segv_passing;
 
 // The thread cannot go on, since it would only do the same again.
 bool is_fault(const siginfo_t& info) noexcept {
-  return info.si_code > 0 && info.si_code != BUS_MCEERR_AO;
+  return info.si_code > 0 && (info.si_signo != SIGBUS || info.si_code != BUS_MCEERR_AO);
 }
 
-bool is_missing_page(const siginfo_t& info) noexcept {
+// Of the kinds that a repair is asked for.
+bool is_at_an_address(const siginfo_t& info) noexcept {
+  if (info.si_signo == SIGSEGV) return info.si_code == SEGV_ACCERR;
   return info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR || info.si_code == BUS_MCEERR_AR;
 }
 
@@ -54,62 +63,64 @@ bool was_raised_here(const siginfo_t& info) noexcept {
   return (info.si_code == SI_TKILL || info.si_code == SI_USER) && info.si_pid == ::getpid();
 }
 
-void set_default_action() noexcept {
+void set_default_action(int signal) noexcept {
   Action action{};
   action.sa_handler = SIG_DFL;
-  ::sigaction(SIGBUS, &action, nullptr);
+  ::sigaction(signal, &action, nullptr);
 }
 
 // Comes when the handler returns, with all that is known about it, for the core dump.
-void end_process(siginfo_t* info) noexcept {
-  set_default_action();
-  ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), SIGBUS, info);
+void end_process(int signal, siginfo_t* info) noexcept {
+  set_default_action(signal);
+  ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), signal, info);
 }
 
 // As the kernel calls a handler.
-void call(const Action& action, int number, siginfo_t* info, void* context) noexcept {
+void call(const Action& action, int signal, siginfo_t* info, void* context) noexcept {
   const int flags = static_cast<int>(action.sa_flags);
-  if ((flags & static_cast<int>(SA_RESETHAND)) != 0) set_default_action();
+  if ((flags & static_cast<int>(SA_RESETHAND)) != 0) set_default_action(signal);
   sigset_t before;
   ::pthread_sigmask(SIG_BLOCK, &action.sa_mask, &before);
   if ((flags & SA_NODEFER) != 0) {
-    sigset_t bus;
-    ::sigemptyset(&bus);
-    ::sigaddset(&bus, SIGBUS);
-    ::pthread_sigmask(SIG_UNBLOCK, &bus, nullptr);
+    sigset_t itself;
+    ::sigemptyset(&itself);
+    ::sigaddset(&itself, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &itself, nullptr);
   }
   if ((flags & SA_SIGINFO) != 0)
-    action.sa_sigaction(number, info, context);
+    action.sa_sigaction(signal, info, context);
   else
-    action.sa_handler(number);
+    action.sa_handler(signal);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void pass_on(int number, siginfo_t* info, void* context) noexcept {
+void pass_on(const Chain& chain, siginfo_t* info, void* context) noexcept {
+  Passing& passing = chain.signal == SIGBUS ? bus_passing : segv_passing;
   const void* const here = __builtin_frame_address(0);
   // The one that was called before has jumped out of its handler, or faulted itself.
   if (here >= passing.frame) passing = {};
   if (is_fault(*info) && info != passing.info) passing.depth = 0;
   const unsigned count = chain.count;
-  if (count == 0 || passing.nesting == max_depth) return end_process(info);
+  if (count == 0 || passing.nesting == max_depth) return end_process(chain.signal, info);
   const Action& next = chain.previous[count - 1 - std::min(passing.depth, count - 1)];
   const bool is_function = next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN;
   // The kernel does not let a fault be ignored.
   if (next.sa_handler == SIG_IGN && !is_fault(*info)) return;
-  if (!is_function) return end_process(info);
+  if (!is_function) return end_process(chain.signal, info);
   const Passing before = passing;
   passing = {here, info, before.depth + 1, before.nesting + 1};
-  call(next, number, info, context);
+  call(next, chain.signal, info, context);
   passing = before;
 }
 
-void handle(int number, siginfo_t* info, void* context) {
+void handle(int signal, siginfo_t* info, void* context) {
   const int error_number = errno;
+  const Chain& chain = chain_of(signal);
   const bool repaired =
-      is_missing_page(*info)
+      is_at_an_address(*info)
           ? chain.repair_at.load()(reinterpret_cast<std::uintptr_t>(info->si_addr))
           : was_raised_here(*info) && chain.repair_anywhere.load()();
-  if (!repaired) pass_on(number, info, context);
+  if (!repaired) pass_on(chain, info, context);
   errno = error_number;
 }
 
@@ -121,15 +132,18 @@ bool is_same(const Action& a, const Action& b) noexcept {
   return a.sa_flags == b.sa_flags && a.sa_handler == b.sa_handler;
 }
 
-tl::unexpected<Error> install_failure() { return os_failure("install a handler for SIGBUS"); }
+tl::unexpected<Error> install_failure(const Chain& chain) {
+  return os_failure(std::string("install a handler for ") + chain.name);
+}
 
-Result<void> remember(const Action& action) {
+Result<void> remember(Chain& chain, const Action& action) {
   const unsigned count = chain.count;
   if (count > 0 && is_same(chain.previous[count - 1], action)) return {};
   if (count == max_previous)
-    return failure(ErrorCode::limit_exceeded,
-                   "cannot install a handler for SIGBUS: others have put theirs in front of it " +
-                       std::to_string(max_previous) + " times");
+    return failure(ErrorCode::limit_exceeded, std::string("cannot install a handler for ") +
+                                                  chain.name +
+                                                  ": others have put theirs in front of it " +
+                                                  std::to_string(max_previous) + " times");
   chain.previous[count] = action;
   chain.count = count + 1;
   return {};
@@ -137,28 +151,30 @@ Result<void> remember(const Action& action) {
 
 }  // namespace
 
-Result<void> install_bus_handler(const BusRepair& repair) {
+Result<void> install_fault_handler(int signal, const FaultRepair& repair) {
+  Chain& chain = chain_of(signal);
   const std::lock_guard lock(chain.installing);
   Action current{};
-  if (::sigaction(SIGBUS, nullptr, &current) != 0) return install_failure();
+  if (::sigaction(signal, nullptr, &current) != 0) return install_failure(chain);
   if (is_ours(current)) return {};
-  if (Result<void> ok = remember(current); !ok) return ok;
+  if (Result<void> ok = remember(chain, current); !ok) return ok;
   chain.repair_at = repair.at;
   chain.repair_anywhere = repair.anywhere;
   Action ours{};
   ours.sa_sigaction = handle;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (current.sa_flags & SA_RESTART);
   ::sigemptyset(&ours.sa_mask);
-  if (::sigaction(SIGBUS, &ours, nullptr) != 0) return install_failure();
-  if (bus_handler_is_first()) return {};
+  if (::sigaction(signal, &ours, nullptr) != 0) return install_failure(chain);
+  if (fault_handler_is_first(signal)) return {};
   return failure(ErrorCode::unsupported,
-                 "cannot install a handler for SIGBUS: something in this process keeps it for "
-                 "itself (a sanitizer with handle_sigbus=2, allow_user_segv_handler=0)");
+                 std::string("cannot install a handler for ") + chain.name +
+                     ": something in this process keeps it for itself (a sanitizer with "
+                     "handle_sigbus=2 or handle_segv=2, allow_user_segv_handler=0)");
 }
 
-bool bus_handler_is_first() noexcept {
+bool fault_handler_is_first(int signal) noexcept {
   Action current{};
-  return ::sigaction(SIGBUS, nullptr, &current) == 0 && is_ours(current);
+  return ::sigaction(signal, nullptr, &current) == 0 && is_ours(current);
 }
 
 }  // namespace weightmap::os

@@ -1,0 +1,72 @@
+#include "runtime/checkpoint/refused_write.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "mmap/standard_error.hpp"
+#include "runtime/checkpoint/state.hpp"
+
+namespace weightmap {
+namespace {
+
+// A line of text in a place of its own, cut where that ends.
+class Line {
+ public:
+  void add(std::string_view text) noexcept {
+    for (const char c : text) put(c);
+  }
+  // Names come from the file: nothing of them may act on a terminal.
+  void add_name(std::string_view name) noexcept {
+    constexpr std::size_t most = 300;
+    for (const char c : name.substr(0, most)) put(c >= ' ' && c != 127 ? c : '?');
+    if (name.size() > most) add("...");
+  }
+  void add(std::uint64_t number) noexcept {
+    std::array<char, 20> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    add(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())));
+  }
+  std::string_view text() const noexcept { return {characters_.data(), length_}; }
+
+ private:
+  void put(char c) noexcept {
+    if (length_ < characters_.size()) characters_[length_++] = c;
+  }
+
+  std::array<char, 1024> characters_;
+  std::size_t length_ = 0;
+};
+
+void add_tensor_at(Line& line, const Checkpoint::State& state, std::uint64_t position) noexcept {
+  const std::size_t count = state.catalogs.counts().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const catalog::Catalog* const catalog = state.catalogs.with_sound_entry(i);
+    if (catalog == nullptr) continue;
+    const catalog::Entry& entry = (*catalog)[i];
+    if (position < entry.position || position - entry.position >= entry.extent) continue;
+    line.add("tensor \"");
+    line.add_name(catalog->name(entry));
+    return line.add("\"");
+  }
+  line.add("a byte of no tensor");
+}
+
+}  // namespace
+
+void tell_refused_write(const void* context, std::uint64_t position) noexcept {
+  const auto& state = *static_cast<const Checkpoint::State*>(context);
+  const SourceFile& file = state.sources.at(position);
+  Line line;
+  line.add("weightmap: a write to ");
+  add_tensor_at(line, state, position);
+  line.add(" of ");
+  line.add_name(file.shown_name);
+  line.add(", at byte ");
+  line.add(position - file.base());
+  line.add(", which is mapped to be read only (copy_on_write=0)\n");
+  os::write_standard_error(line.text());
+}
+
+}  // namespace weightmap

@@ -1,0 +1,83 @@
+// What is said of a write to a tensor that is only read, with the guard.
+#include "runtime/checkpoint/refused_write.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+
+#include "tests/mmap/bus_child.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "weightmap/checkpoint.hpp"
+
+using namespace weightmap;
+using test::data;
+using test::end_of;
+using test::opened;
+using test::start_child;
+
+namespace {
+
+OpenOptions guarded() {
+  OpenOptions options;
+  options.protection = Protection::guard;
+  options.copy_on_write = CopyOnWrite::off;
+  return options;
+}
+
+// What a child process says on standard error that writes to a byte of what it is lent, and how it
+// ends.
+std::string outcome_of_write(const Checkpoint& checkpoint, std::uint64_t position) {
+  std::array<int, 2> pipe;
+  REQUIRE(::pipe(pipe.data()) == 0);
+  const pid_t child = start_child([&] {
+    ::dup2(pipe[1], STDERR_FILENO);
+    *static_cast<volatile std::byte*>(&checkpoint.lend(1).value()[position]) = std::byte{1};
+    return 0;
+  });
+  ::close(pipe[1]);
+  std::string said;
+  std::array<char, 4096> buffer;
+  for (ssize_t count; (count = ::read(pipe[0], buffer.data(), buffer.size())) > 0;)
+    said.append(buffer.data(), static_cast<std::size_t>(count));
+  ::close(pipe[0]);
+  return said + end_of(child);
+}
+
+// As a program without handlers of its own; a sanitizer has one.
+struct DefaultAction {
+  DefaultAction() { ::signal(SIGSEGV, SIG_DFL); }
+};
+
+}  // namespace
+
+TEST_CASE("names the tensor, the file and the byte") {
+  const DefaultAction none;
+  const std::filesystem::path path = data / "state_dict.pt";
+  const Checkpoint checkpoint = opened(path, guarded());
+  const NamedTensor tensor = checkpoint.tensors()[1];
+  CHECK(outcome_of_write(checkpoint, tensor.file_offset + 1) ==
+        "weightmap: a write to tensor \"" + std::string(tensor.name) + "\" of " + path.string() +
+            ", at byte " + std::to_string(tensor.file_offset + 1) +
+            ", which is mapped to be read only (copy_on_write=0)\nsignal 11");
+}
+
+TEST_CASE("says that a byte is of no tensor") {
+  const DefaultAction none;
+  const std::filesystem::path path = data / "state_dict.pt";
+  const Checkpoint checkpoint = opened(path, guarded());
+  CHECK(outcome_of_write(checkpoint, 0) ==
+        "weightmap: a write to a byte of no tensor of " + path.string() +
+            ", at byte 0, which is mapped to be read only (copy_on_write=0)\nsignal 11");
+}
+
+TEST_CASE("says nothing without the guard") {
+  const DefaultAction none;
+  OpenOptions options = guarded();
+  options.protection = Protection::map;
+  const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
+  CHECK(outcome_of_write(checkpoint, 0) == "signal 11");
+}
