@@ -32,7 +32,10 @@ doctor::Facts look_at(const Checkpoint& checkpoint, const DoctorCommand& options
   facts.format = checkpoint.info().format;
   facts.around = surroundings(checkpoint);
   facts.lives_in_memory = lives_in_memory(checkpoint);
-  if (const Result<ResidencyReport> seen = residency(checkpoint)) facts.residency = seen->file;
+  if (const Result<ResidencyReport> seen = residency(checkpoint))
+    facts.residency = seen->file;
+  else
+    facts.residency_problem = seen.error().message;
   facts.wanted = options.dtype;
   facts.tensors = doctor::tensor_facts(checkpoint, options.dtype);
   facts.inflated_storages = checkpoint.stats().storages_copied;

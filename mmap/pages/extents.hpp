@@ -8,7 +8,7 @@
 
 namespace weightmap::os {
 
-// nullopt where the file system does not tell (overlayfs, tmpfs, NFS). What is not on the disk yet
+// nullopt where the file system does not tell (tmpfs, NFS). What is not on the disk yet
 // may count otherwise later. Reads none of the file's content.
 std::optional<std::uint64_t> extents_of(const File& file) noexcept;
 

@@ -117,8 +117,7 @@ Finding disk_pieces(const Facts& facts) {
 
 Finding page_cache(const Facts& facts) {
   if (facts.lives_in_memory) return {"page cache", Finding::good, "all of it is in memory"};
-  if (!facts.residency)
-    return {"page cache", Finding::unknown, "told to the file's owner and who may write to it"};
+  if (!facts.residency) return {"page cache", Finding::unknown, printable(facts.residency_problem)};
   const Residency& seen = *facts.residency;
   Finding finding{"page cache", Finding::good,
                   human_bytes(seen.cached_bytes) + " of " + human_bytes(seen.file_bytes)};

@@ -19,7 +19,8 @@ struct Facts {
   std::string format;  // CheckpointInfo::format
   Surroundings around;
   bool lives_in_memory = false;
-  std::optional<Residency> residency;  // nullopt: the system does not tell
+  std::optional<Residency> residency;
+  std::string residency_problem;  // why there is none
   TensorFacts tensors;
   std::optional<DType> wanted;  // what the tensors are to be used as
   std::uint64_t inflated_storages = 0;
