@@ -17,10 +17,10 @@ std::optional<Mount> parse_line(const std::string& line, std::uint64_t wanted) {
   std::uint64_t id = 0;
   std::string word;
   Mount mount;
-  if (!(words >> id >> word >> mount.device) || id != wanted) return std::nullopt;
+  if (!(words >> id >> word >> mount.number) || id != wanted) return std::nullopt;
   while (words >> word && word != "-") {
   }
-  if (!(words >> mount.file_system)) return std::nullopt;
+  if (!(words >> mount.file_system >> mount.device)) return std::nullopt;
   return mount;
 }
 
@@ -45,10 +45,10 @@ std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
 // own (NFS, FUSE) has only the last.
 fs::path read_ahead_setting(const Mount& mount, const fs::path& root) {
   for (const char* folder : {"/queue", "/../queue"}) {
-    const fs::path setting = root / ("sys/dev/block/" + mount.device + folder) / "read_ahead_kb";
+    const fs::path setting = root / ("sys/dev/block/" + mount.number + folder) / "read_ahead_kb";
     if (std::ifstream(setting).good()) return setting;
   }
-  const fs::path setting = root / "sys/class/bdi" / mount.device / "read_ahead_kb";
+  const fs::path setting = root / "sys/class/bdi" / mount.number / "read_ahead_kb";
   return std::ifstream(setting).good() ? setting : fs::path();
 }
 

@@ -12,7 +12,8 @@ namespace weightmap::os {
 
 struct Mount {
   std::string file_system;  // as the mount table calls it: "ext4", "nfs4", "fuse.sshfs"
-  std::string device;       // "259:1"; of a file system without a device of its own "0:45"
+  std::string number;       // of the device: "259:1"; of one that is none "0:45"
+  std::string device;       // what is mounted: "/dev/sda1", "host:/models"
 };
 
 // nullopt before Linux 5.8, and without /proc.

@@ -30,6 +30,7 @@ FileSurroundings describe(const SourceFile& source) {
   const std::optional<os::Mount> mount = os::mount_of(source.file);
   if (!mount) return around;
   around.file_system = mount->file_system;
+  around.device = mount->device;
   around.read_ahead_setting = os::read_ahead_setting(*mount);
   around.read_ahead_bytes = read_kibibytes(around.read_ahead_setting);
   return around;

@@ -80,7 +80,10 @@ TEST_CASE("a remote file system is slow, and a single file can be staged") {
           std::string(type) + ": each page fault may wait for a server or a daemon",
           "weightmap stage m.pt -- COMMAND {}");
   }
-  facts.around.files.push_back({.file_system = "ext4"});
+  facts.around.files.insert(facts.around.files.begin(), {.file_system = "ext4"});
+  facts.around.files[1].device = "host:/models";
+  CHECK(find(facts, "file system").found ==
+        "fuse.sshfs on host:/models: each page fault may wait for a server or a daemon");
   CHECK(find(facts, "file system").advice == "weightmap warm m.pt");
 }
 
@@ -90,6 +93,8 @@ TEST_CASE("a local file system is good, one that is not told unknown") {
     facts.around.files[0].file_system = type;
     check(facts, "file system", Finding::good, type);
   }
+  facts.around.files[0].device = "/dev/sda1";
+  check(facts, "file system", Finding::good, "fusectl on /dev/sda1");
   facts.around.files[0].file_system = "";
   check(facts, "file system", Finding::unknown, "not known here");
 }

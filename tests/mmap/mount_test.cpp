@@ -25,7 +25,7 @@ struct Machine {
     return path;
   }
   fs::path setting(const std::string& device) const {
-    return os::read_ahead_setting({"any", device}, folder.path());
+    return os::read_ahead_setting({"any", device, "any"}, folder.path());
   }
 };
 
@@ -40,12 +40,12 @@ TEST_CASE_FIXTURE(Machine, "a mount is found by its number, with and without opt
         "9 22 0:47 / /s rw - fuse.sshfs me@host: rw\n");
   const auto type = [this](std::uint64_t id) {
     const auto mount = os::find_mount(id, folder.path());
-    return mount ? mount->file_system + " " + mount->device : "";
+    return mount ? mount->file_system + " " + mount->number + " " + mount->device : "";
   };
-  CHECK(type(22) == "ext4 259:1");
-  CHECK(type(7) == "nfs4 0:45");
+  CHECK(type(22) == "ext4 259:1 /dev/root");
+  CHECK(type(7) == "nfs4 0:45 host:/x");
   CHECK(type(8) == "");
-  CHECK(type(9) == "fuse.sshfs 0:47");
+  CHECK(type(9) == "fuse.sshfs 0:47 me@host:");
   CHECK(type(1) == "");
 }
 

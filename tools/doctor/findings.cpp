@@ -52,21 +52,25 @@ bool is_remote(std::string_view type) {
 }
 
 // The first remote one, else the first that is known.
-std::string file_system_of(const Facts& facts) {
-  std::string found;
+FileSurroundings telling_file(const Facts& facts) {
+  FileSurroundings found;
   for (const FileSurroundings& file : facts.around.files) {
-    if (is_remote(file.file_system)) return file.file_system;
-    if (found.empty()) found = file.file_system;
+    if (is_remote(file.file_system)) return file;
+    if (found.file_system.empty()) found = file;
   }
   return found;
 }
 
 Finding file_system(const Facts& facts) {
   Finding finding{"file system"};
-  const std::string type = file_system_of(facts);
+  const FileSurroundings file = telling_file(facts);
+  const std::string& type = file.file_system;
   if (type.empty()) return {"file system", Finding::unknown, "not known here"};
   finding.found = printable(type);
-  if (facts.lives_in_memory) finding.found += ", in memory";
+  if (facts.lives_in_memory)
+    finding.found += ", in memory";
+  else if (!file.device.empty())
+    finding.found += " on " + printable(file.device);
   if (!is_remote(type)) return finding;
   finding.state = Finding::slow;
   finding.found += ": each page fault may wait for a server or a daemon";

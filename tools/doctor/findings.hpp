@@ -31,7 +31,7 @@ struct Finding {
   enum State : std::uint8_t { good, slow, unknown };
   std::string_view topic;
   State state = good;
-  std::string found;
+  std::string found = {};
   std::string advice = {};  // a command or a setting, if the state is slow
 };
 
