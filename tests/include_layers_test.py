@@ -69,6 +69,7 @@ PUBLIC = {
     "difference.hpp": "inspect",
     "statistics.hpp": "inspect",
     "processes.hpp": "inspect",
+    "surroundings.hpp": "inspect",
     "new_file.hpp": "mmap",
     "publish.hpp": "files",
     "runtime_directory.hpp": "files",

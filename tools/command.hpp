@@ -57,6 +57,7 @@ void add_stats(CLI::App& app, Run& run);
 void add_diff(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
+void add_doctor(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_stage(CLI::App& app, Run& run);

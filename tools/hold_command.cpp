@@ -11,6 +11,7 @@
 #include "tools/hold/hold_server.hpp"
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/keeper.hpp"
+#include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
@@ -30,6 +31,7 @@ constexpr milliseconds long_wait{1000};
 struct HoldCommand {
   std::vector<std::string> files;
   std::string socket;
+  std::string metrics;
   double interval = 5;
   bool no_lock = false;
   bool json = false;
@@ -68,19 +70,53 @@ void print_status(Output& out, const Json& status, bool json) {
             "\n");
 }
 
+// The metrics, if they are wanted, and whether they could be written the last time.
+class Metrics {
+ public:
+  static Result<Metrics> at(const std::string& path) {
+    if (path.empty()) return Metrics(std::nullopt);
+    Result<hold::MetricsFile> file = hold::MetricsFile::at(path);
+    if (!file) return tl::unexpected<Error>(file.error());
+    return Metrics(std::move(*file));
+  }
+
+  bool are_wanted() const noexcept { return file_.has_value(); }
+
+  Result<void> write(const hold::Keeper& keeper) const {
+    return file_ ? file_->write(keeper.describe()) : Result<void>{};
+  }
+  // Says what is wrong once.
+  void update(const hold::Keeper& keeper) {
+    const Result<void> written = write(keeper);
+    const std::string problem = written ? "" : to_string(written.error());
+    if (!problem.empty() && problem != told_problem_) say(problem + "; the metrics are old");
+    told_problem_ = problem;
+  }
+
+ private:
+  explicit Metrics(std::optional<hold::MetricsFile> file) : file_(std::move(file)) {}
+
+  std::optional<hold::MetricsFile> file_;
+  std::string told_problem_;
+};
+
 // What a daemon does between two looks at its clients.
 class Rounds {
  public:
-  Rounds(hold::Keeper& keeper, Clock::duration interval) : keeper_(keeper), interval_(interval) {}
+  Rounds(hold::Keeper& keeper, Metrics& metrics, Clock::duration interval)
+      : keeper_(keeper), metrics_(metrics), interval_(interval) {}
 
   // true once: all files that were named at the start are in memory.
   bool advance() {
     keeper_.advance();
     const Clock::time_point now = Clock::now();
-    if (now >= next_look_) {
-      keeper_.look();
+    const bool looks = now >= next_look_;
+    if (looks) {
+      keeper_.look(metrics_.are_wanted());
       next_look_ = now + interval_;
     }
+    if (looks || keeper_.changes() != seen_changes_) metrics_.update(keeper_);
+    seen_changes_ = keeper_.changes();
     tell(now);
     return !std::exchange(was_ready_, is_ready_) && is_ready_;
   }
@@ -109,10 +145,12 @@ class Rounds {
   }
 
   hold::Keeper& keeper_;
+  Metrics& metrics_;
   hold::ServiceManager manager_;
   Clock::duration interval_;
   Clock::time_point next_look_ = Clock::now() + interval_;
   Clock::time_point next_alive_{};
+  std::uint64_t seen_changes_ = 0;
   bool is_ready_ = false;
   bool was_ready_ = false;
   bool reloads_ = false;
@@ -137,13 +175,17 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   const Interruptible interruptible;
   const Result<hold::HoldSocket> socket = hold::HoldSocket::listen(path);
   if (!socket) return tl::unexpected<Error>(socket.error());
+  Result<Metrics> metrics = Metrics::at(options.metrics);
+  if (!metrics) return tl::unexpected<Error>(metrics.error());
   hold::Keeper keeper(!options.no_lock, say);
   if (Result<void> ok = hold_all(keeper, options.files); !ok)
     return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = metrics->write(keeper); !ok) return tl::unexpected<Error>(ok.error());
   hold::HoldServer server(*socket,
                           [&keeper](std::string_view line) { return hold::answer(keeper, line); });
-  Rounds rounds(keeper, std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(options.interval)));
+  Rounds rounds(
+      keeper, *metrics,
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval)));
   while (!interrupted()) {
     if (rounds.advance()) {
       print_status(out, keeper.describe(), options.json);
@@ -199,6 +241,11 @@ void add_hold(CLI::App& app, Run& run) {
                   "Look for replaced files each so many seconds; 5 unless given")
       ->check(CLI::Range(0.01, 86400.0))
       ->type_name("S");
+  CLI::Option* const metrics =
+      command
+          .add_option("--metrics", options->metrics,
+                      "Write what is held to FILE for Prometheus, at each look and change")
+          ->type_name("FILE");
   command.add_flag("--no-lock", options->no_lock, "Do not lock: touch again at each look");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const status =
@@ -212,11 +259,13 @@ void add_hold(CLI::App& app, Run& run) {
   status->excludes(files)->excludes(add)->excludes(release);
   add->excludes(files)->excludes(release);
   release->excludes(files);
+  metrics->excludes(status)->excludes(add)->excludes(release);
   command.footer(
       "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"
       "replaced is held in its new version once that is in memory.\n"
       "Examples:\n"
       "  weightmap hold model.pt tokenizer.pt\n"
+      "  weightmap hold --metrics /var/lib/node_exporter/weightmap.prom model.pt\n"
       "  weightmap hold --status\n"
       "  weightmap hold --add other.pt");
   command.callback(

@@ -76,6 +76,7 @@ int run_command_line(int argc, char** argv) {
   add_diff(app, run);
   add_verify(app, run);
   add_residency(app, run);
+  add_doctor(app, run);
   add_evict(app, run);
   add_warm(app, run);
   add_stage(app, run);

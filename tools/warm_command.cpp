@@ -143,7 +143,7 @@ Json describe_order(const WarmCommand& options) {
           {"unmatched_lines", options.used_order->unmatched_lines}};
 }
 
-Json describe(const WarmCommand& options, const WarmReport& report) {
+Json describe_warming(const WarmCommand& options, const WarmReport& report) {
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   return {{"file", options.file},
           {"tensors", takes_all(options) ? Json(nullptr) : Json(options.warm.tensors.size())},
@@ -229,7 +229,7 @@ Result<int> run_warm(Output& out, WarmCommand& options) {
   const Result<WarmReport> report = warm(*checkpoint, options.warm);
   if (!report) return tl::unexpected<Error>(about(options, report.error()));
   if (options.json)
-    out.write(to_text(describe(options, *report)) + "\n");
+    out.write(to_text(describe_warming(options, *report)) + "\n");
   else
     print_report(out, options, *report);
   if (options.warm.lock && report->crc.faults.empty()) hold(out);

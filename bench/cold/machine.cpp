@@ -1,14 +1,12 @@
 #include "bench/cold/machine.hpp"
 
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <sstream>
+
+#include "weightmap/surroundings.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -23,21 +21,6 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-std::string kernel_release() {
-  utsname names{};
-  return ::uname(&names) == 0 ? names.release : "unknown";
-}
-
-// The word in brackets: "always [madvise] never".
-std::string huge_page_setting() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t open = line.find('[');
-  const std::size_t close = line.find(']');
-  return close == std::string::npos ? "none" : line.substr(open + 1, close - open - 1);
-}
-
 std::string today() {
   const std::time_t now = std::time(nullptr);
   std::tm date{};
@@ -46,24 +29,15 @@ std::string today() {
   return text;
 }
 
-// The line of the mount table for the file's device: its type and its source.
-void describe_mount(const std::string& file, Machine& machine) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0) return;
-  const std::string wanted =
-      std::to_string(major(facts.st_dev)) + ":" + std::to_string(minor(facts.st_dev));
-  std::ifstream lines("/proc/self/mountinfo");
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string word, device;
-    words >> word >> word >> device;
-    if (device != wanted) continue;
-    // Optional fields end with a dash.
-    while (words >> word && word != "-") {
-    }
-    words >> machine.file_system >> machine.device;
-    return;
-  }
+// Nothing of a file that is gone.
+void describe_surroundings(const std::string& file, Machine& machine) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(file, OpenOptions::to_look());
+  if (!checkpoint) return;
+  const Surroundings around = surroundings(*checkpoint);
+  machine.kernel = around.kernel;
+  machine.huge_pages = around.huge_page_setting.empty() ? "none" : around.huge_page_setting;
+  machine.file_system = around.files.front().file_system;
+  machine.device = around.files.front().device;
 }
 
 }  // namespace
@@ -73,10 +47,8 @@ Machine describe_machine(const std::string& file) {
   machine.processor = processor_name();
   machine.cores = static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_ONLN));
   machine.memory_bytes = memory_bytes();
-  machine.kernel = kernel_release();
-  machine.huge_pages = huge_page_setting();
   machine.date = today();
-  describe_mount(file, machine);
+  describe_surroundings(file, machine);
   return machine;
 }
 

@@ -43,15 +43,17 @@ void def_optional(nanobind::handle type, const char* name, const char* argument,
           .ptr();
   static const std::string text =
       std::string(name) + "($self, /, *, " + argument + "=None)\n--\n\n" + doc;
+  static const char* const names[] = {name, argument};
   constexpr PyCFunctionWithKeywords call = [](PyObject* self, PyObject* positional,
                                               PyObject* named) -> PyObject* {
-    if (PyTuple_Size(positional) == 0) {
-      if (named == nullptr) return PyObject_Vectorcall(bound, &self, 1, nullptr);
-      const nb::object only_self = nb::make_tuple(nb::handle(self));
-      return PyObject_Call(bound, only_self.ptr(), named);
-    }
-    PyErr_SetString(PyExc_TypeError, "takes no argument but those that are named");
-    return nullptr;
+    if (PyTuple_Size(positional) != 0)
+      return PyErr_Format(PyExc_TypeError, "%s() takes no positional arguments", names[0]);
+    if (named == nullptr) return PyObject_Vectorcall(bound, &self, 1, nullptr);
+    if (PyDict_Size(named) != 1 || PyDict_GetItemString(named, names[1]) == nullptr)
+      return PyErr_Format(PyExc_TypeError, "%s() takes no keyword arguments but %s", names[0],
+                          names[1]);
+    const nb::object only_self = nb::make_tuple(nb::handle(self));
+    return PyObject_Call(bound, only_self.ptr(), named);
   };
   static PyMethodDef definition{name,
                                 reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),

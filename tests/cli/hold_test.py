@@ -4,6 +4,7 @@
     hold_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import ctypes
 import json
 import os
 import pathlib
@@ -510,6 +511,137 @@ class Sockets(Case):
     def test_says_that_a_path_is_too_long_for_a_socket(self):
         done = self.run_tool("--socket", "/tmp/" + "x" * 200, code=1)
         self.assertIn("a socket's path has 1 to 107 bytes, not 205: ", done.stderr)
+
+
+def parse_metrics(text):
+    """The samples of a text of Prometheus: {(name, labels): value}."""
+    samples = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"(\w+)(\{.*\})? (\d+)", line).groups()
+            samples[name, labels] = int(value)
+    return samples
+
+
+class Measured(Case):
+    def setUp(self):
+        super().setUp()
+        self.metrics = self.folder / "weightmap.prom"
+        self.labels = f'{{checkpoint="{self.file}"}}'
+        with open(self.file, "rb") as file:
+            os.fsync(file.fileno())  # so that it can be evicted
+
+    def measured(self, name):
+        return parse_metrics(self.metrics.read_text())[f"weightmap_{name}", self.labels]
+
+    def wait_until(self, condition):
+        while not condition():
+            time.sleep(0.001)
+
+    def test_writes_what_it_holds(self):
+        keeper = self.keeper("--metrics", self.metrics, self.file)
+        self.wait_until(lambda: "evicted_bytes_total" in self.metrics.read_text())
+        [file] = self.status()["files"]
+        size = self.file.stat().st_size
+        self.assertEqual(self.measured("file_bytes"), size)
+        self.assertEqual(self.measured("resident_bytes"), file["resident_bytes"])
+        self.assertEqual(self.measured("locked"), int(file["locked"]))
+        self.assertEqual(self.measured("left_out_bytes"), 0)
+        self.assertEqual(self.measured("generation_changes_total"), 0)
+        self.assertEqual(self.measured("reader_elections_total"), file["elections"])
+        self.stop(keeper)
+        self.assertEqual(list(self.folder.glob("*.prom")), [])
+
+    def test_replaces_the_file_in_one_step(self):
+        self.keeper("--metrics", self.metrics, self.file)
+        with open(self.metrics, encoding="utf-8") as old:
+            inode = os.fstat(old.fileno()).st_ino
+            self.wait_until(lambda: self.metrics.stat().st_ino != inode)
+            self.assertEqual(os.fstat(old.fileno()).st_nlink, 0)
+            self.assertTrue(old.readline().startswith("# HELP weightmap_"))
+            self.assertTrue(old.read().endswith("\n"))
+
+    def test_counts_generations_and_follows_what_is_added_and_released(self):
+        self.keeper("--metrics", self.metrics, self.file)
+        os.rename(self.make(self.file.with_name("new.pt"), count=6), self.file)
+        self.wait_until(lambda: self.measured("generation_changes_total") == 1)
+        self.assertEqual(self.measured("file_bytes"), self.file.stat().st_size)
+        with Client(self.socket) as client:
+            client.ask("release", self.file)
+        self.wait_until(lambda: self.labels not in self.metrics.read_text())
+        with Client(self.socket) as client:
+            client.ask("hold", self.file)
+        self.wait_until(lambda: self.labels in self.metrics.read_text())
+
+    def test_counts_the_warm_ups_that_it_was_elected_for(self):
+        evicted = subprocess.run([TOOL, "evict", "--json", self.file], capture_output=True,
+                                 check=False)
+        [report] = json.loads(evicted.stdout)["files"]
+        if report["cached_after"] > 0:
+            self.skipTest("nothing can be evicted here")
+        self.keeper("--metrics", self.metrics, self.file)
+        self.wait_until(lambda: self.measured("reader_elections_total") == 1)
+
+    def test_counts_what_was_evicted(self):
+        keeper = self.keeper("--no-lock", "--metrics", self.metrics, self.file)
+        self.wait_until(lambda: "evicted_bytes_total" in self.metrics.read_text())
+        before = self.measured("evicted_bytes_total")
+        keeper.send_signal(signal.SIGSTOP)
+        page_out(keeper.pid, self.file)
+        looked = subprocess.run([TOOL, "residency", "--json", self.file], capture_output=True,
+                                check=True)
+        keeper.send_signal(signal.SIGCONT)
+        if json.loads(looked.stdout)["cached_bytes"] == self.file.stat().st_size:
+            self.skipTest("another process's pages cannot be taken here")
+        self.wait_until(lambda: self.measured("evicted_bytes_total") > before)
+
+    def test_status_says_that_nothing_was_counted_without_metrics(self):
+        self.keeper("--no-lock", self.file)
+        self.assertIsNone(self.status()["files"][0]["evicted_bytes"])
+
+    def test_does_not_replace_what_is_no_metrics(self):
+        for path, content in ((self.metrics, b"precious"), (self.file, self.file.read_bytes())):
+            path.write_bytes(content)
+            done = self.run_tool("--metrics", path, self.file, code=1)
+            self.assertEqual(done.stderr, f"weightmap: {path} exists and is no metrics of a "
+                                          "daemon\n")
+            self.assertEqual(path.read_bytes(), content)
+        self.metrics.write_text("# HELP weightmap_file_bytes of a killed daemon\n")
+        self.keeper("--metrics", self.metrics, self.file)
+        self.assertEqual(self.measured("file_bytes"), self.file.stat().st_size)
+
+    def test_goes_on_where_the_metrics_cannot_be_written_and_says_so_once(self):
+        folder = self.folder / "metrics"
+        folder.mkdir()
+        keeper = self.keeper("--metrics", folder / "weightmap.prom", self.file)
+        shutil.rmtree(folder)
+        for _ in range(3):
+            os.rename(self.make(self.file.with_name("new.pt")), self.file)
+            number = self.status()["files"][0]["reloads"]
+            self.file_when(lambda file, number=number: file["reloads"] > number)
+        self.assertEqual(self.stop(keeper).count("; the metrics are old\n"), 1)
+
+    def test_fails_where_the_metrics_cannot_be_written_at_the_start(self):
+        done = self.run_tool("--metrics", self.folder / "missing" / "a.prom", self.file, code=1)
+        self.assertIn("No such file or directory", done.stderr)
+
+    def test_metrics_are_for_a_daemon(self):
+        self.run_tool("--status", "--metrics", self.metrics, code=2)
+
+
+def page_out(process, file):
+    """Takes the pages of `file` that another process has mapped, where the system does that."""
+    class IoVector(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+    maps = pathlib.Path(f"/proc/{process}/maps").read_text(encoding="utf-8")
+    [mapping] = [line for line in maps.splitlines() if line.endswith(str(file))]
+    begin, end = (int(address, 16) for address in mapping.split()[0].split("-"))
+    madv_pageout, process_madvise = 21, 440
+    descriptor = os.pidfd_open(process)
+    ctypes.CDLL(None).syscall(process_madvise, descriptor,
+                              ctypes.byref(IoVector(begin, end - begin)), 1, madv_pageout, 0)
+    os.close(descriptor)
 
 
 class Notified(Case):

@@ -36,7 +36,10 @@ void HeldCopy::advance() {
   warmer_.reset();
   is_locked_ = report && wants_lock_;
   problem_ = report ? "" : report.error().message;
-  if (report) bytes_left_out_ = report->bytes_left_out;
+  if (report) {
+    bytes_left_out_ = report->bytes_left_out;
+    elections_ += report->was_reader ? 1 : 0;
+  }
   if (report || !wants_lock_) return;
   // Whatever it was: without locking it shows whether the file itself is at fault.
   wants_lock_ = false;

@@ -27,6 +27,8 @@ class HeldCopy {
   const std::string& lock_refusal() const noexcept { return lock_refusal_; }  // empty: none
   const std::string& problem() const noexcept { return problem_; }            // empty: none
   std::uint64_t bytes_left_out() const noexcept { return bytes_left_out_; }
+  // Warm-ups for which this process was the one that reads from the disk.
+  std::uint64_t elections() const noexcept { return elections_; }
 
   // Takes the outcome of a warm-up that has ended; begins another one without locking where that
   // was refused.
@@ -47,6 +49,7 @@ class HeldCopy {
   std::string lock_refusal_;
   std::string problem_;
   std::uint64_t bytes_left_out_ = 0;
+  std::uint64_t elections_ = 0;
   std::optional<Warmer> warmer_;  // ends before the checkpoint does
 };
 

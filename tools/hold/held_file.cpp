@@ -1,5 +1,6 @@
 #include "tools/hold/held_file.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "tools/support/text.hpp"
@@ -57,9 +58,11 @@ void HeldFile::finish_reload() {
   if (next_->is_warming()) return;
   if (!next_->problem().empty()) {
     file_problem_ = next_->problem();  // not of the file's content: tried again
+    past_elections_ += next_->elections();
     next_.reset();
     return;
   }
+  past_elections_ += current_->elections();
   current_ = std::move(next_);
   // Perhaps the two together were too much.
   if (wants_lock_ && !current_->is_locked()) current_->lock();
@@ -83,7 +86,7 @@ Result<Generation> HeldFile::found_generation() const {
   return current_->generation();
 }
 
-void HeldFile::look() {
+void HeldFile::look(bool counts) {
   if (is_warming()) return;
   const Result<Generation> found = found_generation();
   if (!found) {
@@ -94,7 +97,18 @@ void HeldFile::look() {
   } else if (!refused_ || !found->same_content(*refused_)) {
     return begin_reload(*found);
   }
+  if (counts) count_evicted();
   if (!current_->is_locked() || current_->bytes_left_out() > 0) current_->touch();
+}
+
+// What was brought in and is not cached any more.
+void HeldFile::count_evicted() {
+  if (!current_->problem().empty()) return;
+  const Result<ResidencyReport> seen = residency(current_->checkpoint());
+  if (!seen) return;
+  const std::uint64_t missing = seen->file.file_bytes - seen->file.cached_bytes;
+  const std::uint64_t left_out = std::min(missing, current_->bytes_left_out());
+  evicted_bytes_ = evicted_bytes_.value_or(0) + missing - left_out;
 }
 
 void HeldFile::begin_reload(const Generation& found) {
@@ -123,6 +137,8 @@ Json HeldFile::describe() const {
           {"bytes_left_out", current_->bytes_left_out()},
           {"generation", describe_generation(current_->generation())},
           {"reloads", reloads_},
+          {"elections", past_elections_ + current_->elections()},
+          {"evicted_bytes", evicted_bytes_ ? Json(*evicted_bytes_) : unknown},
           {"problem", problem().empty() ? unknown : Json(problem())}};
 }
 

@@ -29,8 +29,8 @@ class HeldFile {
   // the old one, which is released then.
   void advance();
   // Looks whether the file was replaced, and begins to bring the new one in; else touches what is
-  // not locked.
-  void look();
+  // not locked. With `counts`, which takes a look at each page, counts what was evicted first.
+  void look(bool counts);
 
   // {"file", "state", "file_bytes", "resident_bytes", ...}; docs/cli.md has them all.
   Json describe() const;
@@ -39,6 +39,7 @@ class HeldFile {
   HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
   Result<Generation> found_generation() const;
   void begin_reload(const Generation& found);
+  void count_evicted();
   void finish_reload();
   const std::string& problem() const noexcept {
     return file_problem_.empty() ? current_->problem() : file_problem_;
@@ -56,6 +57,8 @@ class HeldFile {
   std::string told_problem_;
   bool was_in_memory_ = false;  // the current one, once
   std::uint64_t reloads_ = 0;
+  std::uint64_t past_elections_ = 0;            // of versions that were released
+  std::optional<std::uint64_t> evicted_bytes_;  // nullopt: was not counted
 };
 
 }  // namespace weightmap::cli::hold

@@ -19,6 +19,7 @@ Result<Json> Keeper::hold(const std::filesystem::path& path) {
   Result<HeldFile> file = HeldFile::open(path, wants_lock_, say_);
   if (!file) return tl::unexpected<Error>(file.error());
   files_.push_back(std::move(*file));
+  ++changes_;
   return files_.back().describe();
 }
 
@@ -45,8 +46,8 @@ void Keeper::advance() {
   for (HeldFile& file : files_) file.advance();
 }
 
-void Keeper::look() {
-  for (HeldFile& file : files_) file.look();
+void Keeper::look(bool counts) {
+  for (HeldFile& file : files_) file.look(counts);
 }
 
 Json Keeper::describe() const {

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What `weightmap doctor` finds in real files, and that what it advises helps.
+
+    doctor_test.py ROOT WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+DATA = ROOT / "tests" / "data"
+TOPICS = ["file system", "read-ahead", "fragmentation", "page cache", "pages", "memory", "dtype",
+          "alignment", "copies", "kernel"]
+
+
+class Doctor(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_tool(self, *arguments, code=0):
+        done = subprocess.run([TOOL, *map(str, arguments)], cwd=self.folder, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def findings(self, file, *arguments):
+        answer = json.loads(self.run_tool("doctor", "--json", *arguments, file).stdout)
+        self.assertEqual(answer["file"], str(file))
+        self.assertEqual([finding["topic"] for finding in answer["findings"]], TOPICS)
+        return {finding["topic"]: finding for finding in answer["findings"]}
+
+    def follow(self, advice):
+        """Does what is advised; answers the file that the last command wrote."""
+        for command in advice.split(" && "):
+            words = shlex.split(command)
+            self.assertEqual(words[0], "weightmap")
+            self.run_tool(*words[1:])
+        return words[3]
+
+    def assert_helps(self, file, topic, *arguments):
+        finding = self.findings(file, *arguments)[topic]
+        self.assertEqual(finding["state"], "slow", finding)
+        made = self.follow(finding["advice"])
+        self.assertEqual(self.findings(made, *arguments)[topic]["state"], "good")
+        return made
+
+    def make(self, shape="64x64"):
+        path = self.folder / "model.pt"
+        subprocess.run([MAKER, path, "--count", "2", "--shape", shape, "--dtype", "float32"],
+                       check=True)
+        return path
+
+    def write_safetensors(self, name, tensors, padding=0):
+        header = json.dumps(tensors).encode()
+        header += b" " * (-len(header) % 8 + padding)
+        size = max(tensor["data_offsets"][1] for tensor in tensors.values())
+        path = self.folder / name
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+        return name
+
+    def test_says_a_line_for_each_topic_and_one_for_what_to_do(self):
+        lines = self.run_tool("doctor", self.make()).stdout.splitlines()
+        told = [line for line in lines if not line.startswith(" ")]
+        self.assertEqual([line[9:24].rstrip() for line in told], TOPICS)
+        for line in told:
+            self.assertIn(line.split()[0], ("good", "slow", "unknown"))
+        for line in lines:
+            if line.startswith(" "):
+                self.assertTrue(line.startswith(" " * 24 + "do: "), line)
+        self.assertIn("float32 32.0 KiB", "\n".join(told))
+
+    def test_a_conversion_costs_memory_until_it_is_done_once(self):
+        found = self.findings(self.make(), "--dtype", "bfloat16")["dtype"]
+        self.assertEqual(found["found"],
+                         "float32 32.0 KiB; as bfloat16 16.0 KiB of its own for each worker")
+        self.assert_helps(self.make(), "dtype", "--dtype", "bfloat16")
+
+    def test_several_types_are_converted_by_what_is_advised(self):
+        file = self.write_safetensors("types.safetensors", {
+            "a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+            "b": {"dtype": "F64", "shape": [1], "data_offsets": [16, 24]},
+            "c": {"dtype": "I64", "shape": [1], "data_offsets": [24, 32]},
+            "d": {"dtype": "F16", "shape": [2], "data_offsets": [32, 36]}})
+        found = self.findings(file, "--dtype", "float16")["dtype"]["found"]
+        self.assertTrue(found.endswith("; as float16 10 B of its own for each worker"), found)
+        self.assert_helps(file, "dtype", "--dtype", "float16")
+
+    def test_inflated_records_are_stored_by_what_is_advised(self):
+        self.assert_helps(DATA / "rezipped_deflated.pt", "copies")
+
+    def test_the_other_byte_order_is_converted_by_what_is_advised(self):
+        if sys.byteorder != "little":
+            self.skipTest("the file is in this machine's byte order")
+        self.assert_helps(DATA / "big_endian.pt", "copies")
+
+    def test_odd_addresses_are_mended_by_what_is_advised(self):
+        file = self.write_safetensors("odd.safetensors", {
+            "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, padding=1)
+        found = self.findings(file)["alignment"]
+        self.assertEqual(found["found"], "1 tensor, 8 B, at odd addresses: torch copies them")
+        self.assert_helps(file, "alignment")
+
+    def test_what_is_not_cached_is_warmed_by_what_is_advised(self):
+        file = self.make("1024x4096")
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+        self.run_tool("evict", file)
+        finding = self.findings(file)["page cache"]
+        if finding["state"] != "slow":
+            self.skipTest("nothing can be evicted here")
+        self.run_tool(*shlex.split(finding["advice"])[1:])
+        self.assertEqual(self.findings(file)["page cache"]["state"], "good")
+
+    def test_takes_a_folder(self):
+        (self.folder / "set").mkdir()
+        self.run_tool("convert", self.make(), "set/model.safetensors", "--max-size", "20K")
+        self.assertEqual(self.findings("set")["dtype"]["found"],
+                         "float32 32.0 KiB; --dtype says what another one would cost")
+
+    def test_what_cannot_be_opened_is_an_error(self):
+        done = self.run_tool("doctor", "missing.pt", code=1)
+        self.assertEqual(done.stderr, "weightmap: missing.pt: cannot open the file: No such file "
+                                      "or directory\n")
+
+    def test_a_type_that_nothing_is_converted_to_is_wrong_usage(self):
+        done = self.run_tool("doctor", "--dtype", "int8", self.make(), code=2)
+        self.assertIn('--dtype: must be float64, float32, float16 or bfloat16, not "int8"',
+                      done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
