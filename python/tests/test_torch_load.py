@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
-from weightmap import _core  # noqa: E402
+from weightmap import _core, _torch_load  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -764,13 +764,13 @@ class Calls:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        original = weightmap.torch._loaded
+        original = _torch_load.loaded
 
         def counted(*arguments, **options):
             self.count += 1
             return original(*arguments, **options)
 
-        monkeypatch.setattr(weightmap.torch, "_loaded", counted)
+        monkeypatch.setattr(_torch_load, "loaded", counted)
 
 
 def test_patch_takes_mmap_loads_over_and_gives_torch_back(monkeypatch):

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from weightmap._filling import Filling, ReservedStorage, open_for_filling
     from weightmap._globals import unsafe_globals
     from weightmap._info import Generation, Info, Stats
+    from weightmap._patch import patch
+    from weightmap._patch_report import PatchedCall, PatchReport
     from weightmap._processes import MappedCheckpoint, Processes, processes
     from weightmap._replacing import Replacing, replacing
     from weightmap._reports import CrcReport, LoadReport, WarmReport
@@ -82,6 +84,8 @@ __all__ = [
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
+    "PatchReport",
+    "PatchedCall",
     "PrefetchLoader",
     "PublishReport",
     "Processes",
@@ -112,6 +116,7 @@ __all__ = [
     "guard_is_active",
     "open",
     "open_for_filling",
+    "patch",
     "publish",
     "processes",
     "remove_staged",
@@ -137,6 +142,8 @@ _MODULE_OF = {
     "LoadReport": "_reports",
     "MappedCheckpoint": "_processes",
     "Object": "_values",
+    "PatchReport": "_patch_report",
+    "PatchedCall": "_patch_report",
     "PrefetchLoader": "_prefetch",
     "Processes": "_processes",
     "PublishReport": "_files",
@@ -159,6 +166,7 @@ _MODULE_OF = {
     "empty": "_save",
     "evict": "_files",
     "open_for_filling": "_filling",
+    "patch": "_patch",
     "processes": "_processes",
     "publish": "_files",
     "remove_staged": "_staging",

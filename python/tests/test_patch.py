@@ -1,0 +1,298 @@
+"""weightmap.torch.patch(files="all"), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import weightmap
+
+torch = pytest.importorskip("torch", reason="these tests patch torch.load")
+pytest.importorskip("weightmap.torch", reason="this torch is too old")
+
+LARGE = 1 << 20  # bytes from which on files are mapped
+KIB = 1024
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"w": torch.arange(16 * LARGE / 4)}, path)
+    return path
+
+
+@pytest.fixture
+def safetensors():
+    return pytest.importorskip("safetensors.torch", reason="this test patches it")
+
+
+@pytest.fixture
+def shard(tmp_path, safetensors):
+    path = tmp_path / "model.safetensors"
+    safetensors.save_file({"b": torch.ones(3), "a": torch.arange(8.0)}, path, {"format": "pt"})
+    return path
+
+
+def anonymous_bytes():
+    with open("/proc/self/smaps_rollup") as rollup:
+        for line in rollup:
+            if line.startswith("Anonymous:"):
+                return int(line.split()[1]) * KIB
+
+
+def is_mapped(tensor, path):
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return line.rstrip("\n").endswith(str(path))
+
+
+# --- weightmap.torch.patch(files="all") -------------------------------------------------------
+
+
+def test_all_files_are_mapped_whatever_the_call_says_of_mmap(model):
+    with weightmap.torch.patch(files="all") as report:
+        for options in ({}, {"mmap": False}, {"mmap": True}, {"map_location": "cpu"},
+                        {"weights_only": True}):
+            state = torch.load(model, **options)
+            assert is_mapped(state["w"], model), options
+    assert [call.why for call in report.calls] == [""] * 5
+    assert not is_mapped(torch.load(model)["w"], model)
+
+
+def test_a_bin_file_costs_less_than_two_percent_of_anonymous_memory(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"w": torch.zeros(64 * LARGE // 4)}, path)
+    with weightmap.torch.patch(files="all"):
+        torch.load(path, map_location="cpu", weights_only=True)  # what is imported is imported now
+        before = anonymous_bytes()
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        float(state["w"].sum())
+        grown = anonymous_bytes() - before
+    assert grown <= 0.02 * path.stat().st_size
+
+
+def test_the_report_says_who_was_served_and_who_was_not_and_why(model, tmp_path):
+    small = tmp_path / "small.pt"
+    torch.save({"w": torch.ones(2)}, small)
+    other = tmp_path / "object.pt"
+    torch.save({"w": torch.arange(LARGE / 2), "e": ValueError("x")}, other)
+    with weightmap.torch.patch(files="all") as report:
+        torch.load(model)
+        torch.load(small)
+        torch.load(model, weights_only=False)
+        with open(model, "rb") as stream:
+            torch.load(stream)
+        with pytest.raises(Exception, match="Weights only load failed"):
+            torch.load(other)
+    assert report.served == [("torch.load", str(model), __name__, "")]
+    assert [(call.file, call.why) for call in report.left[:2]] == [
+        (str(small), "is smaller than 1 MiB"), (str(model), "asks for weights_only=False"),
+    ]
+    assert report.left[2].why == "is a BufferedReader, no path"
+    assert report.left[3].why.startswith("Weights only load failed. Unsupported global")
+    lines = str(report).splitlines()
+    assert lines[0] == f"torch.load({model}) by {__name__}: weightmap"
+    assert lines[1] == f"torch.load({small}) by {__name__}: is smaller than 1 MiB"
+
+
+def test_what_weightmap_refuses_is_refused_in_torchs_words(tmp_path):
+    torn = tmp_path / "torn.pt"
+    torn.write_bytes(b"PK\x03\x04" + bytes(2 * LARGE))
+    with pytest.raises(Exception) as by_torch:
+        torch.load(torn)
+    with weightmap.torch.patch(files="all"):
+        with pytest.raises(type(by_torch.value)) as patched:
+            torch.load(torn)
+        with pytest.raises(FileNotFoundError):
+            torch.load(tmp_path / "missing.pt")
+    assert str(patched.value) == str(by_torch.value)
+
+
+def test_a_save_does_not_cut_what_is_mapped(model):
+    with weightmap.torch.patch(files="all") as report:
+        state = torch.load(model)
+        state["step"] = 5
+        torch.save(state, model)
+        assert float(state["w"][-1]) == 16 * LARGE / 4 - 1
+        state["why"] = ValueError("weightmap writes no such thing")
+        torch.save(state, model)
+        assert float(state["w"][-1]) == 16 * LARGE / 4 - 1
+    assert [call.function for call in report.served] == ["torch.load", "torch.save"]
+    assert [call.function for call in report.left] == ["torch.save"]
+    assert torch.load(model, weights_only=False)["step"] == 5
+
+
+def test_blocks_of_both_kinds_may_overlap(model):
+    original, own_save = torch.load, torch.save
+    with weightmap.torch.patch() as outer:
+        with weightmap.torch.patch(files="all") as inner:
+            assert is_mapped(torch.load(model)["w"], model)
+        assert torch.save is own_save
+        assert not is_mapped(torch.load(model)["w"], model)
+        assert is_mapped(torch.load(model, mmap=True)["w"], model)
+    assert torch.load is original
+    assert [call.why for call in inner.calls] == [""]
+    assert [call.why for call in outer.calls] == ["", "does not ask for mmap", ""]
+
+
+def test_save_may_be_left_alone():
+    own = torch.save
+    with weightmap.torch.patch(files="all", save=False):
+        assert torch.save is own
+
+
+def test_other_words_for_files_are_refused():
+    with pytest.raises(weightmap.InvalidArgumentError, match="files is 'some', expected"):
+        with weightmap.torch.patch(files="some"):
+            pass
+
+
+def test_the_setting_says_what_kind_of_tensors_there_are(model):
+    with weightmap.config.patch("load.copy_on_write", False), weightmap.torch.patch(files="all"):
+        state = torch.load(model)
+    with open("/proc/self/maps") as maps:
+        modes = {line.split()[1] for line in maps if line.rstrip("\n").endswith(str(model))}
+    assert modes == {"r--s"}
+    assert is_mapped(state["w"], model)
+
+
+# --- weightmap.patch() ------------------------------------------------------------------------
+
+
+def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors):
+    import safetensors as package
+
+    original = package.safe_open
+    with weightmap.patch() as report:
+        assert package.safe_open is safetensors.safe_open is not original
+        assert package._safetensors_rust.safe_open is package.safe_open
+        loaded = safetensors.load_file(shard)
+        with package.safe_open(shard, framework="pt", device="cpu") as opened:
+            assert type(opened) is weightmap.SafeOpen
+            assert opened.metadata() == {"format": "pt"}
+            assert list(opened.keys()) == ["a", "b"]
+            part = opened.get_slice("a")[2:4]
+    assert package.safe_open is safetensors.safe_open is package._safetensors_rust.safe_open
+    assert package.safe_open is original
+    assert loaded["a"].tolist() == list(range(8)) and part.tolist() == [2, 3]
+    assert is_mapped(loaded["a"], shard)
+    assert [call.function for call in report.served] == ["safe_open", "safe_open"]
+    assert report.served[0].by == __name__
+
+
+def test_safe_open_takes_files_of_torch_too(model, safetensors):
+    with weightmap.patch():
+        loaded = safetensors.load_file(model)
+    assert float(loaded["w"][7]) == 7
+
+
+def test_numpy_arrays_and_models(shard, safetensors):
+    numpy = pytest.importorskip("safetensors.numpy", reason="this test patches it")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = (torch.nn.Parameter(torch.zeros(n)) for n in (8, 3))
+
+    module = Model()
+    with weightmap.patch() as report:
+        assert numpy.load_file(shard)["b"].tolist() == [1, 1, 1]
+        assert safetensors.load_model(module, str(shard)) == (set(), [])
+    assert module.a.tolist() == list(range(8))
+    assert len(report.served) == 2 and not report.left
+
+
+def test_what_weightmap_refuses_goes_to_safetensors(tmp_path, shard, safetensors):
+    import safetensors as package
+
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"\xff" * 64)
+    with weightmap.patch() as report:
+        with pytest.raises(package.SafetensorError) as error:
+            package.safe_open(broken, framework="pt")
+        with pytest.raises(FileNotFoundError):
+            package.safe_open(tmp_path / "missing.safetensors", framework="pt")
+        with pytest.raises(Exception, match="framework"):
+            package.safe_open(shard, framework="jaxx")
+    assert not isinstance(error.value, weightmap.Error)
+    assert [call.file for call in report.left] == [
+        str(broken), str(tmp_path / "missing.safetensors"), str(shard),
+    ]
+    assert all(call.why for call in report.left)
+
+
+def test_torch_is_patched_too(model):
+    original = torch.load
+    with weightmap.patch() as report:
+        assert is_mapped(torch.load(model)["w"], model)
+    assert torch.load is original
+    assert [call.function for call in report.served] == ["torch.load"]
+
+
+def test_blocks_end_in_any_order(safetensors):
+    import safetensors as package
+
+    original = package.safe_open
+    first, second = weightmap.patch(), weightmap.patch()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert package.safe_open is not original
+    second.__exit__(None, None, None)
+    assert package.safe_open is original
+
+
+def test_a_function_that_outlives_its_block_still_opens(tmp_path, shard, safetensors):
+    import safetensors as package
+
+    with weightmap.patch():
+        kept = package.safe_open
+    assert list(kept(shard, framework="pt").keys()) == ["a", "b"]
+    with pytest.raises(FileNotFoundError):
+        kept(tmp_path / "missing.safetensors", framework="pt")
+
+
+# --- WEIGHTMAP_PATCH --------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+import torch
+from safetensors.torch import load_file
+state, shard = torch.load(sys.argv[1]), load_file(sys.argv[2])
+print(any(sys.argv[1] in line for line in open("/proc/self/maps")), load_file.__globals__["safe_open"].__module__)
+"""
+
+
+def run_program(model, shard, value):
+    # The package is where the tests have it, which need not be a folder whose .pth files are read.
+    start = "import weightmap._patch_at_start\n" if value else ""
+    environment = {**os.environ, "WEIGHTMAP_PATCH": value,
+                   "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    return subprocess.run([sys.executable, "-c", start + PROGRAM, str(model), str(shard)],
+                          env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("value, patched", [("1", True), ("report", True), ("0", False),
+                                            ("", False)])
+def test_the_variable_patches_programs_that_know_nothing_of_it(model, shard, value, patched):
+    ended = run_program(model, shard, value)
+    report = [f"torch.load({model}) by __main__: weightmap",
+              f"safe_open({shard}) by __main__: weightmap"] if value == "report" else []
+    assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == report
+    assert ended.stdout.split() == (["True", "weightmap._patch"] if patched else ["False", "builtins"])
+
+
+def test_the_start_file_looks_at_the_variable_only():
+    source = weightmap.__path__[0] + "/../weightmap_patch.pth"
+    with open(source) as start:
+        [line] = start.read().splitlines()
+    program = f"import sys\n{line}\nprint('weightmap' in sys.modules)"
+    for value, imported in (("", "False"), ("1", "True")):
+        environment = {**os.environ, "WEIGHTMAP_PATCH": value,
+                       "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        ended = subprocess.run([sys.executable, "-S", "-c", program], env=environment,
+                               capture_output=True, text=True, check=True)
+        assert ended.stdout.strip() == imported
