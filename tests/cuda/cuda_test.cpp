@@ -660,20 +660,22 @@ TEST_CASE_FIXTURE(Files, "whichever call fails is named, and nothing stays" *
   UploaderOptions shared = options();
   shared.shared_pool = pool_name();
   shared.way = Way::slots;
-  for (const auto& [attribute, options] :
-       {std::pair(0, options()), std::pair(host_register, options()),
-        std::pair(host_register, shared)})
+  const std::vector<std::pair<int, UploaderOptions>> runs = {
+      {0, options()}, {host_register, options()}, {host_register, shared}};
+  for (const auto& run : runs) {
+    const int attribute = run.first;
+    const UploaderOptions& wanted = run.second;
     for (const std::string& function : functions)
       for (int nth = 1;; ++nth) {
         CAPTURE(attribute);
-        CAPTURE(options.shared_pool);
+        CAPTURE(wanted.shared_pool);
         CAPTURE(function);
         CAPTURE(nth);
         driver.reset();
         driver.set_attribute(attribute, 1);
         driver.set_attribute(read_only_register, 1);
         driver.fail(function, nth, 700);
-        const Result<void> done = upload_once(*this, options);
+        const Result<void> done = upload_once(*this, wanted);
         if (driver.calls(function) < nth) {
           REQUIRE_OK(done);
           break;
@@ -681,7 +683,7 @@ TEST_CASE_FIXTURE(Files, "whichever call fails is named, and nothing stays" *
         ++failures;
         if (done)
           CHECK((may_be_silent(function) ||
-                 (function == "cuMemHostUnregister" && !options.shared_pool.empty())));
+                 (function == "cuMemHostUnregister" && !wanted.shared_pool.empty())));
         else
           CHECK_FAILS(done, ErrorCode::io,
                       function +
@@ -694,5 +696,6 @@ TEST_CASE_FIXTURE(Files, "whichever call fails is named, and nothing stays" *
         CHECK(driver.faults() == "");
         CHECK(driver.held() == "");
       }
+  }
   CHECK(failures > 200);
 }

@@ -44,7 +44,8 @@ struct Stream {
   std::deque<Step> steps;
 };
 struct Event {
-  int pending = 0;
+  Stream* stream = nullptr;  // where it was recorded; nullptr once somebody has waited for it
+  bool is_pending = false;
 };
 struct Failure {
   std::string function;
@@ -154,7 +155,7 @@ void run_until(Stream& stream, const void* event) {
       continue;
     }
     for (Event* const known : driver().events)
-      if (known == step.event) --known->pending;
+      if (known == step.event) known->is_pending = false;
     if (step.event == event) return;
   }
 }
@@ -539,9 +540,10 @@ EXPORTED int cuEventRecord(void* event, void* stream) {
     fault("cuEventRecord: no such event or stream");
     return invalid_handle;
   }
-  if (known->pending > 0) fault("cuEventRecord: of an event that nobody has waited for");
-  ++known->pending;
-  static_cast<Stream*>(stream)->steps.push_back({event, {}});
+  if (known->stream != nullptr) fault("cuEventRecord: of an event that nobody has waited for");
+  known->stream = static_cast<Stream*>(stream);
+  known->is_pending = true;
+  known->stream->steps.push_back({event, {}});
   return success;
 }
 
@@ -554,9 +556,9 @@ EXPORTED int cuEventSynchronize(void* event) {
     fault("cuEventSynchronize: no such event");
     return invalid_handle;
   }
-  if (known->pending == 0) fault("cuEventSynchronize: of an event that was not recorded");
-  for (Stream* const stream : the.streams)
-    if (known->pending > 0) run_until(*stream, event);
+  if (known->stream == nullptr) fault("cuEventSynchronize: of an event that was not recorded");
+  if (known->is_pending) run_until(*known->stream, event);
+  known->stream = nullptr;
   return success;
 }
 
