@@ -34,7 +34,8 @@
 //
 // A failed driver call is an Error with the code io that names the call, what CUDA calls the
 // error, its number, and the tensor. Whatever was allocated for an upload that fails is given back.
-// All sizes are in bytes. Not to be used in a forked child, as CUDA itself.
+// All sizes are in bytes. As CUDA itself none of this works in a forked child: start() and next()
+// fail there with unsupported, and destructors give nothing back, which is the parent's.
 #pragma once
 
 #include <cstddef>

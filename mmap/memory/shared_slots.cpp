@@ -6,6 +6,7 @@
 
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
+#include <utility>
 
 #include "mmap/memory/shared_file.hpp"
 #include "mmap/os_error.hpp"
@@ -94,6 +95,9 @@ Result<SharedSlots> SharedSlots::open(const std::string& name, std::size_t slots
   return failure(ErrorCode::io, "others remove " + quoted(path) + " again and again");
 }
 
+SharedSlots::SharedSlots(std::filesystem::path path, UniqueFd file) noexcept
+    : path_(std::move(path)), owner_(::getpid()), file_(std::move(file)) {}
+
 Result<bool> SharedSlots::join(std::uint64_t bytes) const {
   const bool is_alone = set_lock(file_, F_OFD_SETLK, F_WRLCK, users_byte) == 0;
   if (!is_alone)  // waits for whoever is making it, or is just removing it
@@ -126,7 +130,7 @@ Result<void> SharedSlots::map(std::uint64_t bytes) {
 }
 
 SharedSlots::~SharedSlots() {
-  if (file_.get() < 0) return;
+  if (file_.get() < 0 || owner_ != ::getpid()) return;
   // First given up: of two who end at once, neither would be alone.
   set_lock(file_, F_OFD_SETLK, F_UNLCK, users_byte);
   if (set_lock(file_, F_OFD_SETLK, F_WRLCK, users_byte) == 0 && has_name()) ::unlink(path_.c_str());

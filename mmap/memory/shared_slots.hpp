@@ -6,6 +6,8 @@
 // so that the last one knows that it is the last.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +30,8 @@ class SharedSlots {
                                   std::uint64_t slot_bytes);
   SharedSlots(SharedSlots&&) noexcept = default;
   SharedSlots& operator=(SharedSlots&&) = delete;
-  // Removes the file if nobody else has it open.
+  // Removes the file if nobody else has it open. In a forked child, which has the parent's locks
+  // with its descriptor, it does not.
   ~SharedSlots();
 
   // All of them, one behind the other.
@@ -40,14 +43,14 @@ class SharedSlots {
   void unlock(std::size_t slot) const noexcept;
 
  private:
-  SharedSlots(std::filesystem::path path, UniqueFd file) noexcept
-      : path_(std::move(path)), file_(std::move(file)) {}
+  SharedSlots(std::filesystem::path path, UniqueFd file) noexcept;
   // false: the file went away, or whoever made it failed; it is to be opened again.
   Result<bool> join(std::uint64_t bytes) const;
   Result<void> map(std::uint64_t bytes);
   bool has_name() const noexcept;  // path_ still leads to the file
 
   std::filesystem::path path_;
+  pid_t owner_;
   UniqueFd file_;  // -1: moved from
   boost::interprocess::mapped_region mapped_;
 };

@@ -17,8 +17,19 @@ Result<std::shared_ptr<const Device>> Device::open(std::shared_ptr<const Driver>
   return std::shared_ptr<const Device>(device);
 }
 
+Device::Device(std::shared_ptr<const Driver> driver, int ordinal) noexcept
+    : driver_(std::move(driver)), ordinal_(ordinal), forks_(os::fork_count()) {
+  os::count_forks();
+}
+
 Device::~Device() {
-  if (context_ != nullptr) driver_->result_of(driver_->primary_context_release, handle_);
+  if (context_ != nullptr && !is_inherited())
+    driver_->result_of(driver_->primary_context_release, handle_);
+}
+
+Result<void> Device::check_own() const {
+  if (!is_inherited()) return {};
+  return failure(ErrorCode::unsupported, "CUDA does not work in a forked child of its process");
 }
 
 Result<void> Device::retain() {

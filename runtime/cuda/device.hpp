@@ -1,16 +1,19 @@
 // One device and its primary context, and what is given back in it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "mmap/process/fork_safe.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "weightmap/cuda.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cuda {
 
-// The primary context is retained for as long as somebody has the device.
+// The primary context is retained for as long as somebody has the device. In a forked child the
+// driver does not work: what a parent's objects hold there is its own, and nothing is given back.
 class Device {
  public:
   // Asks for the attributes first. Fails with io as the driver does.
@@ -24,16 +27,19 @@ class Device {
   Context context() const noexcept { return context_; }
   int ordinal() const noexcept { return ordinal_; }
   const DeviceFacts& facts() const noexcept { return facts_; }
+  bool is_inherited() const noexcept { return os::fork_count() != forks_; }
+  // Fails with unsupported if it is.
+  Result<void> check_own() const;
 
  private:
-  Device(std::shared_ptr<const Driver> driver, int ordinal) noexcept
-      : driver_(std::move(driver)), ordinal_(ordinal) {}
+  Device(std::shared_ptr<const Driver> driver, int ordinal) noexcept;
   Result<void> retain();
   Result<bool> attribute(int number) const;
   Result<void> ask_attributes();
 
   std::shared_ptr<const Driver> driver_;
-  int ordinal_;
+  const int ordinal_;
+  const std::uint32_t forks_;
   int handle_ = 0;             // CUdevice
   Context context_ = nullptr;  // nullptr: not retained
   DeviceFacts facts_;
@@ -82,7 +88,7 @@ class Held {
   // As the destructor does, and tells.
   Result<void> give_back() {
     const std::shared_ptr<const Device> device = std::move(device_);
-    if (device == nullptr) return {};
+    if (device == nullptr || device->is_inherited()) return {};
     const Current current(*device);
     if (!current.made()) return current.made();
     return device->driver().call(device->driver().*release_, handle_);

@@ -65,6 +65,7 @@ Result<UploadPlan> plan_of(const UploadLane& lane, Checkpoint::State& checkpoint
 Result<std::unique_ptr<UploadWork>> UploadWork::start(const std::shared_ptr<UploadLane>& lane,
                                                       Checkpoint::State& checkpoint,
                                                       std::span<const TensorView> views) {
+  TRY(lane->device()->check_own());
   TRY_ASSIGN(UploadPlan plan, plan_of(*lane, checkpoint, views));
   if (!lane->try_take())
     return failure(ErrorCode::invalid_argument,
@@ -112,6 +113,7 @@ UploadWork::~UploadWork() {
 }
 
 Result<std::optional<DeviceTensor>> UploadWork::next() {
+  TRY(lane_->device()->check_own());
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (given_ == plan_.tensors.size()) return std::optional<DeviceTensor>();
   const Current current(*lane_->device());

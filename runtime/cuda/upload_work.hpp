@@ -31,6 +31,8 @@ class UploadWork {
 
   Result<std::optional<DeviceTensor>> next();
   UploadReport report() const;
+  // Of a parent of this process, whose threads do not exist here: it must not be destroyed.
+  bool is_inherited() const noexcept { return lane_->device()->is_inherited(); }
 
  private:
   UploadWork(std::shared_ptr<UploadLane> lane, Checkpoint::State& checkpoint, UploadPlan plan);

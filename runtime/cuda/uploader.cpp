@@ -9,8 +9,13 @@ namespace weightmap::cuda {
 
 Upload::Upload(std::unique_ptr<UploadWork> work) noexcept : work_(std::move(work)) {}
 Upload::Upload(Upload&&) noexcept = default;
-Upload& Upload::operator=(Upload&&) noexcept = default;
-Upload::~Upload() = default;
+Upload& Upload::operator=(Upload&& other) noexcept {
+  std::swap(work_, other.work_);
+  return *this;
+}
+Upload::~Upload() {
+  if (work_ && work_->is_inherited()) static_cast<void>(work_.release());
+}
 
 Result<std::optional<DeviceTensor>> Upload::next() { return work_->next(); }
 UploadReport Upload::report() const { return work_->report(); }

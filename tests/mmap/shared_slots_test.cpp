@@ -95,6 +95,21 @@ TEST_CASE_FIXTURE(Name, "what a killed process had is free") {
   ::close(ready[1]);
 }
 
+TEST_CASE_FIXTURE(Name, "a forked child gives up nothing of its parent's") {
+  std::optional<SharedSlots> one(opened());
+  CHECK(one->try_lock(0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    one.reset();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  CHECK(std::filesystem::exists(path));
+  const SharedSlots other = opened();
+  CHECK_FALSE(other.try_lock(0));
+  CHECK_FAILS(SharedSlots::open(name, 4, 4096), ErrorCode::invalid_argument, "is in use");
+}
+
 TEST_CASE_FIXTURE(Name, "what was left is taken over, whatever its size") {
   std::ofstream(path) << "left";
   std::filesystem::permissions(path, std::filesystem::perms(0600));
