@@ -22,7 +22,7 @@ if(BUILD_SHARED_LIBS)
 else()
   set(WEIGHTMAP_IS_STATIC ON)
   set(weightmap_pc_defines " -DWEIGHTMAP_STATIC")
-  set(weightmap_pc_needs " -pthread\nRequires: libdeflate\nLibs.private: -lstdc++")
+  set(weightmap_pc_needs " -pthread -l${CMAKE_DL_LIBS}\nRequires: libdeflate\nLibs.private: -lstdc++")
 endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in

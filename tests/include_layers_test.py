@@ -30,7 +30,7 @@ LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
 LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "sets", "dcp")
-SERVICES = ("shared_catalog", "warm", "inspect", "write", "files")
+SERVICES = ("shared_catalog", "warm", "inspect", "write", "files", "cuda")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 # The members of Checkpoint, some of which are told by a service.
@@ -66,6 +66,7 @@ PUBLIC = {
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
     "chunks.hpp": "inspect",
+    "cuda.hpp": "cuda",
     "difference.hpp": "inspect",
     "statistics.hpp": "inspect",
     "processes.hpp": "inspect",

@@ -1,6 +1,5 @@
 #include "python/src/dlpack.hpp"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 
 #include <cstdint>
@@ -22,22 +21,13 @@ namespace nb = nanobind;
   throw nb::python_error();
 }
 
-nb::dlpack::dtype dlpack_type(const Tensor& tensor) {
-  const DType dtype = tensor.view().dtype();
-  const std::optional<std::uint8_t> code = element_format(dtype).dlpack_code;
-  if (!code)
-    throw_buffer_error("DLPack has no word for " + std::string(to_string(dtype)) +
-                       "; .bits() gives its elements as integers");
-  return {*code, static_cast<std::uint8_t>(8 * element_size(dtype)), 1};
-}
-
 // `strides` may be nullptr for row-major; `owner` is what the capsule keeps.
 template <class Array>
 nb::object dlpack_array(const Tensor& tensor, void* data, const std::int64_t* strides,
                         nb::handle owner) {
   const TensorView& view = tensor.view();
   const std::vector<std::size_t> shape(view.shape().begin(), view.shape().end());
-  return nb::cast(Array(data, view.rank(), shape.data(), owner, strides, dlpack_type(tensor)),
+  return nb::cast(Array(data, view.rank(), shape.data(), owner, strides, dlpack_type(view.dtype())),
                   nb::rv_policy::reference);
 }
 
@@ -86,10 +76,17 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
 
 }  // namespace
 
+nb::dlpack::dtype dlpack_type(DType dtype) {
+  const std::optional<std::uint8_t> code = element_format(dtype).dlpack_code;
+  if (!code)
+    throw_buffer_error(
+        "DLPack has no word for " + std::string(to_string(dtype)) + "; .bits() gives " +
+        (is_blocked(dtype) ? "the bytes of its blocks" : "its elements as integers"));
+  return {*code, static_cast<std::uint8_t>(8 * element_size(dtype)), 1};
+}
+
 nb::object to_dlpack(const Tensor& tensor, const nb::kwargs& kwargs) {
-  if (is_blocked(tensor.view().dtype()))
-    throw_buffer_error("DLPack has no word for " + std::string(to_string(tensor.view().dtype())) +
-                       "; .bits() gives the bytes of its blocks");
+  static_cast<void>(dlpack_type(tensor.view().dtype()));  // before anything is copied
   if (tensor.view().is_conjugate() || tensor.view().is_negative())
     throw_buffer_error("DLPack has no word for a lazy conjugate or negative; take .torch()");
   nb::dict arguments;

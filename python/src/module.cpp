@@ -2,6 +2,7 @@
 
 #include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
+#include "python/src/cuda.hpp"
 #include "python/src/fill.hpp"
 #include "python/src/globals.hpp"
 #include "python/src/mapped_bytes.hpp"
@@ -34,6 +35,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_safetensors_writer(module);
   weightmap::python::bind_fill(module);
   weightmap::python::bind_globals(module);
+  weightmap::python::bind_cuda(module);
 }
 
 #undef PyInit__core

@@ -8,7 +8,7 @@ import pytest
 
 import weightmap
 
-MODULES = [weightmap, weightmap.config]
+MODULES = [weightmap, weightmap.config, weightmap.cuda]
 STUBS = ast.parse(Path(weightmap.__file__).with_name("_core.pyi").read_text())
 
 

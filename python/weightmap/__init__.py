@@ -10,7 +10,7 @@
 open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
 weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
 save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
-safetensors files.
+safetensors files. weightmap.cuda copies tensors to CUDA devices.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import torch
+    from weightmap import cuda, torch
     from weightmap._chunked import ChunkedTensor
     from weightmap._composed import ComposedTensor
     from weightmap._files import EvictReport, PublishReport, evict, publish
@@ -183,8 +183,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     # weightmap.torch imports torch, which takes seconds and need not be installed.
-    if name == "torch":
-        return importlib.import_module("weightmap.torch")
+    if name in ("cuda", "torch"):
+        return importlib.import_module(f"weightmap.{name}")
     if name in _MODULE_OF:
         module = importlib.import_module(f"weightmap.{_MODULE_OF[name]}")
         return globals().setdefault(name, getattr(module, name))
@@ -192,4 +192,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "torch"})
+    return sorted({*__all__, "cuda", "torch"})

@@ -507,3 +507,63 @@ def list_globals(path: bytes, options: dict[str, Any], /) -> list[tuple[str, str
 
 def torch_safe_globals() -> list[str]:
     """What torch allows by default."""
+
+class DeviceTensor:
+    """
+    A tensor in the memory of a CUDA device, row-major, given back with the last who has it.
+
+    It may outlive the uploader and the checkpoint. Whatever takes DLPack takes it, and shares the
+    memory. The copy to the device is done, so any stream may use it.
+    """
+
+    @property
+    def dtype(self) -> str:
+        """As torch spells it, without the prefix; blocked ones as ggml does."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def data_ptr(self) -> int:
+        """The address on the device, a CUdeviceptr; 0 if the tensor is empty."""
+
+    @property
+    def device(self) -> int:
+        """The ordinal of the device."""
+
+    def __dlpack__(self, **kwargs: Any) -> types.CapsuleType: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def bits(self) -> DeviceTensor:
+        """
+        The same memory as unsigned integers: what Tensor.bits() says of its elements.
+        """
+
+    def torch(self) -> torch_module.Tensor:
+        """
+        A torch tensor over the same memory.
+
+        Of a blocked dtype the bytes of its blocks. UnsupportedError where torch has no such dtype.
+        """
+
+class CudaUpload:
+    def next(self) -> DeviceTensor | None: ...
+
+    def report(self) -> dict[str, Any]: ...
+
+class CudaUploader:
+    def way(self) -> str: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+    def start(self, checkpoint: Checkpoint, tensors: list[Tensor], /) -> CudaUpload: ...
+
+def cuda_uploader(device: int, slots: int, slot_bytes: int, threads: int, register_bytes: int, way: str | None, shared_pool: bytes, library: bytes, /) -> CudaUploader: ...

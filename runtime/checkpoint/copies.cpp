@@ -95,4 +95,14 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
   return copy_safely(state, view.stored_bytes(), copy);
 }
 
+Result<void> check_unchanged(State& state, const TensorView& view) {
+  const auto read_already = [](const SourceFile&, std::uint64_t) { return Result<void>(); };
+  return copy_safely(state, view.bytes(), read_already);
+}
+
+std::string start_of_error(State& state, std::span<const std::byte> part) {
+  const std::optional<std::uint64_t> position = state.position_of(part);
+  return position ? tensor_at_position(state, *position) : std::string();
+}
+
 }  // namespace weightmap

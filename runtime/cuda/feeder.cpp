@@ -1,0 +1,142 @@
+#include "runtime/cuda/feeder.hpp"
+
+#include <chrono>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "runtime/base/try.hpp"
+#include "runtime/checkpoint/copies.hpp"
+#include "runtime/checkpoint/demand.hpp"
+
+namespace weightmap::cuda {
+
+Feeder::Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, SlotPool& slots, Way way)
+    : checkpoint_(checkpoint),
+      plan_(plan),
+      slots_(slots),
+      way_(way),
+      states_(plan.fills.size()),
+      all_in_slots_(way == Way::slots) {}
+
+Result<void> Feeder::start(std::size_t threads) {
+  threads_.reserve(threads);
+  try {
+    while (threads_.size() < threads) threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& refusal) {
+    if (threads_.empty())
+      return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
+  }
+  return {};
+}
+
+void Feeder::run() noexcept {
+  while (const std::optional<std::size_t> taken = take_next()) {
+    Result<void> done = fill_guarded(*taken);
+    const std::scoped_lock lock(mutex_);
+    if (!done) states_[*taken].error = std::move(done.error());
+    states_[*taken].is_filled = true;
+    changed_.notify_all();
+  }
+}
+
+std::optional<std::size_t> Feeder::take_next() {
+  std::unique_lock lock(mutex_);
+  while (!is_stopped_ && next_ < plan_.fills.size()) {
+    const bool is_in_window = next_ < released_ + slots_.slots();
+    if (is_in_window && try_take_slot(next_)) {
+      states_[next_].all_in_slot = all_in_slots_;
+      return next_++;
+    }
+    if (is_in_window)
+      changed_.wait_for(lock, SlotPool::pause);
+    else
+      changed_.wait(lock);
+  }
+  return std::nullopt;
+}
+
+bool Feeder::try_take_slot(std::size_t fill) {
+  // A registration may be refused when it is too late to wait for a slot.
+  if (way_ == Way::mapping && !plan_.fills[fill].needs_memory) return true;
+  states_[fill].slot = slots_.try_take();
+  return states_[fill].slot.has_value();
+}
+
+Result<void> Feeder::fill(std::size_t fill) {
+  const State& state = states_[fill];
+  for (const Piece& piece : plan_.pieces_of(plan_.fills[fill])) {
+    if (!state.all_in_slot && piece.is_as_stored) {
+      if (Result<void> there = demand(checkpoint_, piece.view); !there) {
+        there.error().message.insert(0, start_of_error(checkpoint_, piece.view.bytes()));
+        return there;
+      }
+      continue;
+    }
+    std::byte* const place = slots_.memory(*state.slot) + piece.slot_offset;
+    TRY(gather(checkpoint_, piece.view, {place, piece.view.nbytes()}));
+  }
+  return {};
+}
+
+Result<void> Feeder::fill_guarded(std::size_t number) noexcept {
+  try {
+    return fill(number);
+  } catch (const std::bad_alloc&) {
+    return tl::unexpected<Error>(Error{.code = ErrorCode::io, .message = "no memory to gather"});
+  }
+}
+
+bool Feeder::is_filled(std::size_t fill) const {
+  const std::scoped_lock lock(mutex_);
+  return states_[fill].is_filled;
+}
+
+Result<void> Feeder::wait_filled(std::size_t fill) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return states_[fill].is_filled; });
+  if (states_[fill].error) return tl::unexpected<Error>(*states_[fill].error);
+  return {};
+}
+
+const std::byte* Feeder::in_slot(std::size_t fill, const Piece& piece) const {
+  const State& state = states_[fill];
+  if (!state.all_in_slot && piece.is_as_stored) return nullptr;
+  return slots_.memory(*state.slot) + piece.slot_offset;
+}
+
+Result<void> Feeder::use_slot_after_all(std::size_t number) {
+  {
+    const std::scoped_lock lock(mutex_);
+    all_in_slots_ = true;
+    states_[number].all_in_slot = true;
+  }
+  return fill(number);
+}
+
+void Feeder::release_first() {
+  const std::scoped_lock lock(mutex_);
+  State& state = states_[released_++];
+  if (state.slot) slots_.give_back(*state.slot);
+  state.slot.reset();
+  changed_.notify_all();
+}
+
+void Feeder::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void Feeder::give_back_slots() {
+  for (State& state : states_) {
+    if (state.slot) slots_.give_back(*state.slot);
+    state.slot.reset();
+  }
+}
+
+}  // namespace weightmap::cuda

@@ -1,0 +1,83 @@
+// The threads that bring in what is to be copied next.
+//
+// They take the fills of a plan in order, no more ahead of what was copied than there are slots. A
+// slot is taken in the same order, so the first fill that waits always gets the next free one, and
+// processes that share slots cannot wait for one another for good. Of a fill that is copied from
+// the mapping its pages are brought in. None of the threads calls the driver.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/cuda/slot_pool.hpp"
+#include "runtime/cuda/upload_plan.hpp"
+#include "weightmap/cuda.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::cuda {
+
+// All but the threads' own part is for the thread that copies.
+class Feeder {
+ public:
+  // All of these must outlive it.
+  Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, SlotPool& slots, Way way);
+  Feeder(const Feeder&) = delete;
+  Feeder& operator=(const Feeder&) = delete;
+  ~Feeder() { stop(); }
+
+  // Fails with io if the system gives no thread.
+  Result<void> start(std::size_t threads);
+
+  bool is_filled(std::size_t fill) const;
+  // Waits until it is; fails as it did.
+  Result<void> wait_filled(std::size_t fill);
+  // Where a piece of a fill lies that is filled; nullptr: in the mapping.
+  const std::byte* in_slot(std::size_t fill, const Piece& piece) const;
+  // Copies all of this fill into its slot, and has the threads do so from now on. The slots have
+  // memory now.
+  Result<void> use_slot_after_all(std::size_t fill);
+  // The first fill that is still held was copied: its slot is free.
+  void release_first();
+
+  // Waits for the threads.
+  void stop();
+  // After that, when nothing is copied any more.
+  void give_back_slots();
+
+ private:
+  struct State {
+    std::optional<std::size_t> slot;
+    bool all_in_slot = false;
+    bool is_filled = false;
+    std::optional<Error> error;
+  };
+
+  void run() noexcept;
+  std::optional<std::size_t> take_next();
+  bool try_take_slot(std::size_t fill);
+  Result<void> fill(std::size_t fill);
+  Result<void> fill_guarded(std::size_t fill) noexcept;
+
+  Checkpoint::State& checkpoint_;
+  const UploadPlan& plan_;
+  SlotPool& slots_;
+  const Way way_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under the mutex; a fill's own state also is its thread's until it is filled.
+  std::vector<State> states_;
+  std::size_t next_ = 0;      // fill to be taken
+  std::size_t released_ = 0;  // fills
+  bool all_in_slots_;
+  bool is_stopped_ = false;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace weightmap::cuda

@@ -1,0 +1,70 @@
+// One upload under way: what an Upload does.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/cuda/feeder.hpp"
+#include "runtime/cuda/upload_lane.hpp"
+#include "runtime/cuda/upload_plan.hpp"
+#include "weightmap/cuda.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::cuda {
+
+// Fills are issued in order, as soon as they are filled; then each slot waits for its event, again
+// in order, before it is filled again.
+class UploadWork {
+ public:
+  // What Uploader::start() does.
+  static Result<std::unique_ptr<UploadWork>> start(const std::shared_ptr<UploadLane>& lane,
+                                                   Checkpoint::State& checkpoint,
+                                                   std::span<const TensorView> views);
+  UploadWork(const UploadWork&) = delete;
+  UploadWork& operator=(const UploadWork&) = delete;
+  ~UploadWork();
+
+  Result<std::optional<DeviceTensor>> next();
+  UploadReport report() const;
+  // Of a parent of this process, whose threads do not exist here: it must not be destroyed.
+  bool is_inherited() const noexcept { return lane_->device()->is_inherited(); }
+
+ private:
+  UploadWork(std::shared_ptr<UploadLane> lane, Checkpoint::State& checkpoint, UploadPlan plan);
+
+  const Driver& driver() const noexcept { return lane_->driver(); }
+  Result<void> prepare();
+  Result<DeviceTensor> finish_next();
+  Result<void> go_on();  // by one step
+  Result<void> issue(std::size_t fill);
+  Result<void> copy(std::size_t fill, const Piece& piece);
+  Result<const void*> source_of(std::size_t fill, const Piece& piece);
+  Result<void> allocate(std::size_t tensor);
+  // false: refused, now or before.
+  Result<bool> register_range(std::size_t range);
+  Result<void> release_first();
+  Result<void> check_copied(std::size_t fill);
+
+  const std::shared_ptr<UploadLane> lane_;
+  Checkpoint::State& checkpoint_;
+  UploadPlan plan_;
+  std::vector<Held<void*>> registrations_;                      // by range
+  std::vector<std::shared_ptr<Held<DevicePointer>>> memories_;  // by tensor
+  std::vector<Held<Event>> events_;                             // by fill, one after the other
+  Feeder feeder_;
+  std::size_t issued_ = 0;          // fills
+  std::size_t released_ = 0;        // fills
+  std::size_t given_ = 0;           // tensors
+  bool copies_under_way_ = false;   // or may be
+  bool registers_nothing_ = false;  // since the driver refused
+  std::optional<Error> failed_;
+  UploadReport report_;
+  const std::uint64_t calls_before_;
+};
+
+}  // namespace weightmap::cuda
