@@ -1,8 +1,6 @@
 """weightmap.torch.patch(files="all"), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
 
-import os
-import subprocess
-import sys
+import pathlib
 
 import pytest
 
@@ -255,6 +253,62 @@ def test_a_function_that_outlives_its_block_still_opens(tmp_path, shard, safeten
         kept(tmp_path / "missing.safetensors", framework="pt")
 
 
+# --- accelerate -------------------------------------------------------------------------------
+
+
+LAYERS, WIDTH = 4, 2048
+
+
+def layers():
+    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+
+
+@pytest.fixture
+def accelerate():
+    return pytest.importorskip("accelerate", reason="this test loads with it")
+
+
+def test_a_bin_file_by_accelerate_costs_less_than_two_percent(tmp_path, accelerate):
+    torch.save(layers().state_dict(), tmp_path / "pytorch_model.bin")
+    size = (tmp_path / "pytorch_model.bin").stat().st_size
+
+    def loaded():
+        with torch.device("meta"):
+            module = layers()
+        return accelerate.load_checkpoint_and_dispatch(
+            module, str(tmp_path / "pytorch_model.bin"), device_map={"": "cpu"}
+        )
+
+    with weightmap.patch() as report:
+        loaded()  # what is imported is imported now
+        before = anonymous_bytes()
+        module = loaded()
+        with torch.no_grad():
+            assert module[0].weight.sum().isfinite()
+        grown = anonymous_bytes() - before
+    assert is_mapped(module[0].weight, tmp_path / "pytorch_model.bin")
+    assert [(call.function, call.by) for call in report.served] == [
+        ("torch.load", "accelerate.utils.modeling")] * 2
+    assert grown <= 0.02 * size
+
+
+def test_accelerate_offloads_to_the_mapped_file(tmp_path, accelerate):
+    path = tmp_path / "model.pt"
+    torch.save(layers().state_dict(), path)
+    opened = weightmap.open(path, copy_on_write=False)
+    original = layers()
+    opened.load_into(original)
+    with torch.device("meta"):
+        module = layers()
+    state = opened.torch()
+    accelerate.cpu_offload(module, execution_device=torch.device("cpu"), state_dict=state)
+    assert module[0].weight.is_meta
+    entry = torch.ones(1, WIDTH)
+    with torch.no_grad():
+        assert torch.equal(module(entry), original(entry))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.pt"]
+
+
 # --- WEIGHTMAP_PATCH --------------------------------------------------------------------------
 
 PROGRAM = """
@@ -266,33 +320,23 @@ print(any(sys.argv[1] in line for line in open("/proc/self/maps")), load_file.__
 """
 
 
-def run_program(model, shard, value):
-    # The package is where the tests have it, which need not be a folder whose .pth files are read.
-    start = "import weightmap._patch_at_start\n" if value else ""
-    environment = {**os.environ, "WEIGHTMAP_PATCH": value,
-                   "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    return subprocess.run([sys.executable, "-c", start + PROGRAM, str(model), str(shard)],
-                          env=environment, capture_output=True, text=True, check=True)
-
-
 @pytest.mark.parametrize("value, patched", [("1", True), ("report", True), ("0", False),
                                             ("", False)])
-def test_the_variable_patches_programs_that_know_nothing_of_it(model, shard, value, patched):
-    ended = run_program(model, shard, value)
+def test_the_variable_patches_programs_that_know_nothing_of_it(
+    model, shard, python, value, patched
+):
+    # A folder on PYTHONPATH is not one whose .pth files are read; a package may be in one.
+    start = "import weightmap._patch_at_start\n" if value else ""
+    ended = python(start + PROGRAM, model, shard, WEIGHTMAP_PATCH=value)
+    assert ended.stdout.split() == (["True", "weightmap._patch"] if patched else ["False", "builtins"])
     report = [f"torch.load({model}) by __main__: weightmap",
               f"safe_open({shard}) by __main__: weightmap"] if value == "report" else []
     assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == report
-    assert ended.stdout.split() == (["True", "weightmap._patch"] if patched else ["False", "builtins"])
 
 
-def test_the_start_file_looks_at_the_variable_only():
-    source = weightmap.__path__[0] + "/../weightmap_patch.pth"
-    with open(source) as start:
-        [line] = start.read().splitlines()
-    program = f"import sys\n{line}\nprint('weightmap' in sys.modules)"
-    for value, imported in (("", "False"), ("1", "True")):
-        environment = {**os.environ, "WEIGHTMAP_PATCH": value,
-                       "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-        ended = subprocess.run([sys.executable, "-S", "-c", program], env=environment,
-                               capture_output=True, text=True, check=True)
-        assert ended.stdout.strip() == imported
+@pytest.mark.parametrize("value, imported", [("", "False"), ("1", "True")])
+def test_the_start_file_looks_at_the_variable_only(python, value, imported):
+    start = pathlib.Path(weightmap.__file__).parents[1] / "weightmap_patch.pth"
+    [line] = start.read_text().splitlines()
+    ended = python(f"import sys\n{line}\nprint('weightmap' in sys.modules)", WEIGHTMAP_PATCH=value)
+    assert ended.stdout.strip() == imported

@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import cuda, torch
+    from weightmap import cuda, torch, transformers
     from weightmap._chunked import ChunkedTensor
     from weightmap._composed import ComposedTensor
     from weightmap._files import EvictReport, PublishReport, evict, publish
@@ -179,11 +179,14 @@ _MODULE_OF = {
 }
 
 
+_SUBMODULES = ("cuda", "torch", "transformers")
+
+
 def __getattr__(name: str) -> Any:
     import importlib
 
-    # weightmap.torch imports torch, which takes seconds and need not be installed.
-    if name in ("cuda", "torch"):
+    # They import packages that take seconds, and need not be installed.
+    if name in _SUBMODULES:
         return importlib.import_module(f"weightmap.{name}")
     if name in _MODULE_OF:
         module = importlib.import_module(f"weightmap.{_MODULE_OF[name]}")
@@ -192,4 +195,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "cuda", "torch"})
+    return sorted({*__all__, *_SUBMODULES})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Unpack
 
 # _tensors says which package is missing where torch is, so it comes before torch.
@@ -25,7 +25,7 @@ import torch
 try:
     from torch import serialization
 
-    from weightmap import _torch_load, _torch_patch
+    from weightmap import _served_model, _torch_load, _torch_patch
     from weightmap._weights_only import registered_globals, sparse_tensors_to_validate
 
     # Private names that are looked up late: one that is missing is said here, not in mid-load.
@@ -61,6 +61,7 @@ __all__ = [
     "clear_safe_globals",
     "get_safe_globals",
     "load",
+    "load_model",
     "patch",
     "safe_globals",
     "save",
@@ -128,6 +129,43 @@ def load(
     registered = registered_globals(safe_globals)
     opened, file = _torch_load.open_for_load(f, options, registered)
     return _torch_load.loaded(opened, file, map_location, registered, only, on_unknown)
+
+
+@shows_options
+def load_model(
+    factory: Callable[[], torch.nn.Module],
+    f: _open.PathLike,
+    dtype: torch.dtype | None = None,
+    *,
+    strict: bool = True,
+    **options: Unpack[OpenOptions],
+) -> torch.nn.Module:
+    """What factory() makes, with the tensors of a checkpoint as its parameters and buffers.
+
+        model = weightmap.torch.load_model(lambda: Model(config), "model.safetensors")
+
+    The module is made without memory (torch.device("meta")), then given the mapped tensors
+    (load_state_dict(assign=True)): nothing is copied, and all processes share one copy.
+
+    factory: a function without arguments. It is called once more, with parameters that are dropped
+        one by one, where the module has tensors that no file has: buffers that are not persistent,
+        plain attributes.
+    f: what weightmap.open() takes: a file of any format, an index, a folder.
+    dtype: of all floating tensors of the file, or UnsupportedError says what converting them would
+        cost. None: they stay what they are.
+    strict: RuntimeError, as torch's own, if names differ. With False what the file lacks stays on
+        "meta".
+    copy_on_write: as in weightmap.open(), but False unless given. Unless it is True the parameters
+        need no gradient: a step of an optimizer would end the process.
+    Other options: as in weightmap.open().
+    """
+    if options.get("copy_on_write") is None:
+        options["copy_on_write"] = False
+    checkpoint = _open.open(f, **options)
+    if dtype is not None:
+        _served_model.refuse_conversion(checkpoint, dtype)
+    model = _served_model.make(factory, checkpoint, strict)
+    return model if options["copy_on_write"] is True else model.requires_grad_(False)
 
 
 def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:

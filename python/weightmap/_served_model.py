@@ -1,0 +1,77 @@
+"""weightmap.torch.load_model(): a module over mapped tensors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from weightmap._checkpoint import Checkpoint
+from weightmap._errors import UnsupportedError
+
+Factory = Callable[[], torch.nn.Module]
+
+
+def refuse_conversion(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    """Unless all floating tensors of the file have this dtype."""
+    other = {}
+    for tensor in checkpoint.values():
+        kind = getattr(torch, tensor.dtype, None)
+        if isinstance(kind, torch.dtype) and kind.is_floating_point and kind != dtype:
+            other[tensor.name] = tensor
+    if not other:
+        return
+    name, first = next(iter(other.items()))
+    mebibytes = sum(tensor.numel for tensor in other.values()) * dtype.itemsize / 2**20
+    word = str(dtype).removeprefix("torch.")
+    raise UnsupportedError(
+        f"has {len(other)} of {len(checkpoint)} tensors in another dtype than {word}, such as "
+        f"{name!r} in {first.dtype}: converting them would take {mebibytes:,.0f} MiB of anonymous "
+        f"memory in every worker. Convert the file once, `weightmap repack IN OUT --dtype {word}`, "
+        "or leave dtype= out",
+        file=checkpoint.path,
+    )
+
+
+def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Module:
+    """What factory() makes, with the tensors of the checkpoint in the place of its own."""
+    with torch.device("meta"):
+        model = factory()
+    checkpoint.load_into(model, strict=strict)
+    if any(True for _ in _unsaved(model)):
+        _take_unsaved(model, _with_buffers_only(factory))
+    return model
+
+
+def _unsaved(model: torch.nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """What no state dict has, and so is on "meta" still: buffers that are not persistent, and
+    tensors that are plain attributes. The name of the module, and where the tensor stands."""
+    for name, module in model.named_modules():
+        for place in (module._buffers, vars(module)):
+            for key, value in place.items():
+                if isinstance(value, torch.Tensor) and value.is_meta:
+                    yield name, place, key
+
+
+def _take_unsaved(model: torch.nn.Module, other: torch.nn.Module) -> None:
+    for name, place, key in list(_unsaved(model)):
+        place[key] = getattr(other.get_submodule(name), key)
+
+
+def _with_buffers_only(factory: Factory) -> torch.nn.Module:
+    """What factory() makes on the CPU; each parameter is let go of as soon as it was made."""
+    this_thread = threading.get_ident()
+
+    def drop(module: torch.nn.Module, name: str, parameter: Any) -> Any:
+        if threading.get_ident() != this_thread or parameter is None:
+            return parameter
+        return torch.nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(drop)
+    try:
+        return factory()
+    finally:
+        hook.remove()
