@@ -90,6 +90,11 @@ std::optional<std::vector<ProcessArea>> areas_of_process(
   return read_areas(folder / "smaps", wanted);
 }
 
+std::optional<std::vector<ProcessArea>> areas_of_this_process(
+    const std::function<bool(const MappedArea&)>& wanted) {
+  return read_areas("/proc/self/smaps", wanted);
+}
+
 std::string command_of_process(std::int64_t process, const fs::path& root) {
   const fs::path folder = folder_of(process, root);
   std::string words = head_of(folder / "cmdline");

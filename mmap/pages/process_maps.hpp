@@ -33,6 +33,10 @@ std::optional<std::vector<ProcessArea>> areas_of_process(
     std::int64_t process, const std::function<bool(const MappedArea&)>& wanted,
     const std::filesystem::path& root = "/");
 
+// The same of this process.
+std::optional<std::vector<ProcessArea>> areas_of_this_process(
+    const std::function<bool(const MappedArea&)>& wanted);
+
 // Its words with blanks between, or, of a process that shows none, its short name. At most 4 KiB;
 // empty if it ended meanwhile. May hold any bytes: whoever runs a program chooses them.
 std::string command_of_process(std::int64_t process, const std::filesystem::path& root = "/");

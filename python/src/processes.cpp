@@ -6,6 +6,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/processes.hpp"
+#include "weightmap/write_protection.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -52,9 +53,23 @@ nb::tuple processes(const nb::list& paths) {
   return nb::make_tuple(mapped, report.unreadable_processes);
 }
 
+nb::tuple protect(const nb::bytes& path) {
+  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const Result<WriteProtection> protection = [&] {
+    const nb::gil_scoped_release release;
+    return protect_mappings(file);
+  }();
+  const WriteProtection done = value_or_raise(protection);
+  return nb::make_tuple(done.mappings, done.bytes, done.anonymous_bytes);
+}
+
 }  // namespace
 
 void bind_processes(nb::module_& module) {
+  module.def("protect", protect, nb::arg("path"),
+             nb::sig("def protect(path: bytes, /) -> tuple[int, int, int]"),
+             "How many mappings of a file were made read-only, their bytes, and how many of them "
+             "had been written to.");
   module.def("processes", processes, nb::arg("paths"),
              nb::sig("def processes(paths: list[bytes], /) -> tuple[list[dict[str, typing.Any]], "
                      "int]"),

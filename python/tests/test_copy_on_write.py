@@ -262,6 +262,29 @@ def test_pinning_copies_what_is_copied_on_write_and_nothing_of_what_is_read_only
     assert anonymous_bytes(copied) >= pinned
 
 
+def test_protect_makes_read_only_what_others_have_mapped(model, shard):
+    from safetensors.torch import load_file
+
+    for path, state in ((model, torch.load(model, mmap=True)), (shard, load_file(shard))):
+        weight = state["weight"]
+        assert permissions(weight) == "rw-p"
+        weight[0] = 7
+        done = weightmap.torch.protect(path)
+        assert done.mappings >= 1 and done.bytes >= weight.nbytes
+        assert done.anonymous_bytes == os.sysconf("SC_PAGE_SIZE")
+        assert permissions(weight) == "r--p"
+        assert weight[:2].tolist() == [7, 1]
+        assert ends_with(lambda: weight[0].add_(1)) == signal.SIGSEGV
+        refused, _ = pin(weight)
+        assert refused != 0
+        assert weightmap.torch.protect(path).mappings == 0
+
+
+def test_protect_says_what_file_it_cannot_open(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        weightmap.torch.protect(tmp_path / "missing.pt")
+
+
 def test_a_forward_pass_over_read_only_parameters_costs_no_anonymous_memory(tmp_path):
     path = tmp_path / "linear.pt"
     module = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(),

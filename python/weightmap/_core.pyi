@@ -421,6 +421,11 @@ def stage(path: bytes, name: bytes, budget_bytes: int, progress: Callable[[int, 
 
 def remove_staged(name: bytes, /) -> None: ...
 
+def protect(path: bytes, /) -> tuple[int, int, int]:
+    """
+    How many mappings of a file were made read-only, their bytes, and how many of them had been written to.
+    """
+
 def processes(paths: list[bytes], /) -> tuple[list[dict[str, Any]], int]:
     """What each process has mapped, and how many could not be looked at."""
 

@@ -19,6 +19,7 @@ from weightmap import _open, _save, _tensors
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
 from weightmap._options import OpenOptions, shows_options
+from weightmap._protect import protect
 
 import torch
 
@@ -63,6 +64,7 @@ __all__ = [
     "load",
     "load_model",
     "patch",
+    "protect",
     "safe_globals",
     "save",
 ]
