@@ -21,9 +21,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "weightmap/checkpoint.hpp"
@@ -40,6 +42,11 @@ struct StageOptions {
   // A file of more bytes is refused. 0 stands for what the machine, the process's cgroups and, with
   // a name, /dev/shm have left, less a sixteenth.
   std::uint64_t budget_bytes = 0;
+  // Keeps the copy mapped for writing in this process, and seals it against every other way to
+  // write to it (F_SEAL_FUTURE_WRITE, Linux 5.1): a driver that pins memory with write intent takes
+  // StagedFile::pinnable_memory() as it is. Not together with a name, since a file in /dev/shm can
+  // be mapped for writing by any process of its user.
+  bool pinnable = false;
   Progress progress = {};  // is called by the calling thread
 };
 
@@ -52,7 +59,7 @@ struct StageReport {
   std::uint64_t dropped_bytes = 0;
   std::string why_not_direct;    // why the file system refused direct reads; empty if it did them
   std::uint64_t huge_bytes = 0;  // of the copy, in huge pages
-  bool sealed = false;
+  bool sealed = false;           // nobody can change it, but for pinnable_memory()
   std::chrono::nanoseconds time{};
 };
 
@@ -72,6 +79,11 @@ class WEIGHTMAP_API StagedFile {
   // "/dev/shm/NAME".
   const std::filesystem::path& path() const noexcept;
   const StageReport& report() const noexcept;
+  // The copy in this process's memory, writable, shared with all who have it open, and there as
+  // long as this object; in a forked child, too. Empty unless StageOptions::pinnable was set. A
+  // write changes what everybody reads.
+  std::span<std::byte> pinnable_memory() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void pinnable_memory() const&& = delete;  // would dangle
 
  private:
   friend WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path&, const StageOptions&);

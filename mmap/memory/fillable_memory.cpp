@@ -1,12 +1,12 @@
 #include "mmap/memory/fillable_memory.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 
 #include "mmap/memory/memory_limit.hpp"
 #include "mmap/memory/sealed_memory.hpp"
+#include "mmap/memory/writable_memory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/uninterrupted.hpp"
@@ -32,10 +32,7 @@ Result<FillableMemory> FillableMemory::make(std::uint64_t bytes, const std::stri
   const auto length = static_cast<off_t>(bytes);
   if (uninterrupted([&] { return ::fallocate(memory.get(), 0, 0, length); }) != 0)
     return no_room(bytes, errno);
-  Reservation mapped(bytes, large_page, Reservation::Access::none);
-  if (mapped.bytes().empty() || ::mmap(mapped.bytes().data(), bytes, PROT_READ | PROT_WRITE,
-                                       MAP_SHARED | MAP_FIXED, memory.get(), 0) == MAP_FAILED)
-    return no_room(bytes, errno);
+  TRY_ASSIGN(Reservation mapped, map_for_writing(memory.get(), bytes));
   return FillableMemory(std::move(memory), std::move(mapped));
 }
 

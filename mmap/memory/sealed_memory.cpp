@@ -23,6 +23,13 @@ UniqueFd create(const std::string& label) noexcept {
   return UniqueFd(::memfd_create(label.c_str(), flags));
 }
 
+// Against writing in one way or another.
+Result<void> add_seals(int descriptor, int against_writing) {
+  const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | against_writing;
+  if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};
+  return os_failure("seal shared memory");
+}
+
 }  // namespace
 
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
@@ -34,10 +41,10 @@ Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
   return memory;
 }
 
-Result<void> seal(int descriptor) {
-  constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};
-  return os_failure("seal shared memory");
+Result<void> seal(int descriptor) { return add_seals(descriptor, F_SEAL_WRITE); }
+
+Result<void> seal_but_for_mappings(int descriptor) {
+  return add_seals(descriptor, F_SEAL_FUTURE_WRITE);
 }
 
 bool is_sealed(int descriptor) noexcept {

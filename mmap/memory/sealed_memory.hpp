@@ -21,6 +21,10 @@ Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label = "wei
 // while a writable mapping of it exists.
 Result<void> seal(int descriptor);
 
+// The same for everybody but those who have it mapped for writing already, who keep that: a driver
+// pins such memory with write intent. Fails likewise; kernels before 5.1 refuse.
+Result<void> seal_but_for_mappings(int descriptor);
+
 // Whether nobody can write to it or change its size any more.
 bool is_sealed(int descriptor) noexcept;
 

@@ -13,7 +13,7 @@
 namespace weightmap::python {
 
 struct MappedBytes {
-  Owner owner;
+  std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
   bool writable;
 };

@@ -8,6 +8,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "python/src/mapped_bytes.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/stage.hpp"
 
@@ -17,11 +18,12 @@ namespace {
 namespace nb = nanobind;
 
 StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t budget_bytes,
-                 nb::handle progress) {
+                 bool pinnable, nb::handle progress) {
   const std::filesystem::path file(std::string(path.c_str(), path.size()));
   StageOptions options;
   options.name = std::string(name.c_str(), name.size());
   options.budget_bytes = budget_bytes;
+  options.pinnable = pinnable;
   LongCall call(progress);
   options.progress = call.progress();
   Result<StagedFile> staged = call.run([&] { return weightmap::stage(file, options); });
@@ -57,11 +59,17 @@ void bind_staging(nb::module_& module) {
   nb::class_<StagedFile>(module, "StagedFile")
       .def("descriptor", &StagedFile::descriptor)
       .def("path", path_of)
+      .def(
+          "pinnable_memory",
+          [](const StagedFile& staged) {
+            return MappedBytes{nullptr, staged.pinnable_memory(), true};
+          },
+          nb::keep_alive<0, 1>(), nb::sig("def pinnable_memory(self) -> MappedBytes"))
       .def("report", report, nb::sig("def report(self) -> dict[str, typing.Any]"));
   module.def("stage", stage, nb::arg("path"), nb::arg("name"), nb::arg("budget_bytes"),
-             nb::arg("progress").none(),
-             nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, progress: "
-                     "typing.Callable[[int, int], typing.Any] | None, /) -> StagedFile"));
+             nb::arg("pinnable"), nb::arg("progress").none(),
+             nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, pinnable: bool, "
+                     "progress: typing.Callable[[int, int], typing.Any] | None, /) -> StagedFile"));
   module.def("remove_staged", remove, nb::arg("name"),
              nb::sig("def remove_staged(name: bytes, /) -> None"));
 }

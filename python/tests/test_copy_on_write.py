@@ -262,6 +262,16 @@ def test_pinning_copies_what_is_copied_on_write_and_nothing_of_what_is_read_only
     assert anonymous_bytes(copied) >= pinned
 
 
+def test_pinning_a_pinnable_copy_copies_nothing(model):
+    with weightmap.stage(model, pinnable=True) as copy:
+        whole = torch.frombuffer(copy.pinnable_memory(), dtype=torch.uint8)
+    refused, _ = pin(whole)
+    if refused:
+        pytest.skip(f"io_uring pins no memory here: {os.strerror(refused)}")
+    assert permissions(whole) == "rw-s"
+    assert anonymous_bytes(whole) == 0
+
+
 def test_protect_makes_read_only_what_others_have_mapped(model, shard):
     from safetensors.torch import load_file
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import subprocess
@@ -47,6 +48,36 @@ def test_a_staged_copy_cannot_be_changed(staged):
             file.write(b"x")
         with pytest.raises(PermissionError):
             file.truncate(0)
+
+
+def test_a_pinnable_copy_is_written_to_by_this_process_only(data):
+    with weightmap.stage(data / "training.pt", pinnable=True) as copy:
+        memory = copy.pinnable_memory()
+        assert copy.report.sealed
+        assert bytes(memory) == (data / "training.pt").read_bytes()
+        with weightmap.open(copy) as opened:
+            tensor = opened["model.0.weight"]
+            before = memory[tensor.file_offset]
+            memory[tensor.file_offset] ^= 1
+            assert tensor.tobytes()[0] == before ^ 1
+        with open(copy.path, "r+b", buffering=0) as file:
+            with pytest.raises(PermissionError):
+                file.write(b"x")
+            with pytest.raises(PermissionError):
+                file.truncate(0)
+            with pytest.raises(PermissionError):
+                mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    assert memory[0] == ord("P")  # keeps it
+
+
+def test_a_copy_that_is_not_pinnable_has_no_such_memory(staged):
+    assert len(staged.pinnable_memory()) == 0
+
+
+def test_a_pinnable_copy_has_no_name(data):
+    with pytest.raises(weightmap.InvalidArgumentError, match="pinnable is for copies without a name"):
+        weightmap.stage(data / "training.pt", name="weightmap-test-pinnable", pinnable=True)
+    assert not os.path.exists("/dev/shm/weightmap-test-pinnable")
 
 
 def test_views_outlive_a_staged_copy(data):

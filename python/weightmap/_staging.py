@@ -22,7 +22,7 @@ class StageReport(Record):
     dropped_bytes: int  # read through the page cache, which was asked to drop them at once
     why_not_direct: str  # what the file system said to direct reads; empty if it did them
     huge_bytes: int  # of the copy, in pages of 2 MiB
-    sealed: bool  # nobody can change it
+    sealed: bool  # nobody can change it, but for pinnable_memory()
     seconds: float
 
 
@@ -51,6 +51,16 @@ class StagedFile:
         """/proc/PID/fd/N, until close(), or /dev/shm/NAME."""
         return os.fsdecode(self._open().path())
 
+    def pinnable_memory(self) -> memoryview:
+        """The copy as this process may write to it, for stage(pinnable=True); else it is empty.
+
+        Pinned for a device it is not copied, as private memory would be, and no file system refuses
+        it, as shared mappings of files are. A write changes what everybody reads. It stays while
+        this memoryview does, and forked children have it, too. Where a tensor lies in it:
+        Tensor.file_offset.
+        """
+        return memoryview(self._open().pinnable_memory())
+
     @property
     def report(self) -> StageReport:
         return StageReport(**self._open().report())
@@ -74,20 +84,30 @@ class StagedFile:
 
 
 def stage(
-    path: PathLike, *, name: str = "", budget_bytes: int = 0, progress: Progress | None = None
+    path: PathLike,
+    *,
+    name: str = "",
+    budget_bytes: int = 0,
+    pinnable: bool = False,
+    progress: Progress | None = None,
 ) -> StagedFile:
     """Copies a checkpoint into shared memory, for file systems that are slow to map.
 
     name: of a file to make in /dev/shm, mode 0600, which stays until remove_staged(). Default:
         memory without a name, sealed, which is gone with the last who has it open or mapped.
     budget_bytes: refuse a larger file. Default: what the machine's memory has left.
+    pinnable: keep the copy mapped for writing in this process, and seal it against every other way
+        to write to it, for drivers that pin memory with write intent: see pinnable_memory(). Not
+        together with a name.
     progress: is called with the bytes copied and the bytes in all. What it raises, and Ctrl-C, ends
         the copy and leaves nothing of it.
 
     What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
     meanwhile.
     """
-    return StagedFile(_core.stage(os.fsencode(path), os.fsencode(name), budget_bytes, progress))
+    return StagedFile(
+        _core.stage(os.fsencode(path), os.fsencode(name), budget_bytes, pinnable, progress)
+    )
 
 
 def remove_staged(name: str) -> None:

@@ -9,6 +9,7 @@
 #include "mmap/memory/memory_limit.hpp"
 #include "mmap/memory/sealed_memory.hpp"
 #include "mmap/memory/shared_file.hpp"
+#include "mmap/memory/writable_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/unique_fd.hpp"
 #include "runtime/base/try.hpp"
@@ -86,6 +87,7 @@ Result<void> check_copy(const Checkpoint& source, int memory) {
 
 struct StagedFile::State {
   os::UniqueFd descriptor;
+  os::Reservation writable;
   std::filesystem::path path;
   StageReport report;
 
@@ -113,16 +115,18 @@ const os::File& file_of(const Checkpoint& source) noexcept {
   return Checkpoint::Access::state(source).sources.front().file;
 }
 
+using Seal = Result<void>(int descriptor);
+
 // Fills `memory`, which is as large as the source, and opens it for reading when it is known to be
-// good.
-Result<os::UniqueFd> fill(const Checkpoint& source, int memory, bool seals,
+// good. `seal` may be nullptr.
+Result<os::UniqueFd> fill(const Checkpoint& source, int memory, Seal* seal,
                           const StageOptions& options, StageReport& report) {
   const os::File& file = file_of(source);
   TRY_ASSIGN(const os::CopyReport copied, os::copy_to_memory(file, memory, options.progress));
   report = report_of(copied, file.size());
   TRY(check_unchanged(file));
-  if (seals) TRY(os::seal(memory));
-  report.sealed = seals;
+  if (seal != nullptr) TRY(seal(memory));
+  report.sealed = seal != nullptr;
   TRY_ASSIGN(os::UniqueFd reading, os::reopen_for_reading(memory));
   TRY(check_copy(source, reading.get()));
   return reading;
@@ -136,7 +140,11 @@ Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std:
   Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
   if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
   TRY(memory);
-  TRY_ASSIGN(descriptor, fill(source, memory->get(), true, options, report));
+  if (options.pinnable) {
+    TRY_ASSIGN(writable, os::map_for_writing(memory->get(), bytes));
+  }
+  Seal* const seal = options.pinnable ? os::seal_but_for_mappings : os::seal;
+  TRY_ASSIGN(descriptor, fill(source, memory->get(), seal, options, report));
   path = os::path_of_descriptor(descriptor.get());
   return {};
 }
@@ -149,7 +157,7 @@ Result<void> StagedFile::State::make_named(const Checkpoint& source,
   owners_only.mode = 0600;
   TRY_ASSIGN(NewFile memory, NewFile::create(name, owners_only));
   TRY(memory.resize(file_of(source).size()));
-  TRY(fill(source, memory.descriptor(), false, options, report));
+  TRY(fill(source, memory.descriptor(), nullptr, options, report));
   path = name;
   TRY(memory.commit(NewFile::Existing::refuse));
   Result<os::UniqueFd> named = os::open_shared_file(path);
@@ -167,10 +175,17 @@ StagedFile::~StagedFile() = default;
 int StagedFile::descriptor() const noexcept { return state_->descriptor.get(); }
 const std::filesystem::path& StagedFile::path() const noexcept { return state_->path; }
 const StageReport& StagedFile::report() const noexcept { return state_->report; }
+std::span<std::byte> StagedFile::pinnable_memory() const& noexcept {
+  return state_->writable.bytes();
+}
 
 Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& options) {
   std::filesystem::path wanted;
   if (!options.name.empty()) {
+    if (options.pinnable)
+      return failure(ErrorCode::invalid_argument,
+                     "pinnable is for copies without a name: one with a name can be mapped for "
+                     "writing by any process of its user");
     Result<std::filesystem::path> shared = os::shared_path(options.name);
     if (!shared) return error_of(shared);
     wanted = std::move(*shared);

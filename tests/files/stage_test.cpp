@@ -297,6 +297,43 @@ TEST_CASE_FIXTURE(CopyFixture, "a staged copy is sealed, whoever opens it") {
   CHECK(errno == EPERM);
 }
 
+TEST_CASE_FIXTURE(CopyFixture,
+                  "a pinnable copy is written to through one mapping, and no other way") {
+  StageOptions options;
+  options.pinnable = true;
+  const StagedFile staged = stage(path, options).value();
+  CHECK(staged.report().sealed);
+  const std::span<std::byte> memory = staged.pinnable_memory();
+  REQUIRE(memory.size() == fs::file_size(path));
+  CHECK(std::memcmp(memory.data(), read_file(path).data(), memory.size()) == 0);
+  const UniqueFd writing(::open(staged.path().c_str(), O_RDWR | O_CLOEXEC));
+  constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+  CHECK((::fcntl(writing.get(), F_GET_SEALS) & (seals | F_SEAL_WRITE)) == seals);
+  CHECK(::ftruncate(writing.get(), 0) == -1);
+  CHECK(errno == EPERM);
+  CHECK(::pwrite(writing.get(), "x", 1, 0) == -1);
+  CHECK(errno == EPERM);
+  CHECK(::mmap(nullptr, page, PROT_WRITE, MAP_SHARED, writing.get(), 0) == MAP_FAILED);
+  CHECK(errno == EPERM);
+  const Checkpoint copy = Checkpoint::open_descriptor(staged.descriptor()).value();
+  memory[0] = std::byte{'x'};
+  CHECK(copy.mapping()[0] == std::byte{'x'});
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "a copy that is not pinnable has no memory to pin") {
+  const StagedFile staged = stage(path).value();
+  CHECK(staged.pinnable_memory().empty());
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "a copy with a name is not pinnable") {
+  StageOptions options;
+  options.name = name;
+  options.pinnable = true;
+  CHECK_FAILS(stage(path, options), ErrorCode::invalid_argument,
+              "pinnable is for copies without a name");
+  CHECK(!fs::exists(fs::path("/dev/shm") / name));
+}
+
 TEST_CASE_FIXTURE(CopyFixture, "a staged copy outlives its maker with whoever has it open") {
   std::optional<Checkpoint> copy;
   fs::path gone;
