@@ -313,7 +313,10 @@ def test_an_installed_package_has_its_metadata():
     except metadata.PackageNotFoundError:
         pytest.skip("the package is on the path and not installed, so it has no metadata")
     assert found.version == weightmap.__version__
-    assert [entry.name for entry in found.entry_points] == ["weightmap"]
+    assert sorted((entry.group, entry.name, entry.value) for entry in found.entry_points) == [
+        ("console_scripts", "weightmap", "weightmap.__main__:main"),
+        ("vllm.general_plugins", "weightmap", "weightmap.vllm:register"),
+    ]
     assert not [need for need in found.requires or [] if "extra ==" not in need]
 
 

@@ -1,0 +1,159 @@
+"""Brings what is not cached of several files into memory, ahead of whoever consumes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from weightmap._errors import Error, FileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from weightmap._checkpoint import Checkpoint
+    from weightmap._core import Tensor
+
+# Of each file so much at a time: the consumer begins as soon as the first of them is there.
+_BATCH_BYTES = 256 << 20
+
+
+class _Cancelled(Exception):
+    pass
+
+
+class WarmingCounts:
+    """What was done so far, by one or more WarmingAhead of the same load."""
+
+    def __init__(self) -> None:
+        self.cold_bytes: int | None = 0  # not cached when it was looked at; None: cannot be known
+        self.bytes_waited_for = 0  # that another process read meanwhile
+        self.reading_seconds = 0.0  # in the background
+        self.waiting_seconds = 0.0  # of the consumer
+        self.remarks: dict[str, None] = {}  # each once, in the order in which they came up
+
+
+class WarmingAhead:
+    """A thread that warms checkpoints one after the other; a context manager.
+
+    Asks first what is cached, and leaves that alone. What cannot be warmed is read when it is
+    looked at, and is a remark.
+
+    plan: checkpoints, each of one file, and the positions in it of the tensors that are wanted.
+    one_reader: as of Checkpoint.warm().
+    """
+
+    def __init__(
+        self,
+        plan: Sequence[tuple[Checkpoint, Sequence[int]]],
+        one_reader: bool,
+        counts: WarmingCounts,
+    ) -> None:
+        self._plan = plan
+        self._one_reader = one_reader
+        self._counts = counts
+        self._changed = threading.Condition()
+        # Which tensors of each checkpoint are not there yet. None: not looked yet.
+        self._missing: list[set[int] | None] = [None] * len(plan)
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._run, name="weightmap-warming", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, position: int, index: int | None) -> None:
+        """Returns when a tensor of the plan is there, or will not come.
+
+        position: of the checkpoint in the plan.
+        index: of the tensor in the checkpoint; None for all of the checkpoint.
+        """
+        began = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_there(position, index))
+        self._counts.waiting_seconds += time.perf_counter() - began
+
+    def _is_there(self, position: int, index: int | None) -> bool:
+        missing = self._missing[position]
+        return missing is not None and (not missing if index is None else index not in missing)
+
+    def _run(self) -> None:
+        for position, (checkpoint, wanted) in enumerate(self._plan):
+            try:
+                self._warm(position, checkpoint, wanted)
+            except _Cancelled:
+                return
+            except Exception as error:
+                message = error.message if isinstance(error, Error) else repr(error)
+                self._remark(f"not all of it was read ahead: {message}")
+            finally:
+                self._set_missing(position, set())
+
+    def _set_missing(self, position: int, missing: set[int]) -> None:
+        with self._changed:
+            self._missing[position] = missing
+            self._changed.notify_all()
+
+    def _warm(self, position: int, checkpoint: Checkpoint, wanted: Sequence[int]) -> None:
+        core = checkpoint._core
+        cold = self._cold_tensors(checkpoint, wanted)
+        missing = {tensor.index for tensor in cold}
+        self._set_missing(position, set(missing))
+        for batch in _batches(cold):
+            began = time.perf_counter()
+            try:
+                warmed = core.warm(batch, 2, 0, False, self._one_reader, self._go_on)
+            finally:
+                self._counts.reading_seconds += time.perf_counter() - began
+            self._counts.bytes_waited_for += warmed["bytes_waited_for"]
+            if warmed["why_alone"]:
+                self._remark(f"each process read for itself: {warmed['why_alone']}")
+            if warmed["bytes_left_out"]:
+                self._remark(f"not all of it fits into memory ({warmed['budget_reason']})")
+            missing.difference_update(batch)
+            self._set_missing(position, set(missing))
+
+    def _cold_tensors(self, checkpoint: Checkpoint, wanted: Sequence[int]) -> list[Tensor]:
+        core = checkpoint._core
+        try:
+            parts = checkpoint.residency().tensors
+        except FileError:  # of a file that this user may not write to
+            self._counts.cold_bytes = None
+            return [core.at(index) for index in wanted]
+        cold = [index for index in wanted if parts[index].cached_bytes < parts[index].extent_bytes]
+        if self._counts.cold_bytes is not None:
+            missing = {  # of tensors that share their bytes once
+                parts[index].file_offset: parts[index].extent_bytes - parts[index].cached_bytes
+                for index in cold
+            }
+            self._counts.cold_bytes += sum(missing.values())
+        return [core.at(index) for index in cold]
+
+    def _remark(self, text: str) -> None:
+        self._counts.remarks[text] = None
+
+    def _go_on(self, _done: int, _all: int) -> None:
+        if self._cancelled:
+            raise _Cancelled
+
+    def close(self) -> None:
+        """Ends the reading; what came stays."""
+        self._cancelled = True
+        self._thread.join()
+
+    def __enter__(self) -> WarmingAhead:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _batches(tensors: Iterable[Tensor]) -> Iterable[list[int]]:
+    """Their positions in the checkpoint, in pieces of some _BATCH_BYTES."""
+    batch: list[int] = []
+    size = 0
+    for tensor in tensors:
+        batch.append(tensor.index)
+        size += tensor.nbytes
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

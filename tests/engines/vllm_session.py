@@ -1,0 +1,88 @@
+"""One vLLM: loads, generates, reloads, generates. Prints what came out as a line of JSON.
+
+    vllm_session.py MODEL LOAD_FORMAT [--extra JSON] [--tp N] [--reload FOLDER]...
+"""
+
+import argparse
+import json
+import os
+
+os.environ.update(
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_NO_USAGE_STATS="1",
+    HF_HUB_OFFLINE="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    OMP_NUM_THREADS="1",
+)
+
+from vllm import LLM, SamplingParams
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+PROMPTS = [{"prompt_token_ids": ids} for ids in ([1, 5, 9, 13], [1, 4000, 17, 8191, 23])]
+
+
+def anonymous_bytes():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
+
+
+class AnonymousBytes:
+    """How much anonymous memory a load has in this process, beyond the weights it has filled in."""
+
+    def __init__(self):
+        self.most = 0
+        stock = DefaultModelLoader.load_weights
+
+        def load_weights(loader, model, model_config):
+            fill = model.load_weights
+            model.load_weights = lambda weights: fill(self._watched(weights))
+            stock(loader, model, model_config)
+            del model.load_weights
+
+        DefaultModelLoader.load_weights = load_weights
+
+    def _watched(self, weights):
+        before = anonymous_bytes()
+        filled = 0
+        for name, tensor in weights:
+            self.most = max(self.most, anonymous_bytes() - before - filled)
+            yield name, tensor
+            filled += tensor.nbytes
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("load_format")
+    parser.add_argument("--extra", type=json.loads, default={})
+    parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--reload", action="append", default=[])
+    arguments = parser.parse_args()
+    anonymous = AnonymousBytes()
+    llm = LLM(
+        model=arguments.model,
+        load_format=arguments.load_format,
+        model_loader_extra_config=arguments.extra,
+        tensor_parallel_size=arguments.tp,
+        distributed_executor_backend="mp" if arguments.tp > 1 else None,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        dtype="float32",
+        max_model_len=64,
+    )
+
+    def tokens():
+        sampling = SamplingParams(temperature=0, max_tokens=12, detokenize=False, ignore_eos=True)
+        return [list(each.outputs[0].token_ids) for each in llm.generate(PROMPTS, sampling)]
+
+    answers = [tokens()]
+    for folder in arguments.reload:
+        llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+        llm.reset_prefix_cache()
+        answers.append(tokens())
+    print(json.dumps({"tokens": answers, "anonymous_bytes": anonymous.most}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

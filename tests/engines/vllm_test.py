@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""weightmap.vllm under a real vLLM, without a GPU. Run by an interpreter that has both.
+
+The tokens, also after a reload and with two ranks, are those of vLLM's own loader; the load has no
+memory of its own; and this vLLM is what the stand-in of python/tests takes it for.
+"""
+
+import functools
+import inspect
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from dataclasses import fields
+from importlib import import_module
+
+import small_llama
+from vllm.config.load import LoadConfig
+from vllm.model_executor.model_loader import get_model_loader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.plugins import load_general_plugins
+
+import weightmap
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
+import fake_vllm
+
+LOADER = "model_executor.model_loader"
+
+
+class Session:
+    """What one run of vllm_session.py answered."""
+
+    def __init__(self, *arguments):
+        command = [sys.executable, HERE / "vllm_session.py", *map(str, arguments)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if run.returncode != 0:
+            raise AssertionError(f"{command} ended with {run.returncode}:\n{run.stdout[-8000:]}")
+        lines = run.stdout.splitlines()
+        answer = json.loads(next(line for line in lines if line.startswith('{"tokens":')))
+        self.tokens = answer["tokens"]
+        self.anonymous_bytes = answer["anonymous_bytes"]
+        self.reports = [line for line in lines if "] weightmap, rank " in line]
+
+
+class Serving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory(prefix="weightmap-vllm-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.folder = pathlib.Path(directory.name)
+        model, other = small_llama.weights(1), small_llama.weights(2)
+        small_llama.write_bin(cls.folder / "bin", model)
+        small_llama.write_single(cls.folder / "single", model)
+        small_llama.write_sharded(cls.folder / "sharded", model)
+        small_llama.write_sharded(cls.folder / "other", other)
+        cls.file_bytes = sum(tensor.nbytes for tensor in model.values())
+
+    @classmethod
+    @functools.cache
+    def stock(cls):
+        """vLLM's own loader, on the .bin file, then on the other model."""
+        return Session(cls.folder / "bin", "auto", "--reload", cls.folder / "other")
+
+    def check(self, *arguments):
+        """Tokens before and after the reload, and memory; the session for more."""
+        session = Session(*arguments, "--reload", self.folder / "other")
+        self.assertEqual(session.tokens, self.stock().tokens)
+        self.assertLessEqual(session.anonymous_bytes, self.file_bytes // 20)
+        self.assertEqual(len(session.reports), 2)
+        for report in session.reports:
+            self.assertIn(f" rank 0: {self.file_bytes} bytes from ", report)
+            self.assertNotIn("vLLM's own loader", report)
+        return session
+
+    def test_stock_loader_has_a_bin_file_in_memory(self):
+        # So the measurement sees what the others are said not to have.
+        self.assertGreater(self.stock().anonymous_bytes, self.file_bytes * 0.95)
+        self.assertNotEqual(self.stock().tokens[0], self.stock().tokens[1])
+
+    def test_bin(self):
+        session = self.check(self.folder / "bin", "weightmap")
+        self.assertIn(" from 1 mapped files", session.reports[0])
+        self.assertIn(" from 3 mapped files", session.reports[1])
+
+    def test_single_file(self):
+        self.check(self.folder / "single", "weightmap", "--extra", '{"strict": true}')
+
+    def test_shards(self):
+        extra = '{"warm": "off", "release": "node", "upload": "mapped"}'
+        self.check(self.folder / "sharded", "weightmap", "--extra", extra)
+
+    def test_two_ranks(self):
+        session = Session(
+            *(self.folder / "sharded", "weightmap", "--tp", 2, "--reload", self.folder / "other")
+        )
+        self.assertEqual(session.tokens, self.stock().tokens)
+        for rank in (0, 1):
+            reports = [line for line in session.reports if f"weightmap, rank {rank}: " in line]
+            self.assertEqual(len(reports), 2)
+
+
+class Contract(unittest.TestCase):
+    """What the loader takes of vLLM."""
+
+    def test_methods_have_the_parameters_of_the_stand_in(self):
+        for name in ("_prepare_weights", "_get_weights_iterator", "get_all_weights",
+                     "load_weights", "__init__"):
+            real = inspect.signature(getattr(DefaultModelLoader, name))
+            ours = inspect.signature(getattr(fake_vllm.DefaultModelLoader, name))
+            self.assertEqual(list(real.parameters), list(ours.parameters), name)
+
+    def test_source_has_the_fields_of_the_stand_in(self):
+        real = [field.name for field in fields(DefaultModelLoader.Source)]
+        ours = [field.name for field in fields(fake_vllm.DefaultModelLoader.Source)]
+        self.assertEqual(real, ours)
+
+    def test_load_config_has_the_fields_of_the_stand_in(self):
+        real = {field.name for field in fields(LoadConfig)}
+        self.assertLessEqual({field.name for field in fields(fake_vllm.LoadConfig)}, real)
+
+    def test_functions_take_what_they_are_given(self):
+        calls = {
+            "config.utils.replace": ([None], {"load_format": "auto"}),
+            "logger.init_logger": (["vllm.weightmap"], {}),
+            f"{LOADER}.register_model_loader": (["weightmap"], {}),
+            f"{LOADER}.ep_weight_filter.should_skip_weight": (["name", None], {}),
+            f"{LOADER}.weight_utils._natural_sort_key": (["file"], {}),
+            f"{LOADER}.weight_utils.enable_tqdm": ([True], {}),
+            f"{LOADER}.weight_utils.pt_weights_iterator": ([["file"], False, "cpu"], {}),
+            f"{LOADER}.weight_utils.safetensors_weights_iterator": (
+                [["file"], False, None],
+                {"local_expert_ids": None},
+            ),
+            f"{LOADER}.weight_utils.filter_mm_encoder_only_safetensors_files": (
+                [["file"], "folder", "index", ("prefix",)],
+                {"weights_mapper": None},
+            ),
+            f"{LOADER}.weight_utils.filter_safetensors_files_by_weight_name": (
+                [["file"], callable],
+                {},
+            ),
+        }
+        for path, (positional, named) in calls.items():
+            module, _, name = path.rpartition(".")
+            function = getattr(import_module(f"vllm.{module}"), name)
+            inspect.signature(function).bind(*positional, **named)
+
+    def test_loader_has_the_attributes_that_are_read(self):
+        loader = DefaultModelLoader(LoadConfig())
+        for name in ("local_expert_ids", "_encoder_only_lm_prefixes",
+                     "_encoder_only_weights_mapper", "counter_before_loading_weights"):
+            self.assertTrue(hasattr(loader, name), name)
+
+
+class Plugin(unittest.TestCase):
+    """That vLLM finds it, and what it refuses."""
+
+    def make(self, extra):
+        load_general_plugins()
+        config = LoadConfig(load_format="weightmap", model_loader_extra_config=extra)
+        return get_model_loader(config)
+
+    def test_vllm_finds_the_load_format(self):
+        self.assertEqual(type(self.make({})).__module__, "weightmap._vllm_loader")
+
+    def test_unknown_key_is_refused_by_name(self):
+        with self.assertRaisesRegex(weightmap.InvalidArgumentError, "has no key 'wram'"):
+            self.make({"wram": "auto"})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
