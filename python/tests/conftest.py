@@ -31,6 +31,11 @@ def data():
 
 
 @pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="this test takes torch tensors")
+
+
+@pytest.fixture
 def checkpoint(data):
     """Opens one of them by name; closed again at the end of the test."""
     opened = []

@@ -8,9 +8,10 @@ import glob
 import logging
 import os
 import re
-import sys
 import types
 from typing import Any
+
+import engine_files
 
 MODEL_LOADER = "vllm.model_executor.model_loader"
 
@@ -105,10 +106,6 @@ def install(monkeypatch):
         f"{MODEL_LOADER}.ep_weight_filter": {"should_skip_weight": should_skip_weight},
         f"{MODEL_LOADER}.weight_utils": {
             "_BAR_FORMAT": "",
-            "_natural_sort_key": lambda path: [
-                int(part) if part.isdigit() else part
-                for part in re.split(r"(\d+)", os.path.basename(path))
-            ],
             "enable_tqdm": lambda use_tqdm_on_load: use_tqdm_on_load,
             "pt_weights_iterator": iterator,
             "safetensors_weights_iterator": iterator,
@@ -122,9 +119,6 @@ def install(monkeypatch):
             ],
         },
     }
-    for name, contents in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(contents)
-        monkeypatch.setitem(sys.modules, name, module)
+    engine_files.install(monkeypatch, modules)
     seen.platform = modules["vllm.platforms"]["current_platform"]
     return seen

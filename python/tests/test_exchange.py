@@ -12,11 +12,6 @@ numpy = pytest.importorskip("numpy", reason="exchanging arrays needs numpy")
 
 
 @pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test hands tensors to torch")
-
-
-@pytest.fixture
 def ml_dtypes():
     return pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 or float8 of its own")
 

@@ -22,11 +22,6 @@ def numpy():
     return pytest.importorskip("numpy", reason="this test takes arrays")
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test takes torch tensors")
-
-
 # --- what was taken from a checkpoint outlives it ---------------------------------------------
 
 

@@ -24,11 +24,6 @@ def numpy():
 
 
 @pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test hands tensors to torch")
-
-
-@pytest.fixture
 def dtypes(checkpoint):
     return checkpoint("dtypes.pt")
 

@@ -10,11 +10,6 @@ def numpy():
     return pytest.importorskip("numpy", reason="this test takes arrays")
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test takes torch tensors")
-
-
 # --- names, slices, metadata ------------------------------------------------------------------
 
 

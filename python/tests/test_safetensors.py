@@ -17,11 +17,6 @@ def numpy():
     return pytest.importorskip("numpy", reason="this test takes arrays")
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test takes torch tensors")
-
-
 def file_of(tensors, metadata=None, pad=True):
     """Bytes of a file: name -> (dtype, shape, bytes), one behind the other."""
     header, data = {}, b""

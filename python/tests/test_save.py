@@ -619,11 +619,6 @@ def test_refuses_what_is_not_handed_over(tmp_path):
 # With torch.
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="compares with torch, which is not installed")
-
-
 def test_torch_reads_it(torch, numpy, data, tmp_path):
     path = tmp_path / "model.pt"
     with weightmap.open(data / "views.pt") as views:

@@ -15,11 +15,6 @@ def numpy():
 
 
 @pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test writes torch tensors")
-
-
-@pytest.fixture
 def load_torch(torch):
     return pytest.importorskip("safetensors.torch", reason="reads with safetensors").load_file
 

@@ -7,11 +7,6 @@ import pytest
 import weightmap
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="makes state dicts")
-
-
 def make_model(torch, device=None):
     with torch.device(device or "cpu"):
         model = torch.nn.ModuleDict(

@@ -1,9 +1,7 @@
 """weightmap.vllm, with a stand-in for vLLM. tests/engines/vllm_test.py has the real one."""
 
-import json
 import logging
 import os
-import struct
 import subprocess
 import sys
 import threading
@@ -12,6 +10,7 @@ import weakref
 
 import fake_vllm
 import pytest
+from engine_files import file_with_dtype_beyond_torch, imported_anew, names, permissions, write
 
 import weightmap
 from weightmap._engine_options import parse_engine_options
@@ -19,22 +18,14 @@ from weightmap._warming import WarmingAhead, WarmingCounts
 
 
 @pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="this test takes torch tensors")
-
-
-@pytest.fixture
 def vllm(torch, monkeypatch):
     """The stand-in, with the load format registered."""
     seen = fake_vllm.install(monkeypatch)
-    for name in ("vllm", "_vllm_loader"):
-        monkeypatch.delitem(sys.modules, f"weightmap.{name}", raising=False)
-    import weightmap.vllm
+    with imported_anew("vllm"):
+        import weightmap.vllm
 
-    weightmap.vllm.register()
-    yield seen
-    for name in ("vllm", "_vllm_loader"):
-        sys.modules.pop(f"weightmap.{name}", None)
+        weightmap.vllm.register()
+        yield seen
 
 
 @pytest.fixture
@@ -52,25 +43,6 @@ def load(vllm):
         return taken
 
     return run
-
-
-def write(folder, file, tensors):
-    weightmap.save_safetensors(tensors, folder / file)
-
-
-def names(pairs):
-    return [name for name, _ in pairs]
-
-
-def permissions(tensor):
-    """Of the mapping that a tensor lies in."""
-    address = tensor.data_ptr()
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if begin <= address < end:
-                return line.split()[1]
-    raise AssertionError("is in no mapping")
 
 
 # --- registration -----------------------------------------------------------------------------
@@ -94,15 +66,13 @@ def test_registers_once(vllm):
 
 def test_a_vllm_of_other_parts_goes_on_without_the_format(torch, monkeypatch, caplog):
     seen = fake_vllm.install(monkeypatch)
-    for name in ("vllm", "_vllm_loader"):
-        monkeypatch.delitem(sys.modules, f"weightmap.{name}", raising=False)
     del sys.modules["vllm.model_executor.model_loader.weight_utils"].enable_tqdm
-    import weightmap.vllm
+    with imported_anew("vllm"):
+        import weightmap.vllm
 
-    weightmap.vllm.register()
+        weightmap.vllm.register()
     assert seen.registered == {}
     assert "enable_tqdm" in caplog.text
-    sys.modules.pop("weightmap.vllm")
 
 
 def test_constructor_leaves_the_config_alone(vllm):
@@ -296,7 +266,7 @@ def test_reload_from_another_folder(vllm, torch, tmp_path, caplog):
 
 
 def test_a_load_that_is_given_up_ends_the_reading(vllm, torch, tmp_path, monkeypatch, mappings_of):
-    import weightmap._vllm_loader as module
+    import weightmap._engine_load as module
 
     ended = []
     close = WarmingAhead.close
@@ -315,16 +285,6 @@ def test_a_load_that_is_given_up_ends_the_reading(vllm, torch, tmp_path, monkeyp
 
 
 # --- what weightmap refuses -------------------------------------------------------------------
-
-
-def file_with_dtype_beyond_torch(path):
-    """A safetensors file of a float32 tensor, and behind it one that torch has no dtype for."""
-    header = {
-        "known": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
-        "strange": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [4, 7]},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<f", 7.0) + b"\1\2\3")
 
 
 def test_the_rest_of_a_file_comes_from_vllm(load, vllm, torch, tmp_path, caplog):
@@ -403,7 +363,7 @@ def test_one_line_says_what_was_done(load, torch, tmp_path, caplog):
 @pytest.fixture
 def released(vllm, monkeypatch):
     """Loads with release="node" while these processes have a file mapped; the files evicted."""
-    import weightmap._vllm_loader as module
+    import weightmap._engine_load as module
 
     evicted = []
 
@@ -431,7 +391,7 @@ def test_last_process_evicts(released, load, torch, tmp_path):
 
 
 def test_what_another_still_has_is_asked_for_again(vllm, load, torch, tmp_path, monkeypatch):
-    import weightmap._vllm_loader as module
+    import weightmap._engine_load as module
 
     file = tmp_path / "model.safetensors"
     write(tmp_path, file.name, {"a": torch.ones(1)})
@@ -449,7 +409,7 @@ def test_what_another_still_has_is_asked_for_again(vllm, load, torch, tmp_path, 
 
 
 def test_keep_evicts_nothing(load, torch, tmp_path, monkeypatch):
-    import weightmap._vllm_loader as module
+    import weightmap._engine_load as module
 
     write(tmp_path, "model.safetensors", {"a": torch.ones(1)})
     monkeypatch.setattr(module, "evict", lambda file: pytest.fail("evicted"))

@@ -128,7 +128,6 @@ class Contract(unittest.TestCase):
             "logger.init_logger": (["vllm.weightmap"], {}),
             f"{LOADER}.register_model_loader": (["weightmap"], {}),
             f"{LOADER}.ep_weight_filter.should_skip_weight": (["name", None], {}),
-            f"{LOADER}.weight_utils._natural_sort_key": (["file"], {}),
             f"{LOADER}.weight_utils.enable_tqdm": ([True], {}),
             f"{LOADER}.weight_utils.pt_weights_iterator": ([["file"], False, "cpu"], {}),
             f"{LOADER}.weight_utils.safetensors_weights_iterator": (

@@ -1,0 +1,61 @@
+"""What the tests of the plug-ins for inference engines share."""
+
+import contextlib
+import json
+import struct
+import sys
+import types
+
+import weightmap
+
+
+def install(monkeypatch, modules):
+    """Puts modules, by name and with these contents, in the place of an engine's."""
+    for name, contents in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@contextlib.contextmanager
+def imported_anew(engine):
+    """In it the plug-in of an engine is imported for the engine that is there now."""
+
+    def forget():
+        for name in (engine, f"_{engine}_loader"):
+            sys.modules.pop(f"weightmap.{name}", None)
+
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+def write(folder, file, tensors):
+    weightmap.save_safetensors(tensors, folder / file)
+
+
+def names(pairs):
+    return [name for name, _ in pairs]
+
+
+def permissions(tensor):
+    """Of the mapping that a tensor lies in."""
+    address = tensor.data_ptr()
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if begin <= address < end:
+                return line.split()[1]
+    raise AssertionError("is in no mapping")
+
+
+def file_with_dtype_beyond_torch(path):
+    """A safetensors file of a float32 tensor, and behind it one that torch has no dtype for."""
+    header = {
+        "known": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+        "strange": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [4, 7]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<f", 7.0) + b"\1\2\3")
