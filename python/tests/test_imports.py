@@ -315,6 +315,7 @@ def test_an_installed_package_has_its_metadata():
     assert found.version == weightmap.__version__
     assert sorted((entry.group, entry.name, entry.value) for entry in found.entry_points) == [
         ("console_scripts", "weightmap", "weightmap.__main__:main"),
+        ("sglang.srt.plugins", "weightmap", "weightmap.sglang:register"),
         ("vllm.general_plugins", "weightmap", "weightmap.vllm:register"),
     ]
     assert not [need for need in found.requires or [] if "extra ==" not in need]
