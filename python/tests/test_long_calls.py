@@ -63,8 +63,16 @@ def test_what_progress_raises_comes_out(name, path, tmp_path):
     weightmap.open(path, verify="crc")  # and all is as it was
 
 
+@pytest.fixture
+def interrupts():
+    """Whoever started this may have had SIGINT ignored, as a shell does for what it leaves behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_signal_that_came_before_raises_its_exception(name, path, tmp_path):
+def test_a_signal_that_came_before_raises_its_exception(name, path, tmp_path, interrupts):
     """A long call looks for signals as it goes on; a short one Python looks after itself."""
     call = calls(path, tmp_path)[name]
     with pytest.raises(KeyboardInterrupt):
