@@ -32,8 +32,7 @@ class _Block:
 
 _lock = threading.Lock()
 _blocks: list[_Block] = []  # in all threads
-_torch_load_function: Any = None  # torch's own, while there are any
-_torch_save_function: Any = None  # while one of them has save=True
+_originals: dict[str, Any] = {}  # torch's own functions by name, while they are replaced
 
 
 @contextlib.contextmanager
@@ -73,20 +72,19 @@ def patch(
 
 def _follow_blocks() -> None:
     """Has torch's functions replaced as long as a block wants it."""
-    global _torch_load_function, _torch_save_function
-    if _blocks and _torch_load_function is None:
-        _torch_load_function = torch.load
-        torch.load = serialization.load = _load
-    elif not _blocks and _torch_load_function is not None:
-        torch.load = serialization.load = _torch_load_function
-        _torch_load_function = None
-    saves = any(block.save for block in _blocks)
-    if saves and _torch_save_function is None:
-        _torch_save_function = torch.save
-        torch.save = serialization.save = _save
-    elif not saves and _torch_save_function is not None:
-        torch.save = serialization.save = _torch_save_function
-        _torch_save_function = None
+    _replace("load", _load, bool(_blocks))
+    _replace("save", _save, any(block.save for block in _blocks))
+
+
+def _replace(name: str, function: Any, is_wanted: bool) -> None:
+    if is_wanted == (name in _originals):
+        return
+    if is_wanted:
+        _originals[name] = getattr(torch, name)
+    else:
+        function = _originals.pop(name)
+    for module in (torch, serialization):
+        setattr(module, name, function)
 
 
 def note(function: str, file: Any, why: str) -> None:
@@ -107,7 +105,7 @@ def _load(
     **pickle_load_args: Any,
 ) -> Any:
     """What torch.load is while a block is open."""
-    original = _torch_load_function or serialization.load
+    original = _originals.get("load", serialization.load)
     takes_all = any(block.files == "all" for block in _blocks)
     why = _why_not(f, pickle_module, weights_only, mmap, pickle_load_args, takes_all)
     if not why:
@@ -205,7 +203,7 @@ def _save(
 
     given = (pickle_module, pickle_protocol, _use_new_zipfile_serialization,
              _disable_byteorder_record)
-    original = _torch_save_function or serialization.save
+    original = _originals.get("save", serialization.save)
     if _is_special_file(f):
         note("torch.save", f, "is a device or a pipe")
         return original(obj, f, *given)
