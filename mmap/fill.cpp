@@ -54,13 +54,23 @@ void Filler::turn_to(const MappedFile& mapped) noexcept {
 }
 
 Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
+  if (length < small_range) return fill_exactly(offset, length);
+  return fill_pages(offset, length, false);
+}
+
+Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
-  if (length < small_range) TRY(read_exactly(offset, length));
+  TRY(read_exactly(offset, length));
+  return fill_pages(offset, length, true);
+}
+
+// `is_read`: they are cached already.
+Result<void> Filler::fill_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
   const std::uint64_t start = offset / page_bytes() * page_bytes();
   const std::uint64_t size = offset + length - start;
   if (method_ == FillMethod::populate)
     TRY(populate(start, size));
-  else if (length >= small_range)
+  else if (!is_read)
     TRY(read_all(file().descriptor(), start, size));
   return mapped_.check_not_lost();
 }

@@ -25,9 +25,9 @@ FillMethod best_fill_method(const Mapping& mapping) noexcept;
 // Ranges below this are read exactly, since a large page would cost more than it brings.
 inline constexpr std::uint64_t small_range = std::uint64_t{256} << 10;
 
-// One for each thread. The file and the mapping must outlive it. Both fill functions fail with io,
+// One for each thread. The file and the mapping must outlive it. All fill functions fail with io,
 // at the first byte of what could not be read, if the file was truncated, was lost, or the disk
-// failed. Precondition of both: the range lies in the file.
+// failed. Precondition of all: the range lies in the file.
 class Filler {
  public:
   Filler(const MappedFile& mapped, FillMethod method) noexcept : mapped_(mapped), method_(method) {}
@@ -39,13 +39,17 @@ class Filler {
   // small range, which is read by a descriptor of its own.
   Result<void> fill(std::uint64_t offset, std::uint64_t length);
 
-  // The same for somebody who waits for just this range: in whole large pages if it is not small,
+  // The same, and no other page is read, also where the mapping reads ahead.
+  Result<void> fill_exactly(std::uint64_t offset, std::uint64_t length);
+
+  // As fill() for somebody who waits for just this range: in whole large pages if it is not small,
   // and nothing is read ahead, which would share the disk with it, where the system has large
   // pages. Advises the mapping nothing, so that it is not split.
   Result<void> fill_now(std::uint64_t offset, std::uint64_t length);
 
  private:
   Result<void> read_exactly(std::uint64_t offset, std::uint64_t length);
+  Result<void> fill_pages(std::uint64_t offset, std::uint64_t length, bool is_read);
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
@@ -53,7 +57,7 @@ class Filler {
 
   MappedFile mapped_;
   FillMethod method_;
-  UniqueFd exact_;  // opened at the first small range
+  UniqueFd exact_;  // opened at the first range that is read exactly
   std::vector<std::byte> scratch_;
 };
 

@@ -23,6 +23,7 @@
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 
@@ -32,6 +33,12 @@ struct WarmOptions {
   // Positions in Checkpoint::tensors(), in the order in which they will be needed. Empty: the whole
   // file, in its own order.
   std::vector<std::size_t> tensors = {};
+  // Instead of `tensors`, and not with `follow`: parts of tensors of this checkpoint, as narrow()
+  // and select() give them and pieces() of chunks.hpp, in the order in which they will be needed.
+  // The pages that they touch are read and none around them; rows that lie within 16 KiB of one
+  // another come with what is between. For the rank that needs a slice of each tensor only. Empty:
+  // what `tensors` says.
+  std::vector<TensorSlice> slices = {};
   // Two keep a disk busy while one of them waits for it; at most 64.
   unsigned threads = 2;
   // What a thread brings in between two looks at whether somebody waits in Checkpoint::demand(), or

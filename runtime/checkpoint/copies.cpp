@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "mmap/memory/own_memory.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/gathered_blocks.hpp"
+#include "runtime/checkpoint/strided_blocks.hpp"
 
 namespace weightmap {
 namespace {
@@ -37,6 +38,20 @@ Result<void> copy_range(const State& state, const SourceFile& source, std::uint6
   if (!copied && copied.error().file_offset != Error::no_offset)
     copied.error().file_offset += offset;
   return copied;
+}
+
+// No more memory is needed than one block, however far apart the elements lie.
+Result<void> gather_blocks(const State& state, const TensorView& view, const SourceFile& source,
+                           std::uint64_t offset, std::span<std::byte> out) {
+  std::vector<std::byte> memory;
+  for (StridedBlocks blocks(view); !blocks.done(); blocks.advance()) {
+    memory.resize(blocks.bytes());
+    TRY(copy_range(state, source, offset + blocks.offset(), memory));
+    const TensorView part = blocks.view_of(memory);
+    TRY(part.gather(out.first(part.nbytes())));
+    out = out.subspan(part.nbytes());
+  }
+  return {};
 }
 
 // Whether the file was what it is now for as long as it was copied.
@@ -88,9 +103,7 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
     return gather(state, bytes, out);
   }
   const auto copy = [&](const SourceFile& source, std::uint64_t offset) {
-    return GatheredBlocks(view).gather(out, [&](std::uint64_t from, std::span<std::byte> block) {
-      return copy_range(state, source, offset + from, block);
-    });
+    return gather_blocks(state, view, source, offset, out);
   };
   return copy_safely(state, view.stored_bytes(), copy);
 }

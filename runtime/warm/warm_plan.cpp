@@ -22,7 +22,8 @@ class Planner {
 
   void add(const ByteRange& range) {
     if (range.length == 0) return;
-    const std::uint64_t unit = range.length < os::small_range ? page_ : os::large_page;
+    const bool is_small = limits_.exact || range.length < os::small_range;
+    const std::uint64_t unit = is_small ? page_ : os::large_page;
     const std::uint64_t first = range.offset / unit * unit;
     const std::uint64_t last = (range.offset + range.length - 1) / unit * unit;
     source_ = *(std::upper_bound(sources_.begin(), sources_.end(), range.offset,
@@ -65,7 +66,8 @@ class Planner {
     if (plan_.steps.empty()) return offset;
     ByteRange& last = plan_.steps.back();
     const std::uint64_t last_end = last.offset + last.length;
-    if (last.offset < source_.offset || offset < last_end || offset - last_end >= os::small_range)
+    const std::uint64_t most_gap = limits_.exact ? 0 : os::small_range - 1;
+    if (last.offset < source_.offset || offset < last_end || offset - last_end > most_gap)
       return offset;
     const std::uint64_t border =
         (last.offset / os::large_page) * os::large_page + limits_.step_bytes;

@@ -15,6 +15,7 @@
 #include "mmap/process/futex.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/warm/slice_ranges.hpp"
 #include "runtime/warm/warm_options.hpp"
 
 namespace weightmap {
@@ -82,6 +83,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   lock_ = options.lock;
   drop_behind_ = options.drop_behind;
   one_reader_ = options.one_reader;
+  exact_ = !options.slices.empty();
   order_ = options.tensors;
   if (options.follow || options.verify_crc || !order_.empty()) {
     TRY_ASSIGN(catalog_, state_.catalogs.whole());
@@ -91,9 +93,11 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   std::vector<ByteRange> ranges = sources;
   if (!order_.empty()) {
     TRY_ASSIGN(ranges, ranges_of(*catalog_, order_));
+  } else if (exact_) {
+    TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
   }
   const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report_.budget_bytes;
-  plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes()});
+  plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes(), exact_});
   if (options.follow) window_ = std::make_unique<WarmWindow>(plan_, ranges, report_.budget_bytes);
   return {};
 }
@@ -162,6 +166,8 @@ void WarmWork::run() {
 
 void WarmWork::begin_reading() {
   look_at_cache();
+  // Marks of whoever read ahead before make even a fault on a cached page read more.
+  if (exact_) os::allow_readahead(state_.mapping, false);
   if (one_reader_ && !all_cached_) prepare_election();
   if (!election_) read_exactly();
 }
@@ -198,7 +204,8 @@ void WarmWork::read_exactly() {
     const SourceFile& source = state_.sources.at(step.offset);
     reads_exactly_ = os::reads_large_pages(source.file, step.offset - source.base());
   }
-  if (reads_exactly_ || election_) os::allow_readahead(state_.mapping, !reads_exactly_);
+  if ((reads_exactly_ || election_) && !exact_)
+    os::allow_readahead(state_.mapping, !reads_exactly_);
 }
 
 // false: the step need not be brought in, or nothing more is.
@@ -228,7 +235,11 @@ std::size_t WarmWork::bring_in(os::Filler& filler, std::size_t step, std::size_t
        ++next)
     length += plan_.steps[next].length;
   filler.turn_to(mapped);
-  Result<void> done = filler.fill(offset, length);
+  // Whole large pages are read as such, unless that would read ahead.
+  const bool in_large_pages =
+      reads_exactly_ && offset % os::large_page == 0 && length % os::large_page == 0;
+  Result<void> done =
+      exact_ && !in_large_pages ? filler.fill_exactly(offset, length) : filler.fill(offset, length);
   if (done && lock_) done = os::lock_range(mapped, offset, length);
   if (!done) {
     fail(source.about(std::move(done.error())));
@@ -306,8 +317,8 @@ Result<WarmReport> WarmWork::wait() {
 void WarmWork::join() {
   if (std::exchange(joined_, true)) return;
   for (std::thread& thread : threads_) thread.join();
-  if (reads_exactly_ || election_) os::allow_readahead(state_.mapping, true);
-  if (lock_ && order_.empty() && bytes_done_ > state_.locked_bytes)
+  if (reads_exactly_ || election_ || exact_) os::allow_readahead(state_.mapping, true);
+  if (lock_ && order_.empty() && !exact_ && bytes_done_ > state_.locked_bytes)
     state_.locked_bytes = bytes_done_.load();
   if (verify_) verify_->stop();
   if (verifier_.joinable()) verifier_.join();

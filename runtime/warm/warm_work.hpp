@@ -84,6 +84,7 @@ class WarmWork {
   const catalog::Catalog* catalog_ = nullptr;  // where tensors or storages are asked for
   os::FillMethod method_ = os::FillMethod::populate;
   WarmPlan plan_;
+  bool exact_ = false;  // no page but those that the plan has
   bool lock_ = false;
   bool drop_behind_ = false;
   bool one_reader_ = false;

@@ -1,10 +1,11 @@
-#include "runtime/checkpoint/gathered_blocks.hpp"
+#include "runtime/checkpoint/strided_blocks.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace weightmap {
 
-GatheredBlocks::GatheredBlocks(const TensorView& view)
+StridedBlocks::StridedBlocks(const TensorView& view)
     : dtype_(view.dtype()),
       flags_(view.is_foreign_byte_order() ? unsigned{TensorView::foreign_order} : 0),
       split_(view.rank()),
@@ -22,37 +23,44 @@ GatheredBlocks::GatheredBlocks(const TensorView& view)
     inner_extent_ += static_cast<std::uint64_t>(shape_[split_] - 1) * stride(split_);
   most_rows_ = rows_that_fit();
   index_.resize(split_ + 1);
-  block_.resize(block_bytes());
 }
 
-std::uint64_t GatheredBlocks::stride(std::size_t dim) const noexcept {
+std::uint64_t StridedBlocks::stride(std::size_t dim) const noexcept {
   // That of a single element is never used, and is bounded by nothing.
   return shape_[dim] == 1 ? 0 : static_cast<std::uint64_t>(strides_[dim]) * element_size(dtype_);
 }
 
-std::int64_t GatheredBlocks::rows() const noexcept {
+std::int64_t StridedBlocks::rows() const noexcept {
   return std::min(most_rows_, shape_[split_] - index_[split_]);
 }
 
-std::uint64_t GatheredBlocks::block_bytes() const noexcept {
+std::uint64_t StridedBlocks::bytes() const noexcept {
   return inner_extent_ + static_cast<std::uint64_t>(rows() - 1) * stride(split_);
 }
 
-std::uint64_t GatheredBlocks::offset() const noexcept {
+std::uint64_t StridedBlocks::offset() const noexcept {
   std::uint64_t bytes = 0;
   for (std::size_t dim = 0; dim <= split_; ++dim)
     bytes += static_cast<std::uint64_t>(index_[dim]) * stride(dim);
   return bytes;
 }
 
-TensorView GatheredBlocks::view_of(std::span<const std::byte> block) {
+TensorView StridedBlocks::view_of(std::span<const std::byte> block) {
   dims_.assign(shape_.begin() + static_cast<std::ptrdiff_t>(split_), shape_.end());
   dims_.front() = rows();
   dims_.insert(dims_.end(), strides_.begin() + static_cast<std::ptrdiff_t>(split_), strides_.end());
   return {dtype_, shape_.size() - split_, dims_.data(), block.data(), block.size(), flags_};
 }
 
-void GatheredBlocks::advance() noexcept {
+std::uint64_t StridedBlocks::count() const noexcept {
+  auto blocks = static_cast<std::uint64_t>((shape_[split_] - 1) / most_rows_ + 1);
+  for (std::size_t dim = 0; dim < split_; ++dim)
+    if (__builtin_mul_overflow(blocks, static_cast<std::uint64_t>(shape_[dim]), &blocks))
+      return std::numeric_limits<std::uint64_t>::max();
+  return blocks;
+}
+
+void StridedBlocks::advance() noexcept {
   index_[split_] += rows();
   for (std::size_t dim = split_; dim > 0 && index_[dim] == shape_[dim]; --dim) {
     index_[dim] = 0;
