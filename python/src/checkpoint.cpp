@@ -276,10 +276,13 @@ Result<WarmReport> warm_up(const Checkpoint& checkpoint, const WarmOptions& opti
   return warmer->wait();
 }
 
-nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors, unsigned threads,
-              std::uint64_t budget_bytes, bool crc, bool one_reader, nb::handle told) {
+nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
+              const std::vector<Tensor>& parts, unsigned threads, std::uint64_t budget_bytes,
+              bool crc, bool one_reader, nb::handle told) {
   WarmOptions options;
   options.tensors = std::move(tensors);
+  for (const Tensor& part : parts)
+    options.slices.push_back(value_or_raise(TensorSlice::of(part.view())));
   options.threads = threads;
   options.budget_bytes = budget_bytes;
   options.verify_crc = crc;
@@ -528,10 +531,12 @@ void bind_checkpoint(nb::module_& module) {
           nb::arg("storage_bytes"), nb::sig("def lend(self, storage_bytes: int, /) -> MappedBytes"),
           "The file as memory for torch tensors of a storage of so many bytes: copy on write, or "
           "the mapping as it is, which then must only be read.")
-      .def("warm", warm, nb::arg("tensors"), nb::arg("threads"), nb::arg("budget_bytes"),
-           nb::arg("crc"), nb::arg("one_reader"), nb::arg("progress").none(),
-           nb::sig("def warm(self, tensors: list[int], threads: int, budget_bytes: int, crc: bool, "
-                   "one_reader: bool, progress: typing.Callable[[int, int], typing.Any] | None, "
+      .def("warm", warm, nb::arg("tensors"), nb::arg("parts"), nb::arg("threads"),
+           nb::arg("budget_bytes"), nb::arg("crc"), nb::arg("one_reader"),
+           nb::arg("progress").none(),
+           nb::sig("def warm(self, tensors: list[int], parts: list[Tensor], threads: int, "
+                   "budget_bytes: int, crc: bool, one_reader: bool, "
+                   "progress: typing.Callable[[int, int], typing.Any] | None, "
                    "/) -> dict[str, typing.Any]"))
       .def("demand", demand, nb::arg("tensor"),
            nb::sig("def demand(self, tensor: Tensor, /) -> None"))

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from weightmap._safe_open import SafeOpen, TensorMeta, safe_open
     from weightmap._save import SavedStorage, SaveReport, empty, save
     from weightmap._save_safetensors import SafetensorsReport, save_safetensors
+    from weightmap._slice_plan import SlicePart, SlicePlan
     from weightmap._staging import StagedFile, StageReport, remove_staged, stage
     from weightmap._subtree import Subtree
     from weightmap._summary import Summary
@@ -97,6 +98,8 @@ __all__ = [
     "SafetensorsReport",
     "SaveReport",
     "SavedStorage",
+    "SlicePart",
+    "SlicePlan",
     "StageReport",
     "StagedFile",
     "Stats",
@@ -155,6 +158,8 @@ _MODULE_OF = {
     "SafetensorsReport": "_save_safetensors",
     "SaveReport": "_save",
     "SavedStorage": "_save",
+    "SlicePart": "_slice_plan",
+    "SlicePlan": "_slice_plan",
     "StageReport": "_staging",
     "StagedFile": "_staging",
     "Stats": "_info",

@@ -287,7 +287,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def warm(
         self,
-        names: Iterable[str] | None = None,
+        names: Iterable[str] | Mapping[str, Any] | None = None,
         *,
         order: PathLike | None = None,
         threads: int = 2,
@@ -298,7 +298,10 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> WarmReport:
         """Brings the file, or the tensors of these names in this order, into memory and waits.
 
-        names: or patterns, as find() takes them. TensorNotFoundError if one matches none.
+        names: or patterns, as find() takes them. TensorNotFoundError if one matches none. Or a dict
+            of names and of what is needed of each tensor: None for all of it, else what it takes in
+            brackets, such as (slice(None), slice(0, 512)); or a SlicePlan. Then the pages that these
+            parts touch are read and none around them.
         order: instead of names, a file with a name or pattern on each line, as save_order()
             writes it. Lines that name no tensor are skipped;
             InvalidArgumentError if none does.
@@ -318,13 +321,18 @@ class Checkpoint(Mapping[str, Tensor]):
         if names is not None and order is not None:
             raise InvalidArgumentError("tensors are named by names or by order, not by both")
         indices: list[int] = []
-        if names is not None:
+        parts: list[Tensor] = []
+        if isinstance(names, Mapping):
+            from weightmap._slice_plan import slices
+
+            parts = slices(self, names)
+        elif names is not None:
             indices = [index for name in names for index in self._matching(name)]
         if order is not None:
             indices = self._core.load_order(os.fsencode(order))
-        if not indices and (names is not None or order is not None):
+        if not indices and not parts and (names is not None or order is not None):
             return WarmReport(0, 0, "", "populate", "", 0, 0.0)
-        warmed = self._core.warm(indices, threads, budget or 0, crc, one_reader, progress)
+        warmed = self._core.warm(indices, parts, threads, budget or 0, crc, one_reader, progress)
         return WarmReport(**warmed)
 
     def demand(self, tensor: Tensor | ChunkedTensor) -> None:

@@ -41,7 +41,7 @@ class PrefetchLoader:
         indices = [index for name in names for index in checkpoint._indices(name)]
         try:
             if indices:
-                checkpoint._core.warm(indices, threads, 0, False, False, go_on)
+                checkpoint._core.warm(indices, [], threads, 0, False, False, go_on)
         except Exception:
             pass  # tensors are read when they are looked at
 

@@ -99,7 +99,7 @@ class WarmingAhead:
         for batch in _batches(cold):
             began = time.perf_counter()
             try:
-                warmed = core.warm(batch, 2, 0, False, self._one_reader, self._go_on)
+                warmed = core.warm(batch, [], 2, 0, False, self._one_reader, self._go_on)
             finally:
                 self._counts.reading_seconds += time.perf_counter() - began
             self._counts.bytes_waited_for += warmed["bytes_waited_for"]

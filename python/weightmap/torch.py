@@ -27,6 +27,7 @@ try:
     from torch import serialization
 
     from weightmap import _served_model, _torch_load, _torch_patch
+    from weightmap._slice_recorder import SliceRecorder
     from weightmap._weights_only import registered_globals, sparse_tensors_to_validate
 
     # Private names that are looked up late: one that is missing is said here, not in mid-load.

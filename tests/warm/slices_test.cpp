@@ -100,7 +100,7 @@ TEST_CASE_FIXTURE(Matrices, "what overlaps or is transposed takes no more ranges
       ranges(checkpoint, {strided(wide, {5000, 32, 1, 262144}, 31 * 262144 + 5000)});
   REQUIRE(transposed.size() == 32);
   CHECK(transposed[1] == ByteRange{data + 256 * kib, 5000});
-  // A million times the same few pages.
+  // Ten thousand ranges of the same 4 MB.
   CHECK(ranges(checkpoint, {strided(wide, {100, 100, 20000, 20000}, 198 * 20000 + 1)}) ==
         Ranges{{data, 198 * 20000 + 1}});
   CHECK(ranges(checkpoint, {wide.narrow(0, 5, 0).value()}).empty());
