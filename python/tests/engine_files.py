@@ -22,7 +22,7 @@ def imported_anew(engine):
     """In it the plug-in of an engine is imported for the engine that is there now."""
 
     def forget():
-        for name in (engine, f"_{engine}_loader"):
+        for name in (engine, f"_{engine}_loader", f"_{engine}_rank"):
             sys.modules.pop(f"weightmap.{name}", None)
 
     forget()

@@ -77,9 +77,11 @@ def install(monkeypatch):
     """Puts it in the place of vLLM; gives what tests look at.
 
     stock: by name of a file what vLLM's own iterators give. progress: the files, and whether the
-    bar is off. registered: the loaders by load format.
+    bar is off. registered: the loaders by load format. config: the current one. nodes: how many.
     """
-    seen = types.SimpleNamespace(stock={}, progress=[], registered={}, platform="cpu")
+    seen = types.SimpleNamespace(
+        stock={}, progress=[], registered={}, platform="cpu", config=None, nodes=1
+    )
 
     def register_model_loader(load_format):
         assert load_format not in seen.registered
@@ -94,10 +96,12 @@ def install(monkeypatch):
         return files
 
     modules = {
-        "vllm": {},
-        "vllm.config": {},
+        "vllm": {"__version__": "0.1"},
+        "vllm.config": {"get_current_vllm_config_or_none": lambda: seen.config},
         "vllm.config.load": {"LoadConfig": LoadConfig},
         "vllm.config.utils": {"replace": dataclasses.replace},
+        "vllm.distributed": {},
+        "vllm.distributed.parallel_state": {"get_node_count": lambda: seen.nodes},
         "vllm.logger": {"init_logger": logging.getLogger},
         "vllm.platforms": {"current_platform": types.SimpleNamespace(device_type="cpu")},
         "vllm.model_executor": {},

@@ -160,7 +160,7 @@ def test_unknown_key_is_refused_by_name(loader):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         loader({"num_threads": 8})
     assert refused.value.message == (
-        "the loader has no key 'num_threads'; it has warm, reader, upload, release, strict"
+        "the loader has no key 'num_threads'; it has warm, reader, upload, release, slices, strict"
     )
 
 

@@ -89,19 +89,20 @@ def test_constructor_leaves_the_config_alone(vllm):
 
 def test_options_have_defaults():
     options = parse_engine_options({})
-    assert options._values() == ("auto", "node", "auto", "keep", False)
+    assert options._values() == ("auto", "node", "auto", "keep", "auto", False)
 
 
 def test_options_are_taken():
-    given = {"warm": "off", "reader": "rank", "upload": "copied", "release": "node", "strict": True}
-    assert parse_engine_options(given)._values() == ("off", "rank", "copied", "node", True)
+    given = {"warm": "off", "reader": "rank", "upload": "copied", "release": "node",
+             "slices": "off", "strict": True}
+    assert parse_engine_options(given)._values() == tuple(given.values())
 
 
 def test_unknown_key_is_refused_by_name(load, tmp_path):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         load(tmp_path, {"wram": "auto"})
     assert refused.value.message == (
-        "the loader has no key 'wram'; it has warm, reader, upload, release, strict"
+        "the loader has no key 'wram'; it has warm, reader, upload, release, slices, strict"
     )
 
 
@@ -444,10 +445,10 @@ class FakeCheckpoint:
             for index in range(self.count)
         ])
 
-    def warm(self, indices, threads, budget, crc, one_reader, progress):
+    def warm(self, indices, parts, threads, budget, crc, one_reader, progress):
         self.before_warming()
         progress(0, 1)
-        self.warmed.append((indices, one_reader))
+        self.warmed.append((indices or parts, one_reader))
         return {"bytes_waited_for": 7, "why_alone": "", "bytes_left_out": 0, "budget_reason": ""}
 
 
@@ -463,6 +464,15 @@ def test_only_what_is_cold_and_wanted_is_read_in_order():
     assert third.warmed == [([0], True)]
     assert counts.cold_bytes == 4 * (200 << 20)
     assert counts.bytes_waited_for == 3 * 7
+
+
+def test_of_parts_only_these_are_read_by_each_for_itself():
+    parts = {index: [types.SimpleNamespace(nbytes=100, index=index)] for index in (1, 3, 4)}
+    checkpoint, counts = FakeCheckpoint(5, {0, 3, 4}), WarmingCounts()
+    with WarmingAhead([(checkpoint, parts)], True, counts) as warming:
+        warming.wait_for(0, None)
+    assert checkpoint.warmed == [([*parts[3], *parts[4]], False)]
+    assert counts.cold_bytes == 200
 
 
 def test_consumer_waits_for_what_is_cold_alone():

@@ -20,6 +20,7 @@ from weightmap._files import evict
 from weightmap._open import open as open_checkpoint
 from weightmap._place import has_tensors_by_name_only
 from weightmap._processes import processes
+from weightmap._rank_slices import RankSlices
 from weightmap._warming import WarmingAhead, WarmingCounts
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
     from weightmap._engine_options import EngineOptions
+
+    from weightmap._warming import Wanted
 
     Weights = Iterator[tuple[str, torch.Tensor]]
     # Returns when a tensor of a file, by its position there, or all of the file may be looked at.
@@ -42,9 +45,16 @@ class EngineLoad:
     options: what the engine's user said.
     engine: its name, for messages.
     logger: of which the engine shows what is written.
+    slices_key: as of RankSlices; None if this rank reads whole tensors.
     """
 
-    def __init__(self, options: EngineOptions, engine: str, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        engine: str,
+        logger: logging.Logger,
+        slices_key: str | None = None,
+    ) -> None:
         self._options = options
         self._engine = engine
         self._logger = logger
@@ -54,6 +64,9 @@ class EngineLoad:
         self._copying_seconds = 0.0  # in which the consumer had a tensor
         self._fallbacks: dict[str, str] = {}  # file -> why the engine's own loader read it
         self._warming = WarmingCounts()
+        self._slices: RankSlices | None = None
+        if slices_key is not None and options.warm != "off":
+            self._slices = RankSlices(slices_key, logger)
 
     def weights(
         self,
@@ -81,6 +94,10 @@ class EngineLoad:
             self._options.upload == "auto" and copies_uploads
         )
         files = sorted(files, key=_natural_key)
+        if copies:  # which reads all of a tensor
+            self._slices = None
+        if self._slices is not None and files:
+            self._slices.look_beside(files[0])
         # All from the start, so that another rank sees what this one still needs.
         opened = {file: each for file in files if (each := self._open(file)) is not None}
         with self._reading_ahead(opened, is_wanted) as wait_for:
@@ -93,7 +110,7 @@ class EngineLoad:
                         for name, index, make in wanted:
                             wait_for(file, index)
                             # No variable, which would keep a tensor while the next one is made.
-                            yield from self._counted(prefix + name, make, copies)
+                            yield from self._counted(prefix, name, make, copies)
                             yielded.add(name)
                         continue
                     except Error as error:
@@ -128,14 +145,18 @@ class EngineLoad:
             self._warming.cold_bytes = None
             yield lambda _file, _index: None
             return
-        plan = [
-            (each, [tensor.index for name, tensor in each.items() if is_wanted(name)])
-            for each in opened.values()
-        ]
+        plan = [(each, self._wanted(each, is_wanted)) for each in opened.values()]
         positions = {file: position for position, file in enumerate(opened)}
         one_reader = self._options.reader == "node"
         with WarmingAhead(plan, one_reader, self._warming) as warming:
             yield lambda file, index: warming.wait_for(positions[file], index)
+
+    def _wanted(self, checkpoint: Checkpoint, is_wanted: Callable[[str], bool]) -> Wanted:
+        indices = [tensor.index for name, tensor in checkpoint.items() if is_wanted(name)]
+        parts = self._slices and self._slices.of(checkpoint)
+        if parts is None:
+            return indices
+        return {index: parts[index] for index in indices if index in parts}
 
     def _makers(
         self, checkpoint: Checkpoint, map_location: Any
@@ -153,12 +174,21 @@ class EngineLoad:
         for name, tensor in state.items():
             yield name, indices.get(name), lambda tensor=tensor: tensor
 
-    def _counted(self, name: str, make: Callable[[], torch.Tensor], copies: bool) -> Weights:
+    def _counted(
+        self, prefix: str, name: str, make: Callable[[], torch.Tensor], copies: bool
+    ) -> Weights:
         tensor = make().clone() if copies else make()
+        if self._slices is not None:
+            self._slices.add(name, tensor)
         self._bytes += tensor.nbytes
         began = time.perf_counter()
-        yield name, tensor
+        yield prefix + name, tensor
         self._copying_seconds += time.perf_counter() - began
+
+    def learning(self) -> contextlib.AbstractContextManager[None]:
+        """Around a load, in the thread that consumes it: which slices are used is kept for the next
+        start, if this rank reads only slices."""
+        return contextlib.nullcontext() if self._slices is None else self._slices.learning()
 
     def release(self) -> None:
         """Drops from the page cache what no other process has mapped; keeps what stays in mind."""

@@ -17,6 +17,7 @@ class EngineOptions(Record):
     reader: str = "node"  # or "rank"
     upload: str = "auto"  # or "mapped", "copied"
     release: str = "keep"  # or "node"
+    slices: str = "auto"  # or "on", "off"
     strict: bool = False
 
 
@@ -25,6 +26,7 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "reader": ("node", "rank"),
     "upload": ("auto", "mapped", "copied"),
     "release": ("keep", "node"),
+    "slices": ("auto", "on", "off"),
     "strict": (False, True),
 }
 

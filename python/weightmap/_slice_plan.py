@@ -12,7 +12,7 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
     from typing import Any
 
     from weightmap._checkpoint import Checkpoint
@@ -33,14 +33,17 @@ class SlicePart(Record):
 
 
 class SlicePlan(Mapping):
-    """Names of tensors, and the parts of each that are needed; None for all of it.
+    """Names of tensors, and the parts of each that are needed; None for all of it. What has no
+    parts is not among them.
 
     Checkpoint.warm() takes one, weightmap.torch.SliceRecorder makes one from a load.
     """
 
-    def __init__(self, tensors: Mapping[str, Iterable[SlicePart] | None] = {}) -> None:
+    def __init__(self, tensors: Mapping[str, Collection[SlicePart] | None] = {}) -> None:
         self._tensors = {
-            name: None if parts is None else tuple(parts) for name, parts in tensors.items()
+            name: None if parts is None else tuple(parts)
+            for name, parts in tensors.items()
+            if parts is None or parts
         }
 
     def __getitem__(self, name: str) -> tuple[SlicePart, ...] | None:

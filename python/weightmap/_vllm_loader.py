@@ -22,6 +22,7 @@ from vllm.platforms import current_platform
 from weightmap._engine_load import EngineLoad
 from weightmap._engine_options import parse_engine_options
 from weightmap._errors import UnsupportedError
+from weightmap._vllm_rank import slices_key
 
 if TYPE_CHECKING:
     import torch
@@ -46,17 +47,23 @@ class WeightmapModelLoader(DefaultModelLoader):
         self._options = parse_engine_options(load_config.model_loader_extra_config)
         super().__init__(replace(load_config, load_format="auto", model_loader_extra_config={}))
         self._load = self._new_load()
+        self._next_load: EngineLoad | None = None
 
-    def _new_load(self) -> EngineLoad:
-        return EngineLoad(self._options, "vLLM", logger)
+    def _new_load(self, model_config: ModelConfig | None = None) -> EngineLoad:
+        key = model_config and slices_key(self._options.slices, model_config)
+        return EngineLoad(self._options, "vLLM", logger, key)
 
     def load_weights(self, model: torch.nn.Module, model_config: ModelConfig) -> None:
-        super().load_weights(model, model_config)
+        self._load = self._next_load = self._new_load(model_config)
+        with self._load.learning():
+            super().load_weights(model, model_config)
         # Nobody but the generators had the tensors; what they still held kept pages in use.
         self._load.release()
 
     def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Weights:
-        self._load = self._new_load()
+        # A reload comes here without load_weights().
+        self._load = self._next_load or self._new_load(model_config)
+        self._next_load = None
         yield from self._load.reporting(super().get_all_weights(model_config, model))
 
     def _get_weights_iterator(self, source: DefaultModelLoader.Source) -> Weights:

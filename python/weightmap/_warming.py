@@ -10,9 +10,12 @@ from weightmap._errors import Error, FileError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
 
     from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
+
+    Wanted: TypeAlias = Sequence[int] | dict[int, list[Tensor]]
 
 # Of each file so much at a time: the consumer begins as soon as the first of them is there.
 _BATCH_BYTES = 256 << 20
@@ -39,13 +42,15 @@ class WarmingAhead:
     Asks first what is cached, and leaves that alone. What cannot be warmed is read when it is
     looked at, and is a remark.
 
-    plan: checkpoints, each of one file, and the positions in it of the tensors that are wanted.
-    one_reader: as of Checkpoint.warm().
+    plan: checkpoints, each of one file, and the positions in it of the tensors that are wanted; a
+        dict of them if only these parts of each are.
+    one_reader: as of Checkpoint.warm(). Of parts each process reads its own: where two processes
+        need the same pages at the same time, the page cache has them read once.
     """
 
     def __init__(
         self,
-        plan: Sequence[tuple[Checkpoint, Sequence[int]]],
+        plan: Sequence[tuple[Checkpoint, Wanted]],
         one_reader: bool,
         counts: WarmingCounts,
     ) -> None:
@@ -91,15 +96,14 @@ class WarmingAhead:
             self._missing[position] = missing
             self._changed.notify_all()
 
-    def _warm(self, position: int, checkpoint: Checkpoint, wanted: Sequence[int]) -> None:
-        core = checkpoint._core
+    def _warm(self, position: int, checkpoint: Checkpoint, wanted: Wanted) -> None:
         cold = self._cold_tensors(checkpoint, wanted)
         missing = {tensor.index for tensor in cold}
         self._set_missing(position, set(missing))
         for batch in _batches(cold):
             began = time.perf_counter()
             try:
-                warmed = core.warm(batch, [], 2, 0, False, self._one_reader, self._go_on)
+                warmed = self._read(checkpoint, batch, wanted)
             finally:
                 self._counts.reading_seconds += time.perf_counter() - began
             self._counts.bytes_waited_for += warmed["bytes_waited_for"]
@@ -110,20 +114,31 @@ class WarmingAhead:
             missing.difference_update(batch)
             self._set_missing(position, set(missing))
 
-    def _cold_tensors(self, checkpoint: Checkpoint, wanted: Sequence[int]) -> list[Tensor]:
+    def _read(self, checkpoint: Checkpoint, batch: list[int], wanted: Wanted) -> dict[str, Any]:
+        if not isinstance(wanted, dict):
+            one_reader = self._one_reader
+            return checkpoint._core.warm(batch, [], 2, 0, False, one_reader, self._go_on)
+        parts = [part for index in batch for part in wanted[index]]
+        return checkpoint._core.warm([], parts, 2, 0, False, False, self._go_on)
+
+    def _cold_tensors(self, checkpoint: Checkpoint, wanted: Wanted) -> list[Tensor]:
         core = checkpoint._core
         try:
-            parts = checkpoint.residency().tensors
+            tensors = checkpoint.residency().tensors
         except FileError:  # of a file that this user may not write to
             self._counts.cold_bytes = None
             return [core.at(index) for index in wanted]
-        cold = [index for index in wanted if parts[index].cached_bytes < parts[index].extent_bytes]
+        missing = {index: tensors[index].extent_bytes - tensors[index].cached_bytes
+                   for index in wanted}
+        cold = [index for index in wanted if missing[index] > 0]
         if self._counts.cold_bytes is not None:
-            missing = {  # of tensors that share their bytes once
-                parts[index].file_offset: parts[index].extent_bytes - parts[index].cached_bytes
-                for index in cold
-            }
-            self._counts.cold_bytes += sum(missing.values())
+            if isinstance(wanted, dict):  # which of the pages are cached is not looked at
+                for index in cold:
+                    needed = sum(part.nbytes for part in wanted[index])
+                    missing[index] = min(missing[index], needed)
+            # Of tensors that share their bytes once.
+            at = {tensors[index].file_offset: missing[index] for index in cold}
+            self._counts.cold_bytes += sum(at.values())
         return [core.at(index) for index in cold]
 
     def _remark(self, text: str) -> None:

@@ -1,0 +1,209 @@
+"""What a rank of an engine needs of a model's files: learned in one load, read in the next."""
+
+import logging
+import types
+
+import fake_vllm
+import pytest
+from engine_files import imported_anew, write
+
+import weightmap
+from weightmap import SlicePart, SlicePlan
+
+
+@pytest.fixture
+def model(torch, tmp_path):
+    """A folder of two files."""
+    write(tmp_path, "model-1.safetensors", {"a": torch.arange(4096.0).reshape(64, 64)})
+    write(tmp_path, "model-2.safetensors", {"b": torch.ones(64, 64), "c": torch.ones(8)})
+    return tmp_path
+
+
+@pytest.fixture
+def vllm(torch, monkeypatch):
+    """The stand-in, as rank 1 of 2 on two nodes."""
+    seen = fake_vllm.install(monkeypatch)
+    for name, value in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    seen.nodes = 2
+    seen.config = types.SimpleNamespace(
+        parallel_config=types.SimpleNamespace(
+            tensor_parallel_size=2,
+            pipeline_parallel_size=1,
+            enable_expert_parallel=False,
+            data_parallel_size=1,
+            data_parallel_rank=0,
+        )
+    )
+    with imported_anew("vllm"):
+        import weightmap.vllm
+
+        weightmap.vllm.register()
+        yield seen
+
+
+@pytest.fixture
+def load(torch, vllm, monkeypatch):
+    """Loads a folder; takes the lower half of the rows of "a", and all of "b". Gives what was to be
+    read ahead: of each file the tensors, and of how many of their bytes."""
+    import weightmap._engine_load as module
+
+    class NoWarming:
+        def __init__(self, plan, one_reader, counts):
+            planned.append([
+                {
+                    checkpoint._core.name(index): (
+                        sum(part.nbytes for part in wanted[index])
+                        if isinstance(wanted, dict) else None
+                    )
+                    for index in wanted
+                }
+                for checkpoint, wanted in plan
+            ])
+
+        def wait_for(self, position, index):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+    planned = []
+    monkeypatch.setattr(module, "WarmingAhead", NoWarming)
+
+    def take(weights):
+        for name, tensor in weights:
+            if name == "a":
+                torch.empty(32, 64).copy_(tensor.narrow(0, 32, 32))
+            if name == "b":
+                torch.empty(64, 64).copy_(tensor)
+
+    def run(folder, extra=None, take=take, text="config"):
+        config = fake_vllm.LoadConfig(model_loader_extra_config=extra or {})
+        loader = vllm.registered["weightmap"](config)
+        described = types.SimpleNamespace(
+            model=str(folder),
+            quantization=None,
+            hf_config=types.SimpleNamespace(to_json_string=lambda: text),
+        )
+        loader.load_weights(types.SimpleNamespace(load_weights=take), described)
+        return planned.pop()
+
+    return run
+
+
+WHOLE = [{"a": None}, {"b": None, "c": None}]
+SLICES = [{"a": 32 * 64 * 4}, {"b": 64 * 64 * 4}]
+
+
+def plans(folder):
+    return sorted(folder.glob("weightmap-slices-*.json"))
+
+
+def test_the_second_start_reads_what_the_first_one_used(load, model):
+    assert load(model) == WHOLE
+    (kept,) = plans(model)
+    assert kept.name.endswith("-tp2-rank1.json")
+    assert dict(SlicePlan.load(kept)) == {
+        "a": (SlicePart(32 * 64, (32, 64), (64, 1)),), "b": None,
+    }
+    before = kept.stat()
+    assert load(model) == SLICES
+    assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_ranks_of_one_node_read_whole_tensors(load, model, vllm):
+    vllm.nodes = 1
+    assert load(model) == WHOLE
+    assert plans(model) == []
+    assert load(model, {"slices": "on"}) == WHOLE
+    assert load(model, {"slices": "on"}) == SLICES
+
+
+def test_off_neither_learns_nor_reads_slices(load, model):
+    load(model)
+    assert load(model, {"slices": "off"}) == WHOLE
+    plans(model)[0].unlink()
+    load(model, {"slices": "off"})
+    assert plans(model) == []
+
+
+def test_a_copied_tensor_is_needed_whole(load, model):
+    load(model)
+    assert load(model, {"upload": "copied"}) == WHOLE
+    plans(model)[0].unlink()
+    load(model, {"upload": "copied"})
+    assert plans(model) == []
+
+
+def test_another_configuration_has_another_plan(load, model, vllm):
+    load(model)
+    assert load(model, text="other") == WHOLE
+    assert load(model, text="other") == SLICES
+    vllm.config.parallel_config.enable_expert_parallel = True
+    assert load(model) == WHOLE
+    vllm.config.parallel_config.data_parallel_rank = 1
+    assert load(model) == WHOLE
+    assert len(plans(model)) == 4
+
+
+def test_a_plan_of_other_files_is_not_followed(load, model, torch):
+    load(model)
+    write(model, "model-1.safetensors", {"a": torch.ones(3)})
+    assert load(model, take=list) == [{"a": None}, SLICES[1]]
+
+
+def test_a_plan_that_cannot_be_read_is_learned_anew(load, model, caplog):
+    caplog.set_level(logging.INFO)
+    load(model)
+    (kept,) = plans(model)
+    kept.write_text("{}")
+    assert load(model) == WHOLE
+    assert "slices are learned anew: " in caplog.text
+    assert dict(SlicePlan.load(kept))["b"] is None
+
+
+def test_a_plan_that_cannot_be_kept_is_said(load, model, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+
+    def refuse(self, path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(SlicePlan, "save", refuse)
+    load(model)
+    assert plans(model) == []
+    assert "slices are not kept: " in caplog.text
+
+
+def test_a_load_that_fails_is_not_learned_from(load, model):
+    def fail(weights):
+        for _, tensor in weights:
+            tensor.clone()
+            raise KeyError("a weight that the model has not")
+
+    with pytest.raises(KeyError):
+        load(model, take=fail)
+    assert plans(model) == []
+
+
+def test_a_reload_learns_nothing(vllm, load, model):
+    load(model)
+    config = fake_vllm.LoadConfig(model_loader_extra_config={})
+    loader = vllm.registered["weightmap"](config)
+    described = types.SimpleNamespace(
+        model=str(model),
+        quantization=None,
+        hf_config=types.SimpleNamespace(to_json_string=lambda: "of a reload"),
+    )
+    for _, tensor in loader.get_all_weights(described, types.SimpleNamespace()):
+        tensor.clone()
+    assert len(plans(model)) == 1
+
+
+def test_the_key_is_refused_by_its_value():
+    from weightmap._engine_options import parse_engine_options
+
+    with pytest.raises(weightmap.InvalidArgumentError, match="slices is 'yes', expected 'auto'"):
+        parse_engine_options({"slices": "yes"})
