@@ -27,6 +27,7 @@ class WarmingCounts:
 
     def __init__(self) -> None:
         self.cold_bytes: int | None = 0  # not cached when it was looked at; None: cannot be known
+        self.bytes_read = 0  # by this process
         self.bytes_waited_for = 0  # that another process read meanwhile
         self.reading_seconds = 0.0  # in the background
         self.waiting_seconds = 0.0  # of the consumer
@@ -102,7 +103,10 @@ class WarmingAhead:
                 warmed = core.warm(batch, 2, 0, False, self._one_reader, self._go_on)
             finally:
                 self._counts.reading_seconds += time.perf_counter() - began
+            self._counts.bytes_read += warmed["bytes_read" if self._one_reader else "bytes"]
             self._counts.bytes_waited_for += warmed["bytes_waited_for"]
+            if warmed["takeovers"]:
+                self._remark("took the reading over from another rank")
             if warmed["why_alone"]:
                 self._remark(f"each process read for itself: {warmed['why_alone']}")
             if warmed["bytes_left_out"]:
