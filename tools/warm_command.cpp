@@ -111,6 +111,7 @@ Result<WarmReport> warm(const Checkpoint& checkpoint, const WarmOptions& options
 Json describe_election(const WarmReport& report) {
   return {{"was_reader", report.was_reader},
           {"takeovers", report.takeovers},
+          {"bytes_read", report.bytes_read},
           {"bytes_waited_for", report.bytes_waited_for},
           {"why_alone", report.why_alone}};
 }

@@ -100,6 +100,7 @@ struct WarmReport {
   // With one_reader. A warmer that found all of it cached was no reader and waited for none.
   bool was_reader = false;             // this one was elected, at the beginning or later
   std::uint64_t takeovers = 0;         // 1 if it was elected after it had waited for another
+  std::uint64_t bytes_read = 0;        // by this one: what was not cached when its turn came
   std::uint64_t bytes_waited_for = 0;  // that another read meanwhile
   std::string why_alone;               // why this one read for itself; else empty
   std::chrono::nanoseconds time{};

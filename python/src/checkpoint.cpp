@@ -302,6 +302,7 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
   fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
   fields["was_reader"] = report.was_reader;
   fields["takeovers"] = report.takeovers;
+  fields["bytes_read"] = report.bytes_read;
   fields["bytes_waited_for"] = report.bytes_waited_for;
   fields["why_alone"] = report.why_alone;
   return fields;

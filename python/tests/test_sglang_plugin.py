@@ -357,7 +357,7 @@ def test_one_line_per_source_says_what_was_done(load, torch, tmp_path, caplog):
     for message in caplog.messages:
         assert message.startswith(
             "weightmap, rank 0: 2048 bytes from 2 mapped files; cold bytes not known; "
-            "0 read by another rank; seconds: 0.00 reading, 0.00 waiting, "
+            "0 read by this rank, 0 by another; seconds: 0.00 reading, 0.00 waiting, "
         )
 
 

@@ -354,7 +354,7 @@ def test_one_line_says_what_was_done(load, torch, tmp_path, caplog):
     assert len(caplog.records) == 1
     assert caplog.records[0].getMessage().startswith(
         "weightmap, rank 0: 2048 bytes from 2 mapped files; cold bytes not known; "
-        "0 read by another rank; seconds: 0.00 reading, 0.00 waiting, "
+        "0 read by this rank, 0 by another; seconds: 0.00 reading, 0.00 waiting, "
     )
 
 
@@ -449,7 +449,10 @@ class FakeCheckpoint:
         self.before_warming()
         progress(0, 1)
         self.warmed.append((indices or parts, one_reader))
-        return {"bytes_waited_for": 7, "why_alone": "", "bytes_left_out": 0, "budget_reason": ""}
+        return {
+            "bytes": 200 << 20, "bytes_read": 5, "bytes_waited_for": 7, "takeovers": len(indices) - 1,
+            "why_alone": "", "bytes_left_out": 0, "budget_reason": "",
+        }
 
 
 def test_only_what_is_cold_and_wanted_is_read_in_order():
@@ -463,7 +466,8 @@ def test_only_what_is_cold_and_wanted_is_read_in_order():
     assert second.warmed == []
     assert third.warmed == [([0], True)]
     assert counts.cold_bytes == 4 * (200 << 20)
-    assert counts.bytes_waited_for == 3 * 7
+    assert (counts.bytes_read, counts.bytes_waited_for) == (3 * 5, 3 * 7)
+    assert list(counts.remarks) == ["took the reading over from another rank"]
 
 
 def test_of_parts_only_these_are_read_by_each_for_itself():
@@ -472,13 +476,14 @@ def test_of_parts_only_these_are_read_by_each_for_itself():
     with WarmingAhead([(checkpoint, parts)], True, counts) as warming:
         warming.wait_for(0, None)
     assert checkpoint.warmed == [([*parts[3], *parts[4]], False)]
-    assert counts.cold_bytes == 200
+    assert (counts.cold_bytes, counts.bytes_read) == (200, 200 << 20)  # all that it was told
 
 
 def test_consumer_waits_for_what_is_cold_alone():
     may_read = threading.Event()
     checkpoint = FakeCheckpoint(3, {2}, warm=may_read.wait)
-    with WarmingAhead([(checkpoint, range(3))], False, WarmingCounts()) as warming:
+    counts = WarmingCounts()
+    with WarmingAhead([(checkpoint, range(3))], False, counts) as warming:
         warming.wait_for(0, 0)  # returns, while nothing can be read
         waiter = threading.Thread(target=warming.wait_for, args=(0, 2))
         waiter.start()
@@ -488,6 +493,7 @@ def test_consumer_waits_for_what_is_cold_alone():
         waiter.join()
     assert was_waiting
     assert checkpoint.warmed == [([2], False)]
+    assert counts.bytes_read == 200 << 20  # nobody was elected, so all of it
 
 
 def test_all_is_read_where_the_system_does_not_tell_what_is_cached():

@@ -219,7 +219,7 @@ class EngineLoad:
         parts = [
             f"weightmap, rank {_rank()}: {self._bytes} bytes from {self._file_count} mapped files",
             cold,
-            f"{counts.bytes_waited_for} read by another rank",
+            f"{counts.bytes_read} read by this rank, {counts.bytes_waited_for} by another",
             f"seconds: {counts.reading_seconds:.2f} reading, {counts.waiting_seconds:.2f} waiting, "
             f"{self._copying_seconds:.2f} copying",
             *counts.remarks,

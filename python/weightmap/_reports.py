@@ -25,6 +25,7 @@ class WarmReport(Record):
     seconds: float
     was_reader: bool = False  # with one_reader: this process was elected
     takeovers: int = 0  # 1 if it was elected after it had waited for another
+    bytes_read: int = 0  # by this process: what was not cached when its turn came
     bytes_waited_for: int = 0  # that another process read meanwhile
     why_alone: str = ""  # why it read for itself; "" if it did not have to
 

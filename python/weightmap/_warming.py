@@ -30,6 +30,7 @@ class WarmingCounts:
 
     def __init__(self) -> None:
         self.cold_bytes: int | None = 0  # not cached when it was looked at; None: cannot be known
+        self.bytes_read = 0  # by this process
         self.bytes_waited_for = 0  # that another process read meanwhile
         self.reading_seconds = 0.0  # in the background
         self.waiting_seconds = 0.0  # of the consumer
@@ -100,13 +101,17 @@ class WarmingAhead:
         cold = self._cold_tensors(checkpoint, wanted)
         missing = {tensor.index for tensor in cold}
         self._set_missing(position, set(missing))
+        elects = self._one_reader and not isinstance(wanted, dict)
         for batch in _batches(cold):
             began = time.perf_counter()
             try:
-                warmed = self._read(checkpoint, batch, wanted)
+                warmed = self._read(checkpoint, batch, wanted, elects)
             finally:
                 self._counts.reading_seconds += time.perf_counter() - began
+            self._counts.bytes_read += warmed["bytes_read" if elects else "bytes"]
             self._counts.bytes_waited_for += warmed["bytes_waited_for"]
+            if warmed["takeovers"]:
+                self._remark("took the reading over from another rank")
             if warmed["why_alone"]:
                 self._remark(f"each process read for itself: {warmed['why_alone']}")
             if warmed["bytes_left_out"]:
@@ -114,12 +119,13 @@ class WarmingAhead:
             missing.difference_update(batch)
             self._set_missing(position, set(missing))
 
-    def _read(self, checkpoint: Checkpoint, batch: list[int], wanted: Wanted) -> dict[str, Any]:
-        if not isinstance(wanted, dict):
-            one_reader = self._one_reader
-            return checkpoint._core.warm(batch, [], 2, 0, False, one_reader, self._go_on)
-        parts = [part for index in batch for part in wanted[index]]
-        return checkpoint._core.warm([], parts, 2, 0, False, False, self._go_on)
+    def _read(
+        self, checkpoint: Checkpoint, batch: list[int], wanted: Wanted, elects: bool
+    ) -> dict[str, Any]:
+        parts: list[Tensor] = []
+        if isinstance(wanted, dict):
+            batch, parts = [], [part for index in batch for part in wanted[index]]
+        return checkpoint._core.warm(batch, parts, 2, 0, False, elects, self._go_on)
 
     def _cold_tensors(self, checkpoint: Checkpoint, wanted: Wanted) -> list[Tensor]:
         core = checkpoint._core

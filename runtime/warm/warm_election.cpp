@@ -48,7 +48,11 @@ WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
       if (has_waited) report_.bytes_waited_for += range.length;
       return Turn::map;
     }
-    if (may_read(has_waited)) return Turn::read;
+    if (may_read(has_waited)) {
+      const std::lock_guard guard(mutex_);
+      report_.bytes_read += range.length;
+      return Turn::read;
+    }
     has_waited = true;
     std::this_thread::sleep_for(wait);
   }

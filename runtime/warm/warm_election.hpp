@@ -35,6 +35,7 @@ class WarmElection {
   struct Report {
     bool was_reader = false;
     std::uint64_t takeovers = 0;         // 1 if it became the reader after it had waited
+    std::uint64_t bytes_read = 0;        // which were not cached when their turn came
     std::uint64_t bytes_waited_for = 0;  // read by another meanwhile
     std::string why_alone;               // why nobody can be elected; else empty
   };

@@ -338,6 +338,7 @@ void WarmWork::complete_report() {
     WarmElection::Report elected = election_->report();
     report_.was_reader = elected.was_reader;
     report_.takeovers = elected.takeovers;
+    report_.bytes_read = elected.bytes_read;
     report_.bytes_waited_for = elected.bytes_waited_for;
     report_.why_alone = std::move(elected.why_alone);
   }

@@ -1143,8 +1143,10 @@ class OneReader(Caching):
 
     def test_says_that_it_was_the_reader_or_that_none_was_needed(self):
         path = self.model()
-        nobody = {"was_reader": False, "takeovers": 0, "bytes_waited_for": 0, "why_alone": ""}
-        self.assertEqual(self.reader(path), {**nobody, "was_reader": True})
+        nobody = {"was_reader": False, "takeovers": 0, "bytes_read": 0, "bytes_waited_for": 0,
+                  "why_alone": ""}
+        alone = {**nobody, "was_reader": True, "bytes_read": path.stat().st_size}
+        self.assertEqual(self.reader(path), alone)
         self.keep_cached(path)
         self.assertEqual(self.reader(path), nobody)
         explained = self.warm(path, "--explain", shared=self.folder / "shared")

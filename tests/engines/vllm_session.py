@@ -6,6 +6,7 @@
 import argparse
 import json
 import os
+import resource
 
 os.environ.update(
     VLLM_CPU_KVCACHE_SPACE="1",
@@ -49,6 +50,26 @@ class AnonymousBytes:
             self.most = max(self.most, anonymous_bytes() - before - filled)
             yield name, tensor
             filled += tensor.nbytes
+
+
+def disk_bytes():
+    """Read for this process so far, as the system counts it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
+
+
+def show_disk_bytes():
+    """Has each process say, at the end of a load, what was read from disks for it meanwhile."""
+    stock = DefaultModelLoader.load_weights
+
+    def load_weights(loader, model, model_config):
+        before = disk_bytes()
+        stock(loader, model, model_config)
+        print(json.dumps({"disk_bytes": disk_bytes() - before}), flush=True)
+
+    DefaultModelLoader.load_weights = load_weights
+
+
+show_disk_bytes()  # in the ranks, too, which import this file
 
 
 def main():

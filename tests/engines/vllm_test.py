@@ -2,13 +2,17 @@
 """weightmap.vllm under a real vLLM, without a GPU. Run by an interpreter that has both.
 
 The tokens, also after a reload and with two ranks, are those of vLLM's own loader; the load has no
-memory of its own; and this vLLM is what the stand-in of python/tests takes it for.
+memory of its own; ranks read cold files once, and the death of the one that reads does no harm that
+lasts; and this vLLM is what the stand-in of python/tests takes it for.
 """
 
 import functools
 import inspect
 import json
+import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,23 +31,62 @@ import weightmap
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
 import fake_vllm
+from stopped_reader import Attempts, make_cold, stop_reader
 
 LOADER = "model_executor.model_loader"
+
+
+class Run:
+    """vllm_session.py, as the first process of a session of processes."""
+
+    def __init__(self, *arguments, **environment):
+        self.command = [sys.executable, HERE / "vllm_session.py", *map(str, arguments)]
+        self.output = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            self.command, stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, **environment},
+        )
+
+    def end(self):
+        """The exit status, and what all of its processes have written."""
+        code = self.process.wait()
+        with self.output:
+            self.output.seek(0)
+            return code, self.output.read()
+
+    def processes(self):
+        """Those that have not ended."""
+        return [process for process in map(int, filter(str.isdigit, os.listdir("/proc")))
+                if session_of(process) == self.process.pid]
+
+
+def session_of(process):
+    """None: it has ended."""
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, _, _, session = stat.rpartition(")")[2].split()[:4]
+    return None if state == "Z" else int(session)
+
+
+def reports_in(output):
+    return [line for line in output.splitlines() if "] weightmap, rank " in line]
 
 
 class Session:
     """What one run of vllm_session.py answered."""
 
-    def __init__(self, *arguments):
-        command = [sys.executable, HERE / "vllm_session.py", *map(str, arguments)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if run.returncode != 0:
-            raise AssertionError(f"{command} ended with {run.returncode}:\n{run.stdout[-8000:]}")
-        lines = run.stdout.splitlines()
-        answer = json.loads(next(line for line in lines if line.startswith('{"tokens":')))
+    def __init__(self, *arguments, **environment):
+        run = Run(*arguments, **environment)
+        code, output = run.end()
+        if code != 0:
+            raise AssertionError(f"{run.command} ended with {code}:\n{output[-8000:]}")
+        answer = json.loads(re.search(r'^{"tokens":.*', output, re.MULTILINE).group())
         self.tokens = answer["tokens"]
         self.anonymous_bytes = answer["anonymous_bytes"]
-        self.reports = [line for line in lines if "] weightmap, rank " in line]
+        self.reports = reports_in(output)
+        self.disk_bytes = [int(each) for each in re.findall(r'{"disk_bytes": (\d+)}', output)]
 
 
 class Serving(unittest.TestCase):
@@ -101,6 +144,59 @@ class Serving(unittest.TestCase):
         for rank in (0, 1):
             reports = [line for line in session.reports if f"weightmap, rank {rank}: " in line]
             self.assertEqual(len(reports), 2)
+
+    def make_cold(self, folder):
+        """Its files of weights, and an empty folder for elections."""
+        files = list((self.folder / folder).glob("*.safetensors"))
+        if not make_cold(files):
+            self.skipTest("the file system of the temporary folder keeps files in the page cache")
+        return files, tempfile.mkdtemp(dir=self.folder)
+
+    def test_two_ranks_read_cold_files_once(self):
+        _, runtime = self.make_cold("sharded")
+        session = Session(self.folder / "sharded", "weightmap", "--tp", 2,
+                          WEIGHTMAP_RUNTIME_DIR=runtime)
+        self.assertEqual(session.tokens[0], self.stock().tokens[0])
+        self.assertEqual(len(session.reports), 2)
+        read = [int(re.search(r"; (\d+) read by this rank, ", line).group(1))
+                for line in session.reports]
+        for counted in (read, session.disk_bytes):
+            self.assertEqual(len(counted), 2)
+            self.assertGreater(sum(counted), 0.9 * self.file_bytes)
+            self.assertLessEqual(sum(counted), 1.1 * self.file_bytes)
+        self.assertEqual(os.listdir(runtime), [])
+
+    def killed_reader(self):
+        """The run whose reading rank was killed when it had read some and the other waited for it,
+        and the folder for elections."""
+        for _ in range(5):
+            files, runtime = self.make_cold("sharded")
+            # So long has the other for its load before vLLM ends it.
+            run = Run(self.folder / "sharded", "weightmap", "--tp", 2,
+                      WEIGHTMAP_RUNTIME_DIR=runtime, VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS="30")
+            reader = stop_reader(runtime, files, lambda run=run: run.process.poll() is not None)
+            if reader is not None:
+                with Attempts(runtime) as attempts:
+                    attempts.wait(20)
+                os.kill(reader, signal.SIGKILL)
+                return run, runtime
+            run.end()
+        self.fail("no reader could be stopped half way")
+
+    def test_reader_is_killed(self):
+        run, runtime = self.killed_reader()
+        code, output = run.end()
+        self.assertNotEqual(code, 0)
+        self.assertIn("WorkerProc initialization failed", output)
+        self.assertEqual(run.processes(), [])
+        reports = reports_in(output)
+        self.assertEqual(len(reports), 1, output[-8000:])
+        self.assertIn(f": {self.file_bytes} bytes from 3 mapped files; ", reports[0])
+        self.assertIn("; took the reading over from another rank", reports[0])
+        again = Session(self.folder / "sharded", "weightmap", "--tp", 2,
+                        WEIGHTMAP_RUNTIME_DIR=runtime)
+        self.assertEqual(again.tokens[0], self.stock().tokens[0])
+        self.assertEqual(os.listdir(runtime), [])
 
 
 class Contract(unittest.TestCase):

@@ -209,6 +209,7 @@ TEST_CASE_FIXTURE(Fixture, "one warmer alone is the reader, and leaves nothing")
   CHECK(report->bytes_done == checkpoint.info().file_bytes);
   CHECK(report->was_reader == can_be_cold);
   CHECK(report->takeovers == 0);
+  CHECK((report->bytes_read > 0) == can_be_cold);
   CHECK(report->why_alone == "");
   CHECK(directory_is_empty());
 }
@@ -288,6 +289,7 @@ TEST_CASE_FIXTURE(Fixture, "counts what another read meanwhile") {
   const Result<WarmReport> report = warmer->wait();
   REQUIRE_OK(report);
   CHECK(!report->was_reader);
+  CHECK(report->bytes_read == 0);
   CHECK(report->bytes_waited_for > 0);
   CHECK(report->bytes_waited_for <= fs::file_size(path));
   CHECK(report->bytes_done == fs::file_size(path));

@@ -90,6 +90,9 @@ class OneReader(unittest.TestCase):
         self.assertGreater(read, 0.9 * self.size)
         self.assertLessEqual(read, 1.02 * self.size)
         self.assertGreaterEqual(sum(report["was_reader"] for report in reports), 1)
+        counted = sum(report["bytes_read"] for report in reports)
+        self.assertGreater(counted, 0.9 * self.size)
+        self.assertLessEqual(counted, 1.05 * self.size)
         self.leaves_nothing()
 
     def test_workers_in_other_orders_and_with_smaller_budgets_read_the_file_once(self):

@@ -1,0 +1,137 @@
+"""What the loaders of engines share, in processes that load the same files. Needs no engine."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stopped_reader import Attempts, make_cold, stop_reader
+
+import weightmap
+
+RANK = """
+import hashlib, json, logging, sys
+from weightmap._engine_load import EngineLoad
+from weightmap._engine_options import parse_engine_options
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        lines.append(record.getMessage())
+
+lines, sums = [], {}
+logger = logging.getLogger("rank")
+logger.addHandler(Lines())
+logger.setLevel(logging.INFO)
+load = EngineLoad(parse_engine_options({"strict": True}), "the engine", logger)
+weights = load.weights(
+    sys.argv[1:],
+    stock_weights=None,
+    progress=lambda files, desc: files,
+    is_wanted=lambda name: True,
+    copies_uploads=False,
+)
+for name, tensor in load.reporting(weights):
+    sums[name] = hashlib.sha256(tensor.numpy()).hexdigest()
+print(json.dumps({
+    "sums": sums, "report": lines, "read": load._warming.bytes_read,
+    "waited_for": load._warming.bytes_waited_for,
+}))
+"""
+
+
+class Ranks:
+    """Processes that load the same files, which were cold before the first of them."""
+
+    def __init__(self, torch, folder):
+        self.directory = folder / "shared"
+        self.files = [folder / f"model-{shard}.safetensors" for shard in range(3)]
+        self.sums = {}
+        for shard, file in enumerate(self.files):
+            tensors = {f"{shard}.{i}": torch.randn(1024, 2048) for i in range(4)}  # 8 MiB each
+            weightmap.save_safetensors(tensors, file)
+            for name, tensor in tensors.items():
+                self.sums[name] = hashlib.sha256(tensor.numpy()).hexdigest()
+        self.size = sum(file.stat().st_size for file in self.files)
+        self.started = []
+
+    def make_cold(self):
+        if not make_cold(self.files):
+            pytest.skip("the file system of the temporary folder keeps files in the page cache")
+
+    def start(self):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(weightmap.__file__).parents[1]),
+            "WEIGHTMAP_RUNTIME_DIR": str(self.directory),
+        }
+        command = [sys.executable, "-c", RANK, *map(str, self.files)]
+        rank = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        self.started.append(rank)
+        return rank
+
+    def answer(self, rank):
+        output, _ = rank.communicate()
+        assert rank.returncode == 0
+        answer = json.loads(output)
+        assert answer["sums"] == self.sums
+        assert len(answer["report"]) == 1
+        return answer
+
+    def end(self):
+        for rank in self.started:
+            rank.kill()
+            rank.wait()
+            rank.stdout.close()
+
+
+@pytest.fixture
+def ranks(torch, tmp_path):
+    made = Ranks(torch, tmp_path)
+    yield made
+    made.end()
+
+
+def stopped_reader(ranks):
+    while True:
+        ranks.make_cold()
+        reader = ranks.start()
+        if stop_reader(ranks.directory, ranks.files, lambda: reader.poll() is not None):
+            return reader
+
+
+def test_ranks_read_the_files_once_together(ranks):
+    ranks.make_cold()
+    answers = [ranks.answer(rank) for rank in [ranks.start(), ranks.start()]]
+    read = sum(answer["read"] for answer in answers)
+    assert 0.9 * ranks.size < read <= 1.1 * ranks.size
+    assert os.listdir(ranks.directory) == []
+
+
+def test_another_rank_reads_on_when_the_reader_is_killed(ranks):
+    reader = stopped_reader(ranks)
+    with Attempts(ranks.directory) as attempts:
+        other = ranks.start()
+        attempts.wait(20)
+    assert other.poll() is None
+    reader.send_signal(signal.SIGKILL)
+    answer = ranks.answer(other)
+    assert reader.wait() == -signal.SIGKILL
+    assert "; took the reading over from another rank" in answer["report"][0]
+    assert f"; {answer['read']} read by this rank, " in answer["report"][0]
+    assert 0 < answer["read"] < ranks.size
+    assert os.listdir(ranks.directory) == []
+
+
+def test_a_rank_that_starts_after_the_reader_was_killed_reads_what_is_left(ranks):
+    reader = stopped_reader(ranks)
+    reader.kill()
+    reader.wait()
+    assert len(os.listdir(ranks.directory)) == 1  # its lock, which stops nobody
+    answer = ranks.answer(ranks.start())
+    assert "took the reading over" not in answer["report"][0]
+    assert 0 < answer["read"] < ranks.size
+    assert os.listdir(ranks.directory) == []
