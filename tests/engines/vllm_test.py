@@ -21,6 +21,7 @@ from dataclasses import fields
 from importlib import import_module
 
 import small_llama
+from vllm.config import ModelConfig, ParallelConfig
 from vllm.config.load import LoadConfig
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
@@ -166,6 +167,23 @@ class Serving(unittest.TestCase):
             self.assertLessEqual(sum(counted), 1.1 * self.file_bytes)
         self.assertEqual(os.listdir(runtime), [])
 
+    def test_ranks_read_the_slices_that_they_learned(self):
+        small_llama.write_sharded(self.folder / "sliced", small_llama.weights(1))
+        arguments = self.folder / "sliced", "weightmap", "--tp", 2, "--extra", '{"slices": "on"}'
+        learning = Session(*arguments)
+        plans = sorted(self.folder.glob("sliced/weightmap-slices-*.json"))
+        self.assertEqual([plan.name[-10:] for plan in plans], ["rank0.json", "rank1.json"])
+        self.make_cold("sliced")
+        session = Session(*arguments)
+        for tokens in (learning.tokens, session.tokens):
+            self.assertEqual(tokens[0], self.stock().tokens[0])
+        self.assertEqual(len(session.disk_bytes), 2)
+        self.assertGreater(sum(session.disk_bytes), 0.9 * self.file_bytes)
+        self.assertLessEqual(sum(session.disk_bytes), 1.1 * self.file_bytes)
+        # Half of it, but for rows that are too short to be read in halves.
+        for counted in session.disk_bytes:
+            self.assertLess(counted, 0.75 * self.file_bytes)
+
     def killed_reader(self):
         """The run whose reading rank was killed when it had read some and the other waited for it,
         and the folder for elections."""
@@ -223,6 +241,8 @@ class Contract(unittest.TestCase):
             "config.utils.replace": ([None], {"load_format": "auto"}),
             "logger.init_logger": (["vllm.weightmap"], {}),
             f"{LOADER}.register_model_loader": (["weightmap"], {}),
+            "config.get_current_vllm_config_or_none": ([], {}),
+            "distributed.parallel_state.get_node_count": ([], {}),
             f"{LOADER}.ep_weight_filter.should_skip_weight": (["name", None], {}),
             f"{LOADER}.weight_utils.enable_tqdm": ([True], {}),
             f"{LOADER}.weight_utils.pt_weights_iterator": ([["file"], False, "cpu"], {}),
@@ -243,6 +263,14 @@ class Contract(unittest.TestCase):
             module, _, name = path.rpartition(".")
             function = getattr(import_module(f"vllm.{module}"), name)
             inspect.signature(function).bind(*positional, **named)
+
+    def test_configurations_have_the_fields_of_a_slice_plans_key(self):
+        self.assertLessEqual(
+            {"tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel",
+             "data_parallel_size", "data_parallel_rank"},
+            {field.name for field in fields(ParallelConfig)},
+        )
+        self.assertLessEqual({"hf_config", "quantization"}, {each.name for each in fields(ModelConfig)})
 
     def test_loader_has_the_attributes_that_are_read(self):
         loader = DefaultModelLoader(LoadConfig())
