@@ -31,7 +31,8 @@ def reader_of(directory):
     """The process that was elected to read a file, or None."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(directory):
-            if name.startswith("warm-") and (process := _lock_holder(os.path.join(directory, name))):
+            process = _lock_holder(os.path.join(directory, name))
+            if process is not None:
                 return process
     return None
 

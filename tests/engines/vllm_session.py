@@ -1,12 +1,17 @@
 """One vLLM: loads, generates, reloads, generates. Prints what came out as a line of JSON.
 
-    vllm_session.py MODEL LOAD_FORMAT [--extra JSON] [--tp N] [--reload FOLDER]...
+    vllm_session.py MODEL LOAD_FORMAT [--extra JSON] [--tp N] [--ray] [--reload FOLDER]...
+
+--ray: the ranks are actors of Ray, each on a node of its own: all of them on this machine, on
+addresses of the loopback. It needs a platform of vLLM that Ray knows: ray_platform.py.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
+import tempfile
 
 os.environ.update(
     VLLM_CPU_KVCACHE_SPACE="1",
@@ -69,6 +74,24 @@ def show_disk_bytes():
     DefaultModelLoader.load_weights = load_weights
 
 
+@contextlib.contextmanager
+def ray_nodes(count):
+    """In it this process is connected to so many nodes of Ray, which have a device each."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        os.environ.update(RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0", GLOO_SOCKET_IFNAME="lo")
+        import ray
+        from ray.cluster_utils import Cluster
+
+        nodes = Cluster()
+        addresses = [f"127.0.0.{2 + node}" for node in range(count)]
+        for address in addresses:
+            nodes.add_node(node_ip_address=address, num_gpus=1, include_dashboard=False)
+        ray.init(address=nodes.address, _node_ip_address=addresses[0])
+        yield
+        ray.shutdown()
+        nodes.shutdown()
+
+
 show_disk_bytes()  # in the ranks, too, which import this file
 
 
@@ -78,15 +101,22 @@ def main():
     parser.add_argument("load_format")
     parser.add_argument("--extra", type=json.loads, default={})
     parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--reload", action="append", default=[])
     arguments = parser.parse_args()
+    with ray_nodes(arguments.tp) if arguments.ray else contextlib.nullcontext():
+        print(json.dumps(answers(arguments)), flush=True)
+
+
+def answers(arguments):
     anonymous = AnonymousBytes()
+    executor = "ray" if arguments.ray else "mp" if arguments.tp > 1 else None
     llm = LLM(
         model=arguments.model,
         load_format=arguments.load_format,
         model_loader_extra_config=arguments.extra,
         tensor_parallel_size=arguments.tp,
-        distributed_executor_backend="mp" if arguments.tp > 1 else None,
+        distributed_executor_backend=executor,
         skip_tokenizer_init=True,
         enforce_eager=True,
         dtype="float32",
@@ -97,12 +127,14 @@ def main():
         sampling = SamplingParams(temperature=0, max_tokens=12, detokenize=False, ignore_eos=True)
         return [list(each.outputs[0].token_ids) for each in llm.generate(PROMPTS, sampling)]
 
-    answers = [tokens()]
+    made = [tokens()]
     for folder in arguments.reload:
         llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         llm.reset_prefix_cache()
-        answers.append(tokens())
-    print(json.dumps({"tokens": answers, "anonymous_bytes": anonymous.most}), flush=True)
+        made.append(tokens())
+    if arguments.ray:
+        llm.llm_engine.engine_core.shutdown()  # which asks Ray to end the ranks
+    return {"tokens": made, "anonymous_bytes": anonymous.most}
 
 
 if __name__ == "__main__":
