@@ -31,6 +31,8 @@ def reader_of(directory):
     """The process that was elected to read a file, or None."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(directory):
+            if not name.startswith("warm-"):
+                continue
             process = _lock_holder(os.path.join(directory, name))
             if process is not None:
                 return process
