@@ -46,27 +46,24 @@ def _lock_holder(path):
     return process if kind != fcntl.F_UNLCK else None
 
 
-def cached_bytes(files):
-    cached = 0
-    for file in files:
-        with weightmap.open(file) as checkpoint:
-            cached += checkpoint.residency().cached_bytes
-    return cached
+def _is_half_cached(file):
+    size = os.path.getsize(file)
+    with weightmap.open(file) as checkpoint:
+        return size / 8 < checkpoint.residency().cached_bytes < size * 7 / 8
 
 
 def stop_reader(directory, files, has_ended):
-    """Stops (SIGSTOP) the process that reads for others when it has read some; answers which.
+    """Stops (SIGSTOP) the process that reads for others half way in a file; answers which.
 
-    files: those that are read, in the beginning cold.
+    files: those that are read one after the other, in the beginning cold.
     has_ended: whether nobody will read any more. Then the answer is None.
     """
-    size = sum(os.path.getsize(file) for file in files)
     while not has_ended():
         process = reader_of(directory)
         if process is None:
             continue
         os.kill(process, signal.SIGSTOP)
-        if reader_of(directory) == process and size / 8 < cached_bytes(files) < size * 7 / 8:
+        if reader_of(directory) == process and any(map(_is_half_cached, files)):
             return process
         os.kill(process, signal.SIGCONT)
     return None

@@ -34,8 +34,6 @@ weights = load.weights(
     is_wanted=lambda name: True,
     copies_uploads=False,
 )
-print("ready", flush=True)
-sys.stdin.readline()
 for name, tensor in load.reporting(weights):
     sums[name] = hashlib.sha256(tensor.numpy()).hexdigest()
 print(json.dumps({
@@ -64,23 +62,24 @@ class Ranks:
         if not make_cold(self.files):
             pytest.skip("the file system of the temporary folder keeps files in the page cache")
 
-    def start(self, count=1):
-        """So many processes, which begin to load at the same time."""
+    def start(self):
         environment = {
             **os.environ,
             "PYTHONPATH": str(Path(weightmap.__file__).parents[1]),
             "WEIGHTMAP_RUNTIME_DIR": str(self.directory),
         }
         command = [sys.executable, "-c", RANK, *map(str, self.files)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        made = [subprocess.Popen(command, env=environment, text=True, **pipes)
-                for _ in range(count)]
-        self.started += made
-        assert [rank.stdout.readline() for rank in made] == ["ready\n"] * count
-        for rank in made:
-            rank.stdin.write("go\n")
-            rank.stdin.flush()
-        return made
+        rank = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        self.started.append(rank)
+        return rank
+
+    def start_waiting(self):
+        """One that has been seen to wait for a reader."""
+        with Attempts(self.directory) as attempts:
+            rank = self.start()
+            attempts.wait(20)
+        assert rank.poll() is None
+        return rank
 
     def answer(self, rank):
         output, _ = rank.communicate()
@@ -94,7 +93,6 @@ class Ranks:
         for rank in self.started:
             rank.kill()
             rank.wait()
-            rank.stdin.close()
             rank.stdout.close()
 
 
@@ -108,7 +106,7 @@ def ranks(torch, tmp_path):
 def stopped_reader(ranks):
     for _ in range(20):
         ranks.make_cold()
-        [reader] = ranks.start()
+        reader = ranks.start()
         if stop_reader(ranks.directory, ranks.files, lambda: reader.poll() is not None):
             return reader
         ranks.answer(reader)
@@ -116,24 +114,25 @@ def stopped_reader(ranks):
 
 
 def test_ranks_read_the_files_once_together(ranks):
-    ranks.make_cold()
-    answers = [ranks.answer(rank) for rank in ranks.start(2)]
-    read = sum(answer["read"] for answer in answers)
-    assert 0.9 * ranks.size < read <= 1.1 * ranks.size
+    reader = stopped_reader(ranks)
+    other = ranks.start_waiting()
+    reader.send_signal(signal.SIGCONT)
+    answers = [ranks.answer(reader), ranks.answer(other)]
+    assert 0.5 * ranks.size < sum(answer["read"] for answer in answers) <= 1.1 * ranks.size
+    assert answers[1]["waited_for"] > 0
+    for answer in answers:
+        counts = f"; {answer['read']} read by this rank, {answer['waited_for']} by another; "
+        assert counts in answer["report"][0]
     assert os.listdir(ranks.directory) == []
 
 
 def test_another_rank_reads_on_when_the_reader_is_killed(ranks):
     reader = stopped_reader(ranks)
-    with Attempts(ranks.directory) as attempts:
-        [other] = ranks.start()
-        attempts.wait(20)
-    assert other.poll() is None
-    reader.send_signal(signal.SIGKILL)
+    other = ranks.start_waiting()
+    reader.kill()
     answer = ranks.answer(other)
     assert reader.wait() == -signal.SIGKILL
     assert "; took the reading over from another rank" in answer["report"][0]
-    assert f"; {answer['read']} read by this rank, " in answer["report"][0]
     assert 0 < answer["read"] < ranks.size
     assert os.listdir(ranks.directory) == []
 
@@ -143,8 +142,7 @@ def test_a_rank_that_starts_after_the_reader_was_killed_reads_what_is_left(ranks
     reader.kill()
     reader.wait()
     assert len(os.listdir(ranks.directory)) == 1  # its lock, which stops nobody
-    [other] = ranks.start()
-    answer = ranks.answer(other)
+    answer = ranks.answer(ranks.start())
     assert "took the reading over" not in answer["report"][0]
     assert 0 < answer["read"] < ranks.size
     assert os.listdir(ranks.directory) == []
