@@ -79,8 +79,8 @@ def bytes_read(reports):
 class Session:
     """What one run of vllm_session.py answered."""
 
-    def __init__(self, *arguments, **environment):
-        run = Run(*arguments, **environment)
+    def __init__(self, *arguments, run=None, **environment):
+        run = run or Run(*arguments, **environment)
         code, output = run.end()
         if code != 0:
             raise AssertionError(f"{run.command} ended with {code}:\n{output[-8000:]}")
@@ -155,9 +155,9 @@ class Serving(unittest.TestCase):
         return files, tempfile.mkdtemp(dir=self.folder)
 
     def test_two_ranks_read_cold_files_once(self):
-        _, runtime = self.make_cold("sharded")
-        session = Session(self.folder / "sharded", "weightmap", "--tp", 2,
-                          WEIGHTMAP_RUNTIME_DIR=runtime)
+        run, runtime, reader = self.stopped_reader()
+        os.kill(reader, signal.SIGCONT)
+        session = Session(run=run)
         self.assertEqual(session.tokens[0], self.stock().tokens[0])
         self.check_read_once(bytes_read(session.reports))
         self.check_read_once(session.disk_bytes)
@@ -206,25 +206,25 @@ class Serving(unittest.TestCase):
         )
         return os.pathsep.join([str(plugin), str(HERE), os.environ.get("PYTHONPATH", "")])
 
-    def killed_reader(self):
-        """The run whose reading rank was killed when it had read some and the other waited for it,
-        and the folder for elections."""
+    def stopped_reader(self):
+        """A run with two ranks, its folder for elections, and the process of the rank that reads,
+        which is stopped when it has read some and the other waits for it."""
         for _ in range(5):
             files, runtime = self.make_cold("sharded")
-            # So long has the other for its load before vLLM ends it.
+            # So long has a rank for its load, before vLLM ends it since the other died.
             run = Run(self.folder / "sharded", "weightmap", "--tp", 2,
                       WEIGHTMAP_RUNTIME_DIR=runtime, VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS="30")
             reader = stop_reader(runtime, files, lambda run=run: run.process.poll() is not None)
             if reader is not None:
                 with Attempts(runtime) as attempts:
                     attempts.wait(20)
-                os.kill(reader, signal.SIGKILL)
-                return run, runtime
+                return run, runtime, reader
             run.end()
         self.fail("no reader could be stopped half way")
 
     def test_reader_is_killed(self):
-        run, runtime = self.killed_reader()
+        run, runtime, reader = self.stopped_reader()
+        os.kill(reader, signal.SIGKILL)
         code, output = run.end()
         self.assertNotEqual(code, 0)
         self.assertIn("WorkerProc initialization failed", output)
