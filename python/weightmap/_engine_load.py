@@ -221,7 +221,8 @@ class EngineLoad:
         tensor = make().clone() if copies else make()
         if self._slices is not None:
             self._slices.add(name, tensor)
-        self._bytes += tensor.nbytes
+        if tensor.layout is torch.strided:  # others do not tell
+            self._bytes += tensor.nbytes
         began = time.perf_counter()
         yield prefix + name, tensor
         self._copying_seconds += time.perf_counter() - began

@@ -136,6 +136,7 @@ class StagedFiles:
     def _stage(self, file: str, own: OwnedFile | None) -> Checkpoint:
         try:
             staged = stage(file, progress=self._go_on)
+            self._counts.bytes_read += staged.report.file_bytes
             opened = open_checkpoint(staged, copy_on_write="small")
             if own is not None:
                 own.write(os.fsencode(staged.path))
