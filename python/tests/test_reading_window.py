@@ -111,6 +111,7 @@ def test_a_file_of_none_is_removed(runtime):
     path = runtime / "left"
     left.close()
     path.write_bytes(b"by one that was killed")
+    path.chmod(0o600)
     assert content_of("left") is None
     assert not path.exists()
 
@@ -118,6 +119,7 @@ def test_a_file_of_none_is_removed(runtime):
 def test_a_file_that_is_taken_over_is_empty(runtime):
     names_with("")
     (runtime / "left").write_bytes(b"by one that was killed")
+    (runtime / "left").chmod(0o600)
     own = OwnedFile.take("left")
     assert (runtime / "left").read_bytes() == b""
     own.close()
@@ -131,6 +133,19 @@ def test_no_link_is_followed(runtime, tmp_path):
     with pytest.raises(OSError):
         OwnedFile.take("link")
     assert (tmp_path / "target").read_bytes() == b"kept"
+
+
+def test_what_others_may_write_to_is_refused(runtime):
+    names_with("")
+    (runtime / "open").write_bytes(b"content")
+    (runtime / "open").chmod(0o620)
+    for look in (OwnedFile.take, content_of):
+        with pytest.raises(OSError, match="not a regular file of this user alone"):
+            look("open")
+    os.mkfifo(runtime / "fifo", 0o600)
+    with pytest.raises(OSError, match="not a regular file of this user alone"):
+        content_of("fifo")
+    assert (runtime / "open").read_bytes() == b"content"
 
 
 # --- how far each process is ------------------------------------------------------------------

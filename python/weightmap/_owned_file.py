@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import struct
 
 from weightmap import _core
@@ -42,7 +43,7 @@ class OwnedFile:
         _own.add(path)
         descriptor = None
         try:
-            descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+            descriptor = _open(path, os.O_CREAT)
             # Not if it was taken for a dead one's, and removed, before it was locked.
             if _lock(descriptor) and os.fstat(descriptor).st_nlink == 1:
                 os.truncate(descriptor, 0)
@@ -74,7 +75,7 @@ def content_of(name: str) -> bytes | None:
     if path in _own:
         return None
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = _open(path)
     except FileNotFoundError:
         return None
     try:
@@ -104,6 +105,16 @@ def key_of(files: Iterable[str]) -> str:
 
 def _path(name: str) -> str:
     return os.path.join(os.fsdecode(_core.runtime_directory()), name)
+
+
+def _open(path: str, flags: int = 0) -> int:
+    descriptor = os.open(path, _FLAGS | flags, 0o600)
+    status = os.fstat(descriptor)
+    lets_others_in = status.st_mode & 0o077 != 0 or status.st_uid != os.geteuid()
+    if lets_others_in or not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file of this user alone")
+    return descriptor
 
 
 def _lock(descriptor: int) -> bool:
