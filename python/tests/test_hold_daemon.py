@@ -118,6 +118,18 @@ def test_one_that_runs_is_asked(data, tool, runtime, monkeypatch):
     assert held(runtime) == ["dtypes.pt", "module.pt"]
 
 
+def test_one_that_came_meanwhile_is_asked(data, tool, runtime, monkeypatch):
+    hold([str(data / "module.pt")])
+    connected = _hold_daemon._connected
+    answers = [None]
+    monkeypatch.setattr(
+        _hold_daemon, "_connected", lambda: answers.pop() if answers else connected()
+    )
+    monkeypatch.setattr(_hold_daemon, "_start", lambda: pytest.fail("started again"))
+    hold([str(data / "dtypes.pt")])
+    assert held(runtime) == ["dtypes.pt", "module.pt"]
+
+
 def test_what_was_killed_is_started_again(data, tool, runtime):
     hold([str(data / "module.pt")])
     (daemon,) = daemons(runtime)

@@ -67,6 +67,7 @@ def tell(process, line):
 
 RANK = """
 import os, sys
+from weightmap._owned_file import content_of, names_with
 from weightmap._rank_progress import RankProgress
 rank = RankProgress(sys.argv[1:])
 print("ready", flush=True)
@@ -76,8 +77,8 @@ for line in sys.stdin:
     elif line == "fork\\n":
         if (child := os.fork()) == 0:
             rank.close()
+            print(os.getpid(), *map(content_of, names_with(rank._prefix)), flush=True)
             while True: os.read(0, 1)
-        print(child, flush=True)
         continue
     else:
         rank.advance(int(line))
@@ -201,18 +202,20 @@ def test_one_that_is_stopped_is_waited_for(files, process):
 
 
 def test_a_forked_child_neither_ends_nor_keeps_the_position(files, process):
-    own = RankProgress(files)
-    own.advance(70)
     other = process(RANK, *files)
     tell(other, 5)
-    child = int(tell(other, "fork"))
+    child, _, seen = tell(other, "fork").partition(" ")
+    own = RankProgress(files)
+    own.advance(70)
     try:
+        # It has closed what it has of the file, and sees the file as any other process does.
+        assert seen == "b'\\x05\\x00\\x00\\x00\\x00\\x00\\x00\\x00'\n"
         assert own.slowest() == 5
         other.kill()
         other.wait()
         assert own.slowest() == 70
     finally:
-        os.kill(child, signal.SIGKILL)
+        os.kill(int(child), signal.SIGKILL)
         own.close()
 
 
