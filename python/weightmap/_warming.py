@@ -85,10 +85,11 @@ class WarmingAhead:
         began = time.perf_counter()
         with self._changed:
             self._advance(position, index)
-            self._is_waited_for = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_there(position, index))
-            self._is_waited_for = False
+            if not self._is_there(position, index):
+                self._is_waited_for = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_there(position, index))
+                self._is_waited_for = False
         self._counts.waiting_seconds += time.perf_counter() - began
 
     def _advance(self, position: int, index: int | None) -> None:
