@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
@@ -50,5 +51,9 @@ struct Surroundings {
 };
 
 WEIGHTMAP_API Surroundings surroundings(const Checkpoint& checkpoint);
+
+// Returns whether files of FileSurroundings::file_system come from a server or a daemon, for which
+// each page fault may wait.
+WEIGHTMAP_API bool is_remote(std::string_view file_system) noexcept;
 
 }  // namespace weightmap

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <span>
@@ -25,6 +26,7 @@
 #include "weightmap/composed_tensor.hpp"
 #include "weightmap/publish.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/surroundings.hpp"
 #include "weightmap/tensor_match.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/value_path.hpp"
@@ -295,6 +297,7 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
   nb::dict fields;
   fields["bytes"] = report.bytes_done;
   fields["bytes_left_out"] = report.bytes_left_out;
+  fields["budget_bytes"] = report.budget_bytes;
   fields["budget_reason"] = report.budget_reason;
   fields["method"] = report.method;
   fields["method_reason"] = report.method_reason;
@@ -364,6 +367,14 @@ nb::dict residency(const OpenCheckpoint& self) {
   fields["tensors"] = tensors;
   fields["storages"] = storages;
   return fields;
+}
+
+bool lies_on_remote_files(const OpenCheckpoint& self) {
+  const nb::gil_scoped_release release;
+  const Surroundings around = surroundings(self.checkpoint());
+  return std::any_of(around.files.begin(), around.files.end(), [](const FileSurroundings& file) {
+    return weightmap::is_remote(file.file_system);
+  });
 }
 
 nb::tuple evict(const nb::bytes& path, nb::handle progress) {
@@ -555,6 +566,8 @@ void bind_checkpoint(nb::module_& module) {
           "Indices of the tensors whose names match.")
       .def("load_order", load_order, nb::arg("path"),
            nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
+      .def("is_remote", lies_on_remote_files,
+           "Whether one of its files comes from a server or a daemon.")
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
       .def(
           "generation",

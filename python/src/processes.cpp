@@ -6,6 +6,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/processes.hpp"
+#include "weightmap/runtime_directory.hpp"
 #include "weightmap/write_protection.hpp"
 
 namespace weightmap::python {
@@ -63,6 +64,11 @@ nb::tuple protect(const nb::bytes& path) {
   return nb::make_tuple(done.mappings, done.bytes, done.anonymous_bytes);
 }
 
+nb::bytes directory() {
+  const std::string path = value_or_raise(runtime_directory()).native();
+  return nb::bytes(path.data(), path.size());
+}
+
 }  // namespace
 
 void bind_processes(nb::module_& module) {
@@ -70,6 +76,8 @@ void bind_processes(nb::module_& module) {
              nb::sig("def protect(path: bytes, /) -> tuple[int, int, int]"),
              "How many mappings of a file were made read-only, their bytes, and how many of them "
              "had been written to.");
+  module.def("runtime_directory", directory, nb::sig("def runtime_directory() -> bytes"),
+             "Where processes of this user meet; it is made if it is not there.");
   module.def("processes", processes, nb::arg("paths"),
              nb::sig("def processes(paths: list[bytes], /) -> tuple[list[dict[str, typing.Any]], "
                      "int]"),

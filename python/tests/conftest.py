@@ -6,6 +6,7 @@ the environment already asks for another level.
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("WEIGHTMAP_VERIFY", "headers")
@@ -17,6 +18,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import fake_cuda
 import pytest
 
 import weightmap
@@ -135,3 +137,20 @@ def python():
         return subprocess.run(command, env=settings, capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cuda_library(tmp_path_factory):
+    """The file of the driver without a device, compiled for the run."""
+    return fake_cuda.compiled(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def driver(cuda_library):
+    """That driver, which has no fault to tell of and has got everything back in the end."""
+    made = fake_cuda.Driver(cuda_library)
+    made.reset()
+    yield made
+    gc.collect()
+    assert made.faults() == ""
+    assert made.held() == ""

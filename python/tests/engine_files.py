@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import os
 import struct
 import sys
 import types
 
 import weightmap
+from weightmap._engine_options import parse_engine_options
 
 
 def install(monkeypatch, modules):
@@ -59,3 +61,23 @@ def file_with_dtype_beyond_torch(path):
     }
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<f", 7.0) + b"\1\2\3")
+
+
+def load(files, keys, stock=None):
+    """What the loader of any engine yields of files, and the line that it writes at the end."""
+    from weightmap._engine_load import EngineLoad
+
+    lines = []
+    logger = types.SimpleNamespace(
+        info=lambda form, *values: lines.append(form % values),
+        warning=lambda form, *values: lines.append(form % values),
+    )
+    engine = EngineLoad(parse_engine_options(keys), "Engine", logger)
+    weights = engine.weights(
+        map(str, files),
+        stock_weights=lambda file: iter((stock or {})[os.path.basename(file)].items()),
+        progress=lambda files, desc: files,
+        is_wanted=lambda name: True,
+        copies_uploads=False,
+    )
+    return engine.reporting(weights), lines

@@ -1,79 +1,14 @@
-"""weightmap.cuda, with a driver that has no device: tests/cuda/fake_libcuda.cpp.
+"""weightmap.cuda, with a driver that has no device: fake_cuda.py."""
 
-What is on that device lies in this process, so a capsule whose device is changed to the CPU can be
-read by whoever knows DLPack.
-"""
-
-import ctypes
 import gc
 import os
-import shutil
-import subprocess
 import threading
-from pathlib import Path
 
 import pytest
+from fake_cuda import look_into, on_the_cpu
 
 import weightmap
 from weightmap import cuda
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """The driver's file, compiled for the run."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    source = ROOT / "tests" / "cuda" / "fake_libcuda.cpp"
-    if compiler is None or not source.exists():
-        pytest.skip("compiles a fake driver, for which there is no compiler")
-    path = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
-    command = [compiler, "-std=c++20", "-shared", "-fPIC", "-I", ROOT, source, "-o", path]
-    subprocess.run(command, check=True)
-    return path
-
-
-class Driver:
-    def __init__(self, library):
-        self.path = library
-        self._library = ctypes.CDLL(str(library))
-        for name in ("faults", "held"):
-            getattr(self._library, f"fake_cuda_{name}").restype = ctypes.c_char_p
-
-    def reset(self):
-        self._library.fake_cuda_reset()
-
-    def set_attribute(self, attribute, value):
-        self._library.fake_cuda_set_attribute(attribute, value)
-
-    def fail(self, function, nth, error):
-        self._library.fake_cuda_fail(function.encode(), nth, error)
-
-    def calls(self, function):
-        return self._library.fake_cuda_calls(function.encode())
-
-    def faults(self):
-        return self._library.fake_cuda_faults().decode()
-
-    def held(self):
-        return self._library.fake_cuda_held().decode()
-
-    def read(self, tensor):
-        out = ctypes.create_string_buffer(tensor.nbytes)
-        pointer = ctypes.c_uint64(tensor.data_ptr)
-        size = ctypes.c_size_t(tensor.nbytes)
-        assert tensor.nbytes == 0 or self._library.fake_cuda_read(pointer, out, size) == 1
-        return out.raw
-
-
-@pytest.fixture
-def driver(library):
-    made = Driver(library)
-    made.reset()
-    yield made
-    gc.collect()
-    assert made.faults() == ""
-    assert made.held() == ""
 
 
 @pytest.fixture
@@ -83,28 +18,6 @@ def uploader(driver):
         return cuda.Uploader(**{**settings, **options})
 
     return make
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-def look_into(capsule):
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
-    get.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    return DLTensor.from_address(get(capsule, b"dltensor"))
 
 
 def test_tensors_come_by_name_in_the_order_in_which_they_are_asked_for(
@@ -220,12 +133,6 @@ def test_elements_that_dlpack_has_no_word_for_go_as_bits(driver, uploader, tmp_p
 
 def test_torch_tensors_share_the_memory(driver, uploader, data, monkeypatch):
     torch = pytest.importorskip("torch")
-
-    def on_the_cpu(tensor):
-        assert tensor.__dlpack_device__() == (2, 0)
-        capsule = tensor.__dlpack__(stream=1)
-        look_into(capsule).device_type = 1
-        return torch.utils.dlpack.from_dlpack(capsule)
 
     monkeypatch.setattr(torch, "from_dlpack", on_the_cpu)
     compared = set()

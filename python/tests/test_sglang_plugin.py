@@ -160,7 +160,8 @@ def test_unknown_key_is_refused_by_name(loader):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         loader({"num_threads": 8})
     assert refused.value.message == (
-        "the loader has no key 'num_threads'; it has warm, reader, upload, release, slices, strict"
+        "the loader has no key 'num_threads'; it has warm, reader, window_gib, "
+        "upload, release, slices, strict"
     )
 
 
@@ -377,7 +378,7 @@ def test_an_update_says_so_too(loader, torch, tmp_path, caplog):
 @pytest.fixture
 def evicted(monkeypatch):
     """The files that were to be evicted; the first time something of it stays cached."""
-    import weightmap._engine_load as module
+    import weightmap._engine_release as module
 
     asked = []
 

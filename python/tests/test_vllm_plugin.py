@@ -89,30 +89,39 @@ def test_constructor_leaves_the_config_alone(vllm):
 
 def test_options_have_defaults():
     options = parse_engine_options({})
-    assert options._values() == ("auto", "node", "auto", "keep", "auto", False)
+    assert options._values() == ("auto", "node", None, "auto", "keep", "auto", False)
 
 
 def test_options_are_taken():
-    given = {"warm": "off", "reader": "rank", "upload": "copied", "release": "node",
-             "slices": "off", "strict": True}
+    given = {"warm": "off", "reader": "rank", "window_gib": 1.5, "upload": "copied",
+             "release": "node", "slices": "off", "strict": True}
     assert parse_engine_options(given)._values() == tuple(given.values())
+    assert parse_engine_options({"window_gib": None}).window_gib is None
+    assert parse_engine_options({"window_gib": 8}).window_gib == 8
 
 
 def test_unknown_key_is_refused_by_name(load, tmp_path):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         load(tmp_path, {"wram": "auto"})
     assert refused.value.message == (
-        "the loader has no key 'wram'; it has warm, reader, upload, release, slices, strict"
+        "the loader has no key 'wram'; it has warm, reader, window_gib, upload, release, slices, "
+        "strict"
     )
 
 
 @pytest.mark.parametrize(
     ("key", "value", "choices"),
     [
-        ("warm", "stage", "'auto' or 'off'"),
+        ("warm", "on", "'auto' or 'off' or 'stage'"),
         ("reader", 1, "'node' or 'rank'"),
-        ("upload", "pinned", "'auto' or 'mapped' or 'copied'"),
-        ("release", "hold", "'keep' or 'node'"),
+        ("window_gib", True, "None or a number above 0"),
+        ("window_gib", 0, "None or a number above 0"),
+        ("window_gib", -1.5, "None or a number above 0"),
+        ("window_gib", float("inf"), "None or a number above 0"),
+        ("window_gib", float("nan"), "None or a number above 0"),
+        ("window_gib", "8", "None or a number above 0"),
+        ("upload", "device", "'auto' or 'mapped' or 'copied' or 'pinned'"),
+        ("release", None, "'keep' or 'node' or 'hold'"),
         ("strict", 0, "False or True"),
         ("strict", "yes", "False or True"),
     ],
@@ -121,6 +130,15 @@ def test_wrong_value_is_refused(key, value, choices):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         parse_engine_options({key: value})
     assert refused.value.message == f"{key} is {value!r}, expected {choices}"
+
+
+def test_holding_what_was_staged_is_refused():
+    with pytest.raises(weightmap.InvalidArgumentError) as refused:
+        parse_engine_options({"warm": "stage", "release": "hold"})
+    assert refused.value.message == (
+        "release is 'hold', which keeps files in the page cache, but warm is 'stage', which reads "
+        "them past it"
+    )
 
 
 def test_what_is_no_dict_is_refused():
@@ -364,7 +382,7 @@ def test_one_line_says_what_was_done(load, torch, tmp_path, caplog):
 @pytest.fixture
 def released(vllm, monkeypatch):
     """Loads with release="node" while these processes have a file mapped; the files evicted."""
-    import weightmap._engine_load as module
+    import weightmap._engine_release as module
 
     evicted = []
 
@@ -392,7 +410,7 @@ def test_last_process_evicts(released, load, torch, tmp_path):
 
 
 def test_what_another_still_has_is_asked_for_again(vllm, load, torch, tmp_path, monkeypatch):
-    import weightmap._engine_load as module
+    import weightmap._engine_release as module
 
     file = tmp_path / "model.safetensors"
     write(tmp_path, file.name, {"a": torch.ones(1)})
@@ -410,7 +428,7 @@ def test_what_another_still_has_is_asked_for_again(vllm, load, torch, tmp_path, 
 
 
 def test_keep_evicts_nothing(load, torch, tmp_path, monkeypatch):
-    import weightmap._engine_load as module
+    import weightmap._engine_release as module
 
     write(tmp_path, "model.safetensors", {"a": torch.ones(1)})
     monkeypatch.setattr(module, "evict", lambda file: pytest.fail("evicted"))
@@ -428,6 +446,9 @@ class FakeCheckpoint:
         self.count, self.cold, self.error = count, cold, error
         self.warmed = []  # (positions, one_reader)
         self.before_warming = warm or (lambda: None)
+
+    def is_remote(self):
+        return False
 
     def at(self, index):
         return types.SimpleNamespace(index=index, nbytes=200 << 20)
@@ -452,6 +473,7 @@ class FakeCheckpoint:
         return {
             "bytes": 200 << 20, "bytes_read": 5, "bytes_waited_for": 7, "takeovers": len(indices) - 1,
             "why_alone": "", "bytes_left_out": 0, "budget_reason": "",
+            "budget_bytes": 2 << 30,
         }
 
 

@@ -370,6 +370,9 @@ class Checkpoint:
 
     def load_order(self, path: bytes, /) -> list[int]: ...
 
+    def is_remote(self) -> bool:
+        """Whether one of its files comes from a server or a daemon."""
+
     def residency(self) -> dict[str, Any]: ...
 
     def generation(self) -> tuple[int, int, int, int, int]: ...
@@ -427,6 +430,9 @@ def protect(path: bytes, /) -> tuple[int, int, int]:
     """
     How many mappings of a file were made read-only, their bytes, and how many of them had been written to.
     """
+
+def runtime_directory() -> bytes:
+    """Where processes of this user meet; it is made if it is not there."""
 
 def processes(paths: list[bytes], /) -> tuple[list[dict[str, Any]], int]:
     """What each process has mapped, and how many could not be looked at."""

@@ -15,28 +15,29 @@ from typing import TYPE_CHECKING
 import torch
 
 import weightmap.torch
+from weightmap._device_weights import DeviceWeights
+from weightmap._engine_release import EngineRelease
 from weightmap._errors import Error, UnsupportedError
-from weightmap._files import evict
+from weightmap._files_ahead import OpenedFiles, WarmedFiles
 from weightmap._open import open as open_checkpoint
 from weightmap._place import has_tensors_by_name_only
-from weightmap._processes import processes
 from weightmap._rank_slices import RankSlices
+from weightmap._reading_window import ReadingWindow
+from weightmap._staged_files import StagedFiles
 from weightmap._warming import WarmingAhead, WarmingCounts
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
+    from weightmap._device_weights import Made, Maker
     from weightmap._engine_options import EngineOptions
-
     from weightmap._warming import Wanted
 
     Weights = Iterator[tuple[str, torch.Tensor]]
-    # Returns when a tensor of a file, by its position there, or all of the file may be looked at.
-    WaitFor = Callable[[str, int | None], None]
 
 
 class EngineLoad:
@@ -58,14 +59,14 @@ class EngineLoad:
         self._options = options
         self._engine = engine
         self._logger = logger
-        self._files: list[str] = []  # those mapped that are to be released
         self._file_count = 0
         self._bytes = 0
         self._copying_seconds = 0.0  # in which the consumer had a tensor
         self._fallbacks: dict[str, str] = {}  # file -> why the engine's own loader read it
         self._warming = WarmingCounts()
+        self._release = EngineRelease(options.release, self._warming.remarks)
         self._slices: RankSlices | None = None
-        if slices_key is not None and options.warm != "off":
+        if slices_key is not None and options.warm == "auto":
             self._slices = RankSlices(slices_key, logger)
 
     def weights(
@@ -93,31 +94,66 @@ class EngineLoad:
         copies = self._options.upload == "copied" or (
             self._options.upload == "auto" and copies_uploads
         )
+        made = self._on_device() or _in_memory
         files = sorted(files, key=_natural_key)
-        if copies:  # which reads all of a tensor
+        if copies or made is not _in_memory:  # which reads all of a tensor
             self._slices = None
         if self._slices is not None and files:
             self._slices.look_beside(files[0])
-        # All from the start, so that another rank sees what this one still needs.
-        opened = {file: each for file in files if (each := self._open(file)) is not None}
-        with self._reading_ahead(opened, is_wanted) as wait_for:
+        with self._reading_ahead(files, is_wanted) as ahead:
             for file in progress(files, desc="Loading checkpoint shards (weightmap)"):
                 yielded: set[str] = set()
-                if file in opened:
-                    makers = self._makers(opened[file], map_location)
-                    wanted = (maker for maker in makers if is_wanted(maker[0]))
-                    try:
-                        for name, index, make in wanted:
-                            wait_for(file, index)
-                            # No variable, which would keep a tensor while the next one is made.
-                            yield from self._counted(prefix, name, make, copies)
-                            yielded.add(name)
-                        continue
-                    except Error as error:
-                        self.fall_back(file, error)
-                for name, tensor in stock_weights(file):
-                    if name not in yielded:
-                        yield prefix + name, tensor
+                try:
+                    for name, make in self._made(file, ahead, is_wanted, map_location, made):
+                        # No variable, which would keep a tensor while the next one is made.
+                        yield from self._counted(prefix, name, make, copies)
+                        yielded.add(name)
+                except Error as error:
+                    self.fall_back(file, error)
+                ahead.leave(file)
+                if file in self._fallbacks:
+                    for name, tensor in stock_weights(file):
+                        if name not in yielded:
+                            yield prefix + name, tensor
+
+    def _made(
+        self,
+        file: str,
+        ahead: OpenedFiles | StagedFiles,
+        is_wanted: Callable[[str], bool],
+        map_location: Any,
+        made: Callable[..., Iterator[Made]],
+    ) -> Iterator[Made]:
+        """Of what is wanted of a file names, and what gives the tensors."""
+        checkpoint = self._opened(ahead, file)
+        if checkpoint is not None:
+            makers = self._makers(checkpoint, map_location)
+            wanted = (maker for maker in makers if is_wanted(maker[0]))
+            yield from made(checkpoint, wanted, functools.partial(ahead.wait_for, file))
+
+    def _on_device(self) -> Callable[..., Iterator[Made]] | None:
+        """What gives tensors of a device; None: it is not asked for, or there is none."""
+        if self._options.upload != "pinned":
+            return None
+        try:
+            return DeviceWeights().made
+        except Error as error:
+            if self._options.strict:
+                raise
+            self._warming.remarks[f"not uploaded: {error.message}"] = None
+            return None
+
+    def _opened(self, ahead: OpenedFiles | StagedFiles, file: str) -> Checkpoint | None:
+        try:
+            opened = ahead.open(file)
+        except Error as error:
+            if self._options.strict:
+                raise
+            self._warming.remarks[f"{file} not staged: {error.message}"] = None
+            return self._open(file)
+        if self._options.warm == "stage":
+            self._file_count += 1
+        return opened
 
     def _open(self, file: str) -> Checkpoint | None:
         """None: it is for the engine's own loader."""
@@ -126,7 +162,7 @@ class EngineLoad:
         except Error as error:
             self.fall_back(file, error)
             return None
-        self._files.append(file)
+        self._release.add(file)
         self._file_count += 1
         return checkpoint
 
@@ -137,19 +173,25 @@ class EngineLoad:
         self._fallbacks[file] = error.message
         self._logger.warning("%s: read by %s's own loader: %s", file, self._engine, error.message)
 
-    @contextlib.contextmanager
     def _reading_ahead(
-        self, opened: dict[str, Checkpoint], is_wanted: Callable[[str], bool]
-    ) -> Iterator[WaitFor]:
+        self, files: Sequence[str], is_wanted: Callable[[str], bool]
+    ) -> OpenedFiles | StagedFiles:
+        if self._options.warm == "stage":
+            self._warming.cold_bytes = None
+            return StagedFiles(files, self._window(files), self._warming)
+        # All from the start, so that another rank sees what this one still needs.
+        opened = {file: each for file in files if (each := self._open(file)) is not None}
         if self._options.warm == "off":
             self._warming.cold_bytes = None
-            yield lambda _file, _index: None
-            return
+            return OpenedFiles(opened)
         plan = [(each, self._wanted(each, is_wanted)) for each in opened.values()]
-        positions = {file: position for position, file in enumerate(opened)}
         one_reader = self._options.reader == "node"
-        with WarmingAhead(plan, one_reader, self._warming) as warming:
-            yield lambda file, index: warming.wait_for(positions[file], index)
+        warming = WarmingAhead(plan, one_reader, self._warming, self._window(files))
+        return WarmedFiles(opened, warming)
+
+    def _window(self, files: Sequence[str]) -> ReadingWindow:
+        gib = self._options.window_gib
+        return ReadingWindow(files, None if gib is None else int(gib * 2**30))
 
     def _wanted(self, checkpoint: Checkpoint, is_wanted: Callable[[str], bool]) -> Wanted:
         indices = [tensor.index for name, tensor in checkpoint.items() if is_wanted(name)]
@@ -160,8 +202,7 @@ class EngineLoad:
 
     def _makers(
         self, checkpoint: Checkpoint, map_location: Any
-    ) -> Iterator[tuple[str, int | None, Callable[[], torch.Tensor]]]:
-        """Names, positions in the checkpoint, and what makes the tensors."""
+    ) -> Iterator[Maker]:
         if has_tensors_by_name_only(checkpoint._core):
             for name, tensor in checkpoint.items():
                 yield name, tensor.index, functools.partial(_view, name, tensor)
@@ -180,7 +221,8 @@ class EngineLoad:
         tensor = make().clone() if copies else make()
         if self._slices is not None:
             self._slices.add(name, tensor)
-        self._bytes += tensor.nbytes
+        if tensor.layout is torch.strided:  # others do not tell
+            self._bytes += tensor.nbytes
         began = time.perf_counter()
         yield prefix + name, tensor
         self._copying_seconds += time.perf_counter() - began
@@ -191,18 +233,8 @@ class EngineLoad:
         return contextlib.nullcontext() if self._slices is None else self._slices.learning()
 
     def release(self) -> None:
-        """Drops from the page cache what no other process has mapped; keeps what stays in mind."""
-        files = self._files
-        if self._options.release != "node" or not files:
-            return
-        with contextlib.suppress(Error):  # of files that this user may not write to
-            mapped = processes(*files).mapped
-            others = {os.path.realpath(each.file) for each in mapped if each.process != os.getpid()}
-            self._files = [
-                file
-                for file in files
-                if os.path.realpath(file) in others or evict(file).cached_after != 0
-            ]
+        """Does with the files what can be done now; keeps in mind what stays."""
+        self._release.release()
 
     def reporting(self, weights: Weights) -> Weights:
         """The same, and at their end releases what it can and says in one line what was done."""
@@ -226,6 +258,15 @@ class EngineLoad:
             *(f"{file} by {own}: {why}" for file, why in self._fallbacks.items()),
         ]
         return "; ".join(parts)
+
+
+def _in_memory(
+    _checkpoint: Checkpoint, makers: Iterable[Maker], wait_for: Callable[[int | None], None]
+) -> Iterator[Made]:
+    """Names, and what gives the tensors: views of mapped memory, each when its bytes are there."""
+    for name, index, make in makers:
+        wait_for(index)
+        yield name, make
 
 
 def _natural_key(file: str) -> list[Any]:

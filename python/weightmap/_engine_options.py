@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from weightmap._errors import InvalidArgumentError
 from weightmap._record import Record
 
@@ -13,19 +15,21 @@ if TYPE_CHECKING:
 class EngineOptions(Record):
     """The keys, with what they are by default."""
 
-    warm: str = "auto"  # or "off"
+    warm: str = "auto"  # or "off", "stage"
     reader: str = "node"  # or "rank"
-    upload: str = "auto"  # or "mapped", "copied"
-    release: str = "keep"  # or "node"
+    window_gib: float | None = None
+    upload: str = "auto"  # or "mapped", "copied", "pinned"
+    release: str = "keep"  # or "node", "hold"
     slices: str = "auto"  # or "on", "off"
     strict: bool = False
 
 
 _ALLOWED: dict[str, tuple[Any, ...]] = {
-    "warm": ("auto", "off"),
+    "warm": ("auto", "off", "stage"),
     "reader": ("node", "rank"),
-    "upload": ("auto", "mapped", "copied"),
-    "release": ("keep", "node"),
+    "window_gib": (None,),
+    "upload": ("auto", "mapped", "copied", "pinned"),
+    "release": ("keep", "node", "hold"),
     "slices": ("auto", "on", "off"),
     "strict": (False, True),
 }
@@ -41,7 +45,21 @@ def parse_engine_options(given: Any) -> EngineOptions:
                 f"the loader has no key {key!r}; it has {', '.join(_ALLOWED)}"
             )
         allowed = _ALLOWED[key]
+        if key == "window_gib" and _is_size(value):
+            continue
         if type(value) is not type(allowed[0]) or value not in allowed:
-            choices = " or ".join(repr(choice) for choice in allowed)
-            raise InvalidArgumentError(f"{key} is {value!r}, expected {choices}")
-    return EngineOptions(**given)
+            choices = [repr(choice) for choice in allowed]
+            if key == "window_gib":
+                choices.append("a number above 0")
+            raise InvalidArgumentError(f"{key} is {value!r}, expected {' or '.join(choices)}")
+    options = EngineOptions(**given)
+    if options.warm == "stage" and options.release == "hold":
+        raise InvalidArgumentError(
+            "release is 'hold', which keeps files in the page cache, but warm is 'stage', which "
+            "reads them past it"
+        )
+    return options
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value > 0

@@ -28,6 +28,7 @@ class WarmReport(Record):
     bytes_read: int = 0  # by this process: what was not cached when its turn came
     bytes_waited_for: int = 0  # that another process read meanwhile
     why_alone: str = ""  # why it read for itself; "" if it did not have to
+    budget_bytes: int = 0  # that was kept to; 2**64 - 1: there was none
 
 
 class LoadReport(Record):

@@ -6,6 +6,7 @@ import threading
 import time
 
 from weightmap._errors import Error, FileError
+from weightmap._reading_threads import ReadingThreads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 
     from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
+    from weightmap._reading_window import ReadingWindow
 
     Wanted: TypeAlias = Sequence[int] | dict[int, list[Tensor]]
 
 # Of each file so much at a time: the consumer begins as soon as the first of them is there.
 _BATCH_BYTES = 256 << 20
+# In seconds: between two looks at how far other processes are.
+_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05
 
 
 class _Cancelled(Exception):
@@ -47,6 +51,9 @@ class WarmingAhead:
         dict of them if only these parts of each are.
     one_reader: as of Checkpoint.warm(). Of parts each process reads its own: where two processes
         need the same pages at the same time, the page cache has them read once.
+    window: is asked before each batch, and closed at the end. Without a size it gets half of what
+        the first batch finds that memory has room for: the other half is for what the consumers
+        take, and for pages that are used and not dropped yet.
     """
 
     def __init__(
@@ -54,10 +61,14 @@ class WarmingAhead:
         plan: Sequence[tuple[Checkpoint, Wanted]],
         one_reader: bool,
         counts: WarmingCounts,
+        window: ReadingWindow | None = None,
     ) -> None:
         self._plan = plan
+        self._window = window
+        self._is_waited_for = False
         self._one_reader = one_reader
         self._counts = counts
+        self._threads = ReadingThreads()
         self._changed = threading.Condition()
         # Which tensors of each checkpoint are not there yet. None: not looked yet.
         self._missing: list[set[int] | None] = [None] * len(plan)
@@ -73,8 +84,27 @@ class WarmingAhead:
         """
         began = time.perf_counter()
         with self._changed:
-            self._changed.wait_for(lambda: self._is_there(position, index))
+            self._advance(position, index)
+            if not self._is_there(position, index):
+                self._is_waited_for = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_there(position, index))
+                self._is_waited_for = False
         self._counts.waiting_seconds += time.perf_counter() - began
+
+    def _advance(self, position: int, index: int | None) -> None:
+        """The consumer has done with all before this tensor."""
+        if self._window is not None:
+            checkpoint = self._plan[position][0]
+            offset = 0 if index is None else checkpoint._core.at(index).file_offset
+            self._window.advance(self._window.position_of(checkpoint.path, offset))
+
+    def leave(self, file: str) -> None:
+        """The consumer has done with a file, in whatever way."""
+        with self._changed:
+            if self._window is not None:
+                self._window.advance(self._window.end_of(file))
+            self._changed.notify_all()
 
     def _is_there(self, position: int, index: int | None) -> bool:
         missing = self._missing[position]
@@ -102,10 +132,13 @@ class WarmingAhead:
         missing = {tensor.index for tensor in cold}
         self._set_missing(position, set(missing))
         elects = self._one_reader and not isinstance(wanted, dict)
+        is_remote = bool(cold) and elects and checkpoint._core.is_remote()
         for batch in _batches(cold):
+            self._wait_for_room(checkpoint, batch)
+            threads = self._threads.count if is_remote else 2
             began = time.perf_counter()
             try:
-                warmed = self._read(checkpoint, batch, wanted, elects)
+                warmed = self._read(checkpoint, batch, wanted, threads, elects)
             finally:
                 self._counts.reading_seconds += time.perf_counter() - began
             self._counts.bytes_read += warmed["bytes_read" if elects else "bytes"]
@@ -116,16 +149,46 @@ class WarmingAhead:
                 self._remark(f"each process read for itself: {warmed['why_alone']}")
             if warmed["bytes_left_out"]:
                 self._remark(f"not all of it fits into memory ({warmed['budget_reason']})")
+            if is_remote:
+                was_reader = warmed["was_reader"] and not warmed["bytes_waited_for"]
+                self._threads.learn(was_reader, warmed["bytes_read"], warmed["seconds"])
+            self._size_window(warmed["budget_bytes"])
             missing.difference_update(batch)
             self._set_missing(position, set(missing))
 
     def _read(
-        self, checkpoint: Checkpoint, batch: list[int], wanted: Wanted, elects: bool
+        self,
+        checkpoint: Checkpoint,
+        batch: list[int],
+        wanted: Wanted,
+        threads: int,
+        elects: bool,
     ) -> dict[str, Any]:
         parts: list[Tensor] = []
         if isinstance(wanted, dict):
             batch, parts = [], [part for index in batch for part in wanted[index]]
-        return checkpoint._core.warm(batch, parts, 2, 0, False, elects, self._go_on)
+        return checkpoint._core.warm(batch, parts, threads, 0, False, elects, self._go_on)
+
+    def _wait_for_room(self, checkpoint: Checkpoint, batch: Sequence[int]) -> None:
+        window = self._window
+        if window is None:
+            return
+        last = max(map(checkpoint._core.at, batch), key=lambda tensor: tensor.file_offset)
+        end = window.position_of(checkpoint.path, last.file_offset + last.nbytes)
+        look = _FIRST_LOOK
+        with self._changed:
+            while not window.has_room(end, self._is_waited_for):
+                if self._cancelled:
+                    raise _Cancelled
+                self._changed.wait(look)
+                look = min(2 * look, _LONGEST_LOOK)
+            if window.why_alone:
+                self._remark(f"the window knows of this process only: {window.why_alone}")
+
+    def _size_window(self, budget_bytes: int) -> None:
+        with self._changed:
+            if self._window is not None and self._window.size is None:
+                self._window.size = budget_bytes // 2
 
     def _cold_tensors(self, checkpoint: Checkpoint, wanted: Wanted) -> list[Tensor]:
         core = checkpoint._core
@@ -156,8 +219,12 @@ class WarmingAhead:
 
     def close(self) -> None:
         """Ends the reading; what came stays."""
-        self._cancelled = True
+        with self._changed:
+            self._cancelled = True
+            self._changed.notify_all()
         self._thread.join()
+        if self._window is not None:
+            self._window.close()
 
     def __enter__(self) -> WarmingAhead:
         return self

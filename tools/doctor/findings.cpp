@@ -43,14 +43,6 @@ std::string new_file(const Facts& facts, const std::string& ending) {
 
 bool is_single(const Facts& facts) { return facts.around.files.size() == 1; }
 
-bool is_remote(std::string_view type) {
-  constexpr std::array<std::string_view, 14> remote = {
-      "nfs", "nfs4",   "cifs",     "smb3", "ceph",     "lustre", "gpfs",
-      "afs", "beegfs", "orangefs", "9p",   "virtiofs", "pvfs2",  "ncpfs"};
-  return type == "fuse" || type == "fuseblk" || type.starts_with("fuse.") ||
-         std::find(remote.begin(), remote.end(), type) != remote.end();
-}
-
 // The first remote one, else the first that is known.
 FileSurroundings telling_file(const Facts& facts) {
   FileSurroundings found;
