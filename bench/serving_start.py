@@ -8,7 +8,7 @@ all, and runs bench/serving_start_once.py: every round starts each contender of 
 fresh process. Stock from_pretrained() stands against weightmap.transformers.load(), `--load-format
 auto` against `weightmap`. Before each start the model's file is read through, or evicted by
 `weightmap evict`. This interpreter needs weightmap, torch and transformers, that of --vllm-python
-vLLM for processors; each process of weightmap gets PYTHONPATH, the others do not.
+vLLM for processors; processes of weightmap get PYTHONPATH, the others do not.
 
 Prints the tables as Markdown; --write puts them between the markers in FILE (docs/performance.md).
 """
@@ -30,10 +30,12 @@ LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 2
                    "num_attention_heads": 2, "num_key_value_heads": 2},
           "large": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                     "num_attention_heads": 32, "num_key_value_heads": 32}}
-TINY_CACHED = ("tiny", "safetensors", "cached")
-LARGE = [("large", kind, state) for kind in FILES for state in ("cached", "cold")]
-CASES = {"transformers": [TINY_CACHED, ("tiny", "bin", "cached"), *LARGE],
-         "vllm": [TINY_CACHED, *LARGE]}
+COLD_SMALL_PAGES = "cold, `WEIGHTMAP_HUGEPAGES=0`"
+BOTH_SAFETENSORS = [("tiny", "safetensors", "cached"), ("large", "safetensors", "cached"),
+                    ("large", "safetensors", "cold")]
+CASES = {"transformers": [*BOTH_SAFETENSORS, ("large", "safetensors", COLD_SMALL_PAGES),
+                          ("large", "bin", "cold")],
+         "vllm": [*BOTH_SAFETENSORS, ("large", "bin", "cached")]}
 THEIR_WORDS = {"transformers": "`from_pretrained`", "vllm": "`auto`"}
 WORKERS = 4
 
@@ -89,9 +91,10 @@ class Bench:
     def _shell_line(self, name, size, kind, state):
         file = shlex.quote(model_file(self._arguments.folder, size, kind))
         tool = os.path.join(self._arguments.build, "tools", "weightmap")
-        prepared = f"{tool} evict {file}" if state == "cold" else f"cat {file}"
+        prepared = f"cat {file}" if state == "cached" else f"{tool} evict {file}"
+        pages = "WEIGHTMAP_HUGEPAGES=0" if state == COLD_SMALL_PAGES else ""
         start = shlex.join(self._start(name, size, kind))
-        return f"{prepared} >/dev/null && STARTED_NS=$(date +%s%N) {start}"
+        return f"{prepared} >/dev/null && {pages} STARTED_NS=$(date +%s%N) {start}"
 
     def _start(self, name, size, kind):
         environment = [] if name == OURS else ["env", "-u", "PYTHONPATH"]
