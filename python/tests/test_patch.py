@@ -292,23 +292,6 @@ def test_a_bin_file_by_accelerate_costs_less_than_two_percent(tmp_path, accelera
     assert grown <= 0.02 * size
 
 
-def test_accelerate_offloads_to_the_mapped_file(tmp_path, accelerate):
-    path = tmp_path / "model.pt"
-    torch.save(layers().state_dict(), path)
-    opened = weightmap.open(path, copy_on_write=False)
-    original = layers()
-    opened.load_into(original)
-    with torch.device("meta"):
-        module = layers()
-    state = opened.torch()
-    accelerate.cpu_offload(module, execution_device=torch.device("cpu"), state_dict=state)
-    assert module[0].weight.is_meta
-    entry = torch.ones(1, WIDTH)
-    with torch.no_grad():
-        assert torch.equal(module(entry), original(entry))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.pt"]
-
-
 # --- WEIGHTMAP_PATCH --------------------------------------------------------------------------
 
 PROGRAM = """

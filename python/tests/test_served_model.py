@@ -64,7 +64,32 @@ def test_a_model_lies_in_the_read_only_mapping(saved):
     entry = torch.arange(8.0).reshape(2, 4)
     assert torch.equal(model(entry), original(entry))
     assert model.last.weight is model.first.weight
-    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_parameter_in_the_read_only_mapping_takes_no_gradient(saved):
+    model = weightmap.torch.load_model(Model, saved[1]).eval()
+    model.first.weight.requires_grad_(False)  # as an adapter does with what it does not train
+    with pytest.raises(weightmap.UnsupportedError, match="load the model with copy_on_write=True"):
+        model(torch.ones(2, 4)).sum().backward()
+    assert model.first.weight.grad is None
+
+
+def test_a_parameter_that_was_moved_takes_its_gradient(saved):
+    model = weightmap.torch.load_model(Model, saved[1]).eval().double()
+    model(torch.ones(2, 4, dtype=torch.double)).sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert model.last.bias.grad.tolist() == [2.0] * 4
+
+
+def test_half_precision_is_multiplied_in_place(tmp_path):
+    path = tmp_path / "half.pt"
+    torch.save(torch.nn.Linear(256, 8192, bias=False).bfloat16().state_dict(), path)
+    model = weightmap.torch.load_model(lambda: torch.nn.Linear(256, 8192, bias=False), path)
+    entry = torch.ones(1, 4, 256, dtype=torch.bfloat16)[:, -1:]
+    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile:
+        model(entry)
+    taken = sum(max(0, event.self_cpu_memory_usage) for event in profile.key_averages())
+    assert taken < path.stat().st_size / 4
 
 
 def test_what_no_file_has_comes_from_the_factory(saved):

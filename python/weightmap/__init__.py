@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import cuda, torch, transformers
+    from weightmap import accelerate, cuda, torch, transformers
     from weightmap._chunked import ChunkedTensor
     from weightmap._composed import ComposedTensor
     from weightmap._files import EvictReport, PublishReport, evict, publish
@@ -184,7 +184,7 @@ _MODULE_OF = {
 }
 
 
-_SUBMODULES = ("cuda", "torch", "transformers")
+_SUBMODULES = ("accelerate", "cuda", "torch", "transformers")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,15 @@
-"""weightmap.torch.load_model(): a module over mapped tensors."""
+"""weightmap.torch.load_model(): a module over mapped tensors; weightmap.transformers.load(), too."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils.hooks import unserializable_hook
 
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
@@ -44,6 +46,32 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
     if any(True for _ in _unsaved(model)):
         _take_unsaved(model, _with_buffers_only(factory))
     return model
+
+
+def refuse_gradients(model: torch.nn.Module) -> torch.nn.Module:
+    """The model; backward() raises UnsupportedError as long as a parameter lies where it does now.
+
+    Without requires_grad there were no gradients either. But then torch multiplies an input that is
+    not contiguous by a copy of the weight, if that has half precision and is on the CPU, one for
+    each row of the batch: with each answer of a model of transformers, of its largest matrix.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(_refusal(weakref.ref(parameter), parameter.data_ptr()))
+    return model
+
+
+def _refusal(parameter: weakref.ref[torch.nn.Parameter], address: int) -> Callable[..., None]:
+    @unserializable_hook
+    def refuse(_gradient: torch.Tensor) -> None:
+        held = parameter()
+        if held is not None and held.data_ptr() == address:
+            raise UnsupportedError(
+                "a parameter in a read-only mapping has no gradient, since a step of an optimizer "
+                "would end the process: load the model with copy_on_write=True to train it"
+            )
+
+    return refuse
 
 
 def _unsaved(model: torch.nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -158,8 +158,8 @@ def load_model(
         cost. None: they stay what they are.
     strict: RuntimeError, as torch's own, if names differ. With False what the file lacks stays on
         "meta".
-    copy_on_write: as in weightmap.open(), but False unless given. Unless it is True the parameters
-        need no gradient: a step of an optimizer would end the process.
+    copy_on_write: as in weightmap.open(), but False unless given. Unless it is True backward() raises
+        UnsupportedError at the parameters, since a step of an optimizer would end the process.
     Other options: as in weightmap.open().
     """
     if options.get("copy_on_write") is None:
@@ -168,7 +168,7 @@ def load_model(
     if dtype is not None:
         _served_model.refuse_conversion(checkpoint, dtype)
     model = _served_model.make(factory, checkpoint, strict)
-    return model if options["copy_on_write"] is True else model.requires_grad_(False)
+    return model if options["copy_on_write"] is True else _served_model.refuse_gradients(model)
 
 
 def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:

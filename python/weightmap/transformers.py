@@ -20,6 +20,9 @@ except ImportError:
         "weightmap.transformers needs the package transformers: pip install transformers"
     ) from None
 
+# It imports torch, which transformers may be without.
+from weightmap._served_model import refuse_gradients
+
 __all__ = ["load"]
 
 
@@ -35,8 +38,8 @@ def load(
     model: a folder, or a name on the hub, which transformers may download.
     cls: the class; that which config.json names unless given.
     copy_on_write: as in weightmap.open(). False: the parameters lie in the read-only mapping, so any
-        number of processes has one copy of them, and need no gradient: a step of an optimizer would
-        end the process.
+        number of processes has one copy of them, and backward() raises UnsupportedError at them,
+        since a step of an optimizer would end the process.
     options: of from_pretrained(), but for dtype, which would have each process convert all
         parameters into memory of its own.
     """
@@ -53,7 +56,7 @@ def load(
         cls = _class_of(model, options)
     with config.patch("load.copy_on_write", copy_on_write), patch():
         loaded = cls.from_pretrained(model, **options)
-    return loaded if copy_on_write is True else loaded.requires_grad_(False)
+    return loaded if copy_on_write is True else refuse_gradients(loaded)
 
 
 _OF_THE_CONFIG = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",

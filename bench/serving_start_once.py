@@ -1,0 +1,136 @@
+"""Takes one start of bench/serving_start.py, in this fresh process.
+
+    STARTED_NS=$(date +%s%N) serving_start_once.py transformers|vllm weightmap|theirs FOLDER
+                                                   [--warm-up SMALL]
+
+Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
+start_to_call_us until the engine is imported and asked to load, call_to_weights_us until the
+weights are in the model, weights_us of that for the weights alone, where the engine does more, and
+call_to_token_us, start_to_token_us until the token is there. The rest is counted from the call on:
+page faults, bytes from the disk, anonymous memory. load_anonymous_bytes is what a load of vLLM has
+beyond the weights that it has filled in; of transformers what the process has gained in the end.
+
+With --warm-up it is a worker whose memory somebody counts: it serves SMALL, says ready, waits for a
+line, serves FOLDER, says served, and waits for a line again.
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+from counters import Counters
+
+PROMPT = [1, 5, 9, 13]
+ENGINE_TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "engines")
+
+
+class Times:
+    """When things happened: microseconds since the process was started."""
+
+    def __init__(self):
+        self._started = int(os.environ["STARTED_NS"])
+        self._at = {}
+
+    def mark(self, name):
+        self._at[name] = (time.time_ns() - self._started) / 1000
+
+    def since(self, begin, end):
+        return self._at[end] - self._at[begin]
+
+    def read(self):
+        return {"start_to_call_us": self._at["call"], "start_to_token_us": self._at["token"],
+                "call_to_weights_us": self.since("call", "weights"),
+                "call_to_token_us": self.since("call", "token")}
+
+
+# ---- the engines: a token, and what was measured until then
+
+class Transformers:
+    def __init__(self, contender):
+        import torch
+        import transformers
+        self._prompt = torch.tensor([PROMPT])
+        self._load = transformers.AutoModelForCausalLM.from_pretrained
+        if contender == "weightmap":
+            import weightmap.transformers
+            self._load = weightmap.transformers.load
+
+    def start(self, folder, times):
+        times.mark("call")
+        counters = Counters()
+        model = self._load(folder)
+        times.mark("weights")
+        self.served = model  # whose memory is counted
+        said = model.generate(self._prompt, max_new_tokens=1, do_sample=False)
+        times.mark("token")
+        counted = counters.read()
+        return said[0, -1].item(), {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+
+
+class Vllm:
+    def __init__(self, contender):
+        sys.path.insert(0, ENGINE_TESTS)
+        import vllm_session
+        self._session = vllm_session
+        self._format = "weightmap" if contender == "weightmap" else "auto"
+
+    def start(self, folder, times):
+        anonymous = self._session.AnonymousBytes()
+        mark_weights(self._session.DefaultModelLoader, times)
+        times.mark("call")
+        counters = Counters()
+        engine = self._session.LLM(
+            model=folder, load_format=self._format, skip_tokenizer_init=True, enforce_eager=True,
+            max_model_len=64)
+        sampling = self._session.SamplingParams(temperature=0, max_tokens=1, detokenize=False,
+                                                ignore_eos=True)
+        said = engine.generate([{"prompt_token_ids": PROMPT}], sampling, use_tqdm=False)
+        times.mark("token")
+        return said[0].outputs[0].token_ids[0], {
+            **counters.read(), "load_anonymous_bytes": anonymous.most,
+            "weights_us": times.since("before weights", "weights")}
+
+
+def mark_weights(loader_class, times):
+    load_weights = loader_class.load_weights
+
+    def marked(loader, model, model_config):
+        times.mark("before weights")
+        load_weights(loader, model, model_config)
+        times.mark("weights")
+
+    loader_class.load_weights = marked
+
+
+ENGINES = {"transformers": Transformers, "vllm": Vllm}
+
+
+def be_a_worker(engine, arguments, out):
+    for word, folder in (("ready", arguments.warm_up), ("served", arguments.folder)):
+        engine.start(folder, Times())
+        print(word, file=out, flush=True)
+        sys.stdin.readline()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("contender", choices=("weightmap", "theirs"))
+    parser.add_argument("folder")
+    parser.add_argument("--warm-up")
+    arguments = parser.parse_args()
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # engines talk
+    engine = ENGINES[arguments.engine](arguments.contender)
+    if arguments.warm_up:
+        be_a_worker(engine, arguments, out)
+        return
+    times = Times()
+    token, counted = engine.start(arguments.folder, times)
+    print(json.dumps({"token": token, **times.read(), **counted}), file=out, flush=True)
+    os._exit(0)  # what an engine does at its end is nobody's start
+
+
+if __name__ == "__main__":
+    main()

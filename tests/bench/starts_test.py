@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The tables of bench/serving_start.py, of figures that are literals.
+
+    starts_test.py ROOT INTERLEAVE_FOLDER [TESTS]
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import sys
+import unittest
+from unittest import mock
+
+ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+import serving_start  # noqa: E402
+
+OURS = {"token": 7, "call_to_weights_us": 500, "call_to_token_us": 1000, "start_to_call_us": 2000,
+        "start_to_token_us": 3000, "weights_us": 250, "major_faults": 1, "faults": 2000,
+        "disk_bytes": 1 << 20, "load_anonymous_bytes": 0}
+THEIRS = {"token": 7, "call_to_weights_us": 1500, "call_to_token_us": 2000, "start_to_call_us": 2000,
+          "start_to_token_us": 4000, "weights_us": 750, "major_faults": 3, "faults": 4000,
+          "disk_bytes": 2 << 20, "load_anonymous_bytes": 3 << 20}
+CASE = ("large", "bin", "cold")
+
+
+def echo(figures):
+    return "echo " + shlex.quote(json.dumps(figures))
+
+
+def bench():
+    return serving_start.Bench(argparse.Namespace(
+        build=str(BUILD), folder="models", rounds=1, vllm_python="python"), "vllm")
+
+
+def compare(ours, theirs):
+    """What Bench.compare() says of contenders that print these figures."""
+    figures = {"weightmap": ours, "theirs": theirs}
+    with mock.patch.object(serving_start.Bench, "_shell_line",
+                           lambda _, name, *case: echo(figures[name])):
+        return bench().compare(*CASE)
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        self.samples = {CASE: compare(OURS, THEIRS)}
+
+    def test_a_ratio_says_how_many_times_as_long_the_other_takes(self):
+        self.assertEqual(
+            serving_start.time_table("transformers", self.samples)[2],
+            "| large, `.bin`, cold | 500 us, 1.5 ms: 3.0 [3.0, 3.0] | 1.0 ms, 2.0 ms: 2.0 [2.0, 2.0] "
+            "| 2.0 ms, 2.0 ms: 1.0 [1.0, 1.0] | 3.0 ms, 4.0 ms: 1.3 [1.3, 1.3] |")
+
+    def test_vllm_has_a_column_for_the_weights_alone(self):
+        self.assertTrue(serving_start.time_table("vllm", self.samples)[2].startswith(
+            "| large, `.bin`, cold | 250 us, 750 us: 3.0 [3.0, 3.0] | 500 us, "))
+
+    def test_what_was_counted_has_both(self):
+        self.assertEqual(serving_start.count_table("vllm", self.samples)[2],
+                         "| large, `.bin`, cold | 1, 3 | 2,000, 4,000 | 1.0 MiB, 2.0 MiB "
+                         "| 0.0 MiB, 3.0 MiB |")
+
+
+class Checks(unittest.TestCase):
+    def test_engines_that_say_different_tokens_end_it(self):
+        with self.assertRaisesRegex(SystemExit, "large.bin: the tokens differ"):
+            compare(OURS, {**THEIRS, "token": 8})
+
+    def test_the_file_is_evicted_before_a_cold_start_and_read_before_another(self):
+        file = "models/large.bin/pytorch_model.bin"
+        self.assertTrue(bench()._shell_line("weightmap", *CASE).startswith(
+            f"{BUILD}/tools/weightmap evict {file} >/dev/null && "))
+        self.assertTrue(bench()._shell_line("weightmap", "large", "bin", "cached").startswith(
+            f"cat {file} >/dev/null && "))
+
+    def test_only_processes_of_weightmap_find_the_package(self):
+        self.assertNotIn("PYTHONPATH", bench()._shell_line("weightmap", *CASE))
+        self.assertIn(" env -u PYTHONPATH python ", bench()._shell_line("theirs", *CASE))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
