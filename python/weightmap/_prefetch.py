@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from weightmap._errors import InvalidArgumentError
+from weightmap._reading_ahead import ReadingAhead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,24 +25,9 @@ class PrefetchLoader:
         self._plan = plan
         for name, part in plan.items():
             _check(file, name, part)
-        self._cancelled = False
-        self._thread = threading.Thread(
-            target=self._warm, args=(list(plan), threads), name="weightmap-prefetch", daemon=True
-        )
-        self._thread.start()
-
-    def _warm(self, names: list[str], threads: int) -> None:
-        def go_on(_done: int, _all: int) -> None:
-            if self._cancelled:
-                raise _Cancelled
-
-        checkpoint = self._file._checkpoint
-        indices = [index for name in names for index in checkpoint._indices(name)]
-        try:
-            if indices:
-                checkpoint._core.warm(indices, [], threads, 0, False, False, go_on)
-        except Exception:
-            pass  # tensors are read when they are looked at
+        checkpoint = file._checkpoint
+        indices = [index for name in plan for index in checkpoint._indices(name)]
+        self._ahead = ReadingAhead(checkpoint._core, indices, threads=threads) if indices else None
 
     def names(self) -> list[str]:
         """Of the tensors that have not been handed out."""
@@ -71,8 +55,8 @@ class PrefetchLoader:
 
     def close(self) -> None:
         """Ends the reading; tensors that were taken stay."""
-        self._cancelled = True
-        self._thread.join()
+        if self._ahead is not None:
+            self._ahead.close()
         self._plan.clear()
 
     def __enter__(self) -> PrefetchLoader:
@@ -80,10 +64,6 @@ class PrefetchLoader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class _Cancelled(Exception):
-    pass
 
 
 def _check(file: SafeOpen, name: str, part: slice | None) -> None:
