@@ -367,10 +367,15 @@ def test_files_of_transformers_are_read_while_the_model_is_made(folder, endless)
 
 
 def test_files_that_only_transformers_finds_are_not_read_ahead(folder, endless):
-    weightmap.transformers.load(folder, use_safetensors=True)
+    model = weightmap.transformers.load(folder, use_safetensors=True)
     assert readers() == []
-    with pytest.raises(OSError):
-        weightmap.transformers.load("/nowhere", cls=pytest.importorskip("transformers").AutoModel)
+    del model
+
+
+def test_what_is_not_there_is_said_by_transformers(transformers, tmp_path):
+    with pytest.raises(OSError) as caught:
+        weightmap.transformers.load(tmp_path, cls=transformers.LlamaForCausalLM)
+    assert not isinstance(caught.value, weightmap.Error)
     assert readers() == []
 
 
