@@ -1,6 +1,12 @@
 # One OBJECT library per module, so that a module's tests link that module and what stands above it
 # in the layer table (docs/architecture.md), and a wrong edge does not link.
 
+# Where sources are compiled as one, all of a module are: with ever more units of a few files the same
+# headers are parsed, and the same templates instantiated, ever more often.
+if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
+endif()
+
 function(weightmap_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
@@ -27,6 +33,15 @@ function(weightmap_compile_options target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# What tells libFuzzer which code an input reached, in a build that has its targets. Programs that are
+# no targets can be linked with it.
+function(weightmap_guide_fuzzer target)
+  if(WEIGHTMAP_BUILD_FUZZERS)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
+  endif()
+endfunction()
+
 # weightmap_module(<name> SOURCES <sources> COMPACT <some of them> USES <modules, imported targets>)
 #
 # A small open is page faults, half of them for code. So sources stand in the order in which an open
@@ -40,6 +55,7 @@ function(weightmap_module name)
     set_source_files_properties(${ARG_COMPACT} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
   endif()
   weightmap_compile_options(${target})
+  weightmap_guide_fuzzer(${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC ${ARG_USES})
 endfunction()
@@ -58,7 +74,7 @@ function(weightmap_link_closely target)
   endif()
 endfunction()
 
-# For many small sources that include the same large headers: several are compiled as one, in a third
+# For many small sources that include the same large headers: they are compiled as one, in a third
 # of the time. Not where somebody works on them, and so compiles one again and again.
 function(weightmap_compile_jointly target)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -36,9 +36,10 @@ struct MapOptions {
 using MapFunction = std::function<boost::interprocess::mapped_region(
     const File&, boost::interprocess::mode_t, int native_flags)>;
 
-// A File as boost::interprocess::mapped_region takes it.
+// An open file as boost::interprocess::mapped_region takes it.
 struct Mappable {
-  explicit Mappable(const File& file) noexcept : descriptor(file.descriptor()) {}
+  explicit Mappable(const File& file) noexcept : Mappable(file.descriptor()) {}
+  explicit Mappable(int open_descriptor) noexcept : descriptor(open_descriptor) {}
   boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
     return {descriptor, false};
   }

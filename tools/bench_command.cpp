@@ -30,17 +30,11 @@ struct BenchCommand : BenchOptions {
   bool list = false;
 };
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 void check_engine(const char* option, const std::string& name) {
   const std::vector<std::string> names = engine_names();
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw CLI::ValidationError(
-        option, "must be one of " + joined(names) + ", not \"" + printable(name) + "\"");
+        option, "must be one of " + joined_words(names) + ", not \"" + printable(name) + "\"");
 }
 
 // Of words such as "cold,warm" the values that are called so.
@@ -54,7 +48,7 @@ std::vector<T> parse_words(const char* option, const std::vector<std::string>& w
     const auto at = std::find(names.begin(), names.end(), word);
     if (at == names.end())
       throw CLI::ValidationError(
-          option, "must be of " + joined(names) + ", not \"" + printable(word) + "\"");
+          option, "must be of " + joined_words(names) + ", not \"" + printable(word) + "\"");
     found.push_back(values[static_cast<std::size_t>(at - names.begin())]);
   }
   return found;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/command.hpp"
+#include "tools/support/text.hpp"
 
 // Scripts that complete commands, options and the words that options take, made from the tables of
 // the command line itself, so that they cannot be out of date.
@@ -81,25 +82,16 @@ std::string in_quotes(std::string_view text) {
   return out + "'";
 }
 
-std::string joined(const std::vector<std::string>& words, std::string_view separator = " ") {
-  std::string out;
-  for (const std::string& word : words) {
-    if (!out.empty()) out += separator;
-    out += word;
-  }
-  return out;
-}
-
 std::string bash_case(const Command& command) {
   std::vector<std::string> names;
   std::string words;
   for (const Option& option : command.options) {
     names.insert(names.end(), option.names.begin(), option.names.end());
     if (!option.words.empty())
-      words += "        " + joined(option.names, "|") +
-               ") words=" + in_quotes(joined(option.words)) + " ;;\n";
+      words += "        " + joined_words(option.names, "|") +
+               ") words=" + in_quotes(joined_words(option.words, " ")) + " ;;\n";
   }
-  return "    " + command.name + ")\n      options=" + in_quotes(joined(names)) + "\n" +
+  return "    " + command.name + ")\n      options=" + in_quotes(joined_words(names, " ")) + "\n" +
          (words.empty() ? "" : "      case $previous in\n" + words + "      esac\n") + "      ;;\n";
 }
 
@@ -116,7 +108,7 @@ std::string bash(const std::vector<Command>& commands) {
          "  local options= words= line\n"
          "  if ((COMP_CWORD == 1)); then\n"
          "    words=" +
-         in_quotes(joined(names) + " --help --version") +
+         in_quotes(joined_words(names, " ") + " --help --version") +
          "\n"
          "  fi\n"
          "  case ${COMP_WORDS[1]} in\n" +
@@ -140,9 +132,10 @@ std::string bash(const std::vector<Command>& commands) {
 std::string zsh_arguments(const Command& command) {
   std::string out;
   for (const Option& option : command.options) {
-    const std::string value = !option.takes_value    ? ""
-                              : option.words.empty() ? ":value:_files"
-                                                     : ":value:(" + joined(option.words) + ")";
+    const std::string value = !option.takes_value ? ""
+                              : option.words.empty()
+                                  ? ":value:_files"
+                                  : ":value:(" + joined_words(option.words, " ") + ")";
     for (const std::string& name : option.names)
       out += " \\\n        " + in_quotes(name + "[" + escaped(option.help, "[]:\\") + "]" + value);
   }
@@ -193,7 +186,7 @@ std::string fish(const std::vector<Command>& commands) {
       for (const std::string& name : option.names)
         out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       if (option.takes_value)
-        out += option.words.empty() ? " -r" : " -x -a " + quote(joined(option.words));
+        out += option.words.empty() ? " -r" : " -x -a " + quote(joined_words(option.words, " "));
       out += " -d " + quote(option.help) + "\n";
     }
   return out;

@@ -193,12 +193,6 @@ void print_table(Output& out, const Sides& sides, const TableStyle& style,
   });
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 void add_count(std::vector<std::string>& words, std::uint64_t number, Change change) {
   if (number > 0) words.push_back(std::to_string(number) + " " + std::string(to_string(change)));
 }
@@ -211,7 +205,7 @@ std::string summary_of(const Differences& differences) {
     all += differences.tensors[i];
     add_count(tensors, differences.tensors[i], static_cast<Change>(i));
   }
-  std::string text = count(all, "tensor") + (all > 0 ? ": " : "") + joined(tensors);
+  std::string text = count(all, "tensor") + (all > 0 ? ": " : "") + joined_words(tensors);
   if (!differences.values) return text;
   const ValueDifferences& values = *differences.values;
   std::vector<std::string> words;
@@ -220,7 +214,7 @@ std::string summary_of(const Differences& differences) {
   add_count(words, values.added, Change::added);
   if (values.all() > values.first.size())
     words.push_back("the first " + std::to_string(values.first.size()) + " are shown");
-  return text + "; values: " + (words.empty() ? "equal" : joined(words));
+  return text + "; values: " + (words.empty() ? "equal" : joined_words(words));
 }
 
 void print_differences(Output& out, const Sides& sides, const DiffOptions& options,

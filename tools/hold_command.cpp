@@ -16,6 +16,7 @@
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/output.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
@@ -39,8 +40,6 @@ struct HoldCommand {
   std::string release;
   std::string add;
 };
-
-void say(const std::string& what) { std::fprintf(stderr, "weightmap: %s\n", what.c_str()); }
 
 std::string size_text(const Json& bytes) {
   return bytes.is_number() ? human_bytes(bytes.get<std::uint64_t>()) : "?";

@@ -16,6 +16,7 @@
 #include "tools/size_option.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/output.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/stage.hpp"
 
@@ -49,8 +50,6 @@ Json describe_staged(const StageCommand& options, const StagedFile& staged) {
           {"huge_bytes", report.huge_bytes},
           {"seconds", seconds(report)}};
 }
-
-void say(const std::string& what) { std::fprintf(stderr, "weightmap: %s\n", what.c_str()); }
 
 void say_what_was_done(const StagedFile& staged) {
   const StageReport& report = staged.report();

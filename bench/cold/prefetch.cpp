@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "bench/cold/page_bytes.hpp"
+
 namespace weightmap::cli::bench {
 namespace {
 
 constexpr std::size_t step_bytes = std::size_t{2} << 20;
 constexpr int thread_count = 2;
-
-std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void touch(std::span<const std::byte> step) {
   for (std::size_t at = 0; at < step.size(); at += page_bytes())

@@ -13,7 +13,7 @@ namespace weightmap::cli::bench {
 namespace {
 
 // Blue and orange are told apart by every kind of colour vision; the reference is also in bold.
-constexpr std::string_view style = R"(
+constexpr std::string_view style_sheet = R"(
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0;
   --other: #0066aa; --reference: #c24e00; --again: #767f89; --alarm: #fdecd9; }
 @media (prefers-color-scheme: dark) { :root { --page: #14181d; --text: #e3e8ee; --soft: #9ca7b3;
@@ -348,7 +348,7 @@ std::string html_report(const Results& results) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  out += element("title", title) + element("style", std::string(style)) + "</head>\n<body>\n";
+  out += element("title", title) + element("style", std::string(style_sheet)) + "</head>\n<body>\n";
   out += element("h1", title) +
          element("p class=\"soft\"",
                  html(results.machine.date) + ", weightmap bench " + html(results.version));

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/cold/page_bytes.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
@@ -23,10 +24,8 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr int tries = 5;
+constexpr int most_evictions = 5;
 constexpr std::chrono::milliseconds pause{100};
-
-std::size_t page_bytes() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void touch_pages(const std::byte* memory, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += page_bytes())
@@ -86,8 +85,8 @@ WhyNot WatchedFile::make_cold() {
   release();
   Result<EvictReport> report = evict(path_);
   // What another process has just let go of may stay for a moment.
-  for (int i = 1; i < tries && report && report->cached_after > 0 && !report->lives_in_memory;
-       ++i) {
+  for (int i = 1;
+       i < most_evictions && report && report->cached_after > 0 && !report->lives_in_memory; ++i) {
     std::this_thread::sleep_for(pause);
     report = evict(path_);
   }

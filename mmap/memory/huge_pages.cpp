@@ -10,30 +10,32 @@
 namespace weightmap::os {
 namespace {
 
-constexpr std::size_t page = HugePageResource::page;
+constexpr std::size_t huge_page = HugePageResource::page;
 
 bool has_own_pages(std::size_t bytes, std::size_t alignment) noexcept {
-  return bytes >= HugePageResource::threshold && alignment <= page;
+  return bytes >= HugePageResource::threshold && alignment <= huge_page;
 }
 
 bool may_be_shelved(std::size_t bytes, std::size_t alignment) noexcept {
   return bytes >= HugePageResource::least_shelved && bytes < HugePageResource::threshold &&
-         alignment <= page;
+         alignment <= huge_page;
 }
 
-std::size_t round_to_pages(std::size_t bytes) noexcept { return (bytes + page - 1) / page * page; }
+std::size_t round_to_pages(std::size_t bytes) noexcept {
+  return (bytes + huge_page - 1) / huge_page * huge_page;
+}
 
 constexpr int map_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 // mmap aligns to small pages only: ask for one huge page more and give back what sticks out.
 std::byte* map_aligned(std::size_t size) {
-  void* mapped = ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE, map_flags, -1, 0);
+  void* mapped = ::mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, map_flags, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   auto* first = static_cast<std::byte*>(mapped);
-  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(first) % page;
-  const std::size_t before = misaligned == 0 ? 0 : page - misaligned;
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(first) % huge_page;
+  const std::size_t before = misaligned == 0 ? 0 : huge_page - misaligned;
   if (before != 0) ::munmap(first, before);
-  ::munmap(first + before + size, page - before);
+  ::munmap(first + before + size, huge_page - before);
   return first + before;
 }
 
@@ -76,7 +78,7 @@ void HugePageResource::free_pages(Block block) noexcept {
 void* HugePageResource::allocate_on_shelf(std::size_t bytes, std::size_t alignment) {
   const auto place = [&](Shelf& shelf) -> std::byte* {
     const std::size_t at = (shelf.used + alignment - 1) / alignment * alignment;
-    if (at > page || bytes > page - at) return nullptr;
+    if (at > huge_page || bytes > huge_page - at) return nullptr;
     shelf.used = at + bytes;
     ++shelf.blocks;
     return shelf.address + at;
@@ -85,24 +87,24 @@ void* HugePageResource::allocate_on_shelf(std::size_t bytes, std::size_t alignme
     if (std::byte* const placed = place(shelf)) return placed;
   if (spare_.empty() && bytes < worth_a_shelf) return nullptr;
   shelves_.reserve(shelves_.size() + 1);
-  return place(shelves_.emplace_back(Shelf{allocate_pages(page), 0, 0}));
+  return place(shelves_.emplace_back(Shelf{allocate_pages(huge_page), 0, 0}));
 }
 
 bool HugePageResource::free_on_shelf(std::byte* address, std::size_t bytes) noexcept {
   const auto shelf = std::find_if(shelves_.begin(), shelves_.end(), [&](const Shelf& candidate) {
-    return candidate.address == address - reinterpret_cast<std::uintptr_t>(address) % page;
+    return candidate.address == address - reinterpret_cast<std::uintptr_t>(address) % huge_page;
   });
   if (shelf == shelves_.end()) return false;
   if (address + bytes == shelf->address + shelf->used) shelf->used -= bytes;
   if (--shelf->blocks != 0) return true;
-  free_pages({shelf->address, page});
+  free_pages({shelf->address, huge_page});
   shelves_.erase(shelf);
   return true;
 }
 
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   if (has_own_pages(bytes, alignment)) {
-    if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) throw std::bad_alloc();
+    if (bytes > std::numeric_limits<std::size_t>::max() - 2 * huge_page) throw std::bad_alloc();
     return allocate_pages(round_to_pages(bytes));
   }
   void* const shelved =

@@ -15,7 +15,7 @@
 namespace weightmap::os {
 namespace {
 
-constexpr const char* folder = "/dev/shm";
+constexpr const char* shared_memory = "/dev/shm";
 constexpr std::size_t longest_name = 255;
 
 }  // namespace
@@ -23,7 +23,7 @@ constexpr std::size_t longest_name = 255;
 Result<std::filesystem::path> shared_path(const std::string& name) {
   const bool is_name = !name.empty() && name.front() != '.' && name.size() <= longest_name &&
                        name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-  if (is_name) return std::filesystem::path(folder) / name;
+  if (is_name) return std::filesystem::path(shared_memory) / name;
   return failure(ErrorCode::invalid_argument,
                  bytes::quote(name) +
                      " is no name for shared memory: 1 to 255 bytes, not beginning "
@@ -39,7 +39,7 @@ Result<void> check_free(const std::filesystem::path& path) {
 
 Result<std::uint64_t> shared_bytes_left() {
   struct statvfs status {};
-  if (::statvfs(folder, &status) != 0) return os_failure("look at /dev/shm");
+  if (::statvfs(shared_memory, &status) != 0) return os_failure("look at /dev/shm");
   std::uint64_t left = 0;
   if (!bytes::checked_mul<std::uint64_t>(status.f_bavail, status.f_frsize, &left)) left = ~left;
   return left;

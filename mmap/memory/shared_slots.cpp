@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "mmap/mapping.hpp"
 #include "mmap/memory/shared_file.hpp"
 #include "mmap/os_error.hpp"
 #include "runtime/base/try.hpp"
@@ -20,15 +21,9 @@ namespace {
 namespace ipc = boost::interprocess;
 
 // Of tries to open a file that others remove and make anew.
-constexpr int most_tries = 64;
+constexpr int most_openings = 64;
 // Locks may lie behind the end of a file.
 constexpr off_t users_byte = off_t{1} << 62;
-
-// A memory-mappable for Boost.
-struct Descriptor {
-  int number;
-  ipc::mapping_handle_t get_mapping_handle() const noexcept { return {number, false}; }
-};
 
 // 0 or errno. `type`: F_RDLCK, F_WRLCK or F_UNLCK.
 int set_lock(const UniqueFd& file, int command, int type, off_t byte) noexcept {
@@ -84,7 +79,7 @@ Result<SharedSlots> SharedSlots::open(const std::string& name, std::size_t slots
     return failure(ErrorCode::invalid_argument,
                    "the shared slots have no size, or too large a one");
   TRY_ASSIGN(const std::filesystem::path path, shared_path(name));
-  for (int tries = 0; tries < most_tries; ++tries) {
+  for (int tries = 0; tries < most_openings; ++tries) {
     TRY_ASSIGN(UniqueFd file, open_file(path));
     SharedSlots opened(path, std::move(file));
     TRY_ASSIGN(const bool has_joined, opened.join(bytes));
@@ -122,7 +117,7 @@ Result<bool> SharedSlots::join(std::uint64_t bytes) const {
 
 Result<void> SharedSlots::map(std::uint64_t bytes) {
   try {
-    mapped_ = ipc::mapped_region(Descriptor{file_.get()}, ipc::read_write, 0, bytes);
+    mapped_ = ipc::mapped_region(Mappable(file_.get()), ipc::read_write, 0, bytes);
   } catch (const ipc::interprocess_exception& refusal) {
     return tl::unexpected<Error>(os_error("map the shared slots", refusal.get_native_error()));
   }

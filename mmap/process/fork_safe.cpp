@@ -27,7 +27,7 @@ constinit std::atomic<std::uint32_t> forks{1};
 constinit std::atomic<bool> is_to_register{true};
 
 // How a mutex is held, in the lowest two bits of its word.
-constexpr std::uint32_t how = 3;
+constexpr std::uint32_t state_bits = 3;
 constexpr std::uint32_t unlocked = 0;
 constexpr std::uint32_t locked = 1;
 constexpr std::uint32_t waited_for = 2;  // locked, and a thread may be waiting
@@ -50,12 +50,12 @@ bool ForkSafeMutex::lock() noexcept {
   std::uint32_t taken = word(locked);
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
   for (;;) {
-    const bool is_foreign = (seen & ~how) != word(unlocked);
-    if (is_foreign || (seen & how) == unlocked) {
+    const bool is_foreign = (seen & ~state_bits) != word(unlocked);
+    if (is_foreign || (seen & state_bits) == unlocked) {
       if (word_.compare_exchange_weak(seen, taken, std::memory_order_acquire,
                                       std::memory_order_relaxed))
-        return is_foreign && (seen & how) != unlocked;
-    } else if ((seen & how) == waited_for ||
+        return is_foreign && (seen & state_bits) != unlocked;
+    } else if ((seen & state_bits) == waited_for ||
                word_.compare_exchange_weak(seen, word(waited_for), std::memory_order_relaxed)) {
       word_.wait(word(waited_for), std::memory_order_relaxed);
       taken = word(waited_for);
@@ -66,7 +66,7 @@ bool ForkSafeMutex::lock() noexcept {
 
 void ForkSafeMutex::unlock() noexcept {
   const std::uint32_t before = word_.exchange(word(unlocked), std::memory_order_release);
-  if ((before & how) == waited_for) word_.notify_one();
+  if ((before & state_bits) == waited_for) word_.notify_one();
 }
 
 }  // namespace weightmap::os

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "mmap/mapping.hpp"
 #include "mmap/memory/sealed_memory.hpp"
 #include "mmap/os_error.hpp"
 #include "runtime/base/try.hpp"
@@ -18,12 +19,6 @@ namespace weightmap::os {
 namespace {
 
 namespace ipc = boost::interprocess;
-
-// A memory-mappable for Boost.
-struct Descriptor {
-  int number;
-  ipc::mapping_handle_t get_mapping_handle() const noexcept { return {number, false}; }
-};
 
 tl::unexpected<Error> about(const RuntimeDirectory& directory, const std::string& name,
                             Error error) {
@@ -65,7 +60,7 @@ Result<SharedBlock> SharedBlock::map(int descriptor, std::uint64_t size) {
   if (size == 0) return failure(ErrorCode::corrupt, "the shared block is empty");
   SharedBlock block;
   try {
-    block.region_ = ipc::mapped_region(Descriptor{descriptor}, ipc::read_private, 0, size);
+    block.region_ = ipc::mapped_region(Mappable(descriptor), ipc::read_private, 0, size);
   } catch (const ipc::interprocess_exception& refusal) {
     return tl::unexpected<Error>(os_error("map the shared block", refusal.get_native_error()));
   }

@@ -19,17 +19,17 @@ struct Known {
 };
 constexpr std::uint32_t no_length = std::numeric_limits<std::uint32_t>::max();
 constexpr Known something{0, no_length};       // a value that is no text, or one that is not told
-constexpr Known unset{1, no_length};           // a memo id that was never set
+constexpr Known never_set{1, no_length};       // a memo id that was never set
 constexpr std::size_t most_name_bytes = 4096;  // of a global, as parse() has it
 
 bool is_set(const Known& known) noexcept {
-  return known.length != no_length || known.position != unset.position;
+  return known.length != no_length || known.position != never_set.position;
 }
 
-class Scanner {
+class GlobalScan {
  public:
-  Scanner(std::span<const std::byte> pickle, std::uint64_t file_offset, std::uint64_t budget_bytes,
-          const std::function<void(const ScannedGlobal&)>& found)
+  GlobalScan(std::span<const std::byte> pickle, std::uint64_t file_offset,
+             std::uint64_t budget_bytes, const std::function<void(const ScannedGlobal&)>& found)
       : text_(reinterpret_cast<const char*>(pickle.data()), pickle.size()),
         file_offset_(file_offset),
         budget_bytes_(budget_bytes),
@@ -102,12 +102,12 @@ class Scanner {
   Scan scan_;
 };
 
-bool Scanner::fail(std::string message) {
+bool GlobalScan::fail(std::string message) {
   scan_.fault = Error{ErrorCode::corrupt, std::move(message), file_offset_ + opcode_at_, {}};
   return false;
 }
 
-bool Scanner::check_budget() {
+bool GlobalScan::check_budget() {
   // A vector that grows holds its old values and the new ones for a moment.
   const std::uint64_t bytes = (stack_.capacity() + memo_.capacity()) * sizeof(Known) * 3 / 2 +
                               marks_.capacity() * sizeof(std::size_t) * 3 / 2;
@@ -117,7 +117,7 @@ bool Scanner::check_budget() {
   return false;
 }
 
-bool Scanner::skip(std::uint64_t count) {
+bool GlobalScan::skip(std::uint64_t count) {
   if (count > text_.size() - at_)
     return fail_early("opcode " + opcode_name(byte_at(opcode_at_)) + " needs " +
                       bytes::counted(count, "byte") + ", the pickle has " +
@@ -126,7 +126,7 @@ bool Scanner::skip(std::uint64_t count) {
   return true;
 }
 
-bool Scanner::read_unsigned(unsigned width, std::uint64_t& value) {
+bool GlobalScan::read_unsigned(unsigned width, std::uint64_t& value) {
   const std::size_t first = at_;
   if (!skip(width)) return false;
   value = 0;
@@ -134,7 +134,7 @@ bool Scanner::read_unsigned(unsigned width, std::uint64_t& value) {
   return true;
 }
 
-bool Scanner::read_line(std::string_view& line) {
+bool GlobalScan::read_line(std::string_view& line) {
   const std::size_t end = text_.find('\n', at_);
   if (end == std::string_view::npos)
     return fail_early("opcode " + opcode_name(byte_at(opcode_at_)) + " has no newline behind it");
@@ -143,7 +143,7 @@ bool Scanner::read_line(std::string_view& line) {
   return true;
 }
 
-bool Scanner::pop(std::size_t count) {
+bool GlobalScan::pop(std::size_t count) {
   if (stack_.size() - floor() < count)
     return fail("opcode " + opcode_name(byte_at(opcode_at_)) + " needs " +
                 bytes::counted(count, "value") + " above the last mark, found " +
@@ -152,7 +152,7 @@ bool Scanner::pop(std::size_t count) {
   return true;
 }
 
-bool Scanner::pop_to_mark() {
+bool GlobalScan::pop_to_mark() {
   if (marks_.empty())
     return fail("opcode " + opcode_name(byte_at(opcode_at_)) + " finds no mark on the stack");
   stack_.resize(marks_.back());
@@ -160,7 +160,7 @@ bool Scanner::pop_to_mark() {
   return true;
 }
 
-bool Scanner::push_text(unsigned width) {
+bool GlobalScan::push_text(unsigned width) {
   std::uint64_t length = 0;
   if (!read_unsigned(width, length)) return false;
   const auto position = static_cast<std::uint32_t>(at_);
@@ -168,31 +168,31 @@ bool Scanner::push_text(unsigned width) {
 }
 
 // STRING and UNICODE, in which a backslash would have to be undone; no name has one.
-bool Scanner::push_line(std::string_view line) {
+bool GlobalScan::push_line(std::string_view line) {
   if (line.find('\\') != std::string_view::npos) return push(something);
   return push({static_cast<std::uint32_t>(line.data() - text_.data()),
                static_cast<std::uint32_t>(line.size())});
 }
 
-bool Scanner::put(std::uint64_t id) {
+bool GlobalScan::put(std::uint64_t id) {
   if (stack_.size() == floor())
     return fail("opcode " + opcode_name(byte_at(opcode_at_)) + " finds nothing to keep");
   // As parse() has it: a pickler counts its memo from zero.
   if (id >= text_.size())
     return fail("memo id " + std::to_string(id) + " is larger than the pickle itself");
-  if (id >= memo_.size()) memo_.resize(id + 1, unset);
+  if (id >= memo_.size()) memo_.resize(id + 1, never_set);
   if (!is_set(memo_[id])) ++memo_count_;
   memo_[id] = stack_.back();
   return check_budget();
 }
 
-bool Scanner::get(std::uint64_t id) {
+bool GlobalScan::get(std::uint64_t id) {
   if (id >= memo_.size() || !is_set(memo_[id]))
     return fail("memo id " + std::to_string(id) + " was never set");
   return push(memo_[id]);
 }
 
-bool Scanner::stack_global() {
+bool GlobalScan::stack_global() {
   if (stack_.size() - floor() < 2) return pop(2);
   const Known& module = stack_[stack_.size() - 2];
   const Known& of_it = stack_.back();
@@ -203,7 +203,7 @@ bool Scanner::stack_global() {
   return replace(2);
 }
 
-bool Scanner::step(std::uint8_t opcode) {
+bool GlobalScan::step(std::uint8_t opcode) {
   switch (opcode) {
     case op_MARK:
       marks_.push_back(stack_.size());
@@ -260,7 +260,7 @@ bool Scanner::step(std::uint8_t opcode) {
   }
 }
 
-bool Scanner::step_operand(std::uint8_t opcode) {
+bool GlobalScan::step_operand(std::uint8_t opcode) {
   std::uint64_t number = 0;
   switch (opcode) {
     case op_PROTO:
@@ -308,7 +308,7 @@ bool Scanner::step_operand(std::uint8_t opcode) {
   }
 }
 
-bool Scanner::step_line(std::uint8_t opcode) {
+bool GlobalScan::step_line(std::uint8_t opcode) {
   std::string_view line;
   switch (opcode) {
     case op_INT:
@@ -338,7 +338,7 @@ bool Scanner::step_line(std::uint8_t opcode) {
   }
 }
 
-bool Scanner::step_name(std::uint8_t opcode) {
+bool GlobalScan::step_name(std::uint8_t opcode) {
   std::string_view module;
   std::string_view of_it;
   switch (opcode) {
@@ -367,7 +367,7 @@ bool Scanner::step_name(std::uint8_t opcode) {
 Scan scan_globals(std::span<const std::byte> pickle, std::uint64_t file_offset,
                   std::uint64_t budget_bytes,
                   const std::function<void(const ScannedGlobal&)>& found) {
-  return Scanner(pickle, file_offset, budget_bytes, found).run();
+  return GlobalScan(pickle, file_offset, budget_bytes, found).run();
 }
 
 }  // namespace weightmap::pickle

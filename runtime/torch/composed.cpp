@@ -8,15 +8,12 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/torch/qualified_name.hpp"
 
 namespace weightmap::torch {
 namespace {
 
 using Form = ComposedTensor::Form;
-
-std::string qualified(const Value& global) {
-  return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
-}
 
 // What can be a tensor: a call. What it makes is its own matter.
 bool may_be_tensor(const Value& value) noexcept { return value.kind() == Value::Kind::object; }
@@ -213,7 +210,7 @@ ComposedDecoder::Decoded ComposedDecoder::decode_subclass(const Value& arguments
   if (!composed.dtype)
     return corrupt(position, "_rebuild_wrapper_subclass has " + arguments_text(arguments) +
                                  ", expected a class, a dtype and six more");
-  composed.type = qualified(arguments[0]);
+  composed.type = qualified_name(arguments[0]);
   composed.device = device_of(arguments[6]);
   composed.requires_grad = *arguments[7].boolean();
   TRY_ASSIGN(composed.sizes, dims(arguments[2], position));

@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/torch/qualified_name.hpp"
 
 namespace weightmap::torch {
 
@@ -17,10 +18,6 @@ using value::PackedHeader;
 using value::Tree;
 
 namespace {
-
-[[gnu::cold]] std::string qualified(const Value& global) {
-  return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
-}
 
 // "an object", "a tuple".
 [[gnu::cold]] std::string with_article(Value::Kind kind) {
@@ -53,7 +50,7 @@ Result<bool> TensorDecoder::unwrap(const Value& object, TensorCall& call) {
     if (current.size() + current.item_count() != 0 || current.state())
       return failure(
           ErrorCode::unsafe_pickle,
-          "the pickle changes a tensor made by " + qualified(callable) + " after making it",
+          "the pickle changes a tensor made by " + qualified_name(callable) + " after making it",
           pickle_offset_ + node->position);
     TRY_ASSIGN(const bool wrapped, unwrap_once(call));
     if (!wrapped) return call.function != Rebuild::none && !is_composed(call.function);
@@ -251,11 +248,12 @@ Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
   const std::optional<StorageType> storage = storage_type(type.module(), type.name());
   if (value(header.tag).string() != "storage" || !storage)
     return failure(ErrorCode::unsupported,
-                   "a tensor lies in a storage of unknown type " + qualified(type),
+                   "a tensor lies in a storage of unknown type " + qualified_name(type),
                    pickle_offset_ + call.position);
   const Value hooks = value(header.hooks_callable);
   if (!is_ordered_dict(hooks.module(), hooks.name()))
-    return failure(ErrorCode::unsafe_pickle, "a tensor's backward hooks name " + qualified(hooks),
+    return failure(ErrorCode::unsafe_pickle,
+                   "a tensor's backward hooks name " + qualified_name(hooks),
                    pickle_offset_ + call.position);
   const bool has_extra = header.ids.extra != PackedHeader::no_id;
   std::optional<DType> dtype = storage->dtype;
@@ -283,11 +281,11 @@ Result<void> TensorDecoder::read_storage(const Value& reference, std::uint32_t p
                                  " fields that begins with \"storage\"");
   if (id[1].kind() == Value::Kind::global) type = storage_type(id[1].module(), id[1].name());
   if (!type)
-    return failure(
-        ErrorCode::unsupported,
-        "a tensor lies in a storage of unknown type " +
-            (id[1].kind() == Value::Kind::global ? qualified(id[1]) : with_article(id[1].kind())),
-        pickle_offset_ + position);
+    return failure(ErrorCode::unsupported,
+                   "a tensor lies in a storage of unknown type " +
+                       (id[1].kind() == Value::Kind::global ? qualified_name(id[1])
+                                                            : with_article(id[1].kind())),
+                   pickle_offset_ + position);
   const std::optional<std::string_view> key = id[2].string();
   const std::optional<std::int64_t> numel = id[4].integer();
   if (!key || !numel)

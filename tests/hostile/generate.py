@@ -1,11 +1,14 @@
 """generate.py FOLDER: writes every hostile file, and manifest.json, which says what must happen.
 
 torch_safe.json says what must happen to some of them with WEIGHTMAP_GLOBALS=torch_safe in the
-environment. The files are the same each time. Nothing but Python's standard library is needed.
+environment. The files are the same each time, so what was made by these very scripts stays. Nothing
+but Python's standard library is needed.
 """
 
+import hashlib
 import json
 import os
+import pathlib
 import shutil
 import sys
 
@@ -31,7 +34,18 @@ MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, co
            gguf_cases, index_cases, dcp_cases, file_cases)
 
 
+def made_by():
+    """The scripts and the interpreter that make the files, as one hash."""
+    scripts = sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256("\0".join([sys.version, *map(pathlib.Path.read_text, scripts)]).encode()
+                          ).hexdigest()
+
+
 def main(folder):
+    stamp = pathlib.Path(folder, "made_by")
+    if stamp.exists() and stamp.read_text() == made_by():
+        print("made before")
+        return
     for module in MODULES:
         module.add_cases()
     shutil.rmtree(folder, ignore_errors=True)
@@ -44,6 +58,7 @@ def main(folder):
     write_manifest(folder, "torch_safe.json",
                    [catalogue.describe(made, made.torch_safe, made.torch_safe)
                     for made in cases if made.torch_safe is not None])
+    stamp.write_text(made_by())
     print(f"{len(cases)} files")
 
 

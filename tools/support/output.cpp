@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <string>
 #include <system_error>
 
 namespace weightmap::cli {
@@ -24,5 +23,7 @@ Result<void> Output::finish() {
   return failure(ErrorCode::io,
                  "cannot write to standard output: " + std::generic_category().message(error_));
 }
+
+void say(const std::string& what) { std::fprintf(stderr, "weightmap: %s\n", what.c_str()); }
 
 }  // namespace weightmap::cli

@@ -1,8 +1,9 @@
-// Standard output, with the first failure remembered instead of lost.
+// Standard output, with the first failure remembered instead of lost; and what is said beside it.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "weightmap/result.hpp"
@@ -24,5 +25,8 @@ class Output {
  private:
   int error_ = 0;  // errno of the first failure
 };
+
+// A line on standard error, in the name of the tool.
+void say(const std::string& what);
 
 }  // namespace weightmap::cli

@@ -106,4 +106,13 @@ std::string dims(std::span<const std::int64_t> values) {
   return out + "]";
 }
 
+std::string joined_words(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += separator;
+    text += word;
+  }
+  return text;
+}
+
 }  // namespace weightmap::cli

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weightmap::cli {
 
@@ -25,5 +26,8 @@ std::string count(std::uint64_t number, std::string_view noun);
 
 // "[4, 4]", "[]" for a scalar.
 std::string dims(std::span<const std::int64_t> values);
+
+// "one, two".
+std::string joined_words(const std::vector<std::string>& words, std::string_view separator = ", ");
 
 }  // namespace weightmap::cli

@@ -1,0 +1,16 @@
+// What a message calls a global of the pickle.
+#pragma once
+
+#include <string>
+
+#include "runtime/bytes/escape.hpp"
+#include "weightmap/value.hpp"
+
+namespace weightmap::torch {
+
+// "torch.nn.Parameter", fit for a terminal.
+[[gnu::cold]] inline std::string qualified_name(const Value& global) {
+  return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
+}
+
+}  // namespace weightmap::torch
