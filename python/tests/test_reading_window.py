@@ -219,6 +219,20 @@ def test_a_forked_child_neither_ends_nor_keeps_the_position(files, process):
         own.close()
 
 
+def test_what_others_left_goes_with_the_next_load_of_any_files(files, process, runtime):
+    other = process(RANK, *files)
+    other.kill()
+    other.wait()
+    assert len(list(runtime.iterdir())) == 1
+    own = RankProgress(files[:1])
+    assert len(list(runtime.iterdir())) == 1
+    other = process(RANK, *files)
+    other.kill()
+    other.wait()
+    own.close()
+    assert list(runtime.iterdir()) == []
+
+
 def test_loads_of_other_files_do_not_count(files, process):
     own = RankProgress(files)
     own.advance(70)

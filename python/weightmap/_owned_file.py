@@ -93,6 +93,14 @@ def names_with(prefix: str) -> list[str]:
     return [name for name in os.listdir(_path("")) if name.startswith(prefix)]
 
 
+def remove_left(*prefixes: str) -> None:
+    """Removes what processes that died have left in the runtime directory."""
+    for prefix in prefixes:
+        for name in names_with(prefix):
+            with contextlib.suppress(OSError):  # what is none of ours
+                content_of(name)
+
+
 def key_of(files: Iterable[str]) -> str:
     """The same for all who have these versions of these files, in this order."""
     digest = hashlib.sha256()

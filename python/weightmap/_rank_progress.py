@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 
-from weightmap._owned_file import OwnedFile, content_of, key_of, names_with
+from weightmap._errors import Error
+from weightmap._owned_file import OwnedFile, content_of, key_of, names_with, remove_left
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class RankProgress:
     """
 
     def __init__(self, files: Iterable[str]) -> None:
+        remove_left("load-", "stage-")  # of files that nobody may ever load again
         self._prefix = f"load-{key_of(files)}-"
         self.position = 0
         self._file = self._take()
@@ -54,3 +57,5 @@ class RankProgress:
     def close(self) -> None:
         """Nobody waits for this process any more."""
         self._file.close()
+        with contextlib.suppress(Error, OSError):
+            remove_left("load-", "stage-")
