@@ -161,8 +161,10 @@ def test_unknown_key_is_refused_by_name(loader):
         loader({"num_threads": 8})
     assert refused.value.message == (
         "the loader has no key 'num_threads'; it has warm, reader, window_gib, "
-        "upload, release, slices, strict"
+        "upload, release, strict"
     )
+    with pytest.raises(weightmap.InvalidArgumentError, match="the loader has no key 'slices'"):
+        loader({"slices": "on"})
 
 
 # --- what is yielded --------------------------------------------------------------------------

@@ -337,6 +337,13 @@ def test_a_bin_that_is_no_dict_comes_from_vllm(load, vllm, torch, tmp_path, capl
     assert "has a list, not a dict of tensors" in caplog.text
 
 
+def test_a_bin_with_more_than_tensors_comes_from_vllm(load, vllm, torch, tmp_path, caplog):
+    torch.save({"w": torch.ones(1), "epoch": 3}, tmp_path / "model.bin")
+    vllm.stock["model.bin"] = {"w": torch.tensor([3.0])}
+    assert [(name, tensor.tolist()) for name, tensor in load(tmp_path)] == [("w", [3.0])]
+    assert "has a int of the name 'epoch'" in caplog.text
+
+
 def test_torchao_is_vllms(load, torch, tmp_path, caplog):
     write(tmp_path, "model.safetensors", {"a": torch.ones(1)})
     assert load(tmp_path, safetensors_load_strategy="torchao") == [("stock", "")]

@@ -211,6 +211,9 @@ class EngineLoad:
         state = weightmap.torch.load(checkpoint, map_location=map_location)
         if not isinstance(state, dict):
             raise UnsupportedError(f"has a {type(state).__name__}, not a dict of tensors")
+        for name, value in state.items():
+            if not isinstance(value, torch.Tensor):
+                raise UnsupportedError(f"has a {type(value).__name__} of the name {name!r}")
         indices = {name: tensor.index for name, tensor in checkpoint.items()}
         for name, tensor in state.items():
             yield name, indices.get(name), lambda tensor=tensor: tensor

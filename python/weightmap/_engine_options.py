@@ -35,15 +35,17 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def parse_engine_options(given: Any) -> EngineOptions:
-    """InvalidArgumentError names the key that is unknown, or the value and those allowed."""
+def parse_engine_options(given: Any, has_slices: bool = True) -> EngineOptions:
+    """InvalidArgumentError names the key that is unknown, or the value and those allowed.
+
+    has_slices: whether the engine has the key of that name.
+    """
+    keys = [key for key in _ALLOWED if has_slices or key != "slices"]
     if not isinstance(given, dict):
         raise InvalidArgumentError(f"the loader's keys are a dict, not a {type(given).__name__}")
     for key, value in given.items():
-        if key not in _ALLOWED:
-            raise InvalidArgumentError(
-                f"the loader has no key {key!r}; it has {', '.join(_ALLOWED)}"
-            )
+        if key not in keys:
+            raise InvalidArgumentError(f"the loader has no key {key!r}; it has {', '.join(keys)}")
         allowed = _ALLOWED[key]
         if key == "window_gib" and _is_size(value):
             continue

@@ -39,7 +39,9 @@ class WeightmapModelLoader(DefaultModelLoader):
     """
 
     def __init__(self, load_config: LoadConfig) -> None:
-        self._options = parse_engine_options(load_config.model_loader_extra_config)
+        # Its threads read what no recorder in the loader's thread sees, so there are no slices.
+        extra = load_config.model_loader_extra_config
+        self._options = parse_engine_options(extra, has_slices=False)
         super().__init__(_stock_config(load_config))
         self._loads: list[EngineLoad] = []  # whose files are to be released
 
