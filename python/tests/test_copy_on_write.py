@@ -47,7 +47,19 @@ def fields_of(address):
                     found["permissions"] = rest[0]
             elif here and rest[-1] == "kB":
                 found[first.rstrip(":")] = int(rest[0])
+            elif here and first == "VmFlags:":
+                found["flags"] = rest
     return found
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_huge_pages_are_asked_for_where_that_is_wanted(model, copies):
+    if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
+        pytest.skip("this kernel has no transparent huge pages")
+    for wanted in (True, False):
+        with weightmap.open(model, huge_pages=wanted, copy_on_write=copies) as opened:
+            flags = fields_of(opened["weight"].torch().data_ptr())["flags"]
+        assert ("hg" in flags) is wanted
 
 
 def permissions(tensor):

@@ -14,6 +14,7 @@ Result<os::Mapping> map_again(const State& state) {
   how.sharing = Sharing::private_;
   how.writable = true;
   how.no_reserve = true;  // most of it is only ever read
+  how.huge_pages = state.mapping.huge_pages();
   how.guard = state.info.protection == Protection::guard;
   how.loss_event = state.options.loss_event;
   return os::Mapping::map(state.sources.placed(), how);
