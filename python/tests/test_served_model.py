@@ -1,10 +1,8 @@
 """weightmap.torch.load_model() and weightmap.transformers.load(): models over mapped tensors."""
 
-import gc
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -215,110 +213,6 @@ def test_four_workers_of_a_model_have_one_copy_of_it(tmp_path):
     assert grown <= 1.1 * path.stat().st_size
 
 
-# --- reading ahead ------------------------------------------------------------------------------
-
-
-def readers():
-    return [each for each in threading.enumerate() if each.name == "weightmap-reading-ahead"]
-
-
-@pytest.fixture
-def cold(tmp_path):
-    """A file of a layer that is evicted, or the test is skipped."""
-    path = tmp_path / "cold.pt"
-    torch.save(torch.nn.Linear(1024, 1024).state_dict(), path)
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
-    evicted = weightmap.evict(path)
-    if evicted.cached_after:
-        pytest.skip(f"nothing is cold here: {evicted.reason}")
-    return path
-
-
-def test_a_cold_file_is_read_while_the_model_is_made(cold):
-    seen = []
-
-    def factory():
-        for reader in readers():
-            reader.join()
-            seen.append(weightmap.open(cold).residency().cached_bytes)
-        return torch.nn.Linear(1024, 1024)
-
-    weightmap.torch.load_model(factory, cold)
-    assert seen == [cold.stat().st_size]
-
-
-def test_what_is_cached_is_not_read_again(saved, monkeypatch):
-    from weightmap import _core
-
-    weightmap.open(saved[1]).warm()
-    warmed = []
-    monkeypatch.setattr(_core.Checkpoint, "warm", lambda *arguments: warmed.append(arguments))
-    model = weightmap.torch.load_model(Model, saved[1])
-    for reader in readers():
-        reader.join()
-    assert warmed == []
-    del model
-
-
-def test_nothing_is_read_ahead_unless_that_is_wanted(cold):
-    model = weightmap.torch.load_model(lambda: torch.nn.Linear(1024, 1024), cold, warm=False)
-    assert readers() == []
-    assert weightmap.open(cold).residency().cached_bytes < cold.stat().st_size
-    del model
-
-
-@pytest.fixture
-def endless(monkeypatch):
-    """Reading never ends by itself."""
-    from weightmap import _reading_ahead
-
-    class Core:
-        def __init__(self, core):
-            self.residency = core.residency
-
-        def warm(self, *arguments):
-            while True:
-                arguments[-1](0, 1)
-
-    stock = _reading_ahead.ReadingAhead.__init__
-
-    def begin(self, core, *arguments, **options):
-        stock(self, Core(core), *arguments, **options)
-
-    monkeypatch.setattr(_reading_ahead.ReadingAhead, "__init__", begin)
-    monkeypatch.setattr(_reading_ahead, "_is_cached", lambda core: False)
-
-
-def test_reading_ends_with_the_model(saved, endless):
-    model = weightmap.torch.load_model(Model, saved[1])
-    assert len(readers()) == 1
-    del model
-    gc.collect()
-    assert readers() == []
-
-
-def test_reading_ends_with_a_load_that_fails(saved, endless):
-    def fail():
-        assert len(readers()) == 1
-        raise KeyError("no such layer")
-
-    with pytest.raises(KeyError):
-        weightmap.torch.load_model(fail, saved[1])
-    assert readers() == []
-
-
-def test_reading_ends_with_the_program(cold):
-    program = (
-        "import sys, torch, weightmap\n"
-        "model = weightmap.torch.load_model(lambda: torch.nn.Linear(1024, 1024), sys.argv[1])\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = subprocess.run([sys.executable, "-c", program, cold], env=environment,
-                           capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
 # --- transformers ------------------------------------------------------------------------------
 
 
@@ -354,29 +248,6 @@ def test_a_model_of_transformers_lies_in_the_read_only_mapping(transformers, fol
     import safetensors
 
     assert safetensors.safe_open.__module__ == "builtins"
-
-
-def test_files_of_transformers_are_read_while_the_model_is_made(folder, endless):
-    model = weightmap.transformers.load(folder)
-    assert len(readers()) == 1
-    del model
-    gc.collect()
-    assert readers() == []
-    model = weightmap.transformers.load(folder, warm=False)
-    assert readers() == []
-
-
-def test_files_that_only_transformers_finds_are_not_read_ahead(folder, endless):
-    model = weightmap.transformers.load(folder, use_safetensors=True)
-    assert readers() == []
-    del model
-
-
-def test_what_is_not_there_is_said_by_transformers(transformers, tmp_path):
-    with pytest.raises(OSError) as caught:
-        weightmap.transformers.load(tmp_path, cls=transformers.LlamaForCausalLM)
-    assert not isinstance(caught.value, weightmap.Error)
-    assert readers() == []
 
 
 def test_a_class_of_ones_own(transformers, folder):

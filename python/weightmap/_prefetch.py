@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+
 from weightmap._errors import InvalidArgumentError
-from weightmap._reading_ahead import ReadingAhead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,24 @@ class PrefetchLoader:
         self._plan = plan
         for name, part in plan.items():
             _check(file, name, part)
-        checkpoint = file._checkpoint
-        indices = [index for name in plan for index in checkpoint._indices(name)]
-        self._ahead = ReadingAhead(checkpoint._core, indices, threads=threads) if indices else None
+        self._cancelled = False
+        self._thread = threading.Thread(
+            target=self._warm, args=(list(plan), threads), name="weightmap-prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def _warm(self, names: list[str], threads: int) -> None:
+        def go_on(_done: int, _all: int) -> None:
+            if self._cancelled:
+                raise _Cancelled
+
+        checkpoint = self._file._checkpoint
+        indices = [index for name in names for index in checkpoint._indices(name)]
+        try:
+            if indices:
+                checkpoint._core.warm(indices, [], threads, 0, False, False, go_on)
+        except Exception:
+            pass  # tensors are read when they are looked at
 
     def names(self) -> list[str]:
         """Of the tensors that have not been handed out."""
@@ -55,8 +71,8 @@ class PrefetchLoader:
 
     def close(self) -> None:
         """Ends the reading; tensors that were taken stay."""
-        if self._ahead is not None:
-            self._ahead.close()
+        self._cancelled = True
+        self._thread.join()
         self._plan.clear()
 
     def __enter__(self) -> PrefetchLoader:
@@ -64,6 +80,10 @@ class PrefetchLoader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class _Cancelled(Exception):
+    pass
 
 
 def _check(file: SafeOpen, name: str, part: slice | None) -> None:

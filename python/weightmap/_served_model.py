@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from torch.utils.hooks import unserializable_hook
 
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
-from weightmap._reading_ahead import ReadingAhead
 
 Factory = Callable[[], torch.nn.Module]
 
@@ -38,26 +36,6 @@ def refuse_conversion(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
         "or leave dtype= out",
         file=checkpoint.path,
     )
-
-
-@contextlib.contextmanager
-def read_meanwhile(checkpoint: Checkpoint | None) -> Iterator[Callable[[torch.nn.Module], None]]:
-    """In the block, where a model is made, and as long as the model lives that is given to the
-    function: what is not cached comes into memory in the background, once for all processes of this
-    user that do so at the same time. None: there is nothing to read."""
-    if checkpoint is None:
-        yield lambda model: None
-        return
-    reading = ReadingAhead(checkpoint._core, one_reader=True)
-
-    def end_with(model: torch.nn.Module) -> None:
-        weakref.finalize(model, reading.close)
-
-    try:
-        yield end_with
-    except BaseException:
-        reading.close()
-        raise
 
 
 def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Module:

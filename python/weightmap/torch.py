@@ -141,7 +141,6 @@ def load_model(
     dtype: torch.dtype | None = None,
     *,
     strict: bool = True,
-    warm: bool = True,
     **options: Unpack[OpenOptions],
 ) -> torch.nn.Module:
     """What factory() makes, with the tensors of a checkpoint as its parameters and buffers.
@@ -159,8 +158,6 @@ def load_model(
         cost. None: they stay what they are.
     strict: RuntimeError, as torch's own, if names differ. With False what the file lacks stays on
         "meta".
-    warm: whether a thread reads what is not cached, from now on, so that the first use of the model
-        does not wait for the disk page by page. It ends with the model.
     copy_on_write: as in weightmap.open(), but False unless given. Unless it is True backward() raises
         UnsupportedError at the parameters, since a step of an optimizer would end the process.
     Other options: as in weightmap.open().
@@ -170,9 +167,7 @@ def load_model(
     checkpoint = _open.open(f, **options)
     if dtype is not None:
         _served_model.refuse_conversion(checkpoint, dtype)
-    with _served_model.read_meanwhile(checkpoint if warm else None) as for_model:
-        model = _served_model.make(factory, checkpoint, strict)
-        for_model(model)
+    model = _served_model.make(factory, checkpoint, strict)
     return model if options["copy_on_write"] is True else _served_model.refuse_gradients(model)
 
 

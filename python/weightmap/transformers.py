@@ -10,9 +10,7 @@ import os
 from typing import Any, Literal
 
 from weightmap import config
-from weightmap._checkpoint import Checkpoint
-from weightmap._errors import Error, InvalidArgumentError, MissingPackageError
-from weightmap._open import open
+from weightmap._errors import InvalidArgumentError, MissingPackageError
 from weightmap._patch import patch
 
 try:
@@ -23,7 +21,7 @@ except ImportError:
     ) from None
 
 # It imports torch, which transformers may be without.
-from weightmap._served_model import read_meanwhile, refuse_gradients
+from weightmap._served_model import refuse_gradients
 
 __all__ = ["load"]
 
@@ -33,7 +31,6 @@ def load(
     *,
     cls: Any = None,
     copy_on_write: bool | Literal["small"] = False,
-    warm: bool = True,
     **options: Any,
 ) -> Any:
     """What cls.from_pretrained(model, dtype="auto", **options) returns, over the mapped files.
@@ -43,8 +40,6 @@ def load(
     copy_on_write: as in weightmap.open(). False: the parameters lie in the read-only mapping, so any
         number of processes has one copy of them, and backward() raises UnsupportedError at them,
         since a step of an optimizer would end the process.
-    warm: whether a thread reads what is not cached, from now on, so that the first answer does not
-        wait for the disk page by page. It ends with the model. Only of what is on this machine.
     options: of from_pretrained(), but for dtype, which would have each process convert all
         parameters into memory of its own.
     """
@@ -59,28 +54,9 @@ def load(
     options["dtype"] = "auto"
     if cls is None:
         cls = _class_of(model, options)
-    files = _files_of(model, options) if warm else None
-    with read_meanwhile(files) as for_model:
-        with config.patch("load.copy_on_write", copy_on_write), patch():
-            loaded = cls.from_pretrained(model, **options)
-        for_model(loaded)
+    with config.patch("load.copy_on_write", copy_on_write), patch():
+        loaded = cls.from_pretrained(model, **options)
     return loaded if copy_on_write is True else refuse_gradients(loaded)
-
-
-# With one of these it reads other files than weightmap.open() finds.
-_OTHER_FILES = ("cache_dir", "gguf_file", "state_dict", "subfolder", "use_safetensors", "variant")
-
-
-def _files_of(model: str | os.PathLike[str], options: dict[str, Any]) -> Checkpoint | None:
-    """None: from_pretrained() has to download them, or to say what is wrong with them."""
-    if any(options.get(name) is not None for name in _OTHER_FILES):
-        return None
-    revision = options.get("revision")
-    name = os.fspath(model)
-    try:
-        return open(name if revision is None or os.path.isdir(name) else f"{name}@{revision}")
-    except (Error, OSError):
-        return None
 
 
 _OF_THE_CONFIG = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",
