@@ -114,6 +114,14 @@ def float_archive(archive):
 
 
 @pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    """The folder where processes of the test meet, and no others."""
+    folder = tmp_path / "runtime"
+    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
 def mappings_of():
     """How many mappings of a file this process has."""
 

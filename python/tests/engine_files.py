@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import struct
+import subprocess
 import sys
 import types
 
@@ -32,6 +33,16 @@ def imported_anew(engine):
         yield
     finally:
         forget()
+
+
+def check_import_is_light(engine):
+    """Neither torch nor the engine comes with the module that registers the load format."""
+    program = (
+        f"import sys, weightmap.{engine}\n"
+        f"print([name for name in ('torch', '{engine}', 'numpy') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert printed.stdout == "[]\n", printed.stderr
 
 
 def write(folder, file, tensors):

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from dlpack_structs import DLTensor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,21 +59,6 @@ class Driver:
         size = ctypes.c_size_t(tensor.nbytes)
         assert tensor.nbytes == 0 or self._library.fake_cuda_read(pointer, out, size) == 1
         return out.raw
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
 
 
 def look_into(capsule):

@@ -13,10 +13,7 @@ from weightmap import cuda
 pytest.importorskip("torch", reason="these tests take torch tensors")
 from weightmap import _device_weights
 
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture

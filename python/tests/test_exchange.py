@@ -5,6 +5,7 @@ import struct
 import sys
 
 import pytest
+from dlpack_structs import DLTensor
 
 import weightmap
 
@@ -580,23 +581,15 @@ class Version(ctypes.Structure):
 
 
 class Versioned(ctypes.Structure):
-    """The head of DLManagedTensorVersioned, and the tensor in it."""
+    """DLManagedTensorVersioned."""
 
+    _anonymous_ = ("tensor",)
     _fields_ = [
         ("version", Version),
         ("manager", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
+        ("tensor", DLTensor),
     ]
 
 

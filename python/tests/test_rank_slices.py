@@ -10,6 +10,8 @@ from engine_files import imported_anew, write
 import weightmap
 from weightmap import SlicePart, SlicePlan
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 
 @pytest.fixture
 def model(torch, tmp_path):

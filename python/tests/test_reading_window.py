@@ -17,14 +17,9 @@ from weightmap._reading_threads import ReadingThreads
 from weightmap._reading_window import ReadingWindow
 from weightmap._warming import WarmingAhead, WarmingCounts
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path, monkeypatch):
-    folder = tmp_path / "runtime"
-    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(folder))
-    return folder
 
 
 @pytest.fixture

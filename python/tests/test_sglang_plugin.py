@@ -5,15 +5,23 @@ What both plug-ins have of weightmap._engine_load is tested in test_vllm_plugin.
 
 import concurrent.futures
 import logging
-import subprocess
 import sys
 import types
 
 import fake_sglang
 import pytest
-from engine_files import file_with_dtype_beyond_torch, imported_anew, names, permissions, write
+from engine_files import (
+    check_import_is_light,
+    file_with_dtype_beyond_torch,
+    imported_anew,
+    names,
+    permissions,
+    write,
+)
 
 import weightmap
+
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
@@ -66,12 +74,7 @@ def values(pairs):
 
 
 def test_import_takes_neither_torch_nor_sglang():
-    program = (
-        "import sys, weightmap.sglang\n"
-        "print([name for name in ('torch', 'sglang', 'numpy') if name in sys.modules])"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert printed.stdout == "[]\n", printed.stderr
+    check_import_is_light("sglang")
 
 
 def test_registers_once(sglang):

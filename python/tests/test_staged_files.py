@@ -17,12 +17,7 @@ from weightmap._reading_window import ReadingWindow
 from weightmap._staged_files import StagedFiles
 from weightmap._warming import WarmingCounts
 
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path, monkeypatch):
-    folder = tmp_path / "runtime"
-    monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(folder))
-    return folder
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import subprocess
 import sys
 import threading
 import types
@@ -10,11 +9,20 @@ import weakref
 
 import fake_vllm
 import pytest
-from engine_files import file_with_dtype_beyond_torch, imported_anew, names, permissions, write
+from engine_files import (
+    check_import_is_light,
+    file_with_dtype_beyond_torch,
+    imported_anew,
+    names,
+    permissions,
+    write,
+)
 
 import weightmap
 from weightmap._engine_options import parse_engine_options
 from weightmap._warming import WarmingAhead, WarmingCounts
+
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 @pytest.fixture
@@ -49,12 +57,7 @@ def load(vllm):
 
 
 def test_import_takes_neither_torch_nor_vllm():
-    program = (
-        "import sys, weightmap.vllm\n"
-        "print([name for name in ('torch', 'vllm', 'numpy') if name in sys.modules])"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert printed.stdout == "[]\n", printed.stderr
+    check_import_is_light("vllm")
 
 
 def test_registers_once(vllm):

@@ -38,8 +38,7 @@ class DeviceWeights:
         makers: Iterable[Maker],
         wait_for: Callable[[int | None], None],
     ) -> Iterator[Made]:
-        """In their order. What the uploader has no tensor for is made of mapped memory.
-        """
+        """In their order. What the uploader has no tensor for is made of mapped memory."""
         group: list[tuple[str, Tensor]] = []
         size = 0
         for name, index, make in makers:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "runtime/bytes/checked.hpp"
+
 namespace weightmap {
 
 StridedBlocks::StridedBlocks(const TensorView& view)
@@ -55,7 +57,7 @@ TensorView StridedBlocks::view_of(std::span<const std::byte> block) {
 std::uint64_t StridedBlocks::count() const noexcept {
   auto blocks = static_cast<std::uint64_t>((shape_[split_] - 1) / most_rows_ + 1);
   for (std::size_t dim = 0; dim < split_; ++dim)
-    if (__builtin_mul_overflow(blocks, static_cast<std::uint64_t>(shape_[dim]), &blocks))
+    if (!bytes::checked_mul(blocks, static_cast<std::uint64_t>(shape_[dim]), &blocks))
       return std::numeric_limits<std::uint64_t>::max();
   return blocks;
 }

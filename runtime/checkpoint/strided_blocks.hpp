@@ -24,7 +24,7 @@ class StridedBlocks {
   bool done() const noexcept { return index_.front() == shape_.front(); }
   // Preconditions of these: not done().
   std::uint64_t offset() const noexcept;  // from the view's first byte on
-  std::uint64_t bytes() const noexcept;   // a MiB at most, unless one element has more
+  std::uint64_t bytes() const noexcept;   // a MiB at most
   // The part of the view that lies in the block, given the block's bytes. Valid until advance().
   TensorView view_of(std::span<const std::byte> block);
   void advance() noexcept;
