@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from weightmap import _core
-from weightmap._errors import InvalidArgumentError
+from weightmap._errors import Error, InvalidArgumentError
 from weightmap._record import Record
 
 TYPE_CHECKING = False
@@ -125,7 +125,12 @@ def slices(checkpoint: Checkpoint, plan: Mapping[str, Any]) -> list[_core.Tensor
     found: list[_core.Tensor] = []
     for name, wanted in plan.items():
         tensor = checkpoint[name]
-        for part in _parts(tensor, wanted):
+        try:
+            parts = _parts(tensor, wanted)
+        except (Error, IndexError, TypeError, ValueError) as error:
+            error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
+            raise
+        for part in parts:
             found += [part] if isinstance(part, _core.Tensor) else part.parts()
     return found
 
