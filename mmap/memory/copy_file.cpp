@@ -108,7 +108,9 @@ class Copier {
   void drop_what_came(std::uint64_t begin, std::uint64_t end) {
     if (!cached_) return;  // not known, so left as it is
     for (std::uint64_t at = begin; at < end; at += page_bytes()) {
-      if (cached_->cached_bytes(at, page_bytes()) == 0) continue;
+      const std::uint64_t stays = cached_->cached_bytes(at, page_bytes());
+      if (stays == 0) continue;
+      report_.cached_bytes += stays;
       drop(begin, at);
       begin = at + page_bytes();
     }

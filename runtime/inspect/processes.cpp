@@ -151,7 +151,9 @@ class Search {
   static bool looks_like_checkpoint(const MappedArea& area) {
     const std::string_view path = without_mark(area.path);
     const Result<os::File> file = os::File::open_foreign(fs::path(path));
-    return file ? begins_as_checkpoint(*file, path) : has_checkpoint_name(path);
+    if (!file) return has_checkpoint_name(path);
+    file->advise_metadata();  // one page at most, where others measure what they read themselves
+    return begins_as_checkpoint(*file, path);
   }
 
   std::vector<Target> targets_;

@@ -103,8 +103,9 @@ class Measures(Case):
                              ("cold", None, 2))
             for sample in one["samples"]:
                 self.assertEqual(sample["cached_before"], 0)
-                self.assertGreaterEqual(sample["disk_bytes"], TENSORS * TENSOR_BYTES)
-                # Nearly all: the system may take a page that nobody has used for a while.
+                # Nearly all: others (`weightmap ps`) may read the head of a file that is mapped,
+                # and the system may take a page that nobody has used for a while.
+                self.assertGreater(sample["disk_bytes"], 0.9 * TENSORS * TENSOR_BYTES)
                 self.assertGreater(sample["cached_after"], 0.9 * TENSORS * TENSOR_BYTES)
 
     def test_warm_and_poisoned_samples_read_nothing_from_the_disk(self):
