@@ -203,6 +203,7 @@ TEST_CASE_FIXTURE(CopyFixture, "drops what it had to read through the page cache
     const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
     CHECK(report.why_not_direct.find("O_DIRECT") != std::string::npos);
     CHECK(report.direct_bytes == 0);
+    CHECK(report.cached_bytes == before);
     CHECK(report.dropped_bytes == source.size() - before);
     CHECK(os::cached_bytes_of(source).value() == before);
     CHECK(content_of(memory.get()) == content_of(source.descriptor()));

@@ -61,14 +61,30 @@ class CacheFixture {
     return true;
   }
 
-  // Brings one page in, alone.
-  static void read_page(const File& file, std::uint64_t index) {
+  ~CacheFixture() { unlock(); }
+
+  // Brings one page in, alone, and keeps the system from taking it where that is allowed.
+  void read_page(const File& file, std::uint64_t index) {
+    const auto offset = static_cast<off_t>(index * page);
     ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_RANDOM);
     std::array<char, 1> byte{};
-    REQUIRE(::pread(file.descriptor(), byte.data(), 1, static_cast<off_t>(index * page)) == 1);
+    REQUIRE(::pread(file.descriptor(), byte.data(), 1, offset) == 1);
+    void* mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, file.descriptor(), offset);
+    REQUIRE(mapped != MAP_FAILED);
+    locked_.push_back(mapped);
+    ::madvise(mapped, page, MADV_RANDOM);
+    ::mlock(mapped, page);
+  }
+
+  void unlock() {
+    for (void* mapped : locked_) ::munmap(mapped, page);
+    locked_.clear();
   }
 
   TemporaryFolder folder;
+
+ private:
+  std::vector<void*> locked_;  // a page each
 };
 
 // --- CachedPages -------------------------------------------------------------------------------
@@ -596,6 +612,7 @@ TEST_CASE_FIXTURE(CacheFixture,
   CHECK(sample.bytes == 2 * huge);
   CHECK(sample.huge_bytes == 0);  // they came page by page
   CHECK(cached_bytes_of(file).value() == before);
+  unlock();
   CHECK(evict(file).value() == 0);  // nothing of it stays mapped
 }
 
