@@ -1,5 +1,6 @@
 """weightmap.torch.patch(files="all"), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
 
+import concurrent.futures
 import pathlib
 
 import pytest
@@ -39,12 +40,16 @@ def anonymous_bytes():
                 return int(line.split()[1]) * KIB
 
 
-def is_mapped(tensor, path):
+def mapping_of(tensor):
     with open("/proc/self/maps") as maps:
         for line in maps:
             begin, end = (int(part, 16) for part in line.split()[0].split("-"))
             if begin <= tensor.data_ptr() < end:
-                return line.rstrip("\n").endswith(str(path))
+                return line.split(maxsplit=5)
+
+
+def is_mapped(tensor, path):
+    return mapping_of(tensor)[-1].rstrip("\n").endswith(str(path))
 
 
 # --- weightmap.torch.patch(files="all") -------------------------------------------------------
@@ -158,6 +163,22 @@ def test_the_setting_says_what_kind_of_tensors_there_are(model):
 
 
 # --- weightmap.patch() ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner, mode", [(None, "r--s"), (True, "rw-p")])
+def test_settings_travel_with_the_block_into_threads(model, shard, safetensors, inner, mode):
+    import safetensors as package
+
+    def modes():
+        with weightmap.config.patch({} if inner is None else {"load.copy_on_write": inner}):
+            state = torch.load(model)
+            with package.safe_open(shard, framework="pt") as opened:
+                tensors = state["w"], opened.get_tensor("a")
+        return [mapping_of(tensor)[1] for tensor in tensors]
+
+    with weightmap.config.patch("load.copy_on_write", False), weightmap.patch():
+        with weightmap.patch(), concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert pool.submit(modes).result() == [mode, mode]
 
 
 def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors):

@@ -1,5 +1,6 @@
 """weightmap.torch.load_model() and weightmap.transformers.load(): models over mapped tensors."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -254,6 +255,31 @@ def test_a_class_of_ones_own(transformers, folder):
     model = weightmap.transformers.load(folder, cls=transformers.AutoModel, copy_on_write=True)
     assert type(model).__name__ == "LlamaModel"
     assert {permissions(parameter)[0] for parameter in model.parameters()} == {"rw-p"}
+
+
+class LoadsInThreads:
+    """Loads as transformers does with HF_ENABLE_PARALLEL_LOADING."""
+
+    @staticmethod
+    def from_pretrained(path, dtype):
+        import safetensors
+
+        def shard(file):
+            with safetensors.safe_open(file, framework="pt") as opened:
+                return {name: opened.get_tensor(name) for name in opened.keys()}
+
+        model = torch.nn.Module()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for part in pool.map(shard, sorted(path.glob("*.safetensors"))):
+                for name, tensor in part.items():
+                    model.register_parameter(name.replace(".", "_"), torch.nn.Parameter(tensor))
+        return model
+
+
+@pytest.mark.parametrize("copy_on_write, mode", [(False, "r--s"), (True, "rw-p")])
+def test_threads_of_a_loader_get_the_same_parameters(transformers, folder, copy_on_write, mode):
+    model = weightmap.transformers.load(folder, cls=LoadsInThreads, copy_on_write=copy_on_write)
+    assert {permissions(parameter)[0] for parameter in model.parameters()} == {mode}
 
 
 @pytest.mark.parametrize("options", [{"dtype": torch.float16}, {"torch_dtype": "float16"}])

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from weightmap._errors import Error
-from weightmap._patch_report import PatchedCall, PatchReport, caller
+from weightmap._patch_report import PatchedCall, PatchReport, caller, settings_of
 from weightmap._safe_open import safe_open
 
 TYPE_CHECKING = False
@@ -33,7 +33,8 @@ def patch() -> Iterator[PatchReport]:
     in the block, is patched, but for a torch that was not installed when it began.
 
     Tensors are views of the mapped file, as safetensors' are: weightmap.config says which
-    (copy_on_write).
+    (copy_on_write). What weightmap.config.patch() says where the block begins holds in it for all
+    threads.
 
     Yields a PatchReport: who was served, and who was not and why.
     """
@@ -90,7 +91,8 @@ def _rebind(old: Any, new: Any) -> None:
 def _safe_open(filename: Any, framework: Any = "pt", device: Any = "cpu", **options: Any) -> Any:
     """What safetensors.safe_open is while a block is open."""
     try:
-        opened = safe_open(filename, framework, device, **options)
+        with settings_of(_reports):
+            opened = safe_open(filename, framework, device, **options)
     except (Error, TypeError) as error:
         _note(filename, error.message if isinstance(error, Error) else str(error))
         from safetensors import _safetensors_rust

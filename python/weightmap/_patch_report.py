@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
+
+from weightmap import config
 
 _INSIDE = ("weightmap", "torch", "safetensors", "contextlib")
 
@@ -27,6 +31,8 @@ class PatchReport:
 
     def __init__(self) -> None:
         self.calls: deque[PatchedCall] = deque(maxlen=10_000)
+        # That a call follows in a thread which the block's own has started, as loaders do.
+        self._settings = config._patches.get()
 
     @property
     def served(self) -> list[PatchedCall]:
@@ -42,6 +48,12 @@ class PatchReport:
             f"{call.function}({call.file}) by {call.by}: {call.why or 'weightmap'}"
             for call in self.calls
         )
+
+
+def settings_of(reports: Iterable[PatchReport]) -> AbstractContextManager[None]:
+    """weightmap.config.patch() as it was where these blocks began, the last of them before others;
+    but what this thread has patched itself goes before all."""
+    return config._inherited(*(report._settings for report in reports))
 
 
 def caller() -> str:

@@ -17,7 +17,7 @@ from torch.utils.serialization import config as torch_config
 
 from weightmap import _core, _torch_load
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError
-from weightmap._patch_report import PatchedCall, PatchReport, caller
+from weightmap._patch_report import PatchedCall, PatchReport, caller, settings_of
 from weightmap._weights_only import registered_globals
 
 
@@ -51,8 +51,8 @@ def patch(
 
     What weightmap does not do (weights_only=False, a file object, a path that ends with
     .safetensors, a TorchScript archive) still goes to torch. torch's default for mmap_options and
-    torch.utils.serialization.config are followed, as is weightmap.config. Blocks may nest and
-    overlap, in several threads: torch has its own functions back when the last of them ends.
+    torch.utils.serialization.config are followed, as is weightmap.config; what its patch() says
+    where the block begins holds in it for all threads. Blocks may nest and overlap, in several threads: torch has its own functions back when the last of them ends.
 
     Yields a PatchReport: who was served, and who was not and why.
     """
@@ -111,7 +111,8 @@ def _load(
     if not why:
         try:
             registered = registered_globals(())
-            opened, file = _torch_load.open_for_load(f, _torch_options(), registered)
+            with settings_of(block.report for block in _blocks):
+                opened, file = _torch_load.open_for_load(f, _torch_options(), registered)
             # torch refuses TorchScript in words of its own, or runs it.
             if opened.info()["format"] == "torchscript":
                 why = "is a TorchScript archive"

@@ -86,7 +86,8 @@ def patch(
 ) -> AbstractContextManager[None]:
     """Changes settings for a block: patch("load.verify", "crc") or patch({"load.verify": "crc"}).
 
-    Seen by this thread (or asyncio task) only. Patches nest.
+    Seen by this thread (or asyncio task) only, and by the calls that weightmap.patch() serves in
+    other threads. Patches nest.
     """
     import contextlib
 
@@ -102,11 +103,25 @@ def _patched(setting: str | Mapping[str, Any], value: Any) -> Iterator[None]:
             raise InvalidArgumentError(f"there is no setting {name}; they all begin with load.")
         _check(short, new)
         patched[short] = new
+    yield from _while_patched(patched)
+
+
+def _while_patched(patched: Mapping[str, Any]) -> Iterator[None]:
     token = _patches.set(patched)
     try:
         yield
     finally:
         _patches.reset(token)
+
+
+def _inherited(*settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """These settings, the last before the others, beneath what is patched here already."""
+    import contextlib
+
+    merged: dict[str, Any] = {}
+    for patched in (*settings, _patches.get()):
+        merged.update(patched)
+    return contextlib.contextmanager(_while_patched)(merged)
 
 
 def _with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
