@@ -79,12 +79,6 @@ struct UploaderOptions {
   // What is best for the device if unset. Way::mapping is refused for a device that does not use
   // the host's page tables, Way::registered for one that cannot register read-only memory.
   std::optional<Way> way = {};
-  // The name of a file in /dev/shm that has the slots of all processes of this user that name it,
-  // so that a node with many ranks pins no more memory than one with a single rank: up to 255 bytes
-  // without a slash, not beginning with a dot. All must ask for the same slots and slot_bytes. Who
-  // finds it missing makes it, with mode 0600; the last one to end removes it. What a killed
-  // process had in use is free again. Empty: pinned memory of this Uploader's own.
-  std::string shared_pool = {};
   std::string library = {};  // the driver's file; empty: libcuda.so.1
 };
 

@@ -74,8 +74,7 @@ std::optional<cuda::Way> way_called(const std::optional<std::string>& name) {
 
 cuda::Uploader make_uploader(int device, std::uint64_t slots, std::uint64_t slot_bytes,
                              unsigned threads, std::uint64_t register_bytes,
-                             const std::optional<std::string>& way, const nb::bytes& shared_pool,
-                             const nb::bytes& library) {
+                             const std::optional<std::string>& way, const nb::bytes& library) {
   cuda::UploaderOptions options;
   options.device = device;
   options.slots = slots;
@@ -83,7 +82,6 @@ cuda::Uploader make_uploader(int device, std::uint64_t slots, std::uint64_t slot
   options.threads = threads;
   options.register_bytes = register_bytes;
   options.way = way_called(way);
-  options.shared_pool = text_of(shared_pool);
   options.library = text_of(library);
   const auto make = [&] {
     const nb::gil_scoped_release release;
@@ -235,9 +233,9 @@ void bind_cuda(nb::module_& module) {
                    "CudaUpload"));
   module.def("cuda_uploader", make_uploader, nb::arg("device"), nb::arg("slots"),
              nb::arg("slot_bytes"), nb::arg("threads"), nb::arg("register_bytes"),
-             nb::arg("way").none(), nb::arg("shared_pool"), nb::arg("library"),
+             nb::arg("way").none(), nb::arg("library"),
              nb::sig("def cuda_uploader(device: int, slots: int, slot_bytes: int, threads: int, "
-                     "register_bytes: int, way: str | None, shared_pool: bytes, library: bytes, "
+                     "register_bytes: int, way: str | None, library: bytes, "
                      "/) -> CudaUploader"));
 }
 

@@ -1,8 +1,6 @@
 """weightmap.cuda, with a driver that has no device: fake_cuda.py."""
 
 import gc
-import os
-import threading
 
 import pytest
 from fake_cuda import look_into, on_the_cpu
@@ -222,30 +220,6 @@ def test_an_upload_outlives_what_was_closed(driver, uploader, float_archive):
     del checkpoint
     gc.collect()
     assert [driver.read(tensor) for _, tensor in upload] == [b"\1" * 40000, b"\2" * 40000]
-
-
-def test_shared_slots_are_a_file_that_goes_with_the_last(driver, uploader, float_archive):
-    driver.set_attribute(99, 1)
-    name = f"weightmap-python-test-{os.getpid()}"
-    ranks = [uploader(way="slots", shared_pool=name) for _ in range(2)]
-    assert os.stat(f"/dev/shm/{name}").st_size == 8192
-    contents = {"a": bytes(range(250)) * 200, "b": b"\3" * 10000}
-    answers = [None, None]
-    with weightmap.open(float_archive(contents)) as checkpoint:
-
-        def run(rank):
-            upload = ranks[rank].upload(checkpoint)
-            answers[rank] = {name: driver.read(tensor) for name, tensor in upload}
-
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert answers == [contents, contents]
-    del ranks
-    gc.collect()
-    assert not os.path.exists(f"/dev/shm/{name}")
 
 
 def test_it_is_imported_when_it_is_asked_for(python):

@@ -65,8 +65,6 @@ class Uploader:
     threads: that fill slots, or bring pages in; 1 to 64.
     register_bytes: the most that one call registers; up to 64 GiB.
     way: "mapping", "registered" or "slots". Default: what the device's attributes say.
-    shared_pool: the name of a file in /dev/shm that has the slots of all processes of this user
-        that name it. Default: memory of this uploader's own.
     library: the driver's file. Default: libcuda.so.1.
 
     Raises UnsupportedError where there is no driver, weightmap.Error if it refuses. Nothing is
@@ -82,12 +80,10 @@ class Uploader:
         threads: int = 4,
         register_bytes: int = 1 << 30,
         way: Literal["mapping", "registered", "slots"] | None = None,
-        shared_pool: str = "",
         library: str | os.PathLike[str] = "",
     ) -> None:
-        names = (os.fsencode(shared_pool), os.fsencode(library))
         self._uploader = _core.cuda_uploader(
-            device, slots, slot_bytes, threads, register_bytes, way, *names
+            device, slots, slot_bytes, threads, register_bytes, way, os.fsencode(library)
         )
 
     @property

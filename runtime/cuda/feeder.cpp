@@ -1,6 +1,5 @@
 #include "runtime/cuda/feeder.hpp"
 
-#include <chrono>
 #include <new>
 #include <string>
 #include <system_error>
@@ -11,11 +10,11 @@
 
 namespace weightmap::cuda {
 
-Feeder::Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, SlotPool& slots, Way way)
+Feeder::Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, const SlotPool& slots,
+               Way way)
     : checkpoint_(checkpoint),
       plan_(plan),
       slots_(slots),
-      way_(way),
       states_(plan.fills.size()),
       all_in_slots_(way == Way::slots) {}
 
@@ -42,25 +41,12 @@ void Feeder::run() noexcept {
 
 std::optional<std::size_t> Feeder::take_next() {
   std::unique_lock lock(mutex_);
-  while (!is_stopped_ && next_ < plan_.fills.size()) {
-    const bool is_in_window = next_ < released_ + slots_.slots();
-    if (is_in_window && try_take_slot(next_)) {
-      states_[next_].all_in_slot = all_in_slots_;
-      return next_++;
-    }
-    if (is_in_window)
-      changed_.wait_for(lock, SlotPool::pause);
-    else
-      changed_.wait(lock);
-  }
-  return std::nullopt;
-}
-
-bool Feeder::try_take_slot(std::size_t fill) {
-  // A registration may be refused when it is too late to wait for a slot.
-  if (way_ == Way::mapping && !plan_.fills[fill].needs_memory) return true;
-  states_[fill].slot = slots_.try_take();
-  return states_[fill].slot.has_value();
+  changed_.wait(lock, [&] {
+    return is_stopped_ || next_ == plan_.fills.size() || next_ < released_ + slots_.slots();
+  });
+  if (is_stopped_ || next_ == plan_.fills.size()) return std::nullopt;
+  states_[next_].all_in_slot = all_in_slots_;
+  return next_++;
 }
 
 Result<void> Feeder::fill(std::size_t fill) {
@@ -73,7 +59,7 @@ Result<void> Feeder::fill(std::size_t fill) {
       }
       continue;
     }
-    std::byte* const place = slots_.memory(*state.slot) + piece.slot_offset;
+    std::byte* const place = slots_.memory(fill) + piece.slot_offset;
     TRY(gather(checkpoint_, piece.view, {place, piece.view.nbytes()}));
   }
   return {};
@@ -102,7 +88,7 @@ Result<void> Feeder::wait_filled(std::size_t fill) {
 const std::byte* Feeder::in_slot(std::size_t fill, const Piece& piece) const {
   const State& state = states_[fill];
   if (!state.all_in_slot && piece.is_as_stored) return nullptr;
-  return slots_.memory(*state.slot) + piece.slot_offset;
+  return slots_.memory(fill) + piece.slot_offset;
 }
 
 Result<void> Feeder::use_slot_after_all(std::size_t number) {
@@ -116,9 +102,7 @@ Result<void> Feeder::use_slot_after_all(std::size_t number) {
 
 void Feeder::release_first() {
   const std::scoped_lock lock(mutex_);
-  State& state = states_[released_++];
-  if (state.slot) slots_.give_back(*state.slot);
-  state.slot.reset();
+  ++released_;
   changed_.notify_all();
 }
 
@@ -130,13 +114,6 @@ void Feeder::stop() {
   }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-}
-
-void Feeder::give_back_slots() {
-  for (State& state : states_) {
-    if (state.slot) slots_.give_back(*state.slot);
-    state.slot.reset();
-  }
 }
 
 }  // namespace weightmap::cuda

@@ -1,9 +1,8 @@
 // The threads that bring in what is to be copied next.
 //
-// They take the fills of a plan in order, no more ahead of what was copied than there are slots. A
-// slot is taken in the same order, so the first fill that waits always gets the next free one, and
-// processes that share slots cannot wait for one another for good. Of a fill that is copied from
-// the mapping its pages are brought in. None of the threads calls the driver.
+// They take the fills of a plan in order, no more ahead of what was copied than there are slots, so
+// the slot of each fill is free by then. The pages of a fill that is copied from the mapping are
+// faulted in. None of the threads calls the driver.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +24,7 @@ namespace weightmap::cuda {
 class Feeder {
  public:
   // All of these must outlive it.
-  Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, SlotPool& slots, Way way);
+  Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, const SlotPool& slots, Way way);
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
   ~Feeder() { stop(); }
@@ -46,12 +45,9 @@ class Feeder {
 
   // Waits for the threads.
   void stop();
-  // After that, when nothing is copied any more.
-  void give_back_slots();
 
  private:
   struct State {
-    std::optional<std::size_t> slot;
     bool all_in_slot = false;
     bool is_filled = false;
     std::optional<Error> error;
@@ -59,14 +55,12 @@ class Feeder {
 
   void run() noexcept;
   std::optional<std::size_t> take_next();
-  bool try_take_slot(std::size_t fill);
   Result<void> fill(std::size_t fill);
   Result<void> fill_guarded(std::size_t fill) noexcept;
 
   Checkpoint::State& checkpoint_;
   const UploadPlan& plan_;
-  SlotPool& slots_;
-  const Way way_;
+  const SlotPool& slots_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

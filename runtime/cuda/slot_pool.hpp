@@ -1,16 +1,10 @@
 // The pinned slots of an Uploader.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <utility>
-#include <vector>
 
-#include "mmap/memory/shared_slots.hpp"
 #include "runtime/cuda/device.hpp"
 #include "weightmap/result.hpp"
 
@@ -18,37 +12,22 @@ namespace weightmap::cuda {
 
 class SlotPool {
  public:
-  // Between two looks at whether another process has given a slot back.
-  static constexpr std::chrono::milliseconds pause{1};
+  SlotPool(std::size_t slots, std::uint64_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {}
 
-  // `shared`: the slots are those, of as many bytes.
-  SlotPool(std::size_t slots, std::uint64_t slot_bytes, std::optional<os::SharedSlots> shared)
-      : slot_bytes_(slot_bytes), shared_(std::move(shared)), taken_(slots, false) {}
+  std::size_t slots() const noexcept { return slots_; }
 
-  std::size_t slots() const noexcept { return taken_.size(); }
-  std::uint64_t slot_bytes() const noexcept { return slot_bytes_; }
-
-  // Allocates all of it, or page-locks what is shared, once. The context must be current. Not while
-  // slots are written to.
+  // Allocates all of it, once. The context must be current.
   Result<void> make_memory(const std::shared_ptr<const Device>& device);
+  // The slot that this fill of an upload has: fills take turns.
   // Precondition: there is memory.
-  std::byte* memory(std::size_t slot) const noexcept {
-    return static_cast<std::byte*>(pinned_.get()) + slot * slot_bytes_;
+  std::byte* memory(std::size_t fill) const noexcept {
+    return static_cast<std::byte*>(pinned_.get()) + fill % slots_ * slot_bytes_;
   }
 
-  // The number of a slot that nobody else uses, in whatever process; nullopt if there is none. Both
-  // by any thread.
-  std::optional<std::size_t> try_take();
-  void give_back(std::size_t slot);
-
  private:
-  Result<void*> lock_memory(const Driver& driver);
-
+  const std::size_t slots_;
   const std::uint64_t slot_bytes_;
-  const std::optional<os::SharedSlots> shared_;
   Held<void*> pinned_;
-  std::mutex mutex_;
-  std::vector<bool> taken_;  // under the mutex
 };
 
 }  // namespace weightmap::cuda

@@ -60,18 +60,6 @@ Result<Way> choose_way(const UploaderOptions& options, const DeviceFacts& facts)
                           : " cannot register read-only memory, which Way::registered needs"));
 }
 
-Result<std::optional<os::SharedSlots>> open_shared(const UploaderOptions& options,
-                                                   const DeviceFacts& facts) {
-  if (options.shared_pool.empty()) return std::optional<os::SharedSlots>();
-  if (!facts.can_register)
-    return failure(ErrorCode::unsupported, "CUDA device " + std::to_string(options.device) +
-                                               " cannot register memory, which "
-                                               "UploaderOptions::shared_pool needs");
-  TRY_ASSIGN(os::SharedSlots slots,
-             os::SharedSlots::open(options.shared_pool, options.slots, options.slot_bytes));
-  return std::optional<os::SharedSlots>(std::move(slots));
-}
-
 Result<Held<Stream>> make_stream(const std::shared_ptr<const Device>& device) {
   const Current current(*device);
   TRY(current.made());
@@ -99,18 +87,17 @@ Result<std::shared_ptr<UploadLane>> UploadLane::open(const UploaderOptions& give
   TRY_ASSIGN(std::shared_ptr<const Driver> driver, Driver::open(options.library));
   TRY_ASSIGN(std::shared_ptr<const Device> device, Device::open(std::move(driver), options.device));
   TRY_ASSIGN(const Way way, choose_way(options, device->facts()));
-  TRY_ASSIGN(std::optional<os::SharedSlots> shared, open_shared(options, device->facts()));
   TRY_ASSIGN(Held<Stream> stream, make_stream(device));
-  return std::shared_ptr<UploadLane>(new UploadLane(std::move(options), std::move(device), way,
-                                                    std::move(stream), std::move(shared)));
+  return std::shared_ptr<UploadLane>(
+      new UploadLane(std::move(options), std::move(device), way, std::move(stream)));
 }
 
 UploadLane::UploadLane(UploaderOptions options, std::shared_ptr<const Device> device, Way way,
-                       Held<Stream> stream, std::optional<os::SharedSlots> shared)
+                       Held<Stream> stream)
     : options_(std::move(options)),
       device_(std::move(device)),
       way_(way),
       stream_(std::move(stream)),
-      slots_(options_.slots, options_.slot_bytes, std::move(shared)) {}
+      slots_(options_.slots, options_.slot_bytes) {}
 
 }  // namespace weightmap::cuda

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "runtime/cuda/device.hpp"
@@ -32,7 +31,7 @@ class UploadLane {
 
  private:
   UploadLane(UploaderOptions options, std::shared_ptr<const Device> device, Way way,
-             Held<Stream> stream, std::optional<os::SharedSlots> shared);
+             Held<Stream> stream);
 
   const UploaderOptions options_;
   const std::shared_ptr<const Device> device_;

@@ -67,10 +67,8 @@ Result<std::unique_ptr<UploadWork>> UploadWork::start(const std::shared_ptr<Uplo
                                                       std::span<const TensorView> views) {
   TRY(lane->device()->check_own());
   TRY_ASSIGN(UploadPlan plan, plan_of(*lane, checkpoint, views));
-  if (!lane->try_take())
-    return failure(ErrorCode::invalid_argument,
-                   "another Upload of this Uploader has not been destroyed yet");
   std::unique_ptr<UploadWork> work(new UploadWork(lane, checkpoint, std::move(plan)));
+  TRY(work->take_lane());
   TRY(work->prepare());
   return work;
 }
@@ -84,6 +82,14 @@ UploadWork::UploadWork(std::shared_ptr<UploadLane> lane, Checkpoint::State& chec
       memories_(plan_.tensors.size()),
       feeder_(checkpoint_, plan_, lane_->slots(), lane_->way()),
       calls_before_(lane_->driver().calls()) {}
+
+Result<void> UploadWork::take_lane() {
+  has_lane_ = lane_->try_take();
+  if (has_lane_) return {};
+  return failure(ErrorCode::invalid_argument,
+                 "another Upload of this Uploader has not been destroyed yet, or its copies could "
+                 "not be waited for");
+}
 
 Result<void> UploadWork::prepare() {
   const Current current(*lane_->device());
@@ -104,11 +110,12 @@ Result<void> UploadWork::prepare() {
 
 UploadWork::~UploadWork() {
   feeder_.stop();
+  if (!has_lane_) return;
   if (copies_under_way_) {  // from slots and registered memory, which are given back next
     const Current current(*lane_->device());
-    if (current.made()) driver().result_of(driver().stream_synchronize, lane_->stream());
+    if (!current.made()) return;  // the copies may go on, so no other upload may fill the slots
+    driver().result_of(driver().stream_synchronize, lane_->stream());
   }
-  feeder_.give_back_slots();
   lane_->give_back();
 }
 

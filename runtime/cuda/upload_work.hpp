@@ -38,6 +38,7 @@ class UploadWork {
   UploadWork(std::shared_ptr<UploadLane> lane, Checkpoint::State& checkpoint, UploadPlan plan);
 
   const Driver& driver() const noexcept { return lane_->driver(); }
+  Result<void> take_lane();
   Result<void> prepare();
   Result<DeviceTensor> finish_next();
   Result<void> go_on();  // by one step
@@ -57,9 +58,10 @@ class UploadWork {
   std::vector<std::shared_ptr<Held<DevicePointer>>> memories_;  // by tensor
   std::vector<Held<Event>> events_;                             // by fill, one after the other
   Feeder feeder_;
-  std::size_t issued_ = 0;          // fills
-  std::size_t released_ = 0;        // fills
-  std::size_t given_ = 0;           // tensors
+  std::size_t issued_ = 0;    // fills
+  std::size_t released_ = 0;  // fills
+  std::size_t given_ = 0;     // tensors
+  bool has_lane_ = false;
   bool copies_under_way_ = false;   // or may be
   bool registers_nothing_ = false;  // since the driver refused
   std::optional<Error> failed_;

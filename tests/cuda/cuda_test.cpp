@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -347,6 +346,24 @@ TEST_CASE_FIXTURE(Files, "an uploader serves one upload after the other, and not
   CHECK(driver.calls("cuMemHostAlloc") == 1);
 }
 
+TEST_CASE_FIXTURE(Files, "slots whose copies could not be waited for serve no other upload") {
+  const Checkpoint checkpoint = weightmap::test::opened(path);
+  {
+    Uploader uploader = created(options());
+    {
+      Result<Upload> upload = uploader.start(checkpoint, {"big"});
+      REQUIRE_OK(upload);
+      driver.fail("cuEventSynchronize", 1, 700);
+      CHECK_FAILS(upload->next(), ErrorCode::io, "cuEventSynchronize failed");
+      for (int nth = 1; nth <= 20; ++nth) driver.fail("cuCtxPushCurrent_v2", nth, 201);
+    }
+    CHECK_FAILS(uploader.start(checkpoint, {"norm"}), ErrorCode::invalid_argument,
+                "or its copies could not be waited for");
+  }
+  driver.reset();        // the copies go on while the memory is given back
+  driver.forget_held();  // what would be given back in a context that cannot be had is lost
+}
+
 TEST_CASE_FIXTURE(Files, "a tensor outlives the uploader and the checkpoint") {
   std::optional<DeviceTensor> kept;
   {
@@ -390,11 +407,10 @@ TEST_CASE_FIXTURE(Files, "an upload that is dropped half way gives everything ba
 TEST_CASE_FIXTURE(Files, "in a forked child uploads fail, and what is dropped stays the parent's") {
   if (weightmap::test::under_sanitizer) return;  // whose allocator a fork can leave locked
   driver.set_attribute(host_register, 1);
-  UploaderOptions shared = options();
-  shared.way = Way::slots;
-  shared.shared_pool = "weightmap-cuda-fork-" + std::to_string(::getpid());
+  UploaderOptions slots = options();
+  slots.way = Way::slots;
   const Checkpoint checkpoint = weightmap::test::opened(path);
-  std::optional<Uploader> uploader(created(shared));
+  std::optional<Uploader> uploader(created(slots));
   const std::vector<std::string_view> wanted = names();
   std::optional<Upload> upload(*uploader->start(checkpoint, wanted));
   std::optional<DeviceTensor> first = *upload->next();
@@ -414,7 +430,6 @@ TEST_CASE_FIXTURE(Files, "in a forked child uploads fail, and what is dropped st
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
-  CHECK(std::filesystem::exists("/dev/shm/" + shared.shared_pool));
   CHECK(driver.bytes_of(*first) == contents.front().bytes);
   const Result<std::vector<DeviceTensor>> rest = all_of(*upload);
   REQUIRE_OK(rest);
@@ -567,82 +582,6 @@ TEST_CASE_FIXTURE(Files, "views that cannot be uploaded are refused before anyth
 
 namespace {
 
-// A name in /dev/shm of this process's own.
-std::string pool_name() { return "weightmap-cuda-test-" + std::to_string(::getpid()); }
-
-}  // namespace
-
-TEST_CASE_FIXTURE(Files, "uploaders that share slots upload at the same time") {
-  driver.set_attribute(host_register, 1);
-  UploaderOptions shared = options();
-  shared.slots = 2;
-  shared.way = Way::slots;
-  shared.shared_pool = pool_name();
-  const std::filesystem::path file = "/dev/shm/" + shared.shared_pool;
-  {
-    const Uploader uploader = created(shared);
-    CHECK(std::filesystem::file_size(file) == 16384);
-    std::vector<std::string> wrong(3);
-    std::vector<std::thread> ranks;
-    for (std::size_t rank = 0; rank < wrong.size(); ++rank)
-      ranks.emplace_back([&, rank] {  // doctest asserts in one thread only
-        UploaderOptions own = shared;
-        own.device = static_cast<int>(rank % 2);
-        const Result<Checkpoint> checkpoint = Checkpoint::open(path);
-        Result<Uploader> another = Uploader::create(own);
-        for (int round = 0; round < 4; ++round) {
-          const std::vector<std::string_view> wanted = names();
-          Result<Upload> upload = another->start(*checkpoint, wanted);
-          const Result<std::vector<DeviceTensor>> tensors = all_of(*upload);
-          if (!tensors) {
-            wrong[rank] = tensors.error().message;
-            return;
-          }
-          for (std::size_t i = 0; i < contents.size(); ++i)
-            if (driver.bytes_of((*tensors)[i]) != contents[i].bytes) wrong[rank] = contents[i].name;
-        }
-      });
-    for (std::thread& rank : ranks) rank.join();
-    for (const std::string& text : wrong) CHECK(text == "");
-    CHECK(driver.calls("cuMemHostRegister_v2") == 3);  // once each, and the first one needs none
-    CHECK(driver.calls("cuMemHostAlloc") == 0);
-    CHECK(driver.largest_registration() == 16384);
-  }
-  CHECK_FALSE(std::filesystem::exists(file));
-}
-
-TEST_CASE_FIXTURE(Files, "shared slots serve what is registered, and what is refused") {
-  for (const int refused : {0, 1, 3}) {
-    CAPTURE(refused);
-    driver.reset();
-    driver.set_attribute(host_register, 1);
-    driver.set_attribute(read_only_register, 1);
-    if (refused > 0) driver.fail("cuMemHostRegister_v2", refused, 801);
-    UploaderOptions shared = options();
-    shared.shared_pool = pool_name();
-    const UploadReport report = upload_all(*this, shared);
-    CHECK((report.slot_bytes > 0) == (refused > 0));
-    CHECK(driver.faults() == "");
-  }
-}
-
-TEST_CASE_FIXTURE(Files, "shared slots that cannot be had are refused") {
-  UploaderOptions shared = options();
-  shared.shared_pool = pool_name();
-  CHECK_FAILS(Uploader::create(shared), ErrorCode::unsupported,
-              "CUDA device 0 cannot register memory, which UploaderOptions::shared_pool needs");
-  driver.set_attribute(host_register, 1);
-  const Uploader first = created(shared);
-  shared.slots = 4;
-  CHECK_FAILS(Uploader::create(shared), ErrorCode::invalid_argument,
-              "has 24576 bytes of slots, not 32768, and is in use");
-  shared.shared_pool = "a/b";
-  CHECK_FAILS(Uploader::create(shared), ErrorCode::invalid_argument,
-              "is no name for shared memory");
-}
-
-namespace {
-
 // All of it, once: what a program does that uploads something.
 Result<void> upload_once(const Files& files, const UploaderOptions& options) {
   const Checkpoint checkpoint = weightmap::test::opened(files.path);
@@ -694,33 +633,24 @@ TEST_CASE_FIXTURE(Files, "whichever call fails is named, and nothing stays" *
                                               "cuEventSynchronize",
                                               "cuEventDestroy_v2"};
   int failures = 0;
-  UploaderOptions shared = options();
-  shared.shared_pool = pool_name();
-  shared.way = Way::slots;
-  const std::vector<std::pair<int, UploaderOptions>> runs = {
-      {0, options()}, {host_register, options()}, {host_register, shared}};
-  for (const auto& run : runs) {
-    const int attribute = run.first;
-    const UploaderOptions& wanted = run.second;
+  for (const int attribute : {0, host_register}) {
     for (const std::string& function : functions)
       for (int nth = 1;; ++nth) {
         CAPTURE(attribute);
-        CAPTURE(wanted.shared_pool);
         CAPTURE(function);
         CAPTURE(nth);
         driver.reset();
         driver.set_attribute(attribute, 1);
         driver.set_attribute(read_only_register, 1);
         driver.fail(function, nth, 700);
-        const Result<void> done = upload_once(*this, wanted);
+        const Result<void> done = upload_once(*this, options());
         if (driver.calls(function) < nth) {
           REQUIRE_OK(done);
           break;
         }
         ++failures;
         if (done)
-          CHECK((may_be_silent(function) ||
-                 (function == "cuMemHostUnregister" && !wanted.shared_pool.empty())));
+          CHECK(may_be_silent(function));
         else
           CHECK_FAILS(done, ErrorCode::io,
                       function +

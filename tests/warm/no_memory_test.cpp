@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <new>
 
+#include "tests/cuda/fake_driver.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/cuda.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -66,4 +68,32 @@ TEST_CASE("residency without memory throws bad_alloc, wherever that is") {
     allocations_left = -1;
   }
   CHECK(refused > 0);
+}
+
+TEST_CASE("an upload that begins without memory leaves the uploader free for another") {
+  test::FakeDriver driver;
+  const Checkpoint checkpoint =
+      Checkpoint::open(fs::path(WEIGHTMAP_TEST_DATA) / "views.pt").value();
+  cuda::UploaderOptions options;
+  options.library = test::FakeDriver::path;
+  cuda::Uploader uploader = cuda::Uploader::create(options).value();
+  const std::vector<TensorView> views = {(*checkpoint.tensors().begin()).view};
+  int refused = 0;
+  // Ends where the driver is called, which allocates, too.
+  for (long allocations = 1;; ++allocations) {
+    driver.reset();
+    driver.fail("cuCtxPushCurrent_v2", 1, 201);
+    try {
+      allocations_left = allocations;
+      const Result<cuda::Upload> upload = uploader.start(checkpoint, views);
+      allocations_left = -1;
+      CHECK_FAILS(upload, ErrorCode::io, "cuCtxPushCurrent_v2 failed");
+      break;
+    } catch (const std::bad_alloc&) {
+      allocations_left = -1;
+      ++refused;
+    }
+  }
+  CHECK(refused > 5);
+  CHECK(uploader.start(checkpoint, views).has_value());
 }
