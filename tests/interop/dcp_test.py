@@ -3,14 +3,17 @@
 
     dcp_test.py TOOL [--states N] [--seed SEED]
 
-Random states, saved by one process, and by two of which each has a part of most tensors: rows,
-columns, uneven ones and none, or all of it. Each is compared with what torch's own
+Random states, saved by one process, by two and by a mesh of two by two, of which each has a part of
+most tensors: rows, columns, rows of rows, uneven ones and none, or all of it, 0-dim tensors
+included. Each is compared with what torch's own
 dcp_to_torch_save makes of the folder: names, dtypes, shapes, and every byte of the chunks put
 together. The seed is printed; give it again to repeat a run.
 """
 
 import argparse
+import collections
 import json
+import math
 import pathlib
 import random
 import re
@@ -61,32 +64,51 @@ def random_state(source, place):
     return state
 
 
-def placed(source, mesh, rank):
+def placements(source, tensor, dims):
+    """How a tensor lies on a mesh of `dims` dimensions; None: it is no DTensor."""
+    if source.random() < 0.2:
+        return None
+    kinds = [Replicate(), *(Shard(dim) for dim in range(min(2, tensor.dim())))]
+    return [source.choice(kinds) for _ in range(dims)]
+
+
+def placed(source, mesh):
+    coordinate = mesh.get_coordinate()
+
     def place(tensor):
-        kinds = [None, Replicate(), *(Shard(dim) for dim in range(min(2, tensor.dim())))]
-        kind = source.choice(kinds)
-        if kind is None:
+        kinds = placements(source, tensor, mesh.ndim)
+        if kinds is None:
             return tensor
         local = tensor
-        if isinstance(kind, Shard):
-            parts = torch.chunk(tensor, 2, kind.dim)
-            local = parts[rank] if rank < len(parts) else tensor.narrow(kind.dim, 0, 0)
-            # As a process has its own part; another one's order would be no part of the whole.
-            local = local.contiguous()
-        return DTensor.from_local(local, mesh, [kind], run_check=False, shape=tensor.shape,
+        for kind, at in zip(kinds, coordinate):
+            if isinstance(kind, Shard):
+                parts = torch.chunk(local, 2, kind.dim)
+                local = parts[at] if at < len(parts) else local.narrow(kind.dim, 0, 0)
+                # As a process has its own part; another one's order would be no part of the whole.
+                local = local.contiguous()
+        return DTensor.from_local(local, mesh, kinds, run_check=False, shape=tensor.shape,
                                   stride=torch.empty(tensor.shape, device="meta").stride())
     return place
 
 
-def save_two(rank, meeting, folder, seed, count):
+def whole(source, dims):
+    """Takes from `source` what placed() takes."""
+    def place(tensor):
+        placements(source, tensor, dims)
+        return tensor
+    return place
+
+
+def save_parts(rank, meeting, folder, seed, count, shape):
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
+    world = math.prod(shape)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", shape)
     for number in range(count):
         source = random.Random(f"{seed} {number}")
         writer, how = LAYOUTS[number % len(LAYOUTS)]
-        state = random_state(source, placed(source, mesh, rank))
-        dcp.save(state, storage_writer=FileSystemWriter(f"{folder}/two-{number}", **writer), **how)
+        state = random_state(source, placed(source, mesh))
+        dcp.save(state, storage_writer=FileSystemWriter(f"{folder}/{number}", **writer), **how)
     dist.destroy_process_group()
 
 
@@ -128,7 +150,19 @@ def compare(tool, folder, expected):
     assert sorted(found) == sorted(expected), (folder, sorted(found), sorted(expected))
     for name, want in expected.items():
         assert found[name] == want, f"{folder}: {name!r} is {found[name]}, expected {want}"
-    return len(found), chunks
+    scalars = sum(shape == [] for _, shape, _ in found.values())
+    return collections.Counter(tensors=len(found), chunks=chunks, scalars=scalars)
+
+
+def expected_parts(folder, scratch, seed, number, dims):
+    if (folder / ".metadata").exists():
+        return expected_of(folder, scratch)
+    # Without one torch's converter cannot read it: what was saved.
+    source = random.Random(f"{seed} {number}")
+    state = random_state(source, whole(source, dims))
+    return {".".join(map(str, path)): (str(tensor.dtype).removeprefix("torch."),
+                                       list(tensor.shape), element_bytes(tensor))
+            for path, tensor in walk(state)}
 
 
 def main():
@@ -140,39 +174,29 @@ def main():
     print(f"torch {torch.__version__}, {given.states} states, --seed {given.seed}", flush=True)
     warnings.simplefilter("ignore")
     tool = Tool(given.tool)
-    tensors = chunks = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
+        counts = collections.Counter()
         for number in range(given.states):
             source = random.Random(f"{given.seed} alone {number}")
             place = folder / f"one-{number}"
             dcp.save(random_state(source, lambda tensor: tensor), checkpoint_id=place, no_dist=True)
-            seen, pieces = compare(tool, place, expected_of(place, folder / "x.pt"))
-            tensors, chunks = tensors + seen, chunks + pieces
-        multiprocessing.spawn(
-            save_two, (folder / "meeting", str(folder), given.seed, given.states), nprocs=2)
-        for number in range(given.states):
-            place = folder / f"two-{number}"
-            source = random.Random(f"{given.seed} {number}")
-            if (place / ".metadata").exists():
-                expected = expected_of(place, folder / "x.pt")
-            else:  # which torch's converter cannot read: what was saved
-                state = random_state(source, whole(source))
-                expected = {".".join(map(str, path)): (
-                    str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
-                    element_bytes(tensor)) for path, tensor in walk(state)}
-            seen, pieces = compare(tool, place, expected)
-            tensors, chunks = tensors + seen, chunks + pieces
-    print(f"{tensors} tensors are the same, of which {chunks} chunks lie apart")
-    assert tensors and chunks, "nothing"
-
-
-def whole(source):
-    """Takes from `source` what placed() takes."""
-    def place(tensor):
-        source.choice([None, Replicate(), *(Shard(dim) for dim in range(min(2, tensor.dim())))])
-        return tensor
-    return place
+            counts += compare(tool, place, expected_of(place, folder / "x.pt"))
+        print(f"one process: {counts['tensors']} tensors are the same")
+        assert counts["tensors"], "nothing"
+        for shape in ((2,), (2, 2)):
+            saved = folder / "x".join(map(str, shape))
+            multiprocessing.spawn(
+                save_parts, (folder / f"meeting{len(shape)}", str(saved), given.seed, given.states,
+                             shape), nprocs=math.prod(shape))
+            counts = collections.Counter()
+            for number in range(given.states):
+                place = saved / str(number)
+                expected = expected_parts(place, folder / "x.pt", given.seed, number, len(shape))
+                counts += compare(tool, place, expected)
+            print(f"mesh of {saved.name}: {counts['tensors']} tensors are the same, "
+                  f"{counts['chunks']} chunks lie apart, {counts['scalars']} are 0-dim")
+            assert counts["tensors"] and counts["chunks"], "nothing"
 
 
 if __name__ == "__main__":

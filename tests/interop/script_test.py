@@ -15,6 +15,7 @@ import zipfile
 from typing import Dict, List
 
 import torch
+import torch.ao.quantization as quantization
 from describe import element_bytes
 from tool import Tool
 from torch import nn
@@ -77,6 +78,58 @@ def frozen():
     return torch.jit.freeze(torch.jit.script(layers))
 
 
+class Quantizable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter = quantization.QuantStub()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.linear = nn.Linear(8, 3)
+        self.leave = quantization.DeQuantStub()
+
+    def forward(self, x):
+        return self.leave(self.linear(self.conv(self.enter(x)).flatten(1)))
+
+
+def quantized(module, config):
+    """As torch's eager quantization makes it, after one batch for the ranges."""
+    module.eval().qconfig = config
+    prepared = quantization.prepare(module)
+    if isinstance(module, Quantizable):
+        prepared(torch.randn(4, 1, 4, 4))
+    return quantization.convert(prepared)
+
+
+QUANTIZED = {
+    "dynamic": lambda: quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 5)), {nn.Linear}),
+    "static": lambda: quantized(Quantizable(), quantization.get_default_qconfig("fbgemm")),
+    "embedding": lambda: quantized(nn.Sequential(nn.EmbeddingBag(6, 16)),
+                                   quantization.float_qparams_weight_only_qconfig),
+}
+UNPACK = ("linear_unpack", "conv2d_unpack", "embedding_bag_unpack")
+
+
+def unpacked(packed):
+    """The tensors of one of torch's objects with packed parameters, by torch's own operators."""
+    for name in UNPACK:
+        try:
+            parts = getattr(torch.ops.quantized, name)(packed)
+        except RuntimeError:
+            continue
+        return [parts] if isinstance(parts, torch.Tensor) else [each for each in parts if each is not None]
+    raise AssertionError(packed)
+
+
+def stored(tensor):
+    """What a file holds of a tensor: (dtype, shape, bytes) of its integers, scales and zero points."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if not tensor.is_quantized:
+        return {(name, tuple(tensor.shape), element_bytes(tensor.detach()))}
+    found = {(name, tuple(tensor.shape), element_bytes(tensor.int_repr()))}
+    if tensor.qscheme() != torch.per_tensor_affine:
+        found |= stored(tensor.q_per_channel_scales()) | stored(tensor.q_per_channel_zero_points())
+    return found
+
+
 MODULES = {
     "scripted": scripted,
     "traced": lambda: torch.jit.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.ones(1, 2)),
@@ -130,6 +183,30 @@ class ScriptTest(unittest.TestCase):
         weight = dict(enumerate(torch.jit.load(str(path)).code_with_constants[1].const_mapping.values()))
         found = {self.tool.raw(path, ["constants", i]) for i in range(4)}
         self.assertEqual(found, {element_bytes(tensor) for tensor in weight.values()})
+
+    def test_has_what_torch_unpacks_of_quantized_modules_frozen_or_not(self):
+        counted = 0
+        for name, make in QUANTIZED.items():
+            module = torch.jit.script(make())
+            for kind, made in {"": module, "frozen ": torch.jit.freeze(module.eval())}.items():
+                path = self.folder / f"{kind}{name}.pt"
+                made.save(str(path))
+                found = {(entry["dtype"], tuple(entry["shape"]), self.tool.raw(path, entry["path"]))
+                         for entry in self.tool.tensors(path)}
+                # What packs the parameters is frozen, too, and has no name then but in the constants.
+                frozen = path if kind else self.frozen_copy(path)
+                packed = torch.jit.load(str(frozen)).code_with_constants[1].const_mapping
+                for each in packed.values():
+                    for tensor in unpacked(each):
+                        with self.subTest(kind + name):
+                            self.assertLessEqual(stored(tensor), found)
+                            counted += 1
+        self.assertEqual(counted, 2 * (2 + 4 + 1))
+
+    def frozen_copy(self, path):
+        copy = path.with_suffix(".frozen")
+        torch.jit.freeze(torch.jit.load(str(path)).eval()).save(str(copy))
+        return copy
 
     def test_lists_all_records(self):
         path = self.saved("scripted", _extra_files={"notes.json": "{}"})
