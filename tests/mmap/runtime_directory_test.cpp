@@ -8,6 +8,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/write/watched_calls.hpp"
 
 using namespace weightmap;
 
@@ -188,4 +193,73 @@ TEST_CASE_FIXTURE(Fixture, "finds no file that others may read, of two names, a 
 TEST_CASE("names a file by the generation it is about") {
   CHECK(os::key_of({0xfd01, 26, 4096, 1000000000, 15}) == "fd01-1a-1000-3b9aca00-f");
   CHECK(os::key_of({~0ull, ~0ull, ~0ull, -1, -1}).size() == 5 * 16 + 4);
+}
+
+// Another user may write to the folder above, as to /dev/shm, and acts before any one of the calls.
+TEST_CASE_FIXTURE(Fixture, "takes no folder and no file of another user, who acts at any moment") {
+  if (geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can act as two users");
+    return;
+  }
+  constexpr uid_t user = 65532, stranger = 65533;
+  const fs::path folder = root / "shared", own = root / "own", planted = root / "planted";
+  const std::vector<std::function<void()>> acts{
+      [&] { fs::create_directory(folder), ::chmod(folder.c_str(), 0777); },
+      [&] { fs::create_directory_symlink(own, folder); },
+      [&] { fs::create_directory_symlink(planted, folder); },
+      [&] { fs::create_symlink(root / "nothing", folder); },
+      [&] { fs::rename(planted, folder); },
+      [&] { ::mkfifo(folder.c_str(), 0666); },
+      [&] { ::rmdir(folder.c_str()), fs::create_directory(folder), ::chmod(folder.c_str(), 0700); },
+  };
+  enum Outcome : int { refused, taken, of_another };
+  const auto use_folder = [&]() -> int {
+    if (::setresuid(user, user, user) != 0) return of_another;
+    const auto opened = os::RuntimeDirectory::open();
+    if (!opened) return refused;
+    const auto file = os::open_own_file(*opened, "lock", O_RDWR | O_CREAT | O_EXCL);
+    struct stat of_folder {
+    }, of_file{}, of_path{};
+    if (!file || ::fstat(opened->descriptor(), &of_folder) != 0 ||
+        ::fstat(file->get(), &of_file) != 0 || ::lstat((folder / "lock").c_str(), &of_path) != 0 ||
+        of_path.st_ino != of_file.st_ino)
+      return of_another;
+    const bool is_own = of_folder.st_uid == user && (of_folder.st_mode & 077) == 0 &&
+                        of_file.st_uid == user && (of_file.st_mode & 077) == 0;
+    return is_own ? taken : of_another;
+  };
+  int outcomes[2] = {0, 0};
+  for (const std::function<void()>& act : acts)
+    for (std::size_t moment = 0;; ++moment) {
+      fs::remove_all(root);
+      fs::create_directory(root);
+      REQUIRE(::chmod(root.c_str(), 01777) == 0);
+      for (const auto& [path, owner] : {std::pair(own, user), std::pair(planted, stranger)}) {
+        fs::create_directory(path);
+        fs::permissions(path, fs::perms::owner_all);
+        REQUIRE(::chown(path.c_str(), owner, owner) == 0);
+      }
+      std::size_t calls = 0;
+      const int status = test::watch_calls(use_folder, [&](const test::SystemCall&) {
+        if (calls++ == moment) {
+          REQUIRE(::seteuid(stranger) == 0);
+          try {
+            act();
+          } catch (const fs::filesystem_error&) {  // the folder is there, and is not the stranger's
+          }
+          REQUIRE(::seteuid(0) == 0);
+        }
+        return test::Answer::make_it();
+      });
+      if (status == -1) return;
+      CAPTURE(&act - acts.data());
+      CAPTURE(moment);
+      REQUIRE(WIFEXITED(status));
+      REQUIRE(WEXITSTATUS(status) < of_another);
+      ++outcomes[WEXITSTATUS(status)];
+      if (calls <= moment) break;  // it had ended before
+    }
+  MESSAGE(outcomes[refused] << " refused, " << outcomes[taken] << " taken");
+  CHECK(outcomes[refused] > 0);
+  CHECK(outcomes[taken] > 0);
 }
