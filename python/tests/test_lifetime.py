@@ -196,6 +196,35 @@ def test_safe_open_lets_tensors_outlive_it(copy_of, mappings_of, numpy):
     assert mappings_of(path) == 0
 
 
+class Node:
+    """Garbage that reads its view for the last time while it is collected."""
+
+    def __init__(self, opened, taken, read, seen):
+        self.opened, self.taken, self.read, self.seen = opened, taken, read, seen
+
+    def __del__(self):
+        self.seen.append(self.read(self.taken))
+
+
+# Python ends a generator that is garbage before it calls __del__ of what refers to it.
+@pytest.mark.parametrize("take", [take for take in PLAIN + ARRAYS + TORCH if take is not take_iterator])
+def test_views_and_their_checkpoint_go_in_one_cycle(copy_of, mappings_of, request, take):
+    for module, takes in (("numpy", ARRAYS), ("torch", TORCH)):
+        if take in takes:
+            request.getfixturevalue(module)
+    path, seen, rounds = copy_of("views.pt"), [], 20
+    for _ in range(rounds):
+        opened = weightmap.open(path)
+        node = Node(opened, *take(opened), seen)
+        node.itself = node
+        if take is take_torch:  # the view is part of the cycle, too
+            node.taken.node = node
+        del opened, node
+    gc.collect()
+    assert seen == [BASE] * rounds
+    assert mappings_of(path) == 0
+
+
 # --- the mapping goes away --------------------------------------------------------------------
 
 
