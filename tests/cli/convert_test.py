@@ -4,9 +4,12 @@
     convert_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import random
+import signal
 import struct
 import subprocess
 import sys
@@ -179,6 +182,25 @@ class Convert(unittest.TestCase):
         self.refuses(2, "must be like KEY=TEXT", self.model, self.out, "--metadata", "a")
         self.refuses(2, "--shared", self.model, self.out, "--shared", "keep")
         self.refuses(2, "--to", self.model, self.out, "--to", "gguf")
+
+    def test_an_interrupted_or_killed_run_leaves_the_old_file_or_the_new(self):
+        subprocess.run([MAKER, self.model, "--count", "8", "--shape", "1024x1024"], check=True)
+        self.convert(self.model, self.out)
+        new = self.out.read_bytes()
+        ended_by_it = 0
+        for number in range(60):
+            self.out.write_bytes(b"old")
+            names = sorted(os.listdir(self.folder))
+            process = subprocess.Popen([TOOL, "convert", self.model, self.out], env=ENVIRONMENT,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            with process:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(random.uniform(0, 0.06))
+                process.send_signal((signal.SIGINT, signal.SIGKILL)[number % 2])
+            ended_by_it += process.returncode != 0
+            self.assertIn(self.out.read_bytes(), (b"old", new))
+            self.assertEqual(sorted(os.listdir(self.folder)), names)
+        print(f"{ended_by_it} of 60 ended by the signal", file=sys.stderr)
 
     def test_files_that_are_not_there(self):
         self.refuses(1, "no.pt: cannot open the file: No such file", self.folder / "no.pt", self.out)

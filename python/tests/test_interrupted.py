@@ -1,0 +1,79 @@
+"""A signal's exception, as Ctrl-C raises it, at random moments of what reads and writes for long:
+the target is the old file or the new one, whole, nothing else is in its folder, and the next call
+works.
+"""
+
+import os
+import random
+import signal
+
+import pytest
+
+import weightmap
+
+ROUNDS = int(os.environ.get("WEIGHTMAP_INTERRUPTS", "25"))
+OLD, NEW = b"\x01\x02\x03\x04" * 1000, b"\x05\x06\x07\x08" * 500_000
+
+
+class Interrupt(Exception):
+    pass
+
+
+@pytest.fixture
+def raise_later():
+    """Has a signal's handler raise Interrupt at a random moment of the next milliseconds."""
+
+    def handler(number, frame):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def save(checkpoint, target):
+    weightmap.save(checkpoint, target)
+
+
+def save_safetensors(checkpoint, target):
+    weightmap.save_safetensors(checkpoint, target)
+
+
+def torch_save(checkpoint, target):
+    weightmap.torch.save({name: tensor.torch() for name, tensor in checkpoint.items()}, target)
+
+
+def patched_torch_save(checkpoint, target):
+    import torch
+
+    with weightmap.torch.patch(files="all"):
+        torch.save({name: tensor.torch() for name, tensor in checkpoint.items()}, target)
+
+
+def warm(checkpoint, target):
+    weightmap.evict(checkpoint.path)
+    checkpoint.warm()
+
+
+@pytest.mark.parametrize("call", [save, save_safetensors, torch_save, patched_torch_save, warm])
+def test_an_interrupted_call_leaves_the_old_file_or_the_new(
+    float_archive, tmp_path, request, raise_later, call
+):
+    if call in (torch_save, patched_torch_save):
+        request.getfixturevalue("torch")
+    old = float_archive({"w": OLD}, "old.pt").read_bytes()
+    target = tmp_path / "folder" / "target"
+    target.parent.mkdir()
+    with weightmap.open(float_archive({"w": NEW}, "new.pt")) as checkpoint:
+        call(checkpoint, target)
+        for _ in range(ROUNDS):
+            target.write_bytes(old)
+            with pytest.raises(Interrupt):
+                raise_later()
+                while True:
+                    call(checkpoint, target)
+            with weightmap.open(target, verify="crc") as opened:
+                assert opened["w"].tobytes() in (OLD, NEW)
+            assert os.listdir(target.parent) == [target.name]
+        call(checkpoint, target)
