@@ -64,7 +64,6 @@ void add_stage(CLI::App& app, Run& run);
 void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_repack(CLI::App& app, Run& run);
-void add_update(CLI::App& app, Run& run);
 void add_merge(CLI::App& app, Run& run);
 void add_split(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);

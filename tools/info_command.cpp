@@ -27,7 +27,8 @@ std::string unwritten_text(const ReservedStorages& reserved) {
   constexpr std::size_t most = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(most, reserved.unwritten.size()); ++i)
-    text += (i == 0 ? "" : ", ") + ("data/" + std::to_string(reserved.unwritten[i]));
+    text +=
+        (i == 0 ? "" : ", ") + NamedStorage{.key = std::to_string(reserved.unwritten[i])}.record();
   if (reserved.unwritten.size() > most)
     text += " and " + std::to_string(reserved.unwritten.size() - most) + " more";
   return text;

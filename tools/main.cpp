@@ -83,7 +83,6 @@ int run_command_line(int argc, char** argv) {
   add_ps(app, run);
   add_publish(app, run);
   add_repack(app, run);
-  add_update(app, run);
   add_merge(app, run);
   add_split(app, run);
   add_convert(app, run);

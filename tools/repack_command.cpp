@@ -21,15 +21,6 @@ struct RepackCommand {
   RepackOptions how;
 };
 
-Conversion parse_conversion(const std::string& text) {
-  const std::size_t at = std::min(text.find('='), text.size());
-  const std::optional<DType> from = dtype_from_string(text.substr(0, at));
-  const std::optional<DType> to = dtype_from_string(text.substr(std::min(at + 1, text.size())));
-  if (from && to) return {*from, *to};
-  throw CLI::ValidationError("--dtype",
-                             "must be like float32=bfloat16, not \"" + printable(text) + "\"");
-}
-
 // The names in an order file, which may be patterns.
 Result<std::vector<std::string>> names_in_order(const RepackCommand& command) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(command.from, OpenOptions::to_look());
@@ -43,27 +34,15 @@ Result<std::vector<std::string>> names_in_order(const RepackCommand& command) {
 }
 
 Json describe_repacking(const RepackCommand& command, const RepackReport& report) {
-  return {{"file", command.from},
-          {"target", command.to},
-          {"old_bytes", report.old_bytes},
-          {"new_bytes", report.new_bytes},
-          {"alignment", report.alignment},
-          {"storages", report.storages},
-          {"dropped_bytes", report.dropped_bytes},
-          {"converted_tensors", report.converted_tensors}};
+  return {{"file", command.from},          {"target", command.to},
+          {"old_bytes", report.old_bytes}, {"new_bytes", report.new_bytes},
+          {"alignment", report.alignment}, {"storages", report.storages}};
 }
 
 std::string repacking_line(const RepackCommand& command, const RepackReport& report) {
-  std::string line = printable(command.to) + ": " + human_bytes(report.new_bytes) + ", was " +
-                     human_bytes(report.old_bytes) + "; " + count(report.storages, "storage") +
-                     " aligned to " + human_bytes(report.alignment);
-  if (command.how.compact)
-    line += "; " + human_bytes(report.dropped_bytes) + " that no tensor used left out";
-  if (command.how.dtype)
-    line += "; " + count(report.converted_tensors, "tensor") + " converted from " +
-            std::string(to_string(command.how.dtype->from)) + " to " +
-            std::string(to_string(command.how.dtype->to));
-  return line + "\n";
+  return printable(command.to) + ": " + human_bytes(report.new_bytes) + ", was " +
+         human_bytes(report.old_bytes) + "; " + count(report.storages, "storage") + " aligned to " +
+         human_bytes(report.alignment) + "\n";
 }
 
 Result<int> run_repack(Output& out, RepackCommand& command) {
@@ -104,19 +83,12 @@ void add_repack(CLI::App& app, Run& run) {
           "Whether to write CRC-32s; default: as it is")
       ->check(CLI::IsMember({"on", "off"}))
       ->type_name("on|off");
-  command.add_flag("--compact", options->how.compact, "Leave out bytes that no tensor uses");
-  command
-      .add_option_function<std::string>(
-          "--dtype",
-          [options](const std::string& text) { options->how.dtype = parse_conversion(text); },
-          "Convert all tensors of one type: float64, float32, float16, bfloat16")
-      ->type_name("FROM=TO");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
       "The new file appears once it is whole and on the disk. Who has the old one open keeps it.\n"
       "Examples:\n"
       "  weightmap repack model.pt model.pt --align 2MiB      # for huge pages\n"
-      "  weightmap repack model.pt small.pt --dtype float32=bfloat16 --compact");
+      "  weightmap repack model.pt model.pt --order order     # in the order of use");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_repack(out, *options); }; });
 }

@@ -73,6 +73,8 @@ struct NamedTensor {
 
 struct NamedStorage {
   std::string_view key;
+  // What the record that holds it is called in an archive of torch, without the top folder.
+  WEIGHTMAP_API std::string record() const;
   std::uint64_t payload_offset = 0;  // in its file, in bytes
   std::uint64_t nbytes = 0;          // of the record
   std::uint32_t crc32 = 0;           // 0 with nbytes > 0: the writer did not compute it

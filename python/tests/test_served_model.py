@@ -143,7 +143,7 @@ def test_another_dtype_is_refused_with_what_it_would_cost(saved):
     assert str(error.value) == (
         f"{saved[1]}: has 8 of 9 tensors in another dtype than bfloat16, such as 'first.weight' in "
         "float32: converting them would take 0 MiB of anonymous memory in every worker. Convert the "
-        "file once, `weightmap repack IN OUT --dtype bfloat16`, or leave dtype= out"
+        "file once, by a load, .to() and a save, or leave dtype= out"
     )
 
 

@@ -32,8 +32,8 @@ def refuse_conversion(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
     raise UnsupportedError(
         f"has {len(other)} of {len(checkpoint)} tensors in another dtype than {word}, such as "
         f"{name!r} in {first.dtype}: converting them would take {mebibytes:,.0f} MiB of anonymous "
-        f"memory in every worker. Convert the file once, `weightmap repack IN OUT --dtype {word}`, "
-        "or leave dtype= out",
+        "memory in every worker. Convert the file once, by a load, .to() and a save, or "
+        "leave dtype= out",
         file=checkpoint.path,
     )
 

@@ -16,6 +16,7 @@
 #include "runtime/shared_catalog/attach.hpp"
 #include "runtime/shared_catalog/publish_catalog.hpp"
 #include "runtime/warm/verify_crc.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -132,6 +133,8 @@ std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcep
 std::size_t Checkpoint::storage_count() const noexcept {
   return state_->catalogs.counts().storages().size();
 }
+std::string NamedStorage::record() const { return zip::storage_record(key); }
+
 NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
   return storage_at(*state_, index);
 }

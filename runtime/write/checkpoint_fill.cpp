@@ -7,6 +7,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/write/reserved_file.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 #include "weightmap/fill.hpp"
 
 namespace weightmap {
@@ -88,7 +89,8 @@ Result<void> CheckpointFill::State::check_written() const {
   std::string names;
   for (const Storage& storage : all) {
     if (storage.is_written) continue;
-    if (++missing <= most_named) names += (names.empty() ? "" : ", ") + ("data/" + storage.key);
+    if (++missing <= most_named)
+      names += (names.empty() ? "" : ", ") + zip::storage_record(storage.key);
   }
   if (missing == 0) return {};
   if (missing > most_named) names += " and " + std::to_string(missing - most_named) + " more";

@@ -16,6 +16,7 @@
 #include "runtime/write/record_list.hpp"
 #include "runtime/write/tensor_values.hpp"
 #include "runtime/write/view_content.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -128,7 +129,7 @@ void CheckpointWriter::State::add_marks() {
 }
 
 Result<WrittenStorage> CheckpointWriter::State::add_storage_record(std::size_t number) {
-  const std::string name = "data/" + std::to_string(number);
+  const std::string name = zip::storage_record(std::to_string(number));
   const RecordContent& content = storages[number].content;
   TRY_ASSIGN(const std::uint64_t offset, records->add_storage(name, content));
   return WrittenStorage{offset, content.size(), is_reserved(content)};

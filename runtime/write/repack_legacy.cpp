@@ -15,6 +15,7 @@
 #include "runtime/pickle/write.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/write/record_list.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -120,10 +121,10 @@ RecordContent content_of(const Sources& sources, const NamedStorage& storage) {
 }
 
 Result<void> check_options(const RepackOptions& options) {
-  if (!options.compact && !options.dtype && options.order.empty()) return {};
+  if (options.order.empty()) return {};
   return failure(ErrorCode::unsupported,
                  "is a legacy torch stream, of which repack makes an archive and changes nothing "
-                 "else; repack it first, and then the archive with these options");
+                 "else; repack it first, and then the archive with an order");
 }
 
 }  // namespace
@@ -152,7 +153,7 @@ Result<RepackReport> repack_legacy(const Checkpoint& source, const std::filesyst
   const std::size_t head = records.size();
   const Sources& sources = Checkpoint::Access::state(source).sources;
   for (std::size_t index : references.storages())
-    records.emplace_back("data/" + std::to_string(records.size() - head),
+    records.emplace_back(zip::storage_record(std::to_string(records.size() - head)),
                          content_of(sources, source.storage(index)));
   for (std::size_t i = 0; i < records.size(); ++i)
     TRY(i < head ? list.add(records[i].first, records[i].second)

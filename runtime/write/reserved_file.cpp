@@ -16,6 +16,7 @@
 #include "runtime/zip/checksum_places.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/local_header.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -56,7 +57,7 @@ Result<void> ReservedFile::find_storages() {
     return failure(ErrorCode::invalid_argument, "is sealed: all that was reserved is written");
   for (std::uint64_t i = 0; i + 1 < letters.size(); ++i) {
     if (letters[i] == torch::mark::saved) continue;
-    const std::string name = std::string(torch::storage_folder) + std::to_string(i);
+    const std::string name = zip::storage_record(std::to_string(i));
     const zip::Record* const record = directory_.find(name);
     if (record == nullptr)
       return failure(ErrorCode::corrupt, "record " + std::string(torch::marks_record) +
@@ -125,7 +126,7 @@ Result<void> ReservedFile::write_checksums(const Progress& progress) {
   std::uint64_t done = 0;
   for (const Storage& storage : storages_) all += storage.nbytes;
   for (const Storage& storage : storages_) {
-    const std::string name = std::string(torch::storage_folder) + std::to_string(storage.number);
+    const std::string name = zip::storage_record(std::to_string(storage.number));
     const zip::Record& record = *directory_.find(name);
     const auto index = static_cast<std::size_t>(&record - directory_.records().data());
     TRY(sum(record, storage.offset, checksums_[index]));

@@ -1,6 +1,7 @@
 #include "runtime/write/source_archive.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/archive/last_records.hpp"
@@ -9,6 +10,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/write/record_list.hpp"
+#include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
@@ -24,24 +26,19 @@ std::vector<ArchiveReader::RecordInfo> in_file_order(const ArchiveReader& archiv
 
 bool is_filler(std::string_view name) { return name.starts_with(RecordList::filler_name); }
 
+std::unordered_set<std::string> storage_records(const Checkpoint& checkpoint) {
+  std::unordered_set<std::string> names;
+  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
+    names.insert(zip::storage_record(checkpoint.storage(i).key));
+  return names;
+}
+
 bool is_version(std::string_view name) { return name == "version" || name == ".data/version"; }
 
 }  // namespace
 
-Result<SourceArchive> SourceArchive::open(const std::filesystem::path& path, const Limits& limits) {
-  OpenOptions options = OpenOptions::to_look();
-  options.limits = limits;
-  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, options));
-  return open(path, std::move(checkpoint), options);
-}
-
 Result<SourceArchive> SourceArchive::open(const std::filesystem::path& path, Checkpoint checkpoint,
                                           const OpenOptions& options) {
-  if (checkpoint.info().format == "torch_legacy")
-    return about_file({ErrorCode::unsupported,
-                       "is a legacy torch stream, which is no archive; weightmap repack makes one "
-                       "of it"},
-                      path);
   TRY_ASSIGN(ArchiveReader archive, ArchiveReader::open(path, options));
   TRY_ASSIGN(const std::uint64_t version, archive.version());
   if (!checkpoint.is_current())
@@ -75,6 +72,7 @@ NewLayout SourceArchive::layout() const {
 
 Result<std::vector<NewRecord>> SourceArchive::records() const {
   std::vector<NewRecord> made;
+  const std::unordered_set<std::string> storages = storage_records(checkpoint_);
   bool is_end = false;
   bool has_byte_order = checkpoint_.info().byteorder == native_byte_order;
   for (const ArchiveReader::RecordInfo& record : in_file_order(archive_)) {
@@ -88,10 +86,12 @@ Result<std::vector<NewRecord>> SourceArchive::records() const {
       has_byte_order = true;
     }
     TRY_ASSIGN(RecordContent content, archive_.content(record.name));
-    made.push_back({std::string(record.name), std::move(content)});
+    std::string name(record.name);
+    const bool is_storage = storages.contains(name);
+    made.push_back({std::move(name), std::move(content), is_storage});
   }
   if (!has_byte_order)
-    made.push_back({"byteorder", RecordContent::text(checkpoint_.info().byteorder)});
+    made.push_back({"byteorder", RecordContent::text(checkpoint_.info().byteorder), false});
   return made;
 }
 
@@ -101,8 +101,8 @@ Result<std::uint64_t> SourceArchive::write(const std::vector<NewRecord>& records
                                            const Progress& progress) const {
   TRY_ASSIGN(RecordList list, RecordList::make(archive_.archive_name(), layout.alignment));
   for (const NewRecord& record : records)
-    TRY(record.is_storage() ? list.add_storage(record.name, record.content)
-                            : list.add(record.name, record.content));
+    TRY(record.is_storage ? list.add_storage(record.name, record.content)
+                          : list.add(record.name, record.content));
   const std::uint64_t version = std::max(version_, ArchiveWriter::default_version);
   TRY_ASSIGN(const std::uint64_t bytes, list.close(version));
   TRY_ASSIGN(ArchiveWriter archive,

@@ -20,12 +20,8 @@ namespace weightmap {
 struct NewRecord {
   std::string name;
   RecordContent content;
-  bool is_storage() const noexcept { return name.starts_with("data/"); }
-  // Precondition: is_storage().
-  std::string_view key() const noexcept { return std::string_view(name).substr(5); }
+  bool is_storage;  // of the checkpoint: the whole record is one
 };
-
-inline std::string storage_record(std::string_view key) { return "data/" + std::string(key); }
 
 // How a new file is laid out.
 struct NewLayout {
@@ -35,8 +31,7 @@ struct NewLayout {
 
 class SourceArchive {
  public:
-  static Result<SourceArchive> open(const std::filesystem::path& path, const Limits& limits);
-  // The same of a checkpoint that is open.
+  // `checkpoint` is the file's.
   static Result<SourceArchive> open(const std::filesystem::path& path, Checkpoint checkpoint,
                                     const OpenOptions& options);
 

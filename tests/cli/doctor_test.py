@@ -79,13 +79,12 @@ class Doctor(unittest.TestCase):
                 self.assertTrue(line.startswith(" " * 24 + "do: "), line)
         self.assertIn("float32 32.0 KiB", "\n".join(told))
 
-    def test_a_conversion_costs_memory_until_it_is_done_once(self):
+    def test_a_conversion_costs_memory(self):
         found = self.findings(self.make(), "--dtype", "bfloat16")["dtype"]
         self.assertEqual(found["found"],
                          "float32 32.0 KiB; as bfloat16 16.0 KiB of its own for each worker")
-        self.assert_helps(self.make(), "dtype", "--dtype", "bfloat16")
 
-    def test_several_types_are_converted_by_what_is_advised(self):
+    def test_a_conversion_counts_the_floating_types_only(self):
         file = self.write_safetensors("types.safetensors", {
             "a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
             "b": {"dtype": "F64", "shape": [1], "data_offsets": [16, 24]},
@@ -93,7 +92,6 @@ class Doctor(unittest.TestCase):
             "d": {"dtype": "F16", "shape": [2], "data_offsets": [32, 36]}})
         found = self.findings(file, "--dtype", "float16")["dtype"]["found"]
         self.assertTrue(found.endswith("; as float16 10 B of its own for each worker"), found)
-        self.assert_helps(file, "dtype", "--dtype", "float16")
 
     def test_inflated_records_are_stored_by_what_is_advised(self):
         self.assert_helps(DATA / "rezipped_deflated.pt", "copies")

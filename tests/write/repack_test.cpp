@@ -2,11 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <fstream>
-#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,7 +14,6 @@
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/half.hpp"
 
 namespace weightmap {
 namespace {
@@ -84,11 +80,28 @@ std::filesystem::path three_tensors(const TemporaryFolder& folder, std::size_t e
   return path;
 }
 
-std::vector<float> values_of(const Checkpoint& checkpoint, std::string_view name) {
-  const NamedTensor tensor = checkpoint.get(name).value();
-  std::vector<float> values(tensor.view.numel());
-  REQUIRE_OK(checkpoint.gather(tensor.view, std::as_writable_bytes(std::span(values))));
-  return values;
+// An archive of torch.export with the weights a, b and c, each of two floats.
+std::filesystem::path exported(const TemporaryFolder& folder) {
+  const std::filesystem::path path = folder.path() / "three.pt2";
+  ArchiveWriter archive = ArchiveWriter::create(path, {}).value();
+  const auto write = [&](const std::string& name, std::string_view text) {
+    REQUIRE_OK(archive.write(name, RecordContent::text(text)));
+  };
+  write("archive_format", "pt2");
+  std::string config;
+  for (const char* name : {"a", "b", "c"}) {
+    const std::string record = "weight_" + std::to_string(name[0] - 'a');
+    write("data/weights/" + record, std::string(8, name[0]));
+    config += (config.empty() ? "" : ",") + ("\"" + std::string(name)) + R"(":{"path_name":")" +
+              record +
+              R"(","is_param":true,"use_pickle":false,"tensor_meta":{"dtype":7,)"
+              R"("sizes":[{"as_int":2}],"requires_grad":false,)"
+              R"("device":{"type":"cpu","index":null},"strides":[{"as_int":1}],)"
+              R"("storage_offset":{"as_int":0},"layout":7}})";
+  }
+  write("data/weights/model_weights_config.json", R"({"config":{)" + config + "}}");
+  REQUIRE_OK(archive.finish());
+  return path;
 }
 
 TEST_SUITE("repack") {
@@ -206,55 +219,6 @@ TEST_SUITE("repack") {
     CHECK(read_file(copy) == read_file(path));
   }
 
-  TEST_CASE("compact drops what no tensor uses") {
-    const TemporaryFolder folder;
-    CheckpointWriter writer;
-    Floats floats;
-    for (std::size_t i = 0; i < 100; ++i) floats.values.push_back(static_cast<float>(i));
-    const std::size_t cut = writer.add_storage(floats.content());
-    const std::size_t whole = writer.add_storage(floats.content());
-    const std::size_t empty = writer.add_storage(floats.content());
-    writer.add_storage(floats.content());  // of nobody
-    const std::array<std::int64_t, 1> one{1}, two{2}, three{3}, all{100}, none{0};
-    const std::array values{
-        writer.tensor(cut, {.storage_offset = 40, .sizes = three, .strides = two}),
-        writer.tensor(cut, {.storage_offset = 42, .sizes = two, .strides = one}),
-        writer.tensor(cut, {.storage_offset = 99, .sizes = none, .strides = one}),
-        writer.tensor(whole, {.sizes = all, .strides = one}),
-        writer.tensor(empty, {.storage_offset = 7, .sizes = none, .strides = one})};
-    const std::filesystem::path path = folder.path() / "views.pt";
-    REQUIRE_OK(std::move(writer).write(writer.values().list(values), path));
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    const RepackReport report = repack(path, copy, {.compact = true}).value();
-    CHECK(report.dropped_bytes == 380 + 400 + 400);
-    CHECK(report.storages == 3);
-    const Checkpoint read = opened(copy);
-    CHECK(read.storage_count() == 3);
-    CHECK(read.get("0")->storage_offset == 0);
-    CHECK(read.get("1")->storage_offset == 2);
-    CHECK(read.get("2")->storage_offset == 0);
-    CHECK(read.get("0")->storage == read.get("1")->storage);
-    CHECK(values_of(read, "0") == std::vector<float>{40, 42, 44});
-    CHECK(values_of(read, "1") == std::vector<float>{42, 43});
-    CHECK(read.storage(read.get("0")->storage_index).nbytes == 20);
-    CHECK(read.storage(read.get("3")->storage_index).nbytes == 400);
-    CHECK(read.storage(read.get("4")->storage_index).nbytes == 0);
-    CHECK(read.verify_crc().faults.empty());
-  }
-
-  TEST_CASE("compact changes no tensor of any fixture") {
-    const TemporaryFolder folder;
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    for (const auto& entry : std::filesystem::directory_iterator(data)) {
-      const std::string name = entry.path().filename();
-      if (entry.path().extension() != ".pt" || name == "torchscript.pt" || name == "scripted.pt")
-        continue;
-      CAPTURE(name);
-      REQUIRE_OK(repack(entry.path(), copy, {.compact = true}));
-      CHECK(contents(copy) == contents(entry.path()));
-    }
-  }
-
   TEST_CASE("a legacy stream becomes an archive with the same tensors") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
@@ -271,10 +235,8 @@ TEST_SUITE("repack") {
     }
     REQUIRE_OK(repack(copy, folder.path() / "again.pt"));
     CHECK(read_file(folder.path() / "again.pt") == read_file(copy));
-    CHECK_FAILS(repack(data / "legacy" / "dict.pt", copy, {.compact = true}),
-                ErrorCode::unsupported, "repack it first");
-    CHECK_FAILS(update_tensor(data / "legacy" / "dict.pt", "w", RecordContent::zeros(12)),
-                ErrorCode::unsupported, "weightmap repack makes one of it");
+    CHECK_FAILS(repack(data / "legacy" / "dict.pt", copy, {.order = {"w"}}), ErrorCode::unsupported,
+                "repack it first");
   }
 
   TEST_CASE("compressed storages are stored again") {
@@ -284,163 +246,6 @@ TEST_SUITE("repack") {
     const Checkpoint made = opened(copy);
     CHECK(made.stats().storages_copied == 0);
     CHECK(contents(copy) == contents(data / "state_dict.pt"));
-  }
-
-  TEST_CASE("compact leaves whole what the pickle refers to as a storage") {
-    const TemporaryFolder folder;
-    REQUIRE_OK(repack(data / "bare_storages.pt", folder.path() / "copy.pt", {.compact = true}));
-    const Checkpoint before = opened(data / "bare_storages.pt");
-    const Checkpoint after = opened(folder.path() / "copy.pt");
-    REQUIRE(after.storage_count() == before.storage_count());
-    for (std::size_t i = 0; i < after.storage_count(); ++i)
-      CHECK(after.storage(i).nbytes == before.storage(i).nbytes);
-  }
-
-  TEST_CASE("float32 becomes bfloat16, rounded to the even one, and NaN stays NaN") {
-    const TemporaryFolder folder;
-    const float inf = std::numeric_limits<float>::infinity();
-    const Floats floats{{1.0f, 1.00390625f, 1.01171875f, -0.0f, 3.4e38f, inf,
-                         std::numeric_limits<float>::quiet_NaN(), 1e-40f}};
-    CheckpointWriter writer;
-    const std::size_t storage = writer.add_storage(floats.content());
-    const std::array<std::int64_t, 1> sizes{8}, part{3}, strides{1};
-    const std::array values{
-        writer.tensor(storage, {.sizes = sizes, .strides = strides, .requires_grad = true}),
-        writer.parameter(
-            writer.tensor(storage, {.storage_offset = 1, .sizes = part, .strides = strides}))};
-    const std::filesystem::path path = folder.path() / "model.pt";
-    REQUIRE_OK(std::move(writer).write(writer.values().list(values), path));
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    const RepackReport report =
-        repack(path, copy, {.dtype = Conversion{DType::float32, DType::bfloat16}}).value();
-    CHECK(report.converted_tensors == 2);
-    const Checkpoint read = opened(copy);
-    CHECK(read.storage_count() == 1);
-    CHECK(read.storage(0).nbytes == 16);
-    const NamedTensor whole = read.get("0").value();
-    CHECK(whole.requires_grad);
-    std::vector<std::uint16_t> bits;
-    const std::span<const bfloat16> converted = whole.as<bfloat16>().value();
-    for (const bfloat16 value : converted) bits.push_back(value.bits());
-    CHECK(bits == std::vector<std::uint16_t>{0x3F80, 0x3F80, 0x3F82, 0x8000, 0x7F80, 0x7F80, 0x7FC0,
-                                             0x0001});
-    const NamedTensor view = read.get("1").value();
-    CHECK(view.is_parameter);
-    CHECK(view.storage_offset == 1);
-    CHECK(view.view.dtype() == DType::bfloat16);
-  }
-
-  TEST_CASE("conversions of each of the four types to each") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = three_tensors(folder, 5);
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    const std::array types{DType::float64, DType::float32, DType::float16, DType::bfloat16};
-    for (const DType to : types) {
-      for (const DType via : types) {
-        if (via == DType::float32 || to == via) continue;
-        REQUIRE_OK(repack(path, copy, {.dtype = Conversion{DType::float32, via}}));
-        REQUIRE_OK(repack(copy, copy, {.dtype = Conversion{via, to}}));
-        REQUIRE_OK(repack(copy, copy, {.dtype = Conversion{to, DType::float32}}));
-        CHECK(values_of(opened(copy), "b") == std::vector<float>{0, 1, 2, 3, 4});
-      }
-    }
-    CHECK(read_file(copy) == read_file(path));
-  }
-
-  TEST_CASE("float16 overflows to infinity, and float64 goes by way of float32") {
-    const TemporaryFolder folder;
-    const std::vector<double> doubles{65519, 65520, -1e300, 1.00048828125000011};
-    CheckpointWriter writer;
-    const std::array<std::int64_t, 1> sizes{4}, strides{1};
-    const Value root =
-        writer.tensor(writer.add_storage(RecordContent::bytes(std::as_bytes(std::span(doubles)))),
-                      {.dtype = DType::float64, .sizes = sizes, .strides = strides});
-    REQUIRE_OK(std::move(writer).write(root, folder.path() / "model.pt"));
-    REQUIRE_OK(repack(folder.path() / "model.pt", folder.path() / "copy.pt",
-                      {.dtype = Conversion{DType::float64, DType::float16}}));
-    const Checkpoint read = opened(folder.path() / "copy.pt");
-    std::vector<std::uint16_t> bits;
-    const std::span<const float16> converted = read.tensors()[0].as<float16>().value();
-    for (const float16 value : converted) bits.push_back(value.bits());
-    CHECK(bits == std::vector<std::uint16_t>{0x7BFF, 0x7C00, 0xFC00, 0x3C00});
-  }
-
-  TEST_CASE("a file in the other byte order is converted in it") {
-    const TemporaryFolder folder;
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(data / "big_endian.pt", copy,
-                      {.compact = true, .dtype = Conversion{DType::float32, DType::float64}}));
-    const Checkpoint before = opened(data / "big_endian.pt");
-    const Checkpoint after = opened(copy);
-    CHECK(after.info().byteorder == "big");
-    std::size_t converted = 0;
-    for (const NamedTensor& tensor : before.tensors()) {
-      if (tensor.view.dtype() != DType::float32) continue;
-      ++converted;
-      const std::vector<float> values = values_of(before, tensor.name);
-      std::vector<double> doubles(values.size());
-      REQUIRE_OK(
-          after.gather(after.get(tensor.name)->view, std::as_writable_bytes(std::span(doubles))));
-      CHECK(std::equal(values.begin(), values.end(), doubles.begin(), doubles.end()));
-    }
-    CHECK(converted > 0);
-  }
-
-  TEST_CASE("parts of quantized tensors keep their type") {
-    const TemporaryFolder folder;
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(
-        repack(data / "quantized.pt", copy, {.dtype = Conversion{DType::float64, DType::float16}}));
-    CHECK(contents(copy) == contents(data / "quantized.pt"));
-  }
-
-  TEST_CASE("tensors with attributes, and of torch.Size, are converted") {
-    const TemporaryFolder folder;
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    const RepackReport report =
-        repack(data / "attributes.pt", copy, {.dtype = Conversion{DType::float32, DType::float16}})
-            .value();
-    CHECK(report.converted_tensors == 2);
-    const Checkpoint read = opened(copy);
-    for (const NamedTensor& tensor : read.tensors()) CHECK(tensor.view.dtype() == DType::float16);
-  }
-
-  TEST_CASE("types that are not converted are refused") {
-    const TemporaryFolder folder;
-    CHECK_FAILS(repack(data / "views.pt", folder.path() / "copy.pt",
-                       {.dtype = Conversion{DType::float32, DType::int32}}),
-                ErrorCode::invalid_argument, "float32 cannot become int32");
-    CHECK(std::filesystem::is_empty(folder.path()));
-  }
-
-  TEST_CASE("a storage that is referred to outside of a tensor is not converted") {
-    const TemporaryFolder folder;
-    CheckpointWriter writer;
-    const Floats floats{{1, 2, 3}};
-    const std::size_t storage = writer.add_storage(floats.content());
-    const std::array<std::int64_t, 1> sizes{3}, strides{1};
-    const std::array values{writer.tensor(storage, {.sizes = sizes, .strides = strides}),
-                            writer.storage(storage, DType::float32)};
-    const std::filesystem::path path = folder.path() / "model.pt";
-    REQUIRE_OK(std::move(writer).write(writer.values().list(values), path));
-    CHECK_FAILS(repack(path, path, {.dtype = Conversion{DType::float32, DType::float16}}),
-                ErrorCode::unsupported, "storage data/0 cannot be changed");
-  }
-
-  TEST_CASE("the tree stays what it was when its tensors change") {
-    const TemporaryFolder folder;
-    const std::filesystem::path copy = folder.path() / "copy.pt";
-    // There and back again without a loss, so the pickle is what torch wrote.
-    for (const char* name : {"training.pt", "shared_list.pt", "module.pt", "many_training.pt"}) {
-      CAPTURE(name);
-      REQUIRE_OK(repack(data / name, copy, {.dtype = Conversion{DType::float32, DType::float64}}));
-      CHECK(read_file(copy) != read_file(data / name));
-      REQUIRE_OK(repack(copy, copy, {.dtype = Conversion{DType::float64, DType::float32}}));
-      CHECK(contents(copy) == contents(data / name));
-      const ArchiveReader before = ArchiveReader::open(data / name).value();
-      const ArchiveReader after = ArchiveReader::open(copy).value();
-      CHECK(before.read("data.pkl").value() == after.read("data.pkl").value());
-    }
   }
 
   TEST_CASE("the old file may be the new one, and stays whole for who has it mapped") {
@@ -463,8 +268,8 @@ TEST_SUITE("repack") {
         .seekp(static_cast<std::streamoff>(place))
         .put('x');
     CHECK_FAILS(repack(path, folder.path() / "copy.pt"), ErrorCode::corrupt, "has CRC-32");
-    CHECK_FAILS(repack(path, folder.path() / "copy.pt", {.crc32 = false, .compact = true}),
-                ErrorCode::corrupt, "data/1");
+    CHECK_FAILS(repack(path, folder.path() / "copy.pt", {.crc32 = false}), ErrorCode::corrupt,
+                "data/1");
     CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
   }
 
@@ -516,8 +321,7 @@ TEST_SUITE("repack") {
     CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
   }
 
-  TEST_CASE(
-      "TorchScript archives keep all their records, and what would change the pickle is refused") {
+  TEST_CASE("TorchScript archives keep all their records") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
     for (const char* name : {"torchscript.pt", "scripted.pt"}) {
@@ -525,12 +329,31 @@ TEST_SUITE("repack") {
       CHECK(contents(copy) == contents(data / name));
       CHECK(has_record(copy, "constants.pkl"));
       CHECK(has_record(copy, "code/__torch__.py") == has_record(data / name, "code/__torch__.py"));
-      CHECK_FAILS(repack(data / name, copy, {.compact = true}), ErrorCode::unsupported,
-                  "is a torchscript file, whose pickle is not written again");
-      CHECK_FAILS(repack(data / name, copy, {.dtype = Conversion{DType::float32, DType::float16}}),
-                  ErrorCode::unsupported,
-                  "is a torchscript file, whose pickle is not written again");
     }
+  }
+
+  TEST_CASE("the storages of an archive of torch.export are put in order and aligned") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = exported(folder);
+    const std::filesystem::path copy = folder.path() / "copy.pt2";
+    CHECK(repack(path, copy, {.order = {"c", "b", "a"}}).value().storages == 3);
+    CHECK(record_names(copy) ==
+          std::vector<std::string>{"archive_format", "data/weights/weight_2",
+                                   "data/weights/weight_1", "data/weights/weight_0",
+                                   "data/weights/model_weights_config.json", "version", "byteorder",
+                                   ".data/serialization_id"});
+    CHECK(contents(copy) == contents(path));
+    const Checkpoint ordered = opened(copy);
+    const auto offset = [&](std::string_view name) {
+      return ordered.storage(ordered.get(name)->storage_index).payload_offset;
+    };
+    CHECK(offset("c") < offset("b"));
+    CHECK(offset("b") < offset("a"));
+
+    CHECK(repack(path, copy, {.alignment = 4096}).value().storages == 3);
+    CHECK(contents(copy) == contents(path));
+    const Checkpoint aligned = opened(copy);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(aligned.storage(i).payload_offset % 4096 == 0);
   }
 
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
@@ -538,86 +361,6 @@ TEST_SUITE("repack") {
     const std::filesystem::path copy = folder.path() / "copy.pt";
     CHECK_FAILS(repack(data / "strangers" / "archive.7z", copy), ErrorCode::not_a_checkpoint, "7z");
     CHECK_FAILS(repack(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
-  }
-}
-
-TEST_SUITE("update") {
-  TEST_CASE("one tensor gets other values, and nothing else changes") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = three_tensors(folder, 4);
-    const std::filesystem::path same = folder.path() / "same.pt";
-    std::filesystem::copy(path, same);
-    const std::array<float, 4> values{7, 8, 9, 10};
-    const auto content = RecordContent::bytes(std::as_bytes(std::span(values)));
-    const UpdateReport report = update_tensor(path, "b", content).value();
-    CHECK(report.tensor_bytes == 16);
-    CHECK(report.file_bytes == std::filesystem::file_size(path));
-    const Checkpoint read = opened(path);
-    CHECK(values_of(read, "a") == std::vector<float>{0, 1, 2, 3});
-    CHECK(values_of(read, "b") == std::vector<float>{7, 8, 9, 10});
-    CHECK(values_of(read, "c") == std::vector<float>{0, 1, 2, 3});
-    CHECK(read.verify_crc().faults.empty());
-    CHECK(std::filesystem::file_size(path) == std::filesystem::file_size(same));
-    // And back to the bytes that it was.
-    const std::array<float, 4> old{0, 1, 2, 3};
-    REQUIRE_OK(update_tensor(path, "b", RecordContent::bytes(std::as_bytes(std::span(old)))));
-    CHECK(read_file(path) == read_file(same));
-  }
-
-  TEST_CASE("a view within a storage, whose other bytes stay") {
-    const TemporaryFolder folder;
-    CheckpointWriter writer;
-    const Floats floats{{0, 1, 2, 3, 4, 5}};
-    const std::size_t storage = writer.add_storage(floats.content());
-    const std::array<std::int64_t, 1> two{2}, six{6}, strides{1};
-    const std::array items{
-        writer.values().string("part"),
-        writer.tensor(storage, {.storage_offset = 2, .sizes = two, .strides = strides}),
-        writer.values().string("whole"),
-        writer.tensor(storage, {.sizes = six, .strides = strides}),
-        writer.values().string("end"),
-        writer.tensor(storage, {.storage_offset = 4, .sizes = two, .strides = strides})};
-    const std::filesystem::path path = folder.path() / "model.pt";
-    REQUIRE_OK(std::move(writer).write(writer.values().dict(items), path));
-    const std::array<float, 2> values{20, 30};
-    const auto content = RecordContent::bytes(std::as_bytes(std::span(values)));
-    CHECK_FAILS(update_tensor(path, "part", content), ErrorCode::invalid_argument,
-                "shares its bytes, so \"whole\" would change, too");
-    const UpdateReport report = update_tensor(path, "part", content, {.shared = true}).value();
-    CHECK(report.others == std::vector<std::string>{"whole"});
-    CHECK(values_of(opened(path), "whole") == std::vector<float>{0, 1, 20, 30, 4, 5});
-  }
-
-  TEST_CASE("what does not fit is refused, and the file stays as it was") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    const std::array<std::byte, 4> four{};
-    const auto content = RecordContent::bytes(four);
-    const auto refused = [&](const char* fixture, const char* name, ErrorCode code,
-                             const char* text) {
-      std::filesystem::copy(data / fixture, path,
-                            std::filesystem::copy_options::overwrite_existing);
-      CHECK_FAILS(update_tensor(path, name, content), code, text);
-      CHECK(read_file(path) == read_file(data / fixture));
-    };
-    refused("no_crc.pt", "nowhere", ErrorCode::not_found, "nowhere");
-    const Checkpoint plain = opened(data / "no_crc.pt");
-    refused("no_crc.pt", std::string(plain.tensors()[0].name).c_str(), ErrorCode::invalid_argument,
-            "has 12 bytes, the new elements have 4");
-    const Checkpoint big = opened(data / "big_endian.pt");
-    refused("big_endian.pt", std::string(big.tensors()[0].name).c_str(), ErrorCode::unsupported,
-            "other byte order");
-    const Checkpoint conjugate = opened(data / "conjugate.pt");
-    std::string conjugated;
-    for (const NamedTensor& tensor : conjugate.tensors())
-      if (tensor.view.is_conjugate()) conjugated = tensor.name;
-    refused("conjugate.pt", conjugated.c_str(), ErrorCode::unsupported, "conjugated or negated");
-    const Checkpoint views = opened(data / "views.pt");
-    std::string strided;
-    for (const NamedTensor& tensor : views.tensors())
-      if (!tensor.view.is_contiguous()) strided = tensor.name;
-    refused("views.pt", strided.c_str(), ErrorCode::unsupported, "row-major in one piece");
-    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
   }
 }
 

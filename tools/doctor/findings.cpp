@@ -191,25 +191,6 @@ std::string types_text(const std::map<DType, std::uint64_t>& bytes) {
   return text.empty() ? "no tensors" : text;
 }
 
-// repack converts one type at a time, and archives of torch only.
-std::string conversion(const Facts& facts) {
-  const std::string to(weightmap::to_string(*facts.wanted));
-  const bool is_archive = facts.format == "torch_zip" && is_single(facts);
-  const std::string out = new_file(facts, "." + to + ".pt");
-  std::string from = quoted(facts.file);
-  std::string text;
-  if (!is_archive) {
-    text = "weightmap convert " + from + " " + out;
-    from = out;
-  }
-  for (const auto& [type, bytes] : facts.tensors.converted) {
-    text += (text.empty() ? "" : " && ") + ("weightmap repack " + from + " " + out) + " --dtype " +
-            std::string(weightmap::to_string(type)) + "=" + to;
-    from = out;
-  }
-  return text;
-}
-
 Finding dtype(const Facts& facts) {
   Finding finding{"dtype", Finding::good, types_text(facts.tensors.bytes)};
   if (!facts.wanted) {
@@ -224,7 +205,7 @@ Finding dtype(const Facts& facts) {
   finding.state = Finding::slow;
   finding.found += "; as " + wanted + " " + human_bytes(facts.tensors.converted_bytes) +
                    " of its own for each worker";
-  finding.advice = conversion(facts);
+  finding.advice = "save it in " + wanted + " once, with the library that wrote it";
   return finding;
 }
 

@@ -32,10 +32,8 @@ TensorFacts tensor_facts(const Checkpoint& checkpoint, std::optional<DType> want
     const std::uint64_t bytes = tensor.view.stored_bytes().size();
     if (!seen.emplace(tensor.source, tensor.file_offset, bytes, dtype).second) continue;
     add(facts.bytes[dtype], bytes);
-    if (wanted && *wanted != dtype && is_converted(dtype)) {
-      add(facts.converted[dtype], bytes);
+    if (wanted && *wanted != dtype && is_converted(dtype))
       add(facts.converted_bytes, bytes / element_size(dtype) * element_size(*wanted));
-    }
     if (tensor.view.is_foreign_byte_order()) {
       ++facts.foreign;
       add(facts.foreign_bytes, bytes);

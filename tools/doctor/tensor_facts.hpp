@@ -12,10 +12,9 @@ namespace weightmap::cli::doctor {
 // Bytes that several tensors share count once; sums stop at the largest number.
 struct TensorFacts {
   std::map<DType, std::uint64_t> bytes;  // in the file
-  // With another type wanted: what its tensors take in memory that each process has for itself,
-  // and from which types they come. Of these float64, float32, float16 and bfloat16 are converted.
+  // With another type wanted: what its tensors take in memory that each process has for itself.
+  // float64, float32, float16 and bfloat16 are converted.
   std::uint64_t converted_bytes = 0;
-  std::map<DType, std::uint64_t> converted;  // bytes in the file
   // Begin at no multiple of their element's size (8 at most), so that torch copies them.
   std::uint64_t misaligned = 0;
   std::uint64_t misaligned_bytes = 0;

@@ -44,7 +44,7 @@ Result<std::uint64_t> Shard::write(const std::filesystem::path& path, Progress p
     auto known = storages.find(key);
     if (known == storages.end()) {
       Result<RecordContent> content =
-          item.from->archive().content("data/" + std::string(item.tensor.storage));
+          item.from->archive().content(NamedStorage{.key = item.tensor.storage}.record());
       if (!content) return tl::unexpected<Error>(content.error());
       known = storages.emplace(key, writer.add_storage(std::move(*content), item.tensor.location))
                   .first;
