@@ -66,10 +66,12 @@ struct WarmOptions {
   // one reads from the disk; the others wait for its pages and map them, each in its own order.
   // When the reader ends, or is killed, one of those who still miss something reads on. All must
   // set this, and find the same runtime directory (runtime_directory.hpp); without one each reads
-  // for itself. A reader that is stopped (SIGSTOP) keeps the others waiting: cancel() ends that,
-  // and demand() never waits for a reader. Not together with `follow`, which would make all wait
-  // for one consumer.
+  // for itself. demand() never waits for a reader, and cancel() ends the wait. Not together with
+  // `follow`, which would make all wait for one consumer.
   bool one_reader = false;
+  // With `one_reader`: a reader that has not begun a step for so long (it was stopped, or its disk
+  // does not answer) is waited for no longer: this warmer then reads for itself.
+  std::chrono::milliseconds reader_patience{30'000};
 };
 
 struct WarmProgress {

@@ -132,6 +132,16 @@ ProcessLock::~ProcessLock() {
   OwnLocks::of_this_process().remove(path_);
 }
 
+void ProcessLock::give_sign_of_life() const noexcept { ::futimens(file_.get(), nullptr); }
+
+// Does not open the file: closing it would give up a lock of this process.
+std::int64_t last_sign_of_life(const RuntimeDirectory& directory,
+                               const std::string& name) noexcept {
+  struct stat status {};
+  if (::fstatat(directory.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 bool remove_left_lock(const RuntimeDirectory& directory, const std::string& name) {
   OwnLocks& own = OwnLocks::of_this_process();
   std::string path = (directory.path() / name).string();

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,9 @@ class ProcessLock {
   // Removes the file and gives the lock up; in a forked child it does neither.
   ~ProcessLock();
 
+  // Tells those who wait for the lock that its process is at work: see last_sign_of_life().
+  void give_sign_of_life() const noexcept;
+
  private:
   ProcessLock(const RuntimeDirectory& directory, std::string name);
 
@@ -37,6 +41,10 @@ class ProcessLock {
   pid_t owner_;
   UniqueFd file_;  // -1: not locked
 };
+
+// When the process that has this lock took it or last gave a sign of life, in nanoseconds of the
+// file system's clock; 0 where there is no such lock. Only good for comparing with another answer.
+std::int64_t last_sign_of_life(const RuntimeDirectory& directory, const std::string& name) noexcept;
 
 // Removes a lock file if nobody holds the lock, and answers whether it did. Does not open one that
 // this process holds: closing it would give up the lock.

@@ -1,7 +1,6 @@
 #include "runtime/warm/warm_election.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -18,10 +17,12 @@ constexpr const char* lock_prefix = "warm-";
 
 }  // namespace
 
-WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping)
+WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping,
+                           std::chrono::milliseconds patience)
     : sources_(sources),
       mapping_(mapping),
-      lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock") {
+      lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock"),
+      patience_(patience) {
   // Where the system hides what is cached, a follower cannot know what it waits for.
   for (const SourceFile& source : sources) {
     const Result<void> told = os::check_tells_what_is_cached(source.file);
@@ -41,6 +42,7 @@ WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
   const SourceFile& source = sources_.at(range.offset);
   const os::MappedFile mapped = source.in(mapping_);
   bool has_waited = false;
+  give_sign_of_life();
   for (std::chrono::milliseconds wait = first_wait; !cancelled;
        wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
     if (os::is_cached(mapped, range.offset - source.base(), range.length)) {
@@ -67,11 +69,30 @@ bool WarmElection::may_read(bool has_waited) {
     report_.why_alone = lock.error().message;
     return true;
   }
-  if (!*lock) return false;
+  if (!*lock) return is_reader_silent();
   lock_.emplace(std::move(**lock));
   report_.was_reader = true;
   if (has_waited) ++report_.takeovers;
   os::remove_left_locks(*directory_, lock_prefix);  // of files that nobody may ever warm again
+  return true;
+}
+
+void WarmElection::give_sign_of_life() {
+  const std::lock_guard guard(mutex_);
+  if (lock_) lock_->give_sign_of_life();
+}
+
+bool WarmElection::is_reader_silent() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::int64_t sign = os::last_sign_of_life(*directory_, lock_name_);
+  if (sign != last_sign_) {
+    last_sign_ = sign;
+    sign_seen_ = now;
+    return false;
+  }
+  if (now - sign_seen_ < patience_) return false;
+  report_.why_alone = "the process that reads for all has given no sign of life for " +
+                      std::to_string(patience_.count()) + " ms";
   return true;
 }
 

@@ -83,6 +83,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   lock_ = options.lock;
   drop_behind_ = options.drop_behind;
   one_reader_ = options.one_reader;
+  patience_ = options.reader_patience;
   exact_ = !options.slices.empty();
   order_ = options.tensors;
   if (options.follow || options.verify_crc || !order_.empty()) {
@@ -184,7 +185,7 @@ void WarmWork::look_at_cache() {
 
 // Until it is elected it reads nothing, so nothing ahead either.
 void WarmWork::prepare_election() {
-  election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping);
+  election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
   if (method_ == os::FillMethod::populate && state_.mapping.huge_pages())
     os::allow_readahead(state_.mapping, false);
 }

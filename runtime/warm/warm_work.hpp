@@ -88,6 +88,7 @@ class WarmWork {
   bool lock_ = false;
   bool drop_behind_ = false;
   bool one_reader_ = false;
+  std::chrono::milliseconds patience_{};
   // With WarmOptions::follow: tensors in the order in which the consumer passes them.
   std::vector<std::size_t> order_;
   std::unique_ptr<WarmWindow> window_;    // with `follow`; locks for itself

@@ -14,7 +14,10 @@
 #include "mmap/file.hpp"
 #include "mmap/process/process_lock.hpp"
 #include "mmap/process/runtime_directory.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/warm/warm_election.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/runtime_directory.hpp"
@@ -216,7 +219,7 @@ TEST_CASE_FIXTURE(Fixture, "one warmer alone is the reader, and leaves nothing")
 
 TEST_CASE_FIXTURE(Fixture, "what is cached needs no reader") {
   const Checkpoint checkpoint = opened_cold();
-  REQUIRE_OK(Warmer::start(checkpoint)->wait());
+  const test::HeldPages held(path);
   const os::RuntimeDirectory there = directory();
   const Holder stopped(there, lock_name());
   const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();
@@ -258,6 +261,41 @@ TEST_CASE_FIXTURE(Fixture, "waits for a reader that brings nothing, until it is 
   CHECK(!report->was_reader);
 }
 
+TEST_CASE_FIXTURE(Fixture, "reads for itself when the reader is stopped for too long") {
+  const Checkpoint checkpoint = opened_cold();
+  if (!can_be_cold) return;
+  const os::RuntimeDirectory there = directory();
+  const Holder stopped(there, lock_name());
+  WarmOptions options = one_reader();
+  options.reader_patience = std::chrono::milliseconds(3);
+  const Result<WarmReport> report = Warmer::start(checkpoint, options)->wait();
+  REQUIRE_OK(report);
+  CHECK(report->bytes_done == fs::file_size(path));
+  CHECK(!report->was_reader);
+  CHECK(report->takeovers == 0);
+  CHECK(report->bytes_read > 0);
+  CHECK(report->why_alone == "the process that reads for all has given no sign of life for 3 ms");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a reader gives a sign of life with each step") {
+  const Checkpoint checkpoint = opened_cold();
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  const os::RuntimeDirectory there = directory();
+  CHECK(os::last_sign_of_life(there, lock_name()) == 0);
+  WarmElection reader(state.sources, state.mapping, std::chrono::hours(1));
+  const std::atomic<bool> cancelled{false};
+  const auto take_step = [&] { return reader.wait_for({0, 1}, cancelled); };
+  if (take_step() == WarmElection::Turn::map) {
+    MESSAGE("SKIPPED: nothing is cold here");
+    return;
+  }
+  const timespec long_ago[2] = {{5, 0}, {5, 7}};
+  REQUIRE(::utimensat(AT_FDCWD, (shared / lock_name()).c_str(), long_ago, 0) == 0);
+  CHECK(os::last_sign_of_life(there, lock_name()) == 5'000'000'007);
+  take_step();
+  CHECK(os::last_sign_of_life(there, lock_name()) > 5'000'000'007);
+}
+
 TEST_CASE_FIXTURE(Fixture, "reads on when the reader is killed") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
@@ -284,8 +322,7 @@ TEST_CASE_FIXTURE(Fixture, "counts what another read meanwhile") {
   options.threads = 1;
   Result<Warmer> warmer = Warmer::start(checkpoint, options);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const Checkpoint other = Checkpoint::open(path).value();
-  REQUIRE_OK(Warmer::start(other)->wait());
+  const test::HeldPages held(path);
   const Result<WarmReport> report = warmer->wait();
   REQUIRE_OK(report);
   CHECK(!report->was_reader);
