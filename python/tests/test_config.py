@@ -9,6 +9,7 @@ import threading
 import typing
 
 import pytest
+from held_pages import cached
 
 import weightmap
 from weightmap import _core, config
@@ -127,8 +128,9 @@ def no_reserve_of(path, **options):
 
 
 def populate_of(path, **options):
-    opened = weightmap.open(path, **options)
-    [(_, resident)] = vm_flags(path)
+    with cached(path):
+        opened = weightmap.open(path, **options)
+        [resident] = [kib for flags, kib in vm_flags(path) if "lo" not in flags]
     assert not opened.closed
     return resident > 0
 

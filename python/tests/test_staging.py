@@ -166,7 +166,7 @@ def test_refuses_to_stage_what_does_not_fit_or_is_no_checkpoint(data, tmp_path):
 def test_lists_who_has_a_file_mapped(copy_of):
     path = copy_of("training.pt")
     assert weightmap.processes(path).mapped == []
-    checkpoint = weightmap.open(path)
+    checkpoint = weightmap.open(path, locked=True)  # so that no page of it is taken meanwhile
     checkpoint.verify_crc()
     report = weightmap.processes(path)
     [mapped] = report.mapped

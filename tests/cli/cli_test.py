@@ -6,14 +6,11 @@
 
 import argparse
 import collections
-import contextlib
-import ctypes
 import datetime
 import decimal
 import errno
 import json
 import math
-import mmap
 import os
 import pathlib
 import pickle
@@ -30,6 +27,10 @@ import termios
 import time
 import unittest
 import zipfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from held_pages import cached, keep_cached  # noqa: E402
 
 ROOT, TOOL, MAKER = (pathlib.Path(argument) for argument in sys.argv[1:4])
 DATA = ROOT / "tests" / "data"
@@ -1066,38 +1067,12 @@ def on_disk(path):
 
 
 def read_pages(path, offset, length):
-    """Brings in the pages of a range and no others."""
+    """Brings in the pages of a range and no others, which the system may take at any time."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         page = os.sysconf("SC_PAGE_SIZE")
         for at in range(offset // page * page, offset + length, page):
             os.pread(file.fileno(), 1, at)
-
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
-                      ctypes.c_long]
-LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-LIBC.mlock.argtypes = LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-
-
-@contextlib.contextmanager
-def cached(path, offset=0, length=None):
-    """Meanwhile the pages of a range are cached, whoever else evicts what; brings in no others."""
-    page = mmap.PAGESIZE
-    start = offset // page * page
-    end = path.stat().st_size if length is None else offset + length
-    with open(path, "rb") as file:
-        address = LIBC.mmap(None, end - start, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), start)
-    try:
-        LIBC.madvise(address, end - start, mmap.MADV_RANDOM)
-        if LIBC.mlock(address, end - start) != 0:
-            reason = os.strerror(ctypes.get_errno())
-            raise unittest.SkipTest(f"cannot lock {end - start} bytes in memory: {reason}")
-        yield
-    finally:
-        LIBC.munmap(address, end - start)
 
 
 class Caching(Case):
@@ -1117,15 +1092,9 @@ class Caching(Case):
         """Six tensors of 4 MiB, all on the disk, none in the page cache."""
         return self.evicted(self.make("--count", 6, "--shape", "1024x2048"))
 
-    def keep_cached(self, path, *extent):
-        """Until the end of the case."""
-        kept = cached(path, *extent)
-        kept.__enter__()
-        self.addCleanup(kept.__exit__, None, None, None)
-
     def keep_tensor_cached(self, path, index):
         tensor = self.document("ls", "--json", path)["tensors"][index]
-        self.keep_cached(path, tensor["file_offset"], tensor["nbytes"])
+        keep_cached(self, path, tensor["file_offset"], tensor["nbytes"])
 
 
 class OneReader(Caching):
@@ -1148,7 +1117,7 @@ class OneReader(Caching):
         alone = self.reader(path)
         self.assertEqual(alone, {**nobody, "was_reader": True, "bytes_read": alone["bytes_read"]})
         self.assertGreater(alone["bytes_read"], 0)
-        self.keep_cached(path)
+        keep_cached(self, path)
         self.assertEqual(self.reader(path), nobody)
         explained = self.warm(path, "--explain", shared=self.folder / "shared")
         self.assertIn(b"\nreader  none was needed\n", explained)
@@ -1337,7 +1306,7 @@ class Residency(Caching):
 
     def test_counts_tensors_of_the_same_bytes_once(self):
         path = self.tied()
-        self.keep_cached(path)
+        keep_cached(self, path)
         together = {"name": "a", "tensors": 2, "bytes": 16, "cached_bytes": 16}
         self.assertEqual(self.residency("--depth", 1, path)["groups"], [together])
         alone = [(g["name"], g["bytes"]) for g in self.residency("--by-tensor", path)["groups"]]
@@ -1347,7 +1316,7 @@ class Residency(Caching):
     def test_prints_a_bar_for_each_group_and_one_for_the_file(self):
         path = self.model()
         self.keep_tensor_cached(path, 0)
-        self.keep_cached(path, *self.half_of(path, 1))
+        keep_cached(self, path, *self.half_of(path, 1))
         lines = run("residency", "--by-tensor", path, "tensor.[0-2]").stdout.decode().splitlines()
         self.assertEqual(lines[0].split(), ["TENSOR", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
         self.assertRegex(lines[1], r"^tensor\.0 +4\.0 MiB +4\.0 MiB  100%  \[#{36}\]$")
@@ -1360,7 +1329,7 @@ class Residency(Caching):
         path = self.make("--count", 1, "--shape", "8192x4096")
         page = self.document("ls", "--json", path)["tensors"][0]["file_offset"] + (16 << 20)
         run("evict", path)
-        self.keep_cached(path, page, 1)
+        keep_cached(self, path, page, 1)
         whole = run("residency", "--bytes", path).stdout.decode().splitlines()[2].split()
         size, cached = int(whole[2]), int(whole[3])
         self.assertGreater(cached, 0)
@@ -1369,7 +1338,7 @@ class Residency(Caching):
         self.assertEqual(whole[5].count("#"), int(part * (len(whole[5]) - 2)))
 
     def test_takes_several_patterns_and_writes_fields_for_programs(self):
-        self.keep_cached(DATA / "state_dict.pt")
+        keep_cached(self, DATA / "state_dict.pt")
         self.prints(
             "TENSOR\tSIZE\tCACHED\nsteps\t8\t8\nlayers.0.bias\t8\t8\n",
             "residency", "--tsv", "--by-tensor", "state_dict.pt", "steps", "*.bias",
@@ -1388,7 +1357,6 @@ class Residency(Caching):
 
     def test_names_a_fragmented_cache_and_repairs_it(self):
         path = self.model()
-        read_pages(path, 0, path.stat().st_size)
         with cached(path):
             before = self.residency(path)
             last = run("residency", path).stdout.decode().splitlines()[-1]
@@ -1446,7 +1414,7 @@ class Residency(Caching):
             self.assertGreater(repair["stayed_bytes"], 0)
 
     def test_json_has_the_stable_fields_in_order(self):
-        self.keep_cached(DATA / "state_dict.pt")
+        keep_cached(self, DATA / "state_dict.pt")
         document = self.residency("state_dict.pt", "layers.1.*")
         self.assertEqual(
             list(document.items()),
@@ -1483,7 +1451,7 @@ class Residency(Caching):
 
     def test_watches_on_a_terminal_until_it_is_interrupted(self):
         wipe = "\x1b[H\x1b[2J"
-        self.keep_cached(DATA / "state_dict.pt")
+        keep_cached(self, DATA / "state_dict.pt")
         with Terminal() as terminal:
             before = termios.tcgetattr(terminal.theirs)
             command = [TOOL, "residency", "--watch", "state_dict.pt"]

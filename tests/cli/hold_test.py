@@ -20,6 +20,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from held_pages import keep_cached  # noqa: E402
+
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 ENVIRONMENT = {key: text for key, text in os.environ.items()
                if not key.startswith(("WEIGHTMAP_", "NOTIFY_", "WATCHDOG_"))}
@@ -161,6 +165,7 @@ class Holds(Case):
         self.assertGreaterEqual(memory_that_is_locked(keeper.pid), self.file.stat().st_size)
 
     def test_holds_without_locking(self):
+        keep_cached(self, self.file)
         keeper = self.keeper("--no-lock", self.file)
         file = keeper.report["files"][0]
         self.assertEqual((file["locked"], file["lock_refusal"]), (False, ""))

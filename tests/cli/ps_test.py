@@ -21,14 +21,17 @@ FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv
 ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 MIB = 1 << 20
 
-# Maps a file whole, touches every page, writes to as many as it is told, says so, and stays.
+# Maps a file whole, touches every page, writes to as many as it is told, says so, and stays. What it
+# touches stays, too: it is locked.
 WORKER = """
-import mmap, sys
+import ctypes, mmap, sys
 path, mode, writes = sys.argv[1], sys.argv[2], int(sys.argv[3])
 flags, access = {"shared": (mmap.MAP_SHARED, mmap.PROT_READ),
                  "private": (mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)}[mode]
 with open(path, "rb") as file:
     mapped = mmap.mmap(file.fileno(), 0, flags, access)
+MCL_CURRENT, MCL_ONFAULT = 1, 4
+ctypes.CDLL(None).mlockall(MCL_CURRENT | MCL_ONFAULT)
 total = sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
 for page in range(writes):
     mapped[page * mmap.PAGESIZE] = 1
@@ -90,7 +93,7 @@ class Ps(Case):
                                                "anonymous_bytes", "locked_bytes")},
                 {"file": str(self.file), "version": "current", "sharing": "shared",
                  "writable": False, "inode": self.file.stat().st_ino, "anonymous_bytes": 0,
-                 "locked_bytes": 0})
+                 "locked_bytes": line["pss_bytes"]})
         [total] = report["files"]
         self.assertEqual(
             {name: total[name] for name in ("file", "version", "file_bytes", "processes",

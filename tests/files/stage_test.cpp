@@ -28,6 +28,7 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/held_pages.hpp"
 #include "tests/support/passed_descriptor.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -193,11 +194,10 @@ TEST_CASE_FIXTURE(CopyFixture, "leaves nothing of the source in the page cache")
 TEST_CASE_FIXTURE(CopyFixture, "drops what it had to read through the page cache, and only that") {
   const os::File source = make(5 * mib);
   if (lives_in_cache_only(source)) return;
-  std::array<char, 1> byte{};
-  source.advise_metadata();
-  REQUIRE(::pread(source.descriptor(), byte.data(), 1, 700 * static_cast<off_t>(page)) == 1);
+  test::HeldPages held;
+  held.hold(folder.path() / "file", 700 * page, page);
   const std::uint64_t before = os::cached_bytes_of(source).value();
-  REQUIRE(before >= page);
+  REQUIRE(before == page);
   with_refusals({{SYS_openat, EINVAL, O_DIRECT}}, [&] {
     const UniqueFd memory = os::make_memfd(source.size()).value();
     const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
@@ -212,7 +212,7 @@ TEST_CASE_FIXTURE(CopyFixture, "drops what it had to read through the page cache
 
 TEST_CASE_FIXTURE(CopyFixture, "copies what is cached from there, with no read of the disk") {
   const os::File source = make(3 * mib);
-  REQUIRE(content_of(source.descriptor()).size() == 3 * mib);
+  const test::HeldPages held(folder.path() / "file");
   const UniqueFd memory = os::make_memfd(source.size()).value();
   const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
   CHECK(report.cached_bytes == 3 * mib);

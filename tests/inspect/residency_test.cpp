@@ -15,6 +15,7 @@
 
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/held_pages.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 
@@ -42,7 +43,10 @@ struct CopyFixture {
   std::uint64_t whole_pages() const { return (size + page - 1) / page * page; }
 };
 
+// What is touched stays mapped.
 void touch(const TensorView& view) {
+  const auto page_of = reinterpret_cast<std::uintptr_t>(view.data()) / page * page;
+  test::lock_when_touched({reinterpret_cast<const std::byte*>(page_of), page});
   static_cast<void>(*static_cast<const volatile std::byte*>(view.data()));
 }
 
@@ -54,11 +58,12 @@ bool in_memory(const EvictReport& report) {
 }  // namespace
 
 TEST_CASE_FIXTURE(CopyFixture, "tells of the file and of each tensor what is cached") {
+  const test::HeldPages held(path);
   const Checkpoint checkpoint = open();
   const ResidencyReport report = residency(checkpoint).value();
   CHECK(report.file.file_bytes == size);
-  CHECK(report.file.cached_bytes == size);  // it was written a moment ago
-  CHECK(report.file.sampled_bytes == 0);    // no 2 MiB in one piece
+  CHECK(report.file.cached_bytes == size);
+  CHECK(report.file.sampled_bytes == 0);  // no 2 MiB in one piece
   CHECK(report.file.is_fragmented == std::nullopt);
   REQUIRE(report.tensors.size() == checkpoint.tensors().size());
   for (const NamedTensor& tensor : checkpoint.tensors()) {
@@ -103,6 +108,7 @@ TEST_CASE_FIXTURE(CopyFixture, "tells what was copied by writing, in either mapp
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "tells of each storage what is cached") {
+  const test::HeldPages held(path);
   const Checkpoint checkpoint = open();
   const ResidencyReport report = residency(checkpoint).value();
   REQUIRE(report.storages.size() == checkpoint.storage_count());
@@ -183,14 +189,16 @@ TEST_CASE_FIXTURE(CopyFixture, "splits what is shared only while the copies are 
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "counts the page faults of the process since it was opened") {
+  const auto faults = [](const Checkpoint& checkpoint) {
+    const Residency file = residency(checkpoint).value().file;
+    return file.minor_faults_since_open + file.major_faults_since_open;
+  };
   const Checkpoint checkpoint = open();
-  const Residency before = residency(checkpoint).value().file;
+  const std::uint64_t before = faults(checkpoint);
   touch(checkpoint.tensors()[0].view);
-  const Residency after = residency(checkpoint).value().file;
-  CHECK(after.minor_faults_since_open + after.major_faults_since_open >
-        before.minor_faults_since_open + before.major_faults_since_open);
-  const Residency of_another = residency(open()).value().file;
-  CHECK(of_another.minor_faults_since_open < after.minor_faults_since_open);
+  CHECK(faults(checkpoint) > before);
+  const std::uint64_t of_another = faults(open());
+  CHECK(of_another < faults(checkpoint));
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "an empty tensor has no bytes to be cached") {
@@ -201,9 +209,15 @@ TEST_CASE_FIXTURE(CopyFixture, "an empty tensor has no bytes to be cached") {
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "evicts a file and says how much there was") {
+  {
+    const test::HeldPages held(path);
+    const EvictReport report = evict(path).value();
+    CHECK(report.cached_before == size);
+    CHECK(report.cached_after == size);
+  }
   const EvictReport report = evict(path).value();
   CHECK(report.file_bytes == size);
-  CHECK(report.cached_before == size);
+  CHECK(report.cached_before <= size);
   if (in_memory(report)) return;
   CHECK(report.cached_after == 0);
   CHECK(report.unwritten_bytes == 0);
@@ -235,10 +249,8 @@ TEST_CASE_FIXTURE(CopyFixture, "a checkpoint that was opened and not read does n
 
 TEST_CASE_FIXTURE(CopyFixture, "an eviction and a repair are cancelled") {
   if (in_memory(evict(path).value())) return;
-  const auto bring_in = [&] { CHECK(read_file(path).size() == size); };
-  bring_in();
+  const test::HeldPages held(path);
   CHECK_FAILS(evict(path, test::stop), ErrorCode::cancelled, "was cancelled after");
-  bring_in();
   CHECK_FAILS(repair(path, test::stop), ErrorCode::cancelled, "was cancelled after");
 }
 
@@ -259,11 +271,12 @@ TEST_CASE_FIXTURE(CopyFixture, "repairs by evicting and reading again what was c
     return true;
   });
   REQUIRE_OK(report);
-  CHECK(report->evicted.cached_before == size);
-  CHECK(report->read_bytes == size);
-  CHECK(report->cached_bytes == size);
-  CHECK(done == size);
-  CHECK(all == size);
+  // What was cached when it looked, of which the system may take some at any time.
+  CHECK(report->evicted.cached_before <= report->read_bytes);
+  CHECK(report->cached_bytes <= report->read_bytes);
+  CHECK(report->read_bytes <= size);
+  CHECK(done == all);
+  CHECK(all == report->read_bytes);
   CHECK(read_file(path) == read_file(data / "aligned_4096.pt"));
   if (in_memory(evict(path).value())) return;
   CHECK(repair(path).value().read_bytes == 0);  // nothing was cached

