@@ -126,7 +126,12 @@ class FlatDict {
   Result<void> add(CheckpointWriter& writer, const Checkpoint& checkpoint, std::string_view name) {
     const Result<WholeTensor> tensor = whole_tensor(checkpoint, name);
     if (!tensor) return tl::unexpected<Error>(tensor.error());
-    if (tensor->piece_count == 1) return add(writer, checkpoint.tensors()[tensor->first_piece]);
+    const NamedTensor first = checkpoint.tensors()[tensor->first_piece];
+    if (is_blocked(tensor->dtype))
+      return tl::unexpected<Error>(first.about(
+          {ErrorCode::unsupported,
+           "is of " + std::string(to_string(tensor->dtype)) + ", which torch does not have"}));
+    if (tensor->piece_count == 1) return add(writer, first);
     Result<RecordContent> content = content_of(checkpoint, name);
     if (!content) return tl::unexpected<Error>(content.error());
     const std::size_t number = writer.add_storage(std::move(*content));
@@ -147,7 +152,7 @@ class FlatDict {
 
   Result<void> add(CheckpointWriter& writer, const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
-    if (to_string(view.dtype()).starts_with('q') && !is_blocked(view.dtype()))
+    if (to_string(view.dtype()).starts_with('q'))
       return tl::unexpected<Error>(tensor.about(
           {ErrorCode::unsupported, "is of " + std::string(to_string(view.dtype())) +
                                        ", whose scales are not in a dict of tensors"}));

@@ -1,6 +1,7 @@
 // Element types of tensors: PyTorch's, those of safetensors and the block types of GGUF.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -104,10 +105,11 @@ struct Block {
 // tensor has whole blocks in each row, one behind the other.
 constexpr bool is_blocked(DType dtype) noexcept { return dtype >= DType::float6_e2m3; }
 
-// Bytes of one element: 1, 2, 4, 8 or 16. 0 for a blocked type, whose elements have no such size.
+// Bytes of one element: 1, 2, 4, 8 or 16. Precondition: the type is not blocked, whose elements have
+// no such size; block_of() and bytes_of() take any type.
 constexpr std::size_t element_size(DType dtype) noexcept {
   using enum DType;
-  if (is_blocked(dtype)) return 0;
+  assert(!is_blocked(dtype));
   switch (dtype) {
     case complex128:
       return 16;
@@ -205,7 +207,7 @@ constexpr std::uint64_t bytes_of(DType dtype, std::uint64_t elements) noexcept {
 }
 
 // Bytes of the unit that a change of byte order reverses: the element itself, half of it for
-// complex types.
+// complex types. Precondition: the type is not blocked.
 constexpr std::size_t swap_unit(DType dtype) noexcept {
   const bool complex =
       dtype == DType::complex128 || dtype == DType::complex64 || dtype == DType::complex32;

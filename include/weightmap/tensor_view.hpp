@@ -201,7 +201,7 @@ constexpr bool reads_as(DType dtype) noexcept {
   else if constexpr (std::is_same_v<T, std::uint16_t>)
     return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16;
   else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>)
-    return element_size(dtype) == 1 && dtype != int8 && dtype != qint8;
+    return !is_blocked(dtype) && element_size(dtype) == 1 && dtype != int8 && dtype != qint8;
   else if constexpr (element_type_of<T>.has_value()) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) == element_size(*element_type_of<T>),
                   "a type of elements is trivially copyable, and as large as the element");

@@ -186,7 +186,10 @@ with another protection than "map": replace checkpoints by rename.)");
           "numel", [](const Tensor& t) { return t.view().numel(); },
           "Number of elements. Not a method, unlike torch's.")
       .def_prop_ro(
-          "itemsize", [](const Tensor& t) { return element_size(t.view().dtype()); },
+          "itemsize",
+          [](const Tensor& t) {
+            return is_blocked(t.view().dtype()) ? 0 : element_size(t.view().dtype());
+          },
           "Bytes of one element; 0 for a blocked dtype, see block.")
       .def_prop_ro("block", block_of_tensor, nb::sig("def block(self) -> tuple[int, int]"),
                    "How many elements are stored together, in how many bytes: (256, 144) for "

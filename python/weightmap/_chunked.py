@@ -76,13 +76,22 @@ class ChunkedTensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element; 0 for a blocked dtype, see block."""
         return self._first.itemsize
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """How many elements are stored together, in how many bytes, as Tensor.block."""
+        return self._first.block
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.numel * self.itemsize
+        return self._bytes_of(self.numel)
+
+    def _bytes_of(self, elements: int) -> int:
+        count, nbytes = self.block
+        return elements // count * nbytes
 
     @property
     def file_index(self) -> int:
@@ -150,6 +159,10 @@ class ChunkedTensor:
             else:
                 start, count = _index(part, length), 1
                 picked[dim] = None
+            if dim + 1 == len(picked) and picked[dim] != 1 and self.block[0] > 1:
+                raise InvalidArgumentError(
+                    f"a row of {self.dtype} is sliced by whole blocks of {self.block[0]} elements"
+                )
             offsets[dim] += start * step if count else 0
             sizes[dim] = (count - 1) * (picked[dim] or 1) + 1 if count else 0
         made = ChunkedTensor(self._core, self._whole, tuple(offsets), tuple(sizes), tuple(picked))
@@ -160,9 +173,15 @@ class ChunkedTensor:
 
     def _copied(self) -> bytearray:
         """The elements of the box, row-major."""
-        memory = bytearray(math.prod(self._sizes) * self.itemsize)
+        memory = bytearray(self._bytes_of(math.prod(self._sizes)))
         self._core.gather(self.name, self._offsets, self._sizes, memory)
         return memory
+
+    def _shape_of_copy(self) -> tuple[int, ...]:
+        """Of the box; in bytes along the last dimension where the dtype is blocked."""
+        if self.block[0] == 1:
+            return self._sizes
+        return (*self._sizes[:-1], self._bytes_of(self._sizes[-1]))
 
     def _pick(self, box: Any) -> Any:
         if all(step == 1 for step in self._picked):
@@ -180,28 +199,30 @@ class ChunkedTensor:
             memoryview(out).cast("B")[:] = self.numpy().tobytes()
 
     def numpy(self) -> Any:
-        """The elements as a new numpy array, in this machine's byte order."""
+        """The elements as a new numpy array, in this machine's byte order. Of a blocked dtype the bytes
+        of its blocks, as those of Tensor.bits()."""
         import numpy
 
         from weightmap._core import numpy_word
         from weightmap._numpy import numpy_dtype
 
-        word, is_ml_dtype = numpy_word(self.dtype)
+        word, is_ml_dtype = numpy_word("uint8" if self.block[0] > 1 else self.dtype)
         if not word:
             raise UnsupportedError(f"numpy has no type for {self.dtype}; .tobytes() gives its elements")
         dtype = numpy_dtype(word, is_ml_dtype, False)
-        return self._pick(numpy.frombuffer(self._copied(), dtype).reshape(self._sizes))
+        return self._pick(numpy.frombuffer(self._copied(), dtype).reshape(self._shape_of_copy()))
 
     def torch(self) -> torch_module.Tensor:
-        """The elements as a new torch tensor."""
+        """The elements as a new torch tensor; of a blocked dtype as numpy() has them."""
         import torch
 
         from weightmap._tensors import _dtype_of
 
-        dtype = _dtype_of(self.dtype)
-        if math.prod(self._sizes) == 0:
-            return self._pick(torch.empty(self._sizes, dtype=dtype))
-        return self._pick(torch.frombuffer(self._copied(), dtype=dtype).reshape(self._sizes))
+        dtype = _dtype_of("uint8" if self.block[0] > 1 else self.dtype)
+        shape = self._shape_of_copy()
+        if math.prod(shape) == 0:
+            return self._pick(torch.empty(shape, dtype=dtype))
+        return self._pick(torch.frombuffer(self._copied(), dtype=dtype).reshape(shape))
 
     def tobytes(self) -> bytes:
         """A copy of the elements, row-major and in this machine's byte order."""

@@ -106,6 +106,10 @@ class Checkpoints:
         return self._values.remember(thing, made)
 
     def _chunked(self, thing: ChunkedTensor) -> Made:
+        if thing.block[0] > 1:
+            raise UnsupportedError(
+                f"torch has no dtype {thing.dtype}; save tensor.torch(), the bytes of its blocks"
+            )
         return self._values.begin(thing.torch())
 
     def _checkpoint(self, thing: Checkpoint | Subtree) -> Made:

@@ -144,7 +144,7 @@ class _Adding:
             _check_contiguous(thing.is_contiguous, "save tensor.numpy(), or all of its Checkpoint")
             self.writer.add_mapped(name, thing)
         elif isinstance(thing, ChunkedTensor):
-            self._add_array(name, thing.numpy())
+            self._add_chunked(name, thing)
         elif torch is not None and isinstance(thing, torch.Tensor):
             self.has_torch = True
             self._add_torch(name, thing)
@@ -185,6 +185,13 @@ class _Adding:
         if place not in self._fetched or thing.numel() == 0:
             self._fetched[place] = (thing.detach().cpu(), thing)
         return self._fetched[place][0]
+
+    def _add_chunked(self, name: str, thing: ChunkedTensor) -> None:
+        import numpy
+
+        elements = numpy.frombuffer(thing.tobytes(), numpy.uint8)
+        address = elements.__array_interface__["data"][0]
+        self.writer.add(name, thing.dtype, thing.shape, address, elements.nbytes, elements)
 
     def _add_array(self, name: str, thing: Any) -> None:
         import numpy

@@ -141,7 +141,7 @@ def state_dict(
 
     def make(tensor: _core.Tensor | ChunkedTensor) -> torch.Tensor:
         if not isinstance(tensor, _core.Tensor):  # a copy, which shares with no other
-            return tensor.torch().to(device=device, dtype=dtype)
+            return tensor.torch().to(device=device, dtype=dtype if tensor.block[0] == 1 else None)
         place = tensor.storage_offset, tensor.shape, tensor.strides
         lazy = tensor.is_conjugate, tensor.is_negative
         key = tensor.storage_index, tensor.dtype, place, lazy

@@ -89,7 +89,7 @@ std::optional<Entry> CatalogBuilder::entry_of(const TensorInput& tensor) noexcep
   // A blocked tensor begins with its storage.
   if ((is_blocked(tensor.dtype) && tensor.storage_offset != 0) ||
       !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
-                                         element_size(tensor.dtype), &start)) {
+                                         block_of(tensor.dtype).bytes, &start)) {
     if (shape->size.extent != 0) return std::nullopt;
     start = 0;
   }

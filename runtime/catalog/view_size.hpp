@@ -45,17 +45,15 @@ inline bool measure(DType dtype, const std::int64_t* dims, std::size_t rank,
   size = {};
   if (empty) return true;
   fits = fits && bytes::checked_add<std::int64_t>(last, 1, &last);
-  std::int64_t unit = static_cast<std::int64_t>(element_size(dtype));
+  const Block block = block_of(dtype);
   if (is_blocked(dtype)) {
     if (!has_whole_blocks(dtype, dims, rank)) return false;
-    const Block block = block_of(dtype);
     count /= block.elements;
     last /= block.elements;
-    unit = block.bytes;
   }
   std::int64_t bytes_reached = 0;
-  fits = fits && bytes::checked_mul(count, unit, &count) &&
-         bytes::checked_mul(last, unit, &bytes_reached);
+  fits = fits && bytes::checked_mul<std::int64_t>(count, block.bytes, &count) &&
+         bytes::checked_mul<std::int64_t>(last, block.bytes, &bytes_reached);
   size = {static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes_reached)};
   return fits;
 }

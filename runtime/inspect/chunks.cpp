@@ -83,8 +83,12 @@ Result<std::vector<TensorPiece>> pieces_in(const Checkpoint& checkpoint, std::st
                            : std::span(chunked->offsets).subspan(i * rank, rank);
     const std::size_t index = tensor.first_piece + i;
     const NamedTensor piece = checkpoint.tensors()[index];
-    TRY_ASSIGN(std::optional<TensorPiece> part, clip(piece.view, offsets, index, box));
-    if (part) found.push_back(std::move(*part));
+    Result<std::optional<TensorPiece>> part = clip(piece.view, offsets, index, box);
+    if (!part) {
+      part.error().message.insert(0, start_of_error(name));
+      return tl::unexpected<Error>(std::move(part.error()));
+    }
+    if (*part) found.push_back(std::move(**part));
   }
   return found;
 }
@@ -95,12 +99,21 @@ Result<TensorSlice> empty_view(DType dtype, std::span<const std::int64_t> sizes)
   return TensorSlice::of(TensorView(dtype, sizes.size(), dims.data(), nullptr, 0, 0));
 }
 
-// Puts row-major elements of a box into a larger one, row by row.
+// How many elements of `count` along a dimension have `most_bytes` of `nbytes`: at least one, and
+// whole blocks along the last dimension.
+std::int64_t step_of(DType dtype, std::uint64_t nbytes, std::int64_t count, bool is_last_dim,
+                     std::uint64_t most_bytes) {
+  const std::int64_t unit = is_last_dim ? std::int64_t{block_of(dtype).elements} : 1;
+  const std::uint64_t unit_bytes = nbytes / static_cast<std::uint64_t>(count / unit);
+  return unit * static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / unit_bytes));
+}
+
+// Puts row-major elements of a box into a larger one, row by row. All begins and ends with a block.
 class Scatter {
  public:
   // `sizes`: of the box that `out` is filled with.
-  Scatter(std::span<const std::int64_t> sizes, std::size_t element, std::span<std::byte> out)
-      : strides_(sizes.size(), static_cast<std::int64_t>(element)), out_(out) {
+  Scatter(std::span<const std::int64_t> sizes, DType dtype, std::span<std::byte> out)
+      : strides_(sizes.size(), 1), dtype_(dtype), out_(out) {
     for (std::size_t dim = sizes.size(); dim-- > 1;) strides_[dim - 1] = strides_[dim] * sizes[dim];
   }
   // Where the elements of a part lie one behind the other; nullptr if they do not.
@@ -115,7 +128,7 @@ class Scatter {
            const std::byte* from) const {
     std::vector<std::int64_t> index(at.begin(), at.end());
     const std::size_t last = sizes.size() - 1;
-    const auto row = static_cast<std::size_t>(sizes[last] * strides_[last]);
+    const std::uint64_t row = bytes_of(dtype_, static_cast<std::uint64_t>(sizes[last]));
     while (true) {
       std::memcpy(first(index), from, row);
       from += row;
@@ -132,9 +145,10 @@ class Scatter {
   std::byte* first(std::span<const std::int64_t> at) const {
     std::int64_t offset = 0;
     for (std::size_t dim = 0; dim < at.size(); ++dim) offset += at[dim] * strides_[dim];
-    return out_.data() + offset;
+    return out_.data() + bytes_of(dtype_, static_cast<std::uint64_t>(offset));
   }
-  std::vector<std::int64_t> strides_;  // bytes
+  std::vector<std::int64_t> strides_;  // elements
+  DType dtype_;
   std::span<std::byte> out_;
 };
 
@@ -173,8 +187,8 @@ class Gatherer {
     std::size_t dim = 0;
     while (part.shape()[dim] == 1) ++dim;
     const std::int64_t count = part.shape()[dim];
-    const auto row_bytes = part.nbytes() / static_cast<std::uint64_t>(count);
-    const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / row_bytes));
+    const std::int64_t rows =
+        step_of(part.dtype(), part.nbytes(), count, dim + 1 == part.rank(), most_bytes);
     const std::int64_t begin = at[dim];
     for (std::int64_t row = 0; row < count; row += rows) {
       TRY_ASSIGN(const TensorSlice some, part.narrow(dim, row, std::min(rows, count - row)));
@@ -216,11 +230,11 @@ class Producer {
   Result<void> give(Box box, std::size_t dim) {
     const std::uint64_t nbytes = bytes_of({tensor_.dtype, box.sizes});
     if (nbytes == 0) return {};
-    if (nbytes <= most_bytes || dim == box.sizes.size() - 1) return give_all(box, nbytes);
+    const std::size_t rank = box.sizes.size();
+    if (nbytes <= most_bytes || rank > TensorView::max_slice_rank) return give_all(box, nbytes);
     const std::int64_t count = box.sizes[dim];
-    const std::uint64_t row_bytes = nbytes / static_cast<std::uint64_t>(count);
     const std::int64_t begin = box.offsets[dim];
-    const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / row_bytes));
+    const std::int64_t rows = step_of(tensor_.dtype, nbytes, count, dim + 1 == rank, most_bytes);
     for (std::int64_t row = 0; row < count; row += rows) {
       box.offsets[dim] = begin + row;
       box.sizes[dim] = std::min(rows, count - row);
@@ -303,6 +317,8 @@ Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
                     const std::optional<Box>& box, std::span<std::byte> out) {
   TRY_ASSIGN(const WholeTensor tensor, whole_tensor(checkpoint, name));
   TRY_ASSIGN(const Box part, checked_box(name, tensor, box));
+  const bool is_ordinary = tensor.piece_count == 1 && part.sizes == tensor.sizes;
+  if (is_ordinary) return checkpoint.gather(checkpoint.tensors()[tensor.first_piece].view, out);
   TRY_ASSIGN(const std::vector<TensorPiece> found, pieces_in(checkpoint, name, tensor, part));
   std::uint64_t nbytes = 0;
   for (const TensorPiece& piece : found) nbytes += piece.view.nbytes();
@@ -314,7 +330,7 @@ Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
   std::optional<NoReadAhead> part_only;
   if (part.sizes != tensor.sizes) part_only.emplace(checkpoint, found);
   if (found.size() == 1) return checkpoint.gather(found.front().view, out);
-  Gatherer gatherer(checkpoint, Scatter(part.sizes, element_size(tensor.dtype), out));
+  Gatherer gatherer(checkpoint, Scatter(part.sizes, tensor.dtype, out));
   for (const TensorPiece& piece : found) {
     std::vector<std::int64_t> at = piece.offsets;
     for (std::size_t dim = 0; dim < at.size(); ++dim) at[dim] -= part.offsets[dim];

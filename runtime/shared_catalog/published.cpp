@@ -447,7 +447,7 @@ bool Published::check_place(const Entry& entry) noexcept {
          bytes::contains(storage.nbytes, start, entry.extent) &&
          (entry.extent == 0 ||
           (bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(entry.storage_offset),
-                                             element_size(entry.dtype), &expected) &&
+                                             block_of(entry.dtype).bytes, &expected) &&
            start == expected));
 }
 

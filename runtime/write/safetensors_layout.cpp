@@ -64,6 +64,9 @@ void append_metadata(std::string& out, const SafetensorsMetadata& metadata) {
   out += '}';
 }
 
+// Of blocks there is none: they come last.
+std::size_t alignment_of(DType dtype) noexcept { return is_blocked(dtype) ? 0 : element_size(dtype); }
+
 // What keeps all aligned without holes: see the public header.
 void sort_by_alignment(std::span<const SafetensorsTensor> tensors,
                        std::vector<std::size_t>& members) {
@@ -72,8 +75,8 @@ void sort_by_alignment(std::span<const SafetensorsTensor> tensors,
   };
   const auto rest = std::stable_partition(members.begin(), members.end(), is_multiple);
   std::sort(rest, members.end(), [&](std::size_t a, std::size_t b) {
-    const std::size_t a_size = element_size(tensors[a].dtype);
-    const std::size_t b_size = element_size(tensors[b].dtype);
+    const std::size_t a_size = alignment_of(tensors[a].dtype);
+    const std::size_t b_size = alignment_of(tensors[b].dtype);
     return std::tie(b_size, tensors[a].name) < std::tie(a_size, tensors[b].name);
   });
 }

@@ -349,7 +349,6 @@ TEST_CASE("counts the bytes of blocks") {
   CHECK(view.numel() == 192);
   CHECK(view.nbytes() == 108);
   CHECK(view.is_contiguous());
-  CHECK(element_size(DType::q4_0) == 0);
   CHECK(block_of(DType::float32).elements == 1);
   CHECK(block_of(DType::float32).bytes == 4);
   CHECK(bytes_of(DType::float32, 3) == 12);

@@ -18,7 +18,9 @@ bool is_converted(DType dtype) noexcept {
 }
 
 bool is_misaligned(const NamedTensor& tensor) noexcept {
-  const std::size_t alignment = std::min<std::size_t>(element_size(tensor.view.dtype()), 8);
+  const DType dtype = tensor.view.dtype();
+  if (is_blocked(dtype)) return false;
+  const std::size_t alignment = std::min<std::size_t>(element_size(dtype), 8);
   return alignment > 1 && tensor.file_offset % alignment != 0;
 }
 
