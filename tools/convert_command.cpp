@@ -128,9 +128,9 @@ class FlatDict {
     if (!tensor) return tl::unexpected<Error>(tensor.error());
     const NamedTensor first = checkpoint.tensors()[tensor->first_piece];
     if (is_blocked(tensor->dtype))
-      return tl::unexpected<Error>(first.about(
-          {ErrorCode::unsupported,
-           "is of " + std::string(to_string(tensor->dtype)) + ", which torch does not have"}));
+      return tl::unexpected<Error>(
+          first.about({ErrorCode::unsupported, "is of " + std::string(to_string(tensor->dtype)) +
+                                                   ", which torch does not have"}));
     if (tensor->piece_count == 1) return add(writer, first);
     Result<RecordContent> content = content_of(checkpoint, name);
     if (!content) return tl::unexpected<Error>(content.error());

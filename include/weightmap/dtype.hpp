@@ -105,8 +105,8 @@ struct Block {
 // tensor has whole blocks in each row, one behind the other.
 constexpr bool is_blocked(DType dtype) noexcept { return dtype >= DType::float6_e2m3; }
 
-// Bytes of one element: 1, 2, 4, 8 or 16. Precondition: the type is not blocked, whose elements have
-// no such size; block_of() and bytes_of() take any type.
+// Bytes of one element: 1, 2, 4, 8 or 16. Precondition: the type is not blocked, whose elements
+// have no such size; block_of() and bytes_of() take any type.
 constexpr std::size_t element_size(DType dtype) noexcept {
   using enum DType;
   assert(!is_blocked(dtype));

@@ -236,6 +236,15 @@ class ChunkedTensor:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError(
+            f"{self.name!r} lies in {len(self.parts())} pieces, and DLPack shares one; take .torch() or "
+            ".numpy(), which copy"
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a tensor without dimensions has no len()")

@@ -65,7 +65,9 @@ void append_metadata(std::string& out, const SafetensorsMetadata& metadata) {
 }
 
 // Of blocks there is none: they come last.
-std::size_t alignment_of(DType dtype) noexcept { return is_blocked(dtype) ? 0 : element_size(dtype); }
+std::size_t alignment_of(DType dtype) noexcept {
+  return is_blocked(dtype) ? 0 : element_size(dtype);
+}
 
 // What keeps all aligned without holes: see the public header.
 void sort_by_alignment(std::span<const SafetensorsTensor> tensors,

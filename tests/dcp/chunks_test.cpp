@@ -224,6 +224,17 @@ TEST_CASE("elements of any width, and of more dimensions than two") {
   }
 }
 
+TEST_CASE("a tensor of more dimensions than can be sliced is copied as a whole") {
+  const Sizes sizes{1, 2, 1, 1, 1, 1, 1, 1, 2};
+  const Checkpoint checkpoint =
+      opened(DcpFolder().add("one", sizes, {{Sizes(9, 0), sizes, "abcd"}}, test::uint8_elements));
+  CHECK(part(checkpoint, "one", {}, 4) == "abcd"s);
+  CHECK(part(checkpoint, "one", Box{Sizes(9, 0), sizes}, 4) == "abcd"s);
+  CHECK_FAILS(part(checkpoint, "one", Box{Sizes(9, 0), Sizes(9, 1)}, 1),
+              ErrorCode::invalid_argument,
+              "tensor \"one\": a tensor of rank 9 cannot be sliced; the highest rank is 8");
+}
+
 TEST_CASE("parts of more than a mebibyte are copied some rows at a time") {
   // Columns that do not lie together in the copy: 3 x 700 x 1001 and 3 x 700 x 500.
   constexpr std::int64_t planes = 3, rows = 700, left = 1001, right = 500;

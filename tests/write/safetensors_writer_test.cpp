@@ -30,7 +30,7 @@ constexpr std::array<std::int32_t, 4> four = {1, 2, 3, 4};
 
 SafetensorsTensor tensor_of(std::string name, std::vector<std::int64_t> shape,
                             DType dtype = DType::float32) {
-  std::uint64_t bytes = element_size(dtype);
+  std::uint64_t bytes = block_of(dtype).bytes;
   for (const std::int64_t dim : shape) bytes *= static_cast<std::uint64_t>(dim);
   return {.name = std::move(name),
           .dtype = dtype,
