@@ -391,7 +391,10 @@ def test_refuses_a_frozenset(tmp_path):
 def test_refuses_what_holds_itself(tmp_path):
     value = {"a": []}
     value["a"].append(value)
-    assert refusal(value, tmp_path) == "['a'][0] is a dict that holds itself, somewhere within"
+    assert refusal(value, tmp_path) == (
+        "['a'][0] is a dict that holds itself, somewhere within; weightmap.torch.save() writes "
+        "whatever torch.save writes"
+    )
 
 
 def test_refuses_what_nests_too_deep(tmp_path):
@@ -406,13 +409,15 @@ def test_refuses_a_defaultdict(tmp_path):
     message = refusal(collections.defaultdict(list), tmp_path)
     assert message == (
         "what is to be saved is of type collections.defaultdict, for which the file would need "
-        "collections.defaultdict, which torch.load(weights_only=True) does not read"
+        "collections.defaultdict, which torch.load(weights_only=True) does not read; "
+        "weightmap.torch.save() writes whatever torch.save writes"
     )
 
 
 def test_refuses_an_int_that_torch_does_not_read(tmp_path):
     assert refusal([1 << 2039], tmp_path) == (
-        "[0] is an int of 2040 bits, and torch reads no more than 255 bytes"
+        "[0] is an int of 2040 bits, and torch reads no more than 255 bytes; weightmap.torch.save() "
+        "writes whatever torch.save writes"
     )
 
 

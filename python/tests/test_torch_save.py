@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
+import dataclasses
+import datetime
+import enum
 import io
 import os
 import pathlib
 import pickle
 import random
+import subprocess
 import sys
 import threading
 import zipfile
@@ -94,7 +99,7 @@ PLAIN = {
     "words of the format": {"storage": "cpu", "latin1": b"x", "latin-1": bytearray(b"y"),
                             "0": torch.ones(1), "cpu": torch.ones(1), "1": "0"},
     "texts": ["", "a", "a" * 70000, "\ud800", "ä🙂", "\n"],
-    "bytes": [b"a", b"abc", b"\xff\x00", bytearray(), bytearray(b"abc"), bytearray(b"a")],
+    "bytes": [b"", b"", b"a", b"abc", b"\xff\x00", bytearray(), bytearray(b"abc"), bytearray(b"a")],
     "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ((), ((),))],
     "sets": [set(), {1}, {"a", "b", "c"}],
     "counter": collections.Counter("abracadabra"),
@@ -128,16 +133,56 @@ def test_an_ordered_dict_keeps_its_metadata(tmp_path):
     assert_same_file({"model": state}, tmp_path)
 
 
-def test_a_training_checkpoint(tmp_path):
+def training_state(numpy):
     model = torch.nn.Linear(3, 4)
     optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 100)
     model(torch.ones(3)).sum().backward()
     optimizer.step()
-    assert_same_file(
-        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
-         "parameters": list(model.parameters())},
-        tmp_path,
-    )
+    return {
+        "model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3,
+        "scheduler": scheduler.state_dict(), "parameters": list(model.parameters()),
+        "args": argparse.Namespace(out=pathlib.PosixPath("runs/1"), settings=Settings([0.5])),
+        "torch": torch.get_rng_state(), "numpy": numpy.random.get_state(),
+        "generator": numpy.random.default_rng(3), "python": random.getstate(),
+        "losses": collections.defaultdict(list, train=[numpy.float32(0.5), numpy.float64(2)]),
+        "recent": collections.deque([1, 2], 5), "tags": collections.OrderedDict(a=frozenset({1})),
+        "arrays": [numpy.arange(6).reshape(2, 3).T, numpy.array([None, "x"], dtype=object)],
+        "when": datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc),
+    }
+
+
+def test_a_training_checkpoint(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    assert_same_file(training_state(numpy), tmp_path)
+
+
+def test_a_training_checkpoint_over_the_file_that_is_mapped(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    path = tmp_path / "train.pt"
+    torch.save({"model": {"w": torch.arange(100000.0)}}, path)
+    state = training_state(numpy)
+    state["model"] = weightmap.torch.load(path)["model"]
+    with weightmap.open(path) as other:
+        weightmap.torch.save(state, path)
+        assert other["model.w"].torch()[-1] == 99999
+    assert torch.equal(state["model"]["w"], torch.arange(100000.0))
+    back = torch.load(path, weights_only=False)
+    assert back["args"] == state["args"]
+    assert torch.equal(back["model"]["w"], torch.arange(100000.0))
+
+
+def test_what_is_no_tree_is_written_by_torch_beside_the_file_that_is_mapped(tmp_path):
+    path = tmp_path / "train.pt"
+    torch.save({"w": torch.arange(100000.0)}, path)
+    state = {**weightmap.torch.load(path), "in itself": Registered(5)}
+    state["in itself"].number = state["in itself"]
+    weightmap.torch.save(state, path)
+    assert torch.equal(state["w"], torch.arange(100000.0))
+    back = torch.load(path, weights_only=False)
+    assert back["in itself"].number is back["in itself"]
+    assert torch.equal(back["w"], torch.arange(100000.0))
+    assert os.listdir(tmp_path) == ["train.pt"]
 
 
 def test_parameters_and_tensors_with_attributes(tmp_path):
@@ -231,8 +276,26 @@ def test_skip_data_gives_room_to_fake_tensors(tmp_path):
 
 
 class Registered:
+    class Kind(enum.Enum):
+        ONE = 1
+
     def __init__(self, number):
         self.number = number
+
+
+@dataclasses.dataclass
+class Settings:
+    rates: list
+
+
+class WithKeywords:
+    def __new__(cls, *, number):
+        made = super().__new__(cls)
+        made.number = number
+        return made
+
+    def __getnewargs_ex__(self):
+        return (), {"number": self.number}
 
 
 class Slots:
@@ -265,7 +328,8 @@ def bound_method():
     return Registered(1).__init__
 
 
-REFUSED = {
+# What torch.save writes, and weightmap.save() refuses with these words: weights_only=True refuses it.
+UNREAD = {
     "module": (lambda: {"m": [torch.nn.Linear(1, 1)]},
                "['m'][0] is of type torch.nn.modules.linear.Linear, for which the file would need "
                "torch.nn.modules.linear.Linear, which torch.load(weights_only=True) does not read "
@@ -274,13 +338,11 @@ REFUSED = {
     "instance with slots": (lambda: [Slots()], "[0] is of type test_torch_save.Slots, for which"),
     "class": (lambda: [Registered], "[0] is test_torch_save.Registered, which torch.load("),
     "function": (lambda: [both], "[0] is test_torch_save.both, which torch.load("),
-    "lambda": (lambda: [lambda: 0], "[0] is test_torch_save.<lambda>.<locals>.<lambda>, which torch.load("),
     "built-in function": (lambda: [len], "[0] is of type builtin_function_or_method, for which the file "
                           "would need builtins.len"),
     "bound method": (lambda: [bound_method()], "[0] is of type method, for which the file would need "
                      "builtins.getattr, which torch.load(weights_only=True) does not read"),
     "frozenset": (lambda: {"f": frozenset()}, "['f'] is of type frozenset, for which"),
-    "empty bytes": (lambda: {"b": b""}, "['b'] is b'', which torch.load(weights_only=True) does not"),
     "long int": (lambda: [2**2039], "[0] is an int of 2040 bits"),
     "longest negative int": (lambda: [-(2**2039) - 1], "[0] is an int of 2040 bits"),
     "subclass of list": (lambda: [Ints([1])], "[0] is of type test_torch_save.Ints, for which"),
@@ -292,18 +354,15 @@ REFUSED = {
     "slice": (lambda: [slice(3)], "[0] is of type slice, for which the file would need builtins.slice"),
     "ellipsis": (lambda: [...], "[0] is of type ellipsis, for which the file would need builtins.Ellipsis"),
     "path": (lambda: [pathlib.PurePosixPath("x")], "[0] is of type pathlib.PurePosixPath, for which"),
-    "generator": (lambda: [(x for x in ())], "[0] is of type generator: cannot pickle 'generator' object"),
-    "lock": (lambda: [threading.Lock()], "[0] is of type _thread.lock: cannot pickle '_thread.lock' object"),
+    "None's type": (lambda: [type(None)], "[0] is builtins.NoneType, which torch.load("),
+    "enum in a class": (lambda: [Registered.Kind.ONE], "[0] is of type test_torch_save.Registered.Kind, for"),
+    "dataclass": (lambda: [Settings([1])], "[0] is of type test_torch_save.Settings, for which"),
     "key": (lambda: {frozenset(): 1}, "[frozenset()] is of type frozenset, for which"),
     "in an attribute": (lambda: attribute(frozenset()), "[0].__reduce__()[1][3]['tag'] is of type frozenset"),
     "in metadata": (lambda: metadata(len), "what is to be saved.__dict__['_metadata'] is of type builtin_"),
     "list in itself": (lambda: holding_itself(list), "[0][0] is a list that holds itself"),
     "tuple in itself": (lambda: holding_itself(tuple), "[0][0] is a list that holds itself"),
     "dict in itself": (lambda: dict_in_itself(), "['a'] is a dict that holds itself"),
-    "two types": (of_two_types, "[1] shares its elements with a tensor of another type, "
-                  "torch.float32, and torch loads a storage as one type only"),
-    "depth": (lambda: nested(1001), "is nested deeper than 1000 levels"),
-    "mkldnn": (lambda: [torch.ones(3).to_mkldnn()], "[0] is of type torch.Tensor: "),
 }
 
 
@@ -325,6 +384,45 @@ def dict_in_itself():
     return value
 
 
+@pytest.mark.parametrize("name", UNREAD)
+def test_writes_what_torch_writes_of_what_save_refuses(name, tmp_path):
+    make, message = UNREAD[name]
+    with pytest.raises(weightmap.UnsupportedError) as refused:
+        weightmap.save(make(), tmp_path / "model.pt")
+    assert message in str(refused.value)
+    assert str(refused.value).endswith("; weightmap.torch.save() writes whatever torch.save writes")
+    value = make()
+    assert_same_file(value, tmp_path)
+    torch.load(tmp_path / "weightmap" / "model.pt", weights_only=False)
+
+
+def local_instance():
+    class Local:
+        pass
+
+    return [Local()]
+
+
+# What pickle does not write.
+REFUSED = {
+    "lambda": (lambda: [lambda: 0], "[0] is test_torch_save.<lambda>.<locals>.<lambda>, and no module "
+               "has it by this name, so pickle cannot write it"),
+    "local class": (local_instance, "[0] is test_torch_save.local_instance.<locals>.Local, and no "
+                    "module has it by this name, so pickle cannot write it"),
+    "keywords to make it": (lambda: [WithKeywords(number=3)], "[0] is of type test_torch_save.WithKeywords, "
+                            "which is made with keywords, and weightmap opens no such file; torch.save() "
+                            "writes it to another path"),
+    "open file": (lambda: [sys.__stdout__], "[0] is of type _io.TextIOWrapper: cannot pickle "
+                  "'_io.TextIOWrapper' object"),
+    "generator": (lambda: [(x for x in ())], "[0] is of type generator: cannot pickle 'generator' object"),
+    "lock": (lambda: [threading.Lock()], "[0] is of type _thread.lock: cannot pickle '_thread.lock' object"),
+    "two types": (of_two_types, "[1] shares its elements with a tensor of another type, "
+                  "torch.float32, and torch loads a storage as one type only"),
+    "depth": (lambda: nested(1001), "is nested deeper than 1000 levels"),
+    "mkldnn": (lambda: [torch.ones(3).to_mkldnn()], "[0] is of type torch.Tensor: "),
+}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses(name, tmp_path):
     make, message = REFUSED[name]
@@ -338,11 +436,24 @@ def test_refuses(name, tmp_path):
     assert os.listdir(tmp_path) == ["model.pt"]
 
 
-def test_refuses_arrays_of_numpy(tmp_path):
-    numpy = pytest.importorskip("numpy")
-    for value in (numpy.ones(3), numpy.float32(1), numpy.dtype("f4")):
-        with pytest.raises(weightmap.UnsupportedError, match=r"^\S+ \['a'\] is of type numpy\."):
-            weightmap.torch.save({"a": value}, tmp_path / "model.pt")
+def test_a_refusal_lists_all_that_cannot_be_written(tmp_path):
+    lock = threading.Lock()
+    value = {"f": lambda: 0, "a": [lock, {"b": lock}, (x for x in ())], "c": holding_itself(list)}
+    with pytest.raises(weightmap.UnsupportedError) as refused:
+        weightmap.torch.save(value, tmp_path / "model.pt")
+    assert str(refused.value) == (
+        f"{tmp_path / 'model.pt'}: ['f'] is test_torch_save.test_a_refusal_lists_all_that_cannot_be_"
+        "written.<locals>.<lambda>, and no module has it by this name, so pickle cannot write it; "
+        "['a'][0] is of type _thread.lock: cannot pickle '_thread.lock' object; "
+        "['a'][2] is of type generator: cannot pickle 'generator' object"
+    )
+
+
+def test_a_refusal_lists_fifty_places(tmp_path):
+    with pytest.raises(weightmap.UnsupportedError) as refused:
+        weightmap.save([argparse.Namespace(a=n) for n in range(60)], tmp_path / "model.pt")
+    assert "[49] is of type argparse.Namespace" in str(refused.value)
+    assert "add_safe_globals(); and 10 more; weightmap.torch.save()" in str(refused.value)
 
 
 @pytest.mark.parametrize("refused", [
@@ -410,3 +521,95 @@ def test_patch_is_over_after_an_exception():
     with pytest.raises(ZeroDivisionError), weightmap.torch.patch(save=True):
         1 / 0
     assert torch.save is own
+
+
+# What only the process that wrote the file has.
+WRITER = """
+import dataclasses, enum, sys, types
+import numpy, torch
+
+module = sys.modules["classes_of_another"] = types.ModuleType("classes_of_another")
+exec(open("classes_of_another.py").read(), vars(module))
+w = torch.nn.Parameter(torch.arange(8.0).view(2, 4))
+config = module.Config([1, w], module.Color.RED)
+elements = module.Elements([1, 2, 3])
+elements.tag = config
+torch.save({
+    "epoch": 3, "config": config, "again": config, "elements": elements,
+    "items": module.Items(a=1, b=2), "class": module.Config, "w": w, "tied": w.data[1:],
+    "sparse": torch.eye(3).to_sparse(), "dtype": torch.bfloat16, "numpy": numpy.random.get_state(),
+    "model": torch.nn.Linear(2, 2).state_dict(),
+}, "train.pt")
+"""
+CLASSES = """
+import dataclasses, enum
+
+class Color(enum.Enum):
+    RED = 1
+
+@dataclasses.dataclass
+class Config:
+    parts: list
+    color: Color
+
+class Elements(list):
+    pass
+
+class Items(dict):
+    pass
+"""
+# Compares what weights_only=False makes of both files, where the classes are.
+READER = """
+import sys, torch, numpy
+import classes_of_another as classes
+
+old, new = (torch.load(name, weights_only=False) for name in ("old.pt", "train.pt"))
+assert (old["epoch"], new["epoch"]) == (3, 7)
+assert list(new) == [*old, "added"]
+config = new["config"]
+assert config is new["again"] is new["elements"].tag and type(config) is classes.Config
+assert config.color is classes.Color.RED and new["class"] is classes.Config
+assert config.parts[0] == 1 and config.parts[1] is new["w"]
+assert type(new["w"]) is torch.nn.Parameter and torch.equal(new["w"], old["w"])
+assert new["tied"].untyped_storage().data_ptr() == new["w"].untyped_storage().data_ptr()
+assert type(new["elements"]) is classes.Elements and new["elements"] == [1, 2, 3]
+assert type(new["items"]) is classes.Items and new["items"] == {"a": 1, "b": 2}
+assert torch.equal(new["sparse"].to_dense(), torch.eye(3)) and new["dtype"] is torch.bfloat16
+assert all(map(numpy.array_equal, new["numpy"], old["numpy"]))
+assert new["model"]._metadata == old["model"]._metadata
+assert torch.equal(new["model"]["weight"], old["model"]["weight"])
+assert new["added"].tolist() == [1, 1]
+"""
+
+
+def test_what_root_gives_is_changed_and_saved_without_the_classes_that_the_file_names(tmp_path):
+    pytest.importorskip("numpy")
+    (tmp_path / "classes_of_another.py").write_text(CLASSES)
+
+    def run(program):
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+
+    run(WRITER)
+    path = tmp_path / "train.pt"
+    (tmp_path / "old.pt").write_bytes(path.read_bytes())
+    state = weightmap.open(path).root()
+    state["epoch"] = 7
+    state["added"] = torch.ones(2)
+    weightmap.torch.save(state, path)
+    assert "classes_of_another" not in sys.modules
+    run(READER)
+
+
+def test_a_storage_that_root_only_names_is_refused(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"s": torch.ones(3).untyped_storage()}, path)
+    with pytest.raises(weightmap.UnsupportedError, match=r"\['s'\] is a storage without a tensor, which root\(\)"):
+        weightmap.torch.save(weightmap.open(path).root(), path)
+
+
+def test_tensors_of_weightmap_are_not_given_to_torch(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.ones(3)}, path)
+    state = {"w": weightmap.open(path)["w"], "list": holding_itself(list)}
+    with pytest.raises(weightmap.UnsupportedError, match=r"none of weightmap's tensors: give it tensor.torch\(\)"):
+        weightmap.torch.save(state, path)

@@ -131,7 +131,9 @@ def replacing(path: PathLike, *, crc: bool = False) -> Replacing:
     """Writes a new version of a checkpoint beside it, and publishes it once it is complete.
 
         with weightmap.replacing("model.pt") as new:
-            torch.save(state, new)
+            trainer.save(new)
+
+    For a state that you have in hand weightmap.torch.save(state, "model.pt") does all of it.
 
     `new` is a path on the same file system. When the block ends, "model.pt" is the new file, at
     once and durably, with the permissions of the old one; see publish(). If the block ends with an

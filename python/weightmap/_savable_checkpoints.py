@@ -8,7 +8,7 @@ from weightmap._core import Tensor
 from weightmap._errors import UnsupportedError
 from weightmap._place import has_tensors_by_name_only
 from weightmap._subtree import Subtree
-from weightmap._values import Global, Object
+from weightmap._values import PERSISTENT_ID, Global, Object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,15 +87,26 @@ class Checkpoints:
         self._values = values
         self._is_reserved = is_reserved
         self._byte_order = byte_order
-        values.makers[Tensor] = self._tensor
-        values.makers[ChunkedTensor] = self._chunked
-        values.makers[Checkpoint] = values.makers[Subtree] = self._checkpoint
-        values.makers[Global] = self._global
-        values.makers[Object] = self._object
+        for kind, make in (
+            (Tensor, self._tensor),
+            (ChunkedTensor, self._chunked),
+            (Checkpoint, self._checkpoint),
+            (Subtree, self._checkpoint),
+            (Global, self._global),
+            (Object, self._object),
+        ):
+            values.makers[kind] = self._own(make)
         values.makers[_FileText] = values.writer.leaf
         values.makers[_FileGlobal] = self._file_global
         values.makers[_FileObject] = self._file_object
         values.makers[_FileStorage] = self._file_storage
+
+    def _own(self, make: Callable[[Any], Made]) -> Callable[[Any], Made]:
+        def made(thing: Any) -> Made:
+            self._values.has_own = True
+            return make(thing)
+
+        return made
 
     def _tensor(self, thing: Tensor) -> int:
         if thing.dtype.startswith(("qint", "quint")):
@@ -130,19 +141,25 @@ class Checkpoints:
         return self._values.begin(opened.evaluate(_Verbatim(opened), path))
 
     def _global(self, thing: Global) -> int:
-        if str(thing) not in self._values.names:
+        if not self._values.reads(str(thing)):
             raise UnsupportedError(f"is the name {thing}, {self._values.unread(str(thing))}")
         return self._values.remember(thing, self._values.named(thing.module, thing.name))
 
     def _object(self, thing: Object) -> Made:
-        if thing.elements:
+        if thing.callable == PERSISTENT_ID:
+            raise UnsupportedError(
+                "is a storage without a tensor, which root() only names; it is written from a "
+                "Checkpoint, or from what weightmap.torch.load() made of it"
+            )
+        if thing.elements and not self._values.is_strict:
             raise UnsupportedError(
                 f"is {thing.callable} with elements, which torch.load(weights_only=True) gives to "
                 "lists only"
             )
         items = thing.items or None
         return self._values.call(
-            thing, thing.callable, thing.arguments, thing.state, items, thing.is_new
+            thing, thing.callable, thing.arguments, thing.state, items, thing.is_new,
+            thing.elements,
         )
 
     def _file_global(self, thing: _FileGlobal) -> int:

@@ -31,8 +31,11 @@ _MOST_DEPTH = 1000
 _LONGEST_WAY = 20  # that an error shows
 _BEGUN = -1  # instead of the number of a value whose parts are not made yet
 _LARGEST = 1 << 2039  # an int beyond, of more than 255 bytes, is one that torch does not read
+_MOST_REFUSED = 50  # that an error lists
 # What torch's reader does not fill, or not run, whatever is registered.
 _NEVER_READ = ("collections.defaultdict", "collections.deque", "builtins.getattr")
+# Types that no module has by their names, so pickle asks for the type of what they are of.
+_TYPES_OF = {type(thing): thing for thing in (None, ..., NotImplemented)}
 _LEAVES = frozenset({str, float, bool, type(None)})
 
 
@@ -45,14 +48,29 @@ def type_name(kind: type) -> str:
     return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
+def _listed(errors: list[UnsupportedError]) -> str:
+    listed = "; ".join([error.message for error in errors[:_MOST_REFUSED]])
+    rest = len(errors) - _MOST_REFUSED
+    return f"{listed}; and {rest} more" if rest > 0 else listed
+
+
+class OnlyForPickle(UnsupportedError):
+    """For what torch.save writes, and this does not: no tree of values, or one that weights_only=True
+    does not read."""
+
+
 class Values:
     """Makes values with a writer. `makers` are functions of objects, by their type; `maker_of` is
-    asked for one for any other type, and answers None for those that pickle is to take apart."""
+    asked for one for any other type, and answers None for those that pickle is to take apart.
 
-    def __init__(self, writer: _core.Writer, strict: bool) -> None:
+    is_strict: whatever torch.save writes, as it writes it; else what weights_only=True reads."""
+
+    def __init__(self, writer: _core.Writer, is_strict: bool) -> None:
         self.writer = writer
-        self._is_strict = strict  # nothing that torch.save would write otherwise
-        self.names = SavableNames()
+        self.is_strict = is_strict
+        self.has_own = False  # what is weightmap's, and pickle would write as something else
+        self._names = SavableNames()
+        self._refused: list[UnsupportedError] = []
         self.makers: dict[type, Callable[[Any], Made]] = {
             int: self._integer,
             bytes: self._bytes,
@@ -62,7 +80,7 @@ class Values:
             dict: self._dict,
             set: self._set,
             FunctionType: self._global,
-            type: self._global,
+            type: self._type,
         }
         self.maker_of: Callable[[type], Callable[[Any], Made] | None] = lambda kind: None
         self._leaf = writer.leaf
@@ -71,13 +89,34 @@ class Values:
         self._path: list[Any] = []  # keys, indices and Steps on the way to what is made now
 
     def value(self, root: Any) -> int:
-        """The number of the value of `root`. An Error names the way to the object to blame."""
+        """The number of the value of `root`. An Error names the ways to all objects to blame."""
         try:
-            return self._value(root)
+            made = self._value(root)
         except Error as error:
             error.message = f"{self.where()} {error.message}"
             error.args = (error.message,)
             raise
+        if self._refused:
+            raise self._refusal()
+        return made
+
+    def _refusal(self) -> UnsupportedError:
+        for_nobody = [error for error in self._refused if type(error) is not OnlyForPickle]
+        if for_nobody:
+            return UnsupportedError(_listed(for_nobody if self.is_strict else self._refused))
+        if not self.is_strict:
+            way = "; weightmap.torch.save() writes whatever torch.save writes"
+        elif self.has_own:
+            way = "; torch.save writes this, and none of weightmap's tensors: give it tensor.torch()"
+        else:
+            return OnlyForPickle(_listed(self._refused))
+        return UnsupportedError(_listed(self._refused) + way)
+
+    def _refuse(self, error: UnsupportedError) -> int:
+        """Notes it with its place, and goes on, so that all are told at once."""
+        error.message = f"{self.where()} {error.message}"
+        self._refused.append(error)
+        return self._leaf(None)
 
     def forget(self) -> None:
         """Lets go of all objects now: makers and values refer to each other."""
@@ -92,9 +131,9 @@ class Values:
         made = self.begin(root)
         while True:
             answer = None
+            if type(made) is not int and len(stack) == _MOST_DEPTH:
+                made = self._refuse(UnsupportedError(f"is nested deeper than {_MOST_DEPTH} levels"))
             if type(made) is not int:
-                if len(stack) == _MOST_DEPTH:
-                    raise UnsupportedError(f"is nested deeper than {_MOST_DEPTH} levels")
                 stack.append(made)  # type: ignore[arg-type]
                 path.append(None)
             elif not stack:
@@ -107,6 +146,10 @@ class Values:
                 stack.pop()
                 path.pop()
                 made = ended.value
+            except UnsupportedError as error:
+                stack.pop()
+                path.pop()
+                made = self._refuse(error)
 
     def begin(self, thing: Any) -> Made:
         """The value of an object, or the beginning of one that has parts."""
@@ -116,12 +159,16 @@ class Values:
         known = self._memo.get(id(thing))
         if known is not None:
             if known == _BEGUN:
-                raise UnsupportedError(f"is a {type_name(kind)} that holds itself, somewhere within")
+                what = f"is a {type_name(kind)} that holds itself, somewhere within"
+                return self._refuse(OnlyForPickle(what))
             return known
         make = self.makers.get(kind)
         if make is None:
             make = self.makers[kind] = self._maker(kind)
-        return make(thing)
+        try:
+            return make(thing)
+        except UnsupportedError as error:
+            return self.remember(thing, self._refuse(error))
 
     def _maker(self, kind: type) -> Callable[[Any], Made]:
         if issubclass(kind, type):
@@ -156,7 +203,7 @@ class Values:
     def _integer(self, thing: int) -> int:
         if -_LARGEST <= thing < _LARGEST:
             return self._leaf(thing)
-        raise UnsupportedError(
+        raise OnlyForPickle(
             f"is an int of {thing.bit_length()} bits, and torch reads no more than 255 bytes"
         )
 
@@ -203,32 +250,44 @@ class Values:
         # As protocol 2 spells bytes; it has another spelling for b"", which torch does not read.
         import _codecs
 
-        if not thing and self._is_strict:
-            raise UnsupportedError(
-                "is b'', which torch.load(weights_only=True) does not read as torch.save writes it"
-            )
-
+        if not thing and self.is_strict:
+            return self.call(thing, bytes, ())
         return self.call(thing, _codecs.encode, (thing.decode("latin-1"), sys.intern("latin1")))
 
     def _bytearray(self, thing: bytearray) -> Made:
         return self.call(thing, bytearray, (bytes(thing),) if thing else ())
+
+    def _type(self, thing: type) -> Made:
+        if self.is_strict and thing in _TYPES_OF:
+            return self.call(thing, type, (_TYPES_OF[thing],))
+        return self._global(thing)
 
     def _global(self, thing: Any, name: str | None = None) -> int:
         """A class, a function, or what says that it is a constant."""
         if name is None:
             name = getattr(thing, "__qualname__", None) or thing.__name__
         module = pickle.whichmodule(thing, name)
-        if f"{module}.{name}" not in self.names:
+        if not self.reads(f"{module}.{name}"):
             self.refuse_name(thing, f"{module}.{name}")
-        if getattr(sys.modules.get(module), name, None) is not thing:
-            raise UnsupportedError(f"calls itself {module}.{name}, which is something else")
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not thing:
+            raise UnsupportedError(
+                f"is {module}.{name}, and no module has it by this name, so pickle cannot write it"
+            )
+        if "." in name:
+            raise OnlyForPickle(f"is {module}.{name}, which has its name in a class")
         return self.remember(thing, self.named(module, name))
+
+    def reads(self, name: str) -> bool:
+        return self.is_strict or name in self._names
 
     def refuse_name(self, thing: Any, name: str) -> None:
         what = f"is {name}" if isinstance(thing, (type, FunctionType)) else (
             f"is of type {type_name(type(thing))}, for which the file would need {name}"
         )
-        raise UnsupportedError(f"{what}, {self.unread(name)}")
+        raise OnlyForPickle(f"{what}, {self.unread(name)}")
 
     def unread(self, name: str) -> str:
         unless = "" if name in _NEVER_READ else (
@@ -287,6 +346,8 @@ class Values:
             raise UnsupportedError(f"is of type {type_name(kind)}: {error}") from error
         if type(parts) is str:
             return self._global(thing, parts)
+        if type(parts) is not tuple or not 2 <= len(parts) <= 6:
+            raise OnlyForPickle(f"is of type {type_name(kind)}, whose __reduce__() is no call")
         return self._taken_apart(thing, *parts)
 
     def _taken_apart(
@@ -299,27 +360,41 @@ class Values:
         items: Any = None,
         setter: Any = None,
     ) -> Made:
-        kind = type(thing)
-        is_new = getattr(function, "__name__", "") == "__newobj__"
+        made_by = getattr(function, "__name__", "")
+        what = f"is of type {type_name(type(thing))}, which is made"
+        if made_by == "__newobj_ex__":
+            raise UnsupportedError(
+                f"{what} with keywords, and weightmap opens no such file; torch.save() writes it to "
+                "another path"
+            )
+        if setter is not None:
+            raise OnlyForPickle(f"{what} by more than one call")
+        is_new = made_by == "__newobj__"
         if is_new:
             function, arguments = arguments[0], arguments[1:]
+        if not self.is_strict:
+            self._check_is_read(thing, function, state, elements, items)
+        return self.call(thing, function, arguments, state, items, is_new, elements or ())
+
+    def _check_is_read(
+        self, thing: Any, function: Any, state: Any, elements: Any, items: Any
+    ) -> None:
+        """Whether torch.load(weights_only=True) makes this of it."""
+        kind = type(thing)
         if isinstance(function, (type, FunctionType, BuiltinFunctionType)):
             name = f"{pickle.whichmodule(function, function.__qualname__)}.{function.__qualname__}"
-            if name not in self.names:
+            if not self.reads(name):
                 self.refuse_name(thing, name)
-        is_dict = f"{kind.__module__}.{kind.__qualname__}" in (
-            "builtins.dict", "collections.OrderedDict", "collections.Counter",
-        )
+        is_dict = type_name(kind) in ("dict", "collections.OrderedDict", "collections.Counter")
         if elements is not None and next(iter(elements), self) is not self:
             self._refuse_contents(kind, "elements")
         if items is not None and not is_dict:
             self._refuse_contents(kind, "items")
-        if setter is not None or (state is not None and not self.names.may_have_state(kind)):
+        if state is not None and not self._names.may_have_state(kind):
             self._refuse_contents(kind, "attributes")
-        return self.call(thing, function, arguments, state, items, is_new)
 
     def _refuse_contents(self, kind: type, what: str) -> None:
-        raise UnsupportedError(
+        raise OnlyForPickle(
             f"is of type {type_name(kind)} with {what}, which torch.load(weights_only=True) gives to no "
             "object of that type"
         )

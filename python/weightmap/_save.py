@@ -131,8 +131,8 @@ def _write(
     durable: bool,
     progress: Progress | None,
 ) -> SaveReport:
-    """`strict`: of what torch.save takes only. reserve="data": all but meta tensors."""
-    opened = None if strict else core_of(obj)
+    """`strict`: as torch.save writes it. reserve="data": all but meta tensors."""
+    opened = core_of(obj)
     info = {} if opened is None else opened.info()
     byte_order = info.get("byteorder", sys.byteorder)
     if alignment is None:
@@ -173,8 +173,7 @@ def _value(
 def _values(
     writer: _core.Writer, strict: bool, reserve: Reserve | Literal["data"], byte_order: str
 ) -> Values:
-    """What makes values of objects: of those of torch.save if `strict`, else of all that save()
-    takes."""
+    """What makes values of objects: as torch.save would if `strict`, else as save() does."""
     values = Values(writer, strict)
     rule = _rule(reserve)
 
@@ -185,6 +184,7 @@ def _values(
         return reserve == "meta" or (reserve != "data" and is_reserved())
 
     makers = []
+    Checkpoints(values, is_reserved, byte_order)
     if "torch" in sys.modules:
         from weightmap._savable_tensors import Tensors
 
@@ -193,7 +193,6 @@ def _values(
         from weightmap._savable_arrays import Arrays
 
         makers.append(Arrays(values, is_reserved).maker_of)
-        Checkpoints(values, is_reserved, byte_order)
         values.makers[ShapeOnly] = lambda thing: values.remember(
             thing, writer.reserved_tensor(thing.dtype, thing.shape)
         )

@@ -18,6 +18,7 @@ from torch.utils.serialization import config as torch_config
 from weightmap import _core, _torch_load
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError
 from weightmap._patch_report import PatchedCall, PatchReport, caller, settings_of
+from weightmap._replacing import replacing
 from weightmap._weights_only import registered_globals
 
 
@@ -221,6 +222,15 @@ def _save(
         with contextlib.suppress(OSError):
             os.unlink(os.path.realpath(f))
     original(obj, f, *given)
+
+
+def save_by_torch(obj: Any, f: Any, *given: Any) -> None:
+    """torch.save as it is; a path keeps what it has until the new file is whole."""
+    original = _originals.get("save", serialization.save)
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        return original(obj, f, *given)
+    with replacing(f) as new:
+        original(obj, new, *given)
 
 
 def _is_special_file(f: Any) -> bool:

@@ -26,6 +26,9 @@ class Global(Record):
         return f"{self.module}.{self.name}"
 
 
+PERSISTENT_ID = Global("weightmap", "persistent_id")
+
+
 class Object:
     """A call that a pickle asks for and that was not made: callable(*arguments).
 
@@ -192,4 +195,4 @@ class PlainMachine:
 
     @staticmethod
     def persistent(identifier: Any) -> Object:
-        return Object(Global("weightmap", "persistent_id"), (identifier,))
+        return Object(PERSISTENT_ID, (identifier,))

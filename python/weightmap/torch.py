@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import pickle
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
 from weightmap._options import OpenOptions, shows_options
 from weightmap._protect import protect
+from weightmap._savable_values import OnlyForPickle
 
 import torch
 
@@ -91,8 +93,7 @@ def load(
 
         state = weightmap.torch.load("model.pt")
         ...
-        with weightmap.replacing("model.pt") as new:
-            torch.save(state, new)
+        weightmap.torch.save(state, "model.pt")
 
     The same types in the same order: OrderedDict with its _metadata, Parameter, torch.Size;
     tensors that share a storage still do; strides, requires_grad, quantized, sparse and nested
@@ -199,16 +200,22 @@ def save(
     durable: bool = True,
     progress: _open.Progress | None = None,
 ) -> None:
-    """Writes what torch.save(obj, f) writes, byte for byte, of all that weights_only=True reads.
+    """Writes what torch.save(obj, f) writes, byte for byte, also over the file that is mapped.
 
-    Anything else raises UnsupportedError, which names the way to it, before a byte is written. A
-    path has its new file once that is whole and, with durable, on the disk; until then it keeps
-    what it has, also if tensors of `obj` are mapped from it.
+    A path has its new file once that is whole and, with durable, on the disk; until then it keeps
+    what it has, also if tensors of `obj` are mapped from it. What pickle cannot write (a lambda, a
+    local class, an open file) raises UnsupportedError, which names all such places, before a byte
+    is written. As with torch.save, objects are asked by their __reduce_ex__() what to write; only
+    weights_only=False reads back what weights_only=True refuses.
 
+    obj: also with weightmap.Tensor, Checkpoint, Subtree, Global and Object in it, so that what
+        Checkpoint.root() gives may be changed and saved: the tensors are written from their
+        mapping, names and calls as the file had them, without importing anything.
     f: a path, or what has a write().
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
-    progress: as in weightmap.save(), which takes more than torch.save does.
+    progress: as in weightmap.save(). Objects that hold themselves, and a few others whose pickle is
+        no tree, are written by torch.save itself, beside the path and then renamed, without it.
 
     Follows torch.utils.serialization.config.save and torch.serialization.skip_data().
     """
@@ -219,13 +226,16 @@ def save(
             "only what torch.save writes by default is written: pickle_module=pickle, "
             "pickle_protocol=2, a zip file, with the record byteorder"
         )
-    _save._write(
-        obj,
-        f,
-        strict=True,
-        reserve="data" if serialization._serialization_tls.skip_data else False,
-        alignment=serialization._get_storage_alignment(),
-        crc32=serialization.get_crc32_options(),
-        durable=durable,
-        progress=progress,
-    )
+    with contextlib.suppress(OnlyForPickle):
+        _save._write(
+            obj,
+            f,
+            strict=True,
+            reserve="data" if serialization._serialization_tls.skip_data else False,
+            alignment=serialization._get_storage_alignment(),
+            crc32=serialization.get_crc32_options(),
+            durable=durable,
+            progress=progress,
+        )
+        return
+    _torch_patch.save_by_torch(obj, f)
