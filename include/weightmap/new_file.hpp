@@ -56,9 +56,7 @@ class WEIGHTMAP_API NewFile {
   // Open for reading and writing, close-on-exec, and closed by the destructor.
   int descriptor() const noexcept;
 
-  // Fails with io for more bytes than RLIMIT_FSIZE lets this process write to a file. Whoever
-  // writes through descriptor() calls it first: the system would not fail but send SIGXFSZ.
-  Result<void> check_size(std::uint64_t bytes) const;
+  // More bytes than RLIMIT_FSIZE allows are an error (EFBIG) of each of these, and no signal.
   // Makes the file that large, of zeros that take no space.
   Result<void> resize(std::uint64_t bytes);
   // The same, and gets the space, where the file system can: what does not fit is known now.

@@ -8,7 +8,7 @@
 
 #include "mmap/kernel.hpp"
 #include "mmap/os_error.hpp"
-#include "mmap/write/size_limit.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -33,11 +33,9 @@ Result<void> add_seals(int descriptor, int against_writing) {
 }  // namespace
 
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
-  TRY(check_size_limit(bytes));
   UniqueFd memory = create(label.substr(0, longest_label));
   if (memory.get() < 0) return os_failure("make shared memory (memfd)");
-  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
-    return os_failure("make " + std::to_string(bytes) + " bytes of shared memory");
+  TRY(resize(memory.get(), bytes));
   return memory;
 }
 

@@ -1,8 +1,6 @@
 #include "mmap/memory/snapshot.hpp"
 
 #include <fcntl.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -11,7 +9,7 @@
 
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
-#include "mmap/write/size_limit.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
@@ -23,9 +21,8 @@ bool is_not_supported(int error_number) noexcept {
          error_number == EXDEV || error_number == EISDIR;
 }
 
-tl::unexpected<Error> snapshot_failure(const std::string& action, int error_number) {
-  Error error = os_error(action, error_number);
-  if (is_not_supported(error_number)) error.code = ErrorCode::unsupported;
+tl::unexpected<Error> snapshot_failure(Error error) {
+  if (is_not_supported(error.os_error)) error.code = ErrorCode::unsupported;
   error.message +=
       " (a snapshot needs a file system with reflinks, such as xfs or btrfs; stage() "
       "and `weightmap stage` make a copy in memory that processes share)";
@@ -42,19 +39,19 @@ Result<UniqueFd> unnamed_sibling(const File& source) {
         ErrorCode::unsupported,
         "cannot find the directory of the file without /proc, which is not mounted (stage() "
         "and `weightmap stage` do without)");
-  if (error) return snapshot_failure("find the directory of the file", error.value());
+  if (error) return snapshot_failure(os_error("find the directory of the file", error.value()));
   UniqueFd file(::open(path.parent_path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (file.get() < 0) return snapshot_failure("make a file in the directory of this one", errno);
+  if (file.get() < 0)
+    return snapshot_failure(os_error("make a file in the directory of this one", errno));
   return file;
 }
 
 }  // namespace
 
 Result<File> take_snapshot(const File& source) {
-  TRY(check_size_limit(source.size()));
   TRY_ASSIGN(const UniqueFd clone, unnamed_sibling(source));
-  if (::ioctl(clone.get(), FICLONE, source.descriptor()) != 0)
-    return snapshot_failure("share the blocks of the file", errno);
+  if (Result<void> shared = share_blocks(clone.get(), source); !shared)
+    return snapshot_failure(std::move(shared).error());
   TRY(source.check_unchanged());
   return File::from_descriptor(clone.get());
 }

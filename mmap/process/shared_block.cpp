@@ -11,6 +11,7 @@
 #include "mmap/mapping.hpp"
 #include "mmap/memory/sealed_memory.hpp"
 #include "mmap/os_error.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "weightmap/new_file.hpp"
@@ -87,15 +88,11 @@ Result<UniqueFd> seal_block(BlockParts parts) {
   std::size_t size = 0;
   for (const auto part : parts) size += part.size();
   TRY_ASSIGN(UniqueFd memory, make_memfd(size, "weightmap-catalog"));
-  off_t offset = 0;
-  for (auto part : parts)
-    while (!part.empty()) {
-      const ssize_t count = ::pwrite(memory.get(), part.data(), part.size(), offset);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return os_failure("fill shared memory");
-      part = part.subspan(static_cast<std::size_t>(count));
-      offset += count;
-    }
+  std::uint64_t offset = 0;
+  for (const auto part : parts) {
+    TRY(write_at(memory.get(), offset, part));
+    offset += part.size();
+  }
   TRY(seal(memory.get()));
   return memory;
 }

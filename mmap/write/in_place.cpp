@@ -18,13 +18,7 @@ Result<void> write_in_place(const File& file, std::uint64_t offset,
 }
 
 Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length) {
-  if (length == 0) return {};
-  const int result = uninterrupted([&] {
-    return ::fallocate(file.descriptor(), 0, static_cast<off_t>(offset),
-                       static_cast<off_t>(length));
-  });
-  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
-  return os_failure("get disk space for what was reserved");
+  return reserve_space(file.descriptor(), offset, length);
 }
 
 Result<void> sync_content(const File& file) {

@@ -283,31 +283,16 @@ Result<NewFile> NewFile::create_in(int directory, const std::string& name,
 
 int NewFile::descriptor() const noexcept { return state_->file.get(); }
 
-Result<void> NewFile::check_size(std::uint64_t bytes) const {
-  return state_->about(os::check_size_limit(bytes));
-}
-
 Result<void> NewFile::resize(std::uint64_t bytes) {
-  TRY(check_size(bytes));
-  const int result =
-      os::uninterrupted([&] { return ::ftruncate(descriptor(), static_cast<off_t>(bytes)); });
-  if (result == 0) return {};
-  return state_->about(os::os_error("make a file of " + std::to_string(bytes) + " bytes", errno));
+  return state_->about(os::resize(descriptor(), bytes));
 }
 
 Result<void> NewFile::reserve(std::uint64_t bytes) {
   TRY(resize(bytes));
-  const int result =
-      os::uninterrupted([&] { return ::fallocate(descriptor(), 0, 0, static_cast<off_t>(bytes)); });
-  if (result == 0 || bytes == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
-  return state_->about(
-      os::os_error("get " + std::to_string(bytes) + " bytes of disk space", errno));
+  return state_->about(os::reserve_space(descriptor(), 0, bytes));
 }
 
 Result<void> NewFile::write_at(std::uint64_t offset, std::span<const std::byte> content) {
-  std::uint64_t end = 0;
-  if (!bytes::checked_add<std::uint64_t>(offset, content.size(), &end)) end = ~end;
-  TRY(check_size(end));
   return state_->about(os::write_at(descriptor(), offset, content));
 }
 
@@ -321,7 +306,7 @@ Result<void> NewFile::write(std::span<const std::byte> content) {
 Result<void> NewFile::skip(std::uint64_t bytes) {
   std::uint64_t end = 0;
   if (!bytes::checked_add(state_->written, bytes, &end)) end = ~std::uint64_t{0};
-  TRY(check_size(end));
+  TRY(state_->about(os::check_size_limit(end)));
   state_->written = end;
   return {};
 }

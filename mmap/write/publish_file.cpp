@@ -1,8 +1,6 @@
 #include "mmap/write/publish_file.hpp"
 
 #include <fcntl.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
+#include "mmap/write/write_all.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -92,8 +91,7 @@ Result<void> take_permissions(int descriptor, const struct stat& like) {
 // Into a page cache of pages that are soon written, so from page cache to page cache.
 Result<void> copy_bytes(const File& from, NewFile& to, const Progress& progress) {
   constexpr std::uint64_t piece = std::uint64_t{16} << 20;
-  TRY(to.check_size(from.size()));
-  if (::ioctl(to.descriptor(), FICLONE, from.descriptor()) == 0) return {};
+  if (share_blocks(to.descriptor(), from)) return {};
   // Where there is too little space this says so at once.
   TRY(to.reserve(from.size()));
   off_t offset = 0;

@@ -7,9 +7,8 @@
 
 namespace weightmap::os {
 
-// Fails with io (EFBIG) for more bytes than RLIMIT_FSIZE allows. Beyond that limit write(),
-// ftruncate(), fallocate(), FICLONE and sendfile(), also to memory (memfd), do not just fail: they
-// send SIGXFSZ, which ends the process. So this is called before any of them.
+// Fails with io (EFBIG) for more bytes than RLIMIT_FSIZE allows. What writes compares by itself
+// (write_all.hpp).
 Result<void> check_size_limit(std::uint64_t bytes);
 
 }  // namespace weightmap::os

@@ -1,10 +1,13 @@
 #include "mmap/write/write_all.hpp"
 
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <string>
 
 #include "mmap/os_error.hpp"
 #include "mmap/uninterrupted.hpp"
@@ -15,13 +18,17 @@
 namespace weightmap::os {
 namespace {
 
+Result<void> check_end(std::uint64_t offset, std::uint64_t length) {
+  std::uint64_t end = 0;
+  if (!bytes::checked_add(offset, length, &end)) end = ~std::uint64_t{0};
+  return check_size_limit(end);
+}
+
 // Of what can seek only regular files are limited; others have no position.
 Result<void> check_position(int descriptor, std::uint64_t more) {
   const off_t position = ::lseek(descriptor, 0, SEEK_CUR);
-  std::uint64_t end = 0;
   if (position < 0) return {};
-  if (!bytes::checked_add(static_cast<std::uint64_t>(position), more, &end)) end = ~end;
-  return check_size_limit(end);
+  return check_end(static_cast<std::uint64_t>(position), more);
 }
 
 }  // namespace
@@ -38,6 +45,7 @@ Result<void> append(int descriptor, std::span<const std::byte> content) {
 }
 
 Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std::byte> content) {
+  TRY(check_end(offset, content.size()));
   while (!content.empty()) {
     const ssize_t count = uninterrupted([&] {
       return ::pwrite(descriptor, content.data(), content.size(), static_cast<off_t>(offset));
@@ -52,6 +60,29 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std:
     offset += static_cast<std::uint64_t>(count);
   }
   return {};
+}
+
+Result<void> resize(int descriptor, std::uint64_t bytes) {
+  TRY(check_size_limit(bytes));
+  if (uninterrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) == 0)
+    return {};
+  return os_failure("make a file of " + std::to_string(bytes) + " bytes");
+}
+
+Result<void> reserve_space(int descriptor, std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return {};
+  TRY(check_end(offset, length));
+  const int result = uninterrupted([&] {
+    return ::fallocate(descriptor, 0, static_cast<off_t>(offset), static_cast<off_t>(length));
+  });
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return os_failure("get " + std::to_string(length) + " bytes of disk space");
+}
+
+Result<void> share_blocks(int descriptor, const File& source) {
+  TRY(check_size_limit(source.size()));
+  if (::ioctl(descriptor, FICLONE, source.descriptor()) == 0) return {};
+  return os_failure("share the blocks of the file");
 }
 
 }  // namespace weightmap::os

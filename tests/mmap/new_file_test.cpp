@@ -171,23 +171,6 @@ TEST_CASE_FIXTURE(Folder, "only a regular file that may be replaced is replaced"
   CHECK_FAILS(NewFile::create(""), ErrorCode::invalid_argument, "is not the name of a file");
 }
 
-TEST_CASE_FIXTURE(Folder, "what is larger than RLIMIT_FSIZE is an error and no signal") {
-  CHECK(in_child([&] {
-          const rlimit limit{1000, 1000};
-          ::setrlimit(RLIMIT_FSIZE, &limit);
-          NewFile file = NewFile::create(path).value();
-          const std::string content(1001, 'x');
-          if (!file.write_at(0, bytes_of(content).first(1000)) || !file.reserve(1000)) return 1;
-          for (const Result<void>& refused :
-               {file.resize(1001), file.reserve(1001), file.write_at(1000, bytes_of("x")),
-                file.write_at(~std::uint64_t{0}, bytes_of("x")), file.write(bytes_of(content)),
-                file.check_size(1001)})
-            if (refused || refused.error().os_error != EFBIG) return 2;
-          return file.commit() ? 0 : 3;
-        }) == "exit 0");
-  CHECK(fs::file_size(path) == 1000);
-}
-
 TEST_CASE_FIXTURE(Folder, "a refusal of the system leaves the old file and no other") {
   folder.write("model.pt", std::string_view("old"));
   const auto refuses = [&](std::initializer_list<test::Refusal> refusals, const char* what) {

@@ -74,17 +74,6 @@ TEST_CASE_FIXTURE(Folder, "what a publication left that was killed is removed by
   CHECK(read_file(target) == read_file(fresh));
 }
 
-TEST_CASE_FIXTURE(Folder, "a copy beyond the limit on the size of a file is an error, no signal") {
-  CHECK(in_child([&] {
-          const rlimit limit{1000, 1000};
-          ::setrlimit(RLIMIT_FSIZE, &limit);
-          const Result<os::PublishedFile> refused = publish(fresh, true);
-          return !refused && refused.error().os_error == EFBIG ? 0 : 1;
-        }) == "exit 0");
-  CHECK(read_file(target) == "old");
-  CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
-}
-
 TEST_CASE_FIXTURE(Folder, "a file of the same number on another file system is not the same") {
   fs::create_directory(folder.path() / "a");
   fs::create_directory(folder.path() / "b");
