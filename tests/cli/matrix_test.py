@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+"""Every command on a file of every format: the right result, or a refusal that says why.
+
+    matrix_test.py WEIGHTMAP
+
+What is right is what torch, safetensors and gguf read from the same file.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import format_files  # noqa: E402
+
+TOOL = pathlib.Path(sys.argv[1]).resolve()
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+# What the tool says of a tensor in blocks, of which gguf's reader has the bytes.
+BLOCKS = {"dtype": "q8_0", "shape": [2, 32], "nbytes": 68}
+
+
+class Refused(Exception):
+    pass
+
+
+class Cell:
+    """One command on one file."""
+
+    def __init__(self, form, path, tensors, folder):
+        self.form, self.path, self.tensors, self.folder = form, path, tensors, folder
+        self.equal = unittest.TestCase().assertEqual
+        self.out = folder / "out"
+
+    def run(self, command, *arguments, code=0, **options):
+        options = {"env": ENVIRONMENT | {"WEIGHTMAP_RUNTIME_DIR": str(self.folder / "shared")},
+                   "capture_output": True, "text": True, "cwd": self.folder, **options}
+        done = subprocess.run([TOOL, *command.split(), *map(str, arguments)], check=False, **options)
+        if done.returncode != code:
+            raise Refused(done.stderr)
+        return done.stdout
+
+    def json(self, command, *arguments, **options):
+        return json.loads(self.run(command, "--json", *arguments, **options))
+
+    def files(self):
+        return [self.path] if self.path.is_file() else [
+            file for file in self.path.iterdir() if file.suffix != ".json"]
+
+    def size(self):
+        return sum(file.stat().st_size for file in self.path.iterdir()) \
+            if self.path.is_dir() else self.path.stat().st_size
+
+    def nbytes(self):
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def holds(self, found, tensors):
+        """The same names, dtypes, shapes and elements."""
+        self.equal(sorted(found), sorted(tensors))
+        for name, tensor in tensors.items():
+            self.equal((found[name].dtype, found[name].shape), (tensor.dtype, tensor.shape), name)
+            self.equal(torch.equal(found[name], tensor), True, name)
+
+
+def described(name, tensor):
+    if name == "blocks":
+        return BLOCKS
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
+            "nbytes": tensor.nbytes}
+
+
+def ls(cell):
+    listed = {tensor["name"]: {key: tensor[key] for key in BLOCKS}
+              for tensor in cell.json("ls", cell.path)["tensors"]}
+    cell.equal(listed, {name: described(name, tensor) for name, tensor in cell.tensors.items()})
+
+
+def du(cell):
+    found = cell.json("du", cell.path)["all"]
+    cell.equal((found["tensors"], found["bytes"]), (len(cell.tensors), cell.nbytes()))
+
+
+TREE = {
+    "pt": "lr: 0.5", "pt, protocol 5": "lr: 0.5", "legacy": "lr: 0.5", "torchscript": "training: True",
+    "pt2": "layout: 7", "safetensors": "format: 'pt'", "shards": "total_size: 0",
+    "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "dcp": "version: '1.0.0'",
+}
+
+
+def tree(cell):
+    lines = cell.run("tree", "--all", cell.path).splitlines()
+    cell.equal(TREE[cell.form] in [line.strip() for line in lines], True, lines)
+
+
+def info(cell):
+    found = cell.json("info", cell.path)
+    cell.equal((found["tensors"], found["tensor_bytes"], found["unsupported"]),
+               (len(cell.tensors), cell.nbytes(), []))
+
+
+def info_globals(cell):
+    pickles = cell.json("info --globals", cell.path)["pickles"]
+    found = {line["global"] for pickle in pickles for line in pickle["globals"]}
+    cell.equal(any(name.startswith("numpy.") for name in found),
+               cell.form in ("pt", "pt, protocol 5", "legacy"))
+
+
+SCAN = {"pt": "unsafe", "pt, protocol 5": "unsafe", "legacy": "unsafe", "torchscript": "unsafe",
+        "dcp": "unsafe"}
+
+
+def scan(cell):
+    """Of DCP the metadata, which is a pickle."""
+    verdict = SCAN.get(cell.form, "safe")
+    files = [cell.path / ".metadata"] if cell.form == "dcp" else cell.files()
+    found = cell.json("scan", *files, code=0 if verdict == "safe" else 1)["files"]
+    cell.equal({file["verdict"] for file in found}, {verdict})
+
+
+def cat(cell):
+    for name, tensor in cell.tensors.items():
+        raw = cell.run("cat --raw", cell.path, name, text=False)
+        cell.equal(raw, tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes(), name)
+
+
+def cat_slice(cell):
+    raw = cell.run("cat --raw --slice 1:,2", cell.path, "weight", text=False)
+    cell.equal(raw, cell.tensors["weight"][1:, 2].contiguous().numpy().tobytes())
+
+
+def stats(cell):
+    found = {line["name"]: line for line in cell.json("stats", cell.path, "weight", "tied", "low")[
+        "tensors"]}
+    for name in ("weight", "tied", "low"):
+        values = cell.tensors[name].double()
+        cell.equal([found[name][key] for key in ("count", "min", "max", "mean", "zeros")],
+                   [values.numel(), values.min().item(), values.max().item(), values.mean().item(),
+                    int((values == 0).sum())], name)
+
+
+def diff(cell):
+    """With the format that every tensor but those in blocks fits into."""
+    other = cell.folder / "other.safetensors"
+    format_files.write_safetensors(other)
+    counts = cell.json("diff", cell.path, other)["counts"]["tensors"]
+    expected = set(format_files.tensors())
+    cell.equal(counts, {"equal": len(expected & set(cell.tensors)), "changed": 0, "renamed": 0,
+                        "removed": len(set(cell.tensors) - expected),
+                        "added": len(expected - set(cell.tensors))})
+
+
+def verify(cell):
+    found = cell.json("verify --crc", cell.path)
+    cell.equal((found["ok"], found["faults"]), (True, []))
+
+
+def residency(cell):
+    found = cell.json("residency --by-tensor", cell.path)
+    cell.equal((found["file_bytes"], {line["name"]: line["bytes"] for line in found["groups"]}),
+               (cell.size(), {name: tensor.nbytes for name, tensor in cell.tensors.items()}))
+
+
+def doctor(cell):
+    found = {line["topic"]: line for line in cell.json("doctor", cell.path)["findings"]}
+    cell.equal("float32 80 B" in found["dtype"]["found"], True, found["dtype"])
+
+
+def evict(cell):
+    cell.equal(cell.json("evict", cell.path)["files"][0]["file_bytes"], cell.size())
+
+
+def warm(cell):
+    found = cell.json("warm", cell.path)
+    cell.equal((found["bytes"], found["bytes_left_out"]), (cell.size(), 0))
+
+
+def stage(cell):
+    listed = json.loads(cell.run("stage", cell.path, "--", TOOL, "ls", "--json", "{}"))["tensors"]
+    cell.equal(sorted(tensor["name"] for tensor in listed), sorted(cell.tensors))
+
+
+def ps(cell):
+    with open(cell.files()[0], "rb"):
+        cell.equal(cell.json("ps", cell.path)["processes"], [])
+
+
+def held(cell, *paths):
+    process = subprocess.Popen(
+        [TOOL, "hold", "--json", "--no-lock", "--socket", cell.folder / "socket", *paths],
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = process.stdout.readline()
+    process.terminate()
+    if not said:
+        raise Refused(process.communicate()[1])
+    process.communicate()
+    return json.loads(said)["files"]
+
+
+def hold(cell):
+    [file] = held(cell, cell.path)
+    cell.equal((file["state"], file["file_bytes"], file["bytes_left_out"]), ("held", cell.size(), 0))
+
+
+def publish(cell):
+    cell.run("publish --copy", cell.path, cell.out)
+    cell.equal(cell.out.read_bytes(), cell.path.read_bytes())
+
+
+def repacked(cell, *options):
+    """What the program of the format reads again."""
+    target = cell.out.with_name("out" + cell.path.suffix)
+    cell.run("repack", cell.path, target, *options)
+    read = format_files.FORMATS["pt" if cell.form == "legacy" else cell.form][1]
+    cell.holds(read(target), cell.tensors)
+    return {tensor["name"]: tensor["file_offset"] for tensor in cell.json("ls", target)["tensors"]}
+
+
+def repack(cell):
+    repacked(cell)
+
+
+def repack_align(cell):
+    offsets = repacked(cell, "--align", "4096")
+    cell.equal({name: offsets[name] % 4096 for name in ("weight", "low", "scalar")},
+               {"weight": 0, "low": 0, "scalar": 0})
+
+
+def repack_order(cell):
+    order = cell.folder / "order"
+    order.write_text("scalar\nlow\nweight\n")
+    offsets = repacked(cell, "--order", order)
+    cell.equal(sorted(("weight", "low", "scalar"), key=offsets.get), ["scalar", "low", "weight"])
+
+
+def merge(cell):
+    """With a file of tensors by other names."""
+    other = cell.folder / "other.pt"
+    torch.save({"other": torch.ones(3)}, other)
+    cell.run("merge", cell.out, cell.path, other)
+    cell.holds(format_files.read_torch(cell.out), {**cell.tensors, "other": torch.ones(3)})
+
+
+def split(cell):
+    found = {}
+    for file in cell.json("split", cell.path, cell.out, "--max-size", "50")["files"]:
+        found.update(format_files.read_torch(cell.out / pathlib.Path(file["file"]).name))
+    cell.holds(found, cell.tensors)
+
+
+def convert_to_safetensors(cell):
+    target = cell.out.with_suffix(".safetensors")
+    cell.run("convert", cell.path, target, "--shared", "copy")
+    cell.holds(format_files.read_safetensors(target), cell.tensors)
+
+
+def convert_to_pt(cell):
+    target = cell.out.with_suffix(".pt")
+    cell.run("convert", cell.path, target)
+    cell.holds(format_files.read_torch(target), cell.tensors)
+
+
+def bench(cell):
+    found = cell.json("bench --python /nonexistent --memory as-is --engines map --reference map "
+                      "--scenarios warm --orders file --rounds 1", cell.path)
+    cell.equal([(one["engine"], one["why_not"]) for one in found["files"][0]["series"]],
+               [("map", None), ("map again", None)])
+
+
+# Without the words behind the command, one function for each.
+COMMANDS = {
+    "ls": ls, "du": du, "tree": tree, "info": info, "info --globals": info_globals, "scan": scan,
+    "cat": cat, "cat --slice": cat_slice, "stats": stats, "diff": diff, "verify": verify,
+    "residency": residency, "doctor": doctor, "evict": evict, "warm": warm, "stage": stage, "ps": ps,
+    "hold": hold, "publish": publish, "repack": repack, "repack --align": repack_align,
+    "repack --order": repack_order, "merge": merge, "split": split,
+    "convert --to safetensors": convert_to_safetensors, "convert --to pt": convert_to_pt,
+    "bench": bench,
+}
+NOT_OF_FILES = {"completion", "catalogs"}
+
+ARCHIVES = ("repack", "repack --align", "repack --order", "merge", "split")
+PLAIN = ("merge", "split")
+SEVERAL = ("shards", "splits", "dcp")
+REFUSALS = [
+    (PLAIN, ("pt", "pt, protocol 5"), "is not a dict of plain tensors: array is of kind object"),
+    (PLAIN, ("legacy",), "is a legacy torch stream, which is no archive; weightmap repack makes one"),
+    (PLAIN, ("torchscript",), "is not a dict of plain tensors: data is of kind object"),
+    (PLAIN, ("pt2",),
+     "is not a dict of plain tensors: data/weights/model_weights_config.json is of kind dict"),
+    (("repack --order",), ("legacy",),
+     "is a legacy torch stream, of which repack makes an archive and changes nothing else"),
+    (ARCHIVES, ("safetensors",), "is a safetensors file, which is no archive"),
+    (ARCHIVES, ("gguf",), "is a GGUF file, which is no archive"),
+    (ARCHIVES + ("info --globals",), SEVERAL, "is a directory, expected a regular file"),
+    (("stage",), SEVERAL, "is a checkpoint of several files; stage each of them by its name"),
+    (("publish",), SEVERAL,
+     "is a checkpoint of several files, which cannot be replaced at one moment"),
+    (("convert --to safetensors",), ("gguf", "splits"),
+     'the tensor "blocks" is of q8_0, which safetensors has not'),
+    (("convert --to pt",), ("gguf", "splits"), 'tensor "blocks": torch has no type for q8_0'),
+]
+REFUSED = {(row, form): words for rows, forms, words in REFUSALS for row in rows for form in forms}
+
+
+class Matrix(unittest.TestCase):
+    maxDiff = None
+
+    def test_every_command_is_in_a_table(self):
+        text = subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
+        listed = re.findall(r"^  ([a-z]+) ", text.split("Subcommands:")[1], re.MULTILINE)
+        self.assertEqual(set(listed), {row.split()[0] for row in COMMANDS} | NOT_OF_FILES)
+
+    def test_every_command_on_every_format(self):
+        made = self.enter(tempfile.TemporaryDirectory())
+        ran, refused = 0, set()
+        for form, (path, tensors) in format_files.make(made).items():
+            for row, check in COMMANDS.items():
+                folder = pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
+                with self.subTest(command=row, format=form):
+                    ran += 1
+                    words = REFUSED.get((row, form))
+                    try:
+                        check(Cell(form, path, tensors, folder))
+                        self.assertIsNone(words, "was not refused")
+                    except Refused as refusal:
+                        refused.add((row, form))
+                        self.assertIn(words or "nothing is refused here", str(refusal))
+        print(f"{ran} cells, {len(refused)} of them refused")
+        self.assertEqual(ran, len(COMMANDS) * len(format_files.FORMATS))
+        self.assertEqual(refused, set(REFUSED))
+
+    def test_commands_for_many_files_take_all_formats_at_once(self):
+        folder = pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
+        made = format_files.make(folder)
+        cell = Cell("all", folder, {}, folder)
+        paths = [path for path, _ in made.values()]
+        sizes = [Cell(form, path, {}, folder).size() for form, (path, _) in made.items()]
+        evicted = cell.json("evict", *paths)["files"]
+        self.assertEqual([file["file_bytes"] for file in evicted], sizes)
+        self.assertEqual(cell.json("ps", *paths)["processes"], [])
+        self.assertEqual([file["file_bytes"] for file in held(cell, *paths)], sizes)
+
+    def enter(self, context):
+        self.addCleanup(context.__exit__, None, None, None)
+        return context.__enter__()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
