@@ -11,7 +11,8 @@
 // not sealed opens, and CheckpointInfo::reserved says what is missing; torch.load reads zeros
 // there. Whatever was written before a loss of power, marks included, is there after it only if it
 // was synced, so fill all again then; a file that was sealed is whole. Const members may be called
-// from several threads at once, write() for tensors of different storages, too.
+// from several threads at once, write() for tensors of different storages, too. A forked child
+// counts as one more filler from its first call on, and not before.
 #pragma once
 
 #include <cstddef>
@@ -77,9 +78,9 @@ class WEIGHTMAP_API CheckpointFill {
   // file as sealed, in this order; so a file that says so is whole. Afterwards it is what a normal
   // save would have made, and one more record. Fails with invalid_argument, naming them, if
   // storages are not written; with io if another CheckpointFill has the file open, or the system
-  // refuses; then it can be sealed again. Where the file could not be written to the disk, what is
-  // there is unknown: then no storage is marked any more, and all are to be written again.
-  // `progress` is called from this thread.
+  // refuses; with cancelled if `progress`, which is called from this thread, stops it. Then others
+  // can fill it and it can be sealed again. Where the file could not be written to the disk, what
+  // is there is unknown: then no storage is marked any more, and all are to be written again.
   Result<void> seal(const Progress& progress = {});
 
  private:

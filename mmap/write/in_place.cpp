@@ -26,16 +26,6 @@ Result<void> sync_content(const File& file) {
   return os_failure("write the file to the disk");
 }
 
-Result<bool> lock_for(const File& file, Users users) {
-  struct flock whole {};
-  whole.l_type = users == Users::alone ? F_WRLCK : F_RDLCK;
-  whole.l_whence = SEEK_SET;
-  if (uninterrupted([&] { return ::fcntl(file.descriptor(), F_OFD_SETLK, &whole); }) == 0)
-    return true;
-  if (errno == EAGAIN || errno == EACCES) return false;
-  return os_failure("lock the file");
-}
-
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return false;

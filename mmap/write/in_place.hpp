@@ -21,12 +21,6 @@ Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t le
 // Writes the content to the disk.
 Result<void> sync_content(const File& file);
 
-// Several open files of one file, in whatever processes, may be locked as `shared`, or one as
-// `alone`; again with the other word changes it. Held until the File is destroyed. False if others
-// hold what excludes it.
-enum class Users { shared, alone };
-Result<bool> lock_for(const File& file, Users users);
-
 // Whether none of the blocks that lie wholly in the range is on the disk, so that it was never
 // written. False where there is none, or the file system does not tell. Any file that is open.
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;

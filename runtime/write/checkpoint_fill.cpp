@@ -63,12 +63,14 @@ Result<void> CheckpointFill::State::write(std::string_view name,
   if (elements.size() != tensor.view.nbytes())
     return refused("has " + std::to_string(tensor.view.nbytes()) + " bytes, got " +
                    std::to_string(elements.size()));
+  TRY(file->join());
   TRY(os::write_in_place(file->file(), tensor.file_offset, elements));
   return elements.size() == storage->nbytes ? file->mark_written(*storage) : Result<void>{};
 }
 
 Result<std::span<std::byte>> CheckpointFill::State::writable_bytes(std::string_view name) {
   TRY_ASSIGN(const Place place, find(name));
+  TRY(file->join());
   TRY(os::fill_holes(file->file(), place.storage->offset, place.storage->nbytes));
   return checkpoint.writable_bytes(place.tensor.view);
 }

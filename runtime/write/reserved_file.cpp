@@ -28,17 +28,34 @@ tl::unexpected<Error> nothing_reserved() {
                  "has no reserved storages (no record " + std::string(torch::marks_record) + ")");
 }
 
+Result<void> check_not_sealed(const std::string& letters) {
+  if (letters.back() != torch::mark::sealed) return {};
+  return failure(ErrorCode::invalid_argument, "is sealed: all that was reserved is written");
+}
+
 std::array<std::byte, 1> letter(char mark) noexcept { return {static_cast<std::byte>(mark)}; }
 
 }  // namespace
 
 Result<std::unique_ptr<ReservedFile>> ReservedFile::open(const std::filesystem::path& path) {
   TRY_ASSIGN(os::File file, os::File::open(path, true));
-  TRY_ASSIGN(const bool is_ours, os::lock_for(file, os::Users::shared));
-  if (!is_ours) return failure(ErrorCode::io, "another process is sealing the file at this moment");
   std::unique_ptr<ReservedFile> made(new ReservedFile(std::move(file)));
+  TRY(made->lock_shared());
   TRY(made->read_records());
   return made;
+}
+
+Result<void> ReservedFile::lock_shared() const {
+  TRY_ASSIGN(const bool is_ours, lock_.take(os::FileLock::Users::shared));
+  if (is_ours) return {};
+  return failure(ErrorCode::io, "another process is sealing the file at this moment");
+}
+
+Result<void> ReservedFile::join() const {
+  if (lock_.is_own()) return {};
+  TRY(lock_shared());
+  TRY_ASSIGN(const std::string letters, marks());
+  return check_not_sealed(letters);
 }
 
 Result<void> ReservedFile::read_records() {
@@ -53,8 +70,7 @@ Result<void> ReservedFile::read_records() {
 
 Result<void> ReservedFile::find_storages() {
   TRY_ASSIGN(const std::string letters, marks());
-  if (letters.back() == torch::mark::sealed)
-    return failure(ErrorCode::invalid_argument, "is sealed: all that was reserved is written");
+  TRY(check_not_sealed(letters));
   for (std::uint64_t i = 0; i + 1 < letters.size(); ++i) {
     if (letters[i] == torch::mark::saved) continue;
     const std::string name = zip::storage_record(std::to_string(i));
@@ -92,6 +108,7 @@ Result<std::string> ReservedFile::marks() const {
 }
 
 Result<void> ReservedFile::mark_written(const Storage& storage) const {
+  TRY(join());
   return os::write_in_place(file_, marks_at_ + storage.number, letter(torch::mark::written));
 }
 
@@ -179,10 +196,20 @@ Result<void> ReservedFile::sync() {
 }
 
 Result<void> ReservedFile::seal(const Progress& progress) {
-  TRY_ASSIGN(const bool is_alone, os::lock_for(file_, os::Users::alone));
+  TRY(join());
+  TRY_ASSIGN(const bool is_alone, lock_.take(os::FileLock::Users::alone));
   if (!is_alone)
     return failure(ErrorCode::io,
                    "others have the file open for filling; they must close it first");
+  // Whatever comes of it, others may have the file open again.
+  struct Shared {
+    os::FileLock& lock;
+    ~Shared() { static_cast<void>(lock.take(os::FileLock::Users::shared)); }
+  } const shared_again{lock_};
+  return seal_alone(progress);
+}
+
+Result<void> ReservedFile::seal_alone(const Progress& progress) {
   checksums_.clear();
   for (const zip::Record& record : directory_.records()) checksums_.push_back(record.crc32);
   TRY(sync());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "mmap/file.hpp"
+#include "mmap/write/file_lock.hpp"
 #include "runtime/bytes/windows.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/progress.hpp"
@@ -40,18 +41,24 @@ class ReservedFile {
   // The letter of each storage, now.
   Result<std::string> marks() const;
   Result<void> mark_written(const Storage& storage) const;
+  // To be called before anything is written: a forked child takes a lock of its own, and fails if
+  // the file was sealed meanwhile, or is being sealed.
+  Result<void> join() const;
 
   // What CheckpointFill::seal() does, for a file of which all storages are written.
   Result<void> seal(const Progress& progress);
 
  private:
-  explicit ReservedFile(os::File file) : file_(std::move(file)), windows_(file_, memory_) {}
+  explicit ReservedFile(os::File file)
+      : file_(std::move(file)), lock_(file_), windows_(file_, memory_) {}
+  Result<void> lock_shared() const;
   Result<void> read_records();
   Result<void> find_storages();
   Result<std::uint64_t> payload_of(const zip::Record& record) const;
   // Computes the checksum of what the record holds, and puts it where it stands.
   Result<void> sum(const zip::Record& record, std::uint64_t payload, std::uint32_t& crc);
   Result<void> put_checksum(const zip::Record& record, std::uint64_t payload, std::uint32_t crc);
+  Result<void> seal_alone(const Progress& progress);
   Result<void> write_checksums(const Progress& progress);
   Result<void> write_checksum_of_marks();
   Result<void> write_serialization_id();
@@ -61,6 +68,7 @@ class ReservedFile {
 
   std::pmr::unsynchronized_pool_resource memory_;
   os::File file_;
+  mutable os::FileLock lock_;
   bytes::Windows windows_;
   zip::Directory directory_;
   std::vector<Storage> storages_;

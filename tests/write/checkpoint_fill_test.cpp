@@ -1,11 +1,15 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/checkpoints.hpp"
@@ -25,6 +29,26 @@ using test::TemporaryFolder;
 
 constexpr std::size_t count = 8;
 constexpr std::size_t length = 3000;
+
+// Says something to another process once. Its end is the same as having said it.
+class Pipe {
+ public:
+  Pipe() { REQUIRE(::pipe2(ends_.data(), O_CLOEXEC) == 0); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    for (const int end : ends_) ::close(end);
+  }
+  void say() const { REQUIRE(::write(ends_[1], "x", 1) == 1); }
+  void wait() {
+    ::close(std::exchange(ends_[1], -1));
+    char got = 0;
+    static_cast<void>(::read(ends_[0], &got, 1) == 1);
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
 
 std::vector<float> values_of(std::size_t tensor) {
   std::vector<float> values(length);
@@ -185,7 +209,100 @@ TEST_SUITE("checkpoint fill") {
       CHECK_FAILS(fill.seal(), ErrorCode::io, "others have the file open for filling");
     }
     REQUIRE_OK(fill.seal());
-    CHECK_FAILS(CheckpointFill::open(path), ErrorCode::io, "another process is sealing the file");
+    CHECK_FAILS(CheckpointFill::open(path), ErrorCode::invalid_argument, "is sealed");
+  }
+
+  TEST_CASE("others may fill after a seal that was stopped, and seal") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    CheckpointFill stopped = opened_for_filling(path);
+    for (std::size_t i = 0; i < count; ++i) fill_layer(stopped, i);
+    const auto while_sealing = [&](std::uint64_t, std::uint64_t) {
+      CHECK_FAILS(CheckpointFill::open(path), ErrorCode::io, "another process is sealing the file");
+      return false;
+    };
+    CHECK_FAILS(stopped.seal(while_sealing), ErrorCode::cancelled, "the sealing was stopped");
+    {
+      const CheckpointFill other = opened_for_filling(path);
+      fill_layer(other, 3);
+      CHECK_FAILS(stopped.seal(), ErrorCode::io, "others have the file open for filling");
+    }
+    REQUIRE_OK(stopped.seal());
+  }
+
+  TEST_CASE("the forked child of a filler that was killed does not keep others from sealing") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    Pipe forked;
+    Pipe ends;
+    const pid_t filler = ::fork();
+    REQUIRE(filler >= 0);
+    if (filler == 0) {
+      const CheckpointFill fill = opened_for_filling(path);
+      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      if (::fork() == 0) {
+        forked.say();
+        ends.wait();  // for the end of the test
+        ::_exit(0);
+      }
+      ends.wait();
+    }
+    forked.wait();
+    ::kill(filler, SIGKILL);
+    REQUIRE(::waitpid(filler, nullptr, 0) == filler);
+    CheckpointFill fill = opened_for_filling(path);
+    REQUIRE_OK(fill.seal());
+  }
+
+  TEST_CASE("a forked child that fills keeps others from sealing") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    Pipe filled;
+    Pipe ends;
+    std::optional<CheckpointFill> inherited(opened_for_filling(path));
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      for (std::size_t i = 0; i < count; ++i) fill_layer(*inherited, i);
+      filled.say();
+      ends.wait();
+      const Result<void> late = inherited->mark_written("layer.0");
+      ::_exit(late ? 0 : 1);
+    }
+    filled.wait();
+    inherited.reset();
+    CheckpointFill fill = opened_for_filling(path);
+    CHECK_FAILS(fill.seal(), ErrorCode::io, "others have the file open for filling");
+    ends.say();
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    REQUIRE_OK(fill.seal());
+  }
+
+  TEST_CASE("a forked child cannot fill what was sealed meanwhile") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    write_reserved(path);
+    Pipe sealed;
+    CheckpointFill fill = opened_for_filling(path);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      sealed.wait();
+      const Result<void> late = fill.mark_written("layer.0");
+      ::_exit(!late && late.error().message == "is sealed: all that was reserved is written" ? 0
+                                                                                             : 1);
+    }
+    for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+    REQUIRE_OK(fill.seal());
+    sealed.say();
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
   }
 
   TEST_CASE("through the mapping, marked by whoever wrote it") {
