@@ -36,31 +36,30 @@ void gather_both_ways(const Checkpoint& checkpoint, const TensorView& view) {
   require(mapped == read, "a tensor has other bytes where it is read than where it is mapped");
 }
 
-void look_at_tensor(const Checkpoint& checkpoint, const NamedTensor& tensor, Names names) {
+void look_at_tensor(const Checkpoint& checkpoint, const NamedTensor& tensor) {
   look_at_text(tensor.name);
   look_at_text(tensor.location);
   look_at_text(to_string(tensor.view.dtype()));
   look_at(std::as_bytes(tensor.view.shape()));
   look_at(std::as_bytes(tensor.view.strides()));
-  const bool is_any = names == Names::may_lead_anywhere;
-  require(checkpoint.contains(tensor.name) || is_any, "a tensor is not found by its own name");
+  require(checkpoint.contains(tensor.name), "a tensor is not found by its own name");
   const std::optional<TensorView> found = checkpoint.find(tensor.name);
   if (found) look_at_view(checkpoint, *found);
   look_at_view(checkpoint, tensor.view);
   gather_both_ways(checkpoint, tensor.view);
   const std::vector<PathPart> path = checkpoint.path(tensor.index);
-  require(checkpoint.get_path(path).has_value() || is_any, "a tensor is not found by its own path");
+  require(checkpoint.get_path(path).has_value(), "a tensor is not found by its own path");
 }
 
-}  // namespace
-
-void look_at_tensors(const Checkpoint& checkpoint, Names names) {
-  for (const NamedTensor& tensor : checkpoint.tensors()) look_at_tensor(checkpoint, tensor, names);
+void look_at_tensors(const Checkpoint& checkpoint) {
+  for (const NamedTensor& tensor : checkpoint.tensors()) look_at_tensor(checkpoint, tensor);
   for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
     const NamedStorage storage = checkpoint.storage(i);
     look_at_text(storage.key);
   }
 }
+
+}  // namespace
 
 void look_at(const Checkpoint& checkpoint) {
   look_at_tensors(checkpoint);

@@ -63,14 +63,6 @@ def script_input(records):
     return out
 
 
-def catalog_changes():
-    """One number of the block changed each: as fuzz_catalog.cpp says."""
-    for offset in range(0, 1024 + 3 * 64, 4):
-        for value in (0, 1, 0xFFFFFFFF):
-            yield b"\0" + struct.pack("<IBI", offset, 4, value)
-    yield b"\1" + struct.pack("<IBI", 2000, 4, 7)
-
-
 def safetensors_input(path, content):
     """As fuzz_safetensors.cpp says: the whole file, its header alone, or an index."""
     if content.lstrip()[:1] == b"{":
@@ -103,8 +95,6 @@ def seeds(hostile):
         yield "tensor_views", noise
     for lines in HOLD:
         yield "hold", lines.encode()
-    for changes in catalog_changes():
-        yield "catalog", changes
     for made in dcp_inputs(hostile):
         yield "dcp", made
     fixtures = sorted(path for path in (ROOT / "tests/data").rglob("*") if path.is_file())

@@ -30,7 +30,7 @@ LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
 LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "sets", "dcp")
-SERVICES = ("shared_catalog", "warm", "inspect", "write", "files", "cuda")
+SERVICES = ("warm", "inspect", "write", "files", "cuda")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 # The members of Checkpoint, some of which are told by a service.
@@ -61,7 +61,6 @@ PUBLIC = {
     "fill.hpp": "write",
     "repack.hpp": "write",
     "safetensors_writer.hpp": "write",
-    "shared_catalogs.hpp": "shared_catalog",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",
     "residency.hpp": "inspect",
@@ -83,7 +82,7 @@ ALLOWED = (
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("mmap", *EDGES)),
     (r"libdeflate\.h", ("zip",)),
-    (r"xxhash\.h", ("zip", "catalog", "shared_catalog")),
+    (r"xxhash\.h", ("zip", "catalog")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),
     (r"nlohmann/.*", EDGES),
     (r"nanobind/.*", ("python",)),

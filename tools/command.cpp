@@ -23,7 +23,7 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
-// "--shared-catalog"; "--no-huge-pages" for a switch that is on unless it is turned off; one has a
+// "--no-reserve"; "--no-huge-pages" for a switch that is on unless it is turned off; one has a
 // shorter name here.
 std::string flag_of(const OptionRow& option) {
   if (option.name == "zero_copy_only") return "--strict";

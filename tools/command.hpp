@@ -68,7 +68,6 @@ void add_merge(CLI::App& app, Run& run);
 void add_split(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
-void add_catalogs(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);

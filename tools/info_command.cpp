@@ -81,9 +81,6 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
             {"protection", to_string(info.protection)},
             {"means", info.protection_means}}},
           {"lives_in_memory", lives_in_memory(checkpoint)},
-          {"catalog",
-           {{"source", to_string(info.catalog)},
-            {"reason", info.catalog_reason.empty() ? Json(nullptr) : Json(info.catalog_reason)}}},
           {"open",
            {{"reads", stats.reads},
             {"bytes_read", stats.bytes_read},
@@ -174,8 +171,6 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
                              " inflated into memory: not zero-copy");
   block.line("offsets", offsets_text(stats));
   block.line("mapping", mapping_text(info));
-  block.line("catalog", std::string(to_string(info.catalog)) +
-                            (info.catalog_reason.empty() ? "" : ": " + info.catalog_reason));
   block.line("open", count(stats.reads, "read") + " of " + human_bytes(stats.bytes_read) + " in " +
                          std::to_string(microseconds(stats)) + " us");
 }

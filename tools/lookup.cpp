@@ -51,8 +51,6 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
 }
 
 Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name) {
-  if (Result<void> loaded = checkpoint.load_root(); !loaded)
-    return tl::unexpected<Error>(loaded.error());
   const Value root = checkpoint.root();
   if (const std::optional<FoundValue> found = find_value(root, name))
     return NamedValue{name, found->value};

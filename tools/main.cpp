@@ -87,7 +87,6 @@ int run_command_line(int argc, char** argv) {
   add_split(app, run);
   add_convert(app, run);
   add_hold(app, run);
-  add_catalogs(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);

@@ -14,8 +14,6 @@ struct TreeOptions : CommonOptions {
 
 Result<NamedValue> start(const Checkpoint& checkpoint, const std::string& path) {
   if (!path.empty()) return look_up_value(checkpoint, path);
-  if (Result<void> loaded = checkpoint.load_root(); !loaded)
-    return tl::unexpected<Error>(loaded.error());
   return NamedValue{"", checkpoint.root()};
 }
 

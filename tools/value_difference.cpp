@@ -372,9 +372,6 @@ class Comparer {
 }  // namespace
 
 Result<ValueDifferences> compare_values(const Checkpoint& old, const Checkpoint& now) {
-  for (const Checkpoint* checkpoint : {&old, &now})
-    if (Result<void> loaded = checkpoint->load_root(); !loaded)
-      return tl::unexpected<Error>(loaded.error());
   return Comparer(old, now).compare();
 }
 

@@ -32,7 +32,7 @@ struct ValueDifferences {
 // Compares the value trees of two checkpoints: lists and tuples by index, dicts by key in any
 // order, objects by type, arguments, items and state. A value of another kind differs (3 and 3.0),
 // and a real number of other bits. Tensors are left out, but for the scales of quantized ones; one
-// that has become another kind of value is a difference. Fails as load_root() does, and with
+// that has become another kind of value is a difference. Fails with
 // limit_exceeded for values that are nested too deeply or lead to one another in too many ways.
 Result<ValueDifferences> compare_values(const Checkpoint& old, const Checkpoint& now);
 

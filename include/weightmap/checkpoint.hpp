@@ -28,6 +28,7 @@
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/named_tensor.hpp"
 #include "weightmap/progress.hpp"
+#include "weightmap/stats.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {
@@ -63,16 +64,6 @@ class WEIGHTMAP_API Checkpoint {
   // staged (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call
   // the file "descriptor 5". Fails with io for a bad descriptor, else as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
-  // Opens with a catalog, the table of the tensors, that share_catalog() of another process made
-  // for this very file, or for the set that this index or folder is, instead of parsing it. The
-  // descriptors are borrowed. Fails with invalid_argument if the catalog is not sealed memory, is
-  // about another version of a file, lists one that cannot be opened, or was made under limits or
-  // an assumed byte order that these options do not allow; with corrupt if its content is damaged
-  // or truncated; else as open() does.
-  static Result<Checkpoint> attach(const std::filesystem::path& path, int catalog_descriptor,
-                                   const OpenOptions& options = {});
-  static Result<Checkpoint> attach_descriptor(int descriptor, int catalog_descriptor,
-                                              const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -81,8 +72,7 @@ class WEIGHTMAP_API Checkpoint {
   TensorRange tensors() const& noexcept WEIGHTMAP_LIFETIMEBOUND;  // in file order
   // The tensor of this name. nullopt if there is none, or if two tensors have this joined name
   // ({"a.b": t, "a": {"b": u}}); get() tells the two apart. A hash and a small copy: no allocation,
-  // no lock, no system call, and no parse. Only where another process's catalog is found damaged,
-  // the first call that meets the damage parses the file.
+  // no lock, no system call, and no parse.
   std::optional<TensorView> find(std::string_view name) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Whether find() has something to find: also true of a name that two tensors have.
   bool contains(std::string_view name) const noexcept;
@@ -106,13 +96,8 @@ class WEIGHTMAP_API Checkpoint {
   // The path of tensors()[index]. Precondition: index < tensors().size().
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
 
-  // The whole value tree: epochs, optimizer state, lists, hyper-parameters. Where the catalog is
-  // another process's (CatalogSource::attached) the first call parses the file; if that fails the
-  // value is none, and load_root() says why.
+  // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
   Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Parses the file now if root() would. Fails as open() does, or with io if the file changed
-  // meanwhile; then it is not tried again.
-  Result<void> load_root() const;
   // The tensor that this node of root() describes, by the first of its names; nullopt for a value
   // that is no tensor. Precondition: the value is of this checkpoint.
   std::optional<NamedTensor> tensor(const Value& value) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
@@ -127,16 +112,6 @@ class WEIGHTMAP_API Checkpoint {
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const OpenStats& stats() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-
-  // Whether another process's catalog was found damaged when it was used. Then this checkpoint has
-  // parsed the file and uses a catalog of its own; what was handed out before stays valid. If the
-  // file cannot be parsed either, lookups answer nullopt, their error, or something empty.
-  bool catalog_was_damaged() const noexcept;
-  // The catalog as sealed memory, for attach() in another process that gets it over a Unix socket
-  // (SCM_RIGHTS) or through exec(). The caller owns the descriptor. Fails with io if the system
-  // refuses, or if a file was changed less than 20 ms before it was opened: its times might not
-  // show another change; with unsupported for what takes no shared catalog (docs/options.md).
-  Result<int> share_catalog() const;
 
   // The whole file as mapped; of many files, all of them in one range, with zeros between them.
   std::span<const std::byte> mapping() const& noexcept WEIGHTMAP_LIFETIMEBOUND;

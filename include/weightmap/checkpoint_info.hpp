@@ -12,7 +12,6 @@
 #include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap {
 
@@ -46,7 +45,7 @@ struct CheckpointInfo {
   std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors or GGUF file
   // Items that were left out, since their dict has another one behind them with the same key: the
   // last wins, as in Python. 0 in every file that a pickler wrote, in one whose dicts with equal
-  // keys lead to no tensor, and with CatalogSource::attached, which looks at no dict.
+  // keys lead to no tensor.
   std::uint64_t duplicate_keys = 0;
   // Behind the legacy stream that was read: of the next torch.save() to the same file, or anything.
   // Behind the last tensor of a GGUF file and its padding: anything.
@@ -60,8 +59,7 @@ struct CheckpointInfo {
   // listed. An index is often newer than what else lies in a shard.
   std::uint64_t tensors_not_indexed = 0;
   bool names_torch_safe_only = false;  // torch allows all globals by default (globals.hpp)
-  // Of a file that was made with reserved storages and says so. With CatalogSource::attached it is
-  // not looked at.
+  // Of a file that was made with reserved storages and says so.
   std::optional<ReservedStorages> reserved;
   Sharing sharing = Sharing::shared;  // as mapped, after any fallback
   bool sharing_fell_back = false;     // the file system refused MAP_SHARED
@@ -69,10 +67,6 @@ struct CheckpointInfo {
   Protection protection = Protection::map;
   // How a snapshot was made: "reflink". Empty without one.
   std::string_view protection_means;
-  CatalogSource catalog = CatalogSource::parsed;
-  // Why a shared catalog was not used or not published; empty: nothing went wrong, or none was
-  // asked for.
-  std::string catalog_reason;
 };
 
 // One of the files that a checkpoint consists of, or, behind them, the memory that compressed

@@ -93,9 +93,6 @@ struct OpenOptions {
   std::optional<bool> locked = {};
   std::optional<bool> huge_pages = {};        // ask for pages of 2 MiB (MADV_HUGEPAGE); true
   std::optional<Protection> protection = {};  // from the loss of the file; map
-  // Use the table of tensors that another process made, or leave one for others; false. Of one file
-  // of torch.save, or of a set of them or of safetensors files. See shared_catalogs.hpp.
-  std::optional<bool> shared_catalog = {};
   // Refuse a file whose tensors are not all in the mapping as they are: one with compressed
   // storages, which are inflated into memory, or of the other byte order, whose elements are
   // swapped as they are copied; false.

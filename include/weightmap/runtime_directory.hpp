@@ -1,5 +1,5 @@
-// The directory where processes of one user meet: for the elections of WarmOptions::one_reader, for
-// shared catalogs (shared_catalogs.hpp) and for the socket of `weightmap hold`.
+// The directory where processes of one user meet: for the elections of WarmOptions::one_reader, and
+// for the socket of `weightmap hold`.
 #pragma once
 
 #include <filesystem>

@@ -20,17 +20,7 @@ enum class OffsetStrategy : std::uint8_t {
 // Returns "none", "calculated", "directory" or "headers".
 WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;
 
-// The origin of the catalog, which is the table of the tensors.
-enum class CatalogSource : std::uint8_t {
-  parsed,     // this open parsed the file and keeps the catalog to itself
-  published,  // this open parsed the file, and other processes can attach to its catalog
-  attached,   // another process parsed the file; only the mapping is this process's own
-};
-// Returns "parsed", "published" or "attached".
-WEIGHTMAP_API std::string_view to_string(CatalogSource source) noexcept;
-
-// The counts of reads and headers are those of this open. Where the catalog was attached they are
-// 0, and the strategy is the one that the process that parsed the file reported.
+// The counts of reads and headers are those of this open.
 struct OpenStats {
   // The weakest strategy that any storage needed.
   OffsetStrategy strategy = OffsetStrategy::none;

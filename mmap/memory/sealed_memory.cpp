@@ -45,12 +45,6 @@ Result<void> seal_but_for_mappings(int descriptor) {
   return add_seals(descriptor, F_SEAL_FUTURE_WRITE);
 }
 
-bool is_sealed(int descriptor) noexcept {
-  constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-  const int found = ::fcntl(descriptor, F_GET_SEALS);
-  return found >= 0 && (found & needed) == needed;
-}
-
 Result<UniqueFd> reopen_for_reading(int descriptor) {
   const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
   UniqueFd reading(::open(self.c_str(), O_RDONLY | O_CLOEXEC));

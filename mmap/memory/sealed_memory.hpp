@@ -25,9 +25,6 @@ Result<void> seal(int descriptor);
 // pins such memory with write intent. Fails likewise; kernels before 5.1 refuse.
 Result<void> seal_but_for_mappings(int descriptor);
 
-// Whether nobody can write to it or change its size any more.
-bool is_sealed(int descriptor) noexcept;
-
 // Another descriptor of the same file, for reading only and close-on-exec. Kernels before 6.7 share
 // the mapping of sealed memory only through such a one. Without /proc it is another descriptor of
 // the same open file, which can be written through unless the memory is sealed.

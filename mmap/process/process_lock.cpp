@@ -142,13 +142,17 @@ std::int64_t last_sign_of_life(const RuntimeDirectory& directory,
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
-bool remove_left_lock(const RuntimeDirectory& directory, const std::string& name) {
+namespace {
+
+void remove_left_lock(const RuntimeDirectory& directory, const std::string& name) {
   OwnLocks& own = OwnLocks::of_this_process();
   std::string path = (directory.path() / name).string();
-  if (!own.add(path)) return false;
+  if (!own.add(path)) return;
   const AddedPath added(own, std::move(path));  // no thread of this process takes it meanwhile
-  return remove_unlocked(directory.descriptor(), name);
+  remove_unlocked(directory.descriptor(), name);
 }
+
+}  // namespace
 
 void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix) {
   const Result<std::vector<std::string>> names = names_in(directory.descriptor(), prefix);

@@ -46,11 +46,8 @@ class ProcessLock {
 // file system's clock; 0 where there is no such lock. Only good for comparing with another answer.
 std::int64_t last_sign_of_life(const RuntimeDirectory& directory, const std::string& name) noexcept;
 
-// Removes a lock file if nobody holds the lock, and answers whether it did. Does not open one that
-// this process holds: closing it would give up the lock.
-bool remove_left_lock(const RuntimeDirectory& directory, const std::string& name);
-
-// Removes lock files, known by how their names begin, that killed processes have left.
+// Removes lock files, known by how their names begin, that killed processes have left. Does not
+// open one that this process holds: closing it would give up the lock.
 void remove_left_locks(const RuntimeDirectory& directory, const std::string& prefix);
 
 }  // namespace weightmap::os

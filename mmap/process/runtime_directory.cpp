@@ -72,20 +72,12 @@ Result<void> check_folder(const struct stat& status, const Wanted& wanted) {
   return {};
 }
 
-constexpr int own_file_flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-
-// What was opened with these flags; `path()` is asked for errors only.
-template <class Path>
-Result<UniqueFd> check_file(UniqueFd file, const Path& path, uid_t owner, std::uint64_t* size) {
-  if (file.get() < 0) return refused("open", path());
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return refused("look at", path());
-  if (!S_ISREG(status.st_mode)) return refuse(path(), "is not a regular file");
-  if (status.st_uid != owner) return refuse(path(), "belongs to another user");
-  if ((status.st_mode & others) != 0) return refuse(path(), "lets other users in");
-  if (status.st_nlink != 1) return refuse(path(), "was removed or has more than one name");
-  if (size != nullptr) *size = static_cast<std::uint64_t>(status.st_size);
-  return file;
+Result<void> check_file(const struct stat& status, const std::string& path, uid_t owner) {
+  if (!S_ISREG(status.st_mode)) return refuse(path, "is not a regular file");
+  if (status.st_uid != owner) return refuse(path, "belongs to another user");
+  if ((status.st_mode & others) != 0) return refuse(path, "lets other users in");
+  if (status.st_nlink != 1) return refuse(path, "was removed or has more than one name");
+  return {};
 }
 
 }  // namespace
@@ -118,21 +110,15 @@ std::string key_of(const Generation& generation) {
 }
 
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
-                               int flags, std::uint64_t* size) {
-  UniqueFd file(::openat(directory.descriptor(), name.c_str(), flags | own_file_flags, 0600));
-  return check_file(
-      std::move(file), [&] { return (directory.path() / name).native(); }, directory.owner(), size);
-}
-
-Result<UniqueFd> find_own_file(const std::string& name, std::uint64_t* size) {
-  TRY_ASSIGN(const Wanted wanted, wanted_folder());
+                               int flags) {
+  const std::string path = directory.path() / name;
+  constexpr int added_flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  UniqueFd file(::openat(directory.descriptor(), name.c_str(), flags | added_flags, 0600));
+  if (file.get() < 0) return refused("open", path);
   struct stat status {};
-  if (::lstat(wanted.path.c_str(), &status) != 0) return refused("look at", wanted.path);
-  TRY(check_folder(status, wanted));
-  const std::string path = wanted.path + '/' + name;
-  UniqueFd file(::open(path.c_str(), O_RDONLY | own_file_flags));
-  return check_file(
-      std::move(file), [&] { return path; }, wanted.owner, size);
+  if (::fstat(file.get(), &status) != 0) return refused("look at", path);
+  TRY(check_file(status, path, directory.owner()));
+  return file;
 }
 
 }  // namespace weightmap::os

@@ -43,14 +43,8 @@ std::string key_of(const Generation& generation);
 
 // Opens a file in that folder with these flags (O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK are added) and
 // mode 0600. Fails with io if it cannot be opened, or is not a regular file of this user that
-// nobody else may read or write, under this one name. `size`, if there is one, gets the file's.
+// nobody else may read or write, under this one name.
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
-                               int flags, std::uint64_t* size = nullptr);
-
-// Opens a file in that folder for reading, and fails in the same way, without opening the folder or
-// making it: it is looked at by its path. Whoever could put another folder there in between could
-// rename what lies above it, which docs/security.md rules out; and the file itself has to be this
-// user's all the same.
-Result<UniqueFd> find_own_file(const std::string& name, std::uint64_t* size);
+                               int flags);
 
 }  // namespace weightmap::os

@@ -166,26 +166,16 @@ nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
   return to_python(self.checkpoint().path(index));
 }
 
-// The value tree, which is parsed now where another process's catalog made that unnecessary.
-Value root_of(const OpenCheckpoint& self) {
-  const Result<void> loaded = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().load_root();
-  }();
-  value_or_raise(loaded);
-  return self.checkpoint().root();
-}
-
 nb::object evaluate_from(const OpenCheckpoint& self, nb::handle machine, const nb::tuple& path) {
   const Path keys(path);
-  const std::optional<Value> from = find_value(root_of(self), keys.parts);
+  const std::optional<Value> from = find_value(self.checkpoint().root(), keys.parts);
   if (!from) raise(ErrorCode::invalid_argument, "has nothing at this path");
   return evaluate(self.owner, machine, *from);
 }
 
 nb::object look(const OpenCheckpoint& self, const nb::str& name) {
   const std::string text = to_utf8(name);
-  const std::optional<FoundValue> found = find_value(root_of(self), text);
+  const std::optional<FoundValue> found = find_value(self.checkpoint().root(), text);
   if (!found) return nb::none();
   return nb::make_tuple(to_python(found->path), to_str(type_name_of(found->value)));
 }
@@ -215,8 +205,6 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["writable"] = info.writable;
   fields["protection"] = to_string(info.protection);
   fields["protection_means"] = info.protection_means;
-  fields["catalog"] = to_string(info.catalog);
-  fields["catalog_reason"] = info.catalog_reason;
   return fields;
 }
 
@@ -239,7 +227,6 @@ nb::dict stats(const OpenCheckpoint& self) {
   fields["bytes_copied"] = stats.bytes_copied;
   fields["verify_reads"] = stats.verify_reads;
   fields["verify_bytes_read"] = stats.verify_bytes_read;
-  fields["catalog_damaged"] = self.checkpoint().catalog_was_damaged();
   fields["seconds"] = seconds(stats.total);
   fields["directory_seconds"] = seconds(stats.directory);
   fields["pickle_seconds"] = seconds(stats.pickle);

@@ -395,8 +395,6 @@ def test_info_of_a_modern_file(checkpoint):
         writable=False,
         protection="map",
         protection_means="",
-        catalog="parsed",
-        catalog_reason="",
     )
 
 

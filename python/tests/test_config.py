@@ -25,7 +25,6 @@ SETTINGS = [
     "no_reserve",
     "locked",
     "huge_pages",
-    "shared_catalog",
     "zero_copy_only",
     "copy_on_write",
     "globals",
@@ -40,7 +39,6 @@ VARIABLES = [
     "WEIGHTMAP_LOCKED",
     "WEIGHTMAP_HUGEPAGES",
     "WEIGHTMAP_PROTECTION",
-    "WEIGHTMAP_SHARED_CATALOG",
     "WEIGHTMAP_ZERO_COPY_ONLY",
     "WEIGHTMAP_COPY_ON_WRITE",
     "WEIGHTMAP_GLOBALS",
@@ -135,12 +133,6 @@ def populate_of(path, **options):
     return resident > 0
 
 
-def shared_catalog_of(path, **options):
-    # A file that has just been written is not published, and says so.
-    info = weightmap.open(path, **options).info
-    return info.catalog != "parsed" or info.catalog_reason != ""
-
-
 def zero_copy_only_of(path, **options):
     data = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data"
     try:
@@ -228,13 +220,6 @@ CASES = {
         "WEIGHTMAP_HUGEPAGES",
         (True, True, "1"),
         (False, False, "0"),
-    ),
-    "shared_catalog": (
-        shared_catalog_of,
-        "shared_catalog",
-        "WEIGHTMAP_SHARED_CATALOG",
-        (False, False, "0"),
-        (True, True, "1"),
     ),
     "zero_copy_only": (
         zero_copy_only_of,
@@ -392,7 +377,6 @@ def test_a_wrong_word_in_the_environment_is_an_error(case, monkeypatch):
         ("no_reserve", "yes"),
         ("locked", []),
         ("huge_pages", 1.0),
-        ("shared_catalog", "1"),
     ],
 )
 def test_a_wrong_value_is_refused_where_it_is_set(setting, value):
@@ -434,7 +418,7 @@ def test_shows_its_settings():
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
-            "shared_catalog=None, zero_copy_only=None, copy_on_write=None, globals=None)"
+            "zero_copy_only=None, copy_on_write=None, globals=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)
 

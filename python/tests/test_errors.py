@@ -378,7 +378,6 @@ def test_a_damaged_pickle_is_corrupt_and_has_a_place(archive):
         ("no_reserve", [], "[], expected True or False"),
         ("locked", "", "'', expected True or False"),
         ("huge_pages", 1.0, "1.0, expected True or False"),
-        ("shared_catalog", "1", "'1', expected True or False"),
         ("sharing", "\ud800", "expected one of"),
         ("sharing", "shared\0", "expected one of"),
     ],

@@ -28,8 +28,6 @@ class Info(Record):
     writable: bool
     protection: str  # "map", "guard" or "snapshot"
     protection_means: str  # "reflink" for a snapshot; "" if the file itself is mapped
-    catalog: str  # "parsed", "published" for other processes, or "attached" to another's
-    catalog_reason: str  # why a shared catalog was not used or not published; "" if it was
 
 
 class Generation(Record):
@@ -58,7 +56,6 @@ class Stats(Record):
     bytes_copied: int  # what they have there
     verify_reads: int  # made only to verify
     verify_bytes_read: int
-    catalog_damaged: bool  # another process's catalog was, and one of its own took its place
     seconds: float  # the whole open, and its stages
     directory_seconds: float
     pickle_seconds: float

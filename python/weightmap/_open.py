@@ -70,9 +70,6 @@ def open(
         a write copies its page; False: they lie in the mapping that all processes share, and a
         write ends the process; "small": True for storages of less than 1 MiB, which is what engines
         write to. Without a say where writable=True.
-    shared_catalog: take over the table of tensors that another process of this user has published
-        for this very file or set of shards, or publish the one that is made; default False. root()
-        and weightmap.torch.load() need the tree of values, too, and parse the files for that.
     globals: "opaque" (default) keeps classes and functions that torch does not allow by default as
         their names; "torch_safe" refuses files that name such, but for those in safe_globals.
     safe_globals: names such as "argparse.Namespace".

@@ -22,7 +22,6 @@ class OpenOptions(TypedDict, total=False):
     no_reserve: bool | None
     locked: bool | None
     huge_pages: bool | None
-    shared_catalog: bool | None
     zero_copy_only: bool | None
     copy_on_write: bool | Literal["small"] | None
     globals: Literal["opaque", "torch_safe"] | None

@@ -85,9 +85,6 @@ constexpr std::array option_rows = {
                            "keep pages in memory (mlock; an error beyond RLIMIT_MEMLOCK)"),
     Field<&O::huge_pages>::row("huge_pages", "WEIGHTMAP_HUGEPAGES", true, offers,
                                "ask for 2 MiB pages before any touch (MADV_HUGEPAGE)"),
-    Field<&O::shared_catalog>::row(
-        "shared_catalog", "WEIGHTMAP_SHARED_CATALOG", false, offers,
-        "use the catalog that another process published, or publish one"),
     Field<&O::zero_copy_only>::row(
         "zero_copy_only", "WEIGHTMAP_ZERO_COPY_ONLY", false, offers,
         "refuse compressed storages and foreign byte orders, whose tensors have to be copied"),

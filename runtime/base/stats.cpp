@@ -16,16 +16,4 @@ std::string_view to_string(OffsetStrategy strategy) noexcept {
   return "unknown";
 }
 
-std::string_view to_string(CatalogSource source) noexcept {
-  switch (source) {
-    case CatalogSource::parsed:
-      return "parsed";
-    case CatalogSource::published:
-      return "published";
-    case CatalogSource::attached:
-      return "attached";
-  }
-  return "unknown";
-}
-
 }  // namespace weightmap

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <utility>
 
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
@@ -12,20 +12,26 @@
 namespace weightmap::catalog {
 namespace {
 
-Header make_header(const Counts& counts) noexcept {
-  Header header{};
-  header.magic = Header::magic_number;
-  header.version = Header::current_version;
-  header.header_bytes = sizeof(Header);
-  header.tensors = counts.tensors;
-  header.storages = counts.storages;
-  header.dims = counts.dims;
-  header.path_parts = counts.path_parts;
-  header.locations = counts.locations;
-  header.slots = std::bit_ceil(std::max<std::uint64_t>(2, counts.tensors * 2));
-  header.string_bytes = counts.string_bytes;
-  header.block_bytes = Sections(header).end;
-  return header;
+// Where each section begins, and how many slots there are: a power of two.
+struct Layout {
+  static constexpr std::uint64_t entries = 0;
+  std::uint64_t storages, slots, slot_count, locations, path_parts, strings, dims, end;
+
+  explicit Layout(const Counts& counts) noexcept
+      : storages(entries + counts.tensors * sizeof(Entry)),
+        slots(storages + counts.storages * sizeof(StorageEntry)),
+        slot_count(std::bit_ceil(std::max<std::uint64_t>(2, counts.tensors * 2))),
+        locations(slots + slot_count * sizeof(std::uint64_t)),
+        path_parts(locations + counts.locations * sizeof(Text)),
+        strings(path_parts + counts.path_parts * sizeof(std::uint32_t)),
+        dims((strings + counts.string_bytes + alignof(std::int64_t) - 1) / alignof(std::int64_t) *
+             alignof(std::int64_t)),
+        end(dims + counts.dims * sizeof(std::int64_t)) {}
+};
+
+template <class T>
+T* section(bytes::Buffer& block, std::uint64_t offset) noexcept {
+  return reinterpret_cast<T*>(block.data() + offset);
 }
 
 std::uint64_t slot_for(std::uint64_t hash, std::uint32_t entry) noexcept {
@@ -35,33 +41,31 @@ std::uint64_t slot_for(std::uint64_t hash, std::uint32_t entry) noexcept {
 }  // namespace
 
 CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory)
-    : header_(make_header(counts)),
-      at_(header_),
-      block_(header_.block_bytes, memory),
-      entries_(section<Entry>(at_.entries)),
-      storages_(section<StorageEntry>(at_.storages)),
-      slots_(section<std::uint64_t>(at_.slots)),
-      strings_(section<char>(at_.strings)) {
-  std::fill_n(slots_, header_.slots, 0);
-  std::fill_n(section<std::int64_t>(at_.near), near_dims, 0);
+    : dims_counted_(counts.dims) {
+  const Layout at(counts);
+  block_ = bytes::Buffer(at.end, memory);
+  entries_ = section<Entry>(block_, at.entries);
+  storages_ = section<StorageEntry>(block_, at.storages);
+  slots_ = {section<std::uint64_t>(block_, at.slots), at.slot_count};
+  locations_ = section<Text>(block_, at.locations);
+  path_parts_ = section<std::uint32_t>(block_, at.path_parts);
+  strings_ = section<char>(block_, at.strings);
+  dims_ = section<std::int64_t>(block_, at.dims);
+  std::fill(slots_.begin(), slots_.end(), 0);
 }
 
 void CatalogBuilder::add_location(std::string_view location) noexcept {
-  section<Text>(at_.locations)[locations_used_++] = add_text(location);
+  locations_[locations_used_++] = add_text(location);
 }
 
 std::uint32_t CatalogBuilder::add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept {
-  const auto count = static_cast<std::uint32_t>(sizes_and_strides.size());
-  const bool is_near = count <= near_dims - near_used_;
-  std::uint32_t& used = is_near ? near_used_ : dims_used_;
-  auto* const dims = section<std::int64_t>(is_near ? at_.near : at_.dims);
-  std::copy(sizes_and_strides.begin(), sizes_and_strides.end(), dims + used);
-  used += count;
-  return used - count + (is_near ? 0 : near_dims);
+  std::copy(sizes_and_strides.begin(), sizes_and_strides.end(), dims_ + dims_used_);
+  return std::exchange(dims_used_,
+                       dims_used_ + static_cast<std::uint32_t>(sizes_and_strides.size()));
 }
 
 void CatalogBuilder::add_path_part(std::uint32_t length, bool is_integer) noexcept {
-  section<std::uint32_t>(at_.path_parts)[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
+  path_parts_[path_parts_used_++] = length << 1 | (is_integer ? 1u : 0u);
 }
 
 const CatalogBuilder::Shape* CatalogBuilder::find_or_add_shape(const TensorInput& tensor) noexcept {
@@ -135,7 +139,7 @@ bool CatalogBuilder::insert(std::uint64_t hash, std::uint32_t entry) noexcept {
   // seeds that did not help, which nobody lives to see, any way will do.
   constexpr std::uint32_t most_probes = 256;
   constexpr std::uint32_t most_seeds = 8;
-  const std::uint64_t mask = header_.slots - 1;
+  const std::uint64_t mask = slots_.size() - 1;
   std::uint64_t at = hash & mask;
   for (std::uint32_t probes = 0; slots_[at] != 0; at = (at + 1) & mask) {
     if (++probes == most_probes && times_indexed_ < most_seeds) return false;
@@ -153,7 +157,7 @@ bool CatalogBuilder::insert(std::uint64_t hash, std::uint32_t entry) noexcept {
 void CatalogBuilder::index_oldest() noexcept {
   const auto [hash, entry] = pending_[indexed_ % pending_max];
   ++indexed_;
-  std::uint64_t& slot = slots_[hash & (header_.slots - 1)];
+  std::uint64_t& slot = slots_[hash & (slots_.size() - 1)];
   if (slot == 0)  // mostly
     slot = slot_for(hash, entry);
   else if (!insert(hash, entry))
@@ -163,11 +167,11 @@ void CatalogBuilder::index_oldest() noexcept {
 void CatalogBuilder::index_again() noexcept {
   for (bool done = false; !done;) {
     ++times_indexed_;
-    header_.seed = bytes::fresh_seed();
-    std::fill_n(slots_, header_.slots, 0);
+    seed_ = bytes::fresh_seed();
+    std::fill(slots_.begin(), slots_.end(), 0);
     done = true;
     for (indexed_ = 0; done && indexed_ < entries_used_; ++indexed_)
-      done = insert(hash_name(name_of(indexed_), header_.seed), indexed_);
+      done = insert(hash_name(name_of(indexed_), seed_), indexed_);
   }
 }
 
@@ -182,21 +186,18 @@ bool CatalogBuilder::has_ambiguous_names() noexcept {
 
 Catalog CatalogBuilder::finish() && noexcept {
   index_all();
-  // The block may be written to a file: not with what this memory held before.
-  const auto clear = [this](std::uint64_t from, std::uint64_t to) {
-    std::memset(block_.data() + from, 0, to - from);
-  };
-  clear(at_.locations + locations_used_ * sizeof(Text), at_.path_parts);
-  clear(at_.path_parts + path_parts_used_ * sizeof(std::uint32_t), at_.strings);
-  clear(at_.strings + strings_used_, at_.dims);
-  header_.storages = storages_used_;
-  header_.dims = dims_used_;
-  const Sections used(header_);
-  if (used.slots != at_.slots)  // fewer storages than were counted: the rest moves up
-    std::memmove(block_.data() + used.slots, block_.data() + at_.slots, used.end - used.slots);
-  header_.block_bytes = used.end;
-  std::memcpy(block_.data(), &header_, sizeof header_);
-  return Catalog(std::move(block_));
+  Catalog made;
+  made.block_ = std::move(block_);
+  made.entries_ = {entries_, entries_used_};
+  made.storages_ = {storages_, storages_used_};
+  made.slots_ = slots_;
+  made.dims_ = dims_;
+  made.path_parts_ = path_parts_;
+  made.locations_ = locations_;
+  made.strings_ = strings_;
+  made.seed_ = seed_;
+  made.tensor_bytes_ = tensor_bytes_;
+  return made;
 }
 
 }  // namespace weightmap::catalog

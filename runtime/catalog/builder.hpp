@@ -19,9 +19,8 @@
 
 namespace weightmap::catalog {
 
-// How much of everything there will be. Of all but tensors it may be less: what was counted for
-// dims stays unused at the end of the block, for locations, path parts and text it stays in it, as
-// zeros. string_bytes: names, storage keys and locations together.
+// How much of everything there will be at most. string_bytes: names, storage keys and locations
+// together.
 struct Counts {
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
@@ -44,8 +43,7 @@ struct TensorInput {
   std::uint8_t flags;  // of TensorView and Entry
 };
 
-// Precondition of every add_*: no more of anything than was counted; 32 bits hold each count, that
-// of dims with `near_dims` added to it.
+// Precondition of every add_*: no more of anything than was counted; 32 bits hold each count.
 class CatalogBuilder {
  public:
   // Throws std::bad_alloc. `memory` must outlive the catalog.
@@ -82,7 +80,7 @@ class CatalogBuilder {
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
   // How many dims there is room for yet.
-  std::uint64_t dims_left() const noexcept { return header_.dims - dims_used_; }
+  std::uint64_t dims_left() const noexcept { return dims_counted_ - dims_used_; }
   // Proves that sizes, strides and offset are not negative and that
   // offset + sum((size - 1) * stride) stays inside the storage, in checked arithmetic; an empty
   // view may begin anywhere. False if not: explain() then says why. Also puts the name into the
@@ -110,11 +108,11 @@ class CatalogBuilder {
     added.storage = storage;
     added.flags = static_cast<std::uint8_t>(entry.flags | flags);
     // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
-    std::uint64_t& sum = header_.tensor_bytes;
-    if (!bytes::checked_add(sum, entry.nbytes, &sum)) sum = ~std::uint64_t{0};
+    if (!bytes::checked_add(tensor_bytes_, entry.nbytes, &tensor_bytes_))
+      tensor_bytes_ = ~std::uint64_t{0};
     if (entries_used_ - indexed_ == pending_max) index_oldest();
-    const std::uint64_t hash = hash_name({strings_ + name.offset, name.length}, header_.seed);
-    __builtin_prefetch(slots_ + (hash & (header_.slots - 1)), 1);
+    const std::uint64_t hash = hash_name({strings_ + name.offset, name.length}, seed_);
+    __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
     pending_[entries_used_ % pending_max] = {hash, entries_used_};
     ++entries_used_;
     return true;
@@ -128,10 +126,6 @@ class CatalogBuilder {
   Catalog finish() && noexcept;
 
  private:
-  template <class T>
-  T* section(std::uint64_t offset) noexcept {
-    return reinterpret_cast<T*>(block_.data() + offset);
-  }
   // What the tensors with the same sizes, strides and dtype have in common.
   struct Shape {
     bool is_known = false;
@@ -146,9 +140,8 @@ class CatalogBuilder {
              (from == tensor.dims || std::equal(from, from + 2 * rank, tensor.dims));
     }
   };
-  // Tensors of one shape share its dims, if it is one of the last. Which ones these are depends on
-  // the shapes alone, not on where in memory they lie: equal files have equal catalogs. nullptr if
-  // a number is negative or does not fit 63 bits.
+  // Tensors of one shape share its dims, if it is one of the last. nullptr if a number is negative
+  // or does not fit 63 bits.
   const Shape* shape_of(const TensorInput& tensor) noexcept {
     return last_shape_->is_of(tensor) ? last_shape_ : find_or_add_shape(tensor);
   }
@@ -170,13 +163,17 @@ class CatalogBuilder {
   };
   static constexpr std::uint32_t pending_max = 16;
 
-  Header header_;
-  Sections at_;
-  bytes::Buffer block_;
+  std::uint64_t dims_counted_;
+  std::uint64_t seed_ = 0;  // of hash_name()
+  std::uint64_t tensor_bytes_ = 0;
+  bytes::Buffer block_;  // of all of these
   Entry* entries_;
   StorageEntry* storages_;
-  std::uint64_t* slots_;
+  std::span<std::uint64_t> slots_;
+  Text* locations_;
+  std::uint32_t* path_parts_;
   char* strings_;
+  std::int64_t* dims_;
   Pending pending_[pending_max];
   std::array<Shape, 64> shapes_;
   const Shape* last_shape_ = shapes_.data();
@@ -185,8 +182,7 @@ class CatalogBuilder {
   bool has_ambiguous_names_ = false;
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;
-  std::uint32_t near_used_ = 0;
-  std::uint32_t dims_used_ = 0;  // that are not near
+  std::uint32_t dims_used_ = 0;
   std::uint32_t path_parts_used_ = 0;
   std::uint32_t locations_used_ = 0;
   std::uint32_t strings_used_ = 0;

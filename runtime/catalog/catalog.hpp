@@ -1,21 +1,17 @@
 // The frozen table of a checkpoint's tensors, and its lookup by name.
 //
-// One contiguous block without a single pointer in it, so that the same bytes work on the heap, in
-// shared memory and in a file:
+// One contiguous block, in this order:
 //
-//   Header | near dims i64[] | Entry[tensors] | StorageEntry[storages] | slots u64[]
-//   | Text[locations] | path parts u32[] | strings | dims i64[]
-//
-// The sizes and strides of the first shapes lie near the header, those of more behind everything
-// else. Most checkpoints have few shapes, so a lookup comes to a page that it has seen.
+//   Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations] | path parts u32[]
+//   | strings | dims i64[]
 //
 // Positions are those of the one space in which the files of a checkpoint lie; of a single file
 // they are the offsets in it.
 //
 // The index is a flat table with linear probing at a load of at most one half. A slot holds the
 // upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty. The seed of the
-// hash is 0, so that equal files have equal catalogs; only names that crowd together in the table,
-// as somebody may have chosen them to, are hashed with another seed.
+// hash is 0; only names that crowd together in the table, as somebody may have chosen them to, are
+// hashed with another seed.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +51,7 @@ struct Entry {
   std::int64_t storage_offset;  // elements
   Text name;
   Path path;
-  std::uint32_t dims;  // index of the sizes, near ones first; the strides follow them
+  std::uint32_t dims;  // index of the sizes; the strides follow them
   std::uint32_t storage;
   std::uint16_t location;
   DType dtype;
@@ -76,47 +72,6 @@ struct StorageEntry {
 };
 static_assert(sizeof(StorageEntry) == 32);
 
-struct Header {
-  static constexpr std::uint64_t magic_number = 0x474F4C4154434D57;  // "WMCTALOG"
-  static constexpr std::uint32_t current_version = 3;
-  std::uint64_t magic;
-  std::uint32_t version;
-  std::uint32_t header_bytes;
-  std::uint64_t block_bytes;
-  std::uint64_t tensors;
-  std::uint64_t storages;
-  std::uint64_t dims;  // that are not near
-  std::uint64_t path_parts;
-  std::uint64_t locations;
-  std::uint64_t slots;  // a power of two
-  std::uint64_t string_bytes;
-  std::uint64_t tensor_bytes;  // sum of nbytes over all entries, or 2^64 - 1
-  std::uint64_t seed;          // of hash_name()
-  std::uint64_t unused[4];
-};
-static_assert(sizeof(Header) == 128);
-
-// How many dims there is room for between the header and the entries, which begin with a KiB.
-inline constexpr std::uint32_t near_dims = 112;
-static_assert(sizeof(Header) + near_dims * sizeof(std::int64_t) == 1024);
-
-// Where each section begins, from the counts in a header.
-struct Sections {
-  static constexpr std::uint64_t near = sizeof(Header);
-  static constexpr std::uint64_t entries = near + near_dims * sizeof(std::int64_t);
-  std::uint64_t storages, slots, locations, path_parts, strings, dims, end;
-
-  explicit Sections(const Header& header) noexcept
-      : storages(entries + header.tensors * sizeof(Entry)),
-        slots(storages + header.storages * sizeof(StorageEntry)),
-        locations(slots + header.slots * sizeof(std::uint64_t)),
-        path_parts(locations + header.locations * sizeof(Text)),
-        strings(path_parts + header.path_parts * sizeof(std::uint32_t)),
-        dims((strings + header.string_bytes + alignof(std::int64_t) - 1) / alignof(std::int64_t) *
-             alignof(std::int64_t)),
-        end(dims + header.dims * sizeof(std::int64_t)) {}
-};
-
 // The hash that the index is built with.
 std::uint64_t hash_name(std::string_view name, std::uint64_t seed) noexcept;
 
@@ -124,11 +79,7 @@ class Catalog {
  public:
   static constexpr std::uint32_t none = 0xFFFFFFFF;
 
-  Catalog() noexcept = default;
-  // Takes over a block that a CatalogBuilder filled.
-  explicit Catalog(bytes::Buffer block) noexcept;
-  // Borrows a block whose header is `header`. Precondition: its sections fit the block.
-  Catalog(const Header& header, std::span<const std::byte> block) noexcept;
+  Catalog() noexcept = default;  // CatalogBuilder makes others
 
   std::size_t size() const noexcept { return entries_.size(); }
   std::uint64_t tensor_bytes() const noexcept { return tensor_bytes_; }
@@ -148,9 +99,7 @@ class Catalog {
     return text(locations_[entry.location]);
   }
   // Sizes, then strides: 2 * rank values.
-  const std::int64_t* dims(const Entry& entry) const noexcept {
-    return entry.dims < near_dims ? near_ + entry.dims : dims_ + (entry.dims - near_dims);
-  }
+  const std::int64_t* dims(const Entry& entry) const noexcept { return dims_ + entry.dims; }
 
   std::size_t path_length(const Entry& entry) const noexcept {
     return entry.path.first == Path::is_name ? 1 : entry.path.length;
@@ -171,20 +120,20 @@ class Catalog {
     }
   }
 
-  std::span<const std::byte> block() const noexcept { return block_; }
+  // Of the index, for whoever asks how long a lookup can take.
+  std::span<const std::uint64_t> slots() const noexcept { return slots_; }
 
  private:
-  bytes::Buffer owner_;  // of the block, unless that is borrowed
-  std::span<const std::byte> block_;
+  friend class CatalogBuilder;
+
+  bytes::Buffer block_;
   std::span<const Entry> entries_;
   std::span<const StorageEntry> storages_;
-  const std::int64_t* near_ = nullptr;
+  std::span<const std::uint64_t> slots_;  // their number is a power of two
   const std::int64_t* dims_ = nullptr;
   const std::uint32_t* path_parts_ = nullptr;
   const Text* locations_ = nullptr;
-  const std::uint64_t* slots_ = nullptr;
   const char* strings_ = nullptr;
-  std::uint64_t slot_mask_ = 0;
   std::uint64_t seed_ = 0;
   std::uint64_t tensor_bytes_ = 0;
 };

@@ -13,35 +13,18 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/checkpoint/writable.hpp"
-#include "runtime/shared_catalog/attach.hpp"
-#include "runtime/shared_catalog/publish_catalog.hpp"
 #include "runtime/warm/verify_crc.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
 namespace {
 
-// The stages behind the first, for what was opened by one path.
-Result<Checkpoint> open_one(std::unique_ptr<Checkpoint::State> state) {
-  Result<void> opened =
-      *state->options.shared_catalog ? open_with_shared_catalog(*state) : parse_and_map(*state);
-  if (!opened) return about_shown(std::move(opened.error()), state->shown_name());
-  return finish_open(std::move(state));
-}
-
-// The same with a catalog that somebody sent.
-Result<Checkpoint> open_attached(std::unique_ptr<Checkpoint::State> state, int catalog) {
-  if (Result<void> opened = open_with_sealed_catalog(*state, catalog); !opened)
-    return about_shown(std::move(opened.error()), state->shown_name());
-  return finish_open(std::move(state));
-}
-
 // `paths`: one, or the files of a set.
 Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
                               const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<Checkpoint::State> state, begin_open(paths, complete));
-  return paths.size() == 1 ? open_one(std::move(state)) : open_alone(std::move(state));
+  return finish_open(std::move(state));
 }
 
 }  // namespace
@@ -70,21 +53,7 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::fil
 Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
-  return open_alone(std::move(state));
-}
-
-Result<Checkpoint> Checkpoint::attach(const std::filesystem::path& path, int catalog_descriptor,
-                                      const OpenOptions& options) {
-  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open({&path, 1}, complete));
-  return open_attached(std::move(state), catalog_descriptor);
-}
-
-Result<Checkpoint> Checkpoint::attach_descriptor(int descriptor, int catalog_descriptor,
-                                                 const OpenOptions& options) {
-  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
-  return open_attached(std::move(state), catalog_descriptor);
+  return finish_open(std::move(state));
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -94,9 +63,9 @@ Checkpoint::~Checkpoint() = default;
 
 TensorRange Checkpoint::tensors() const& noexcept {
   const auto at = [](const void* state, std::size_t index) noexcept {
-    return tensor_at(*static_cast<State*>(const_cast<void*>(state)), index);
+    return tensor_at(*static_cast<const State*>(state), index);
   };
-  return {state_.get(), at, state_->catalogs.counts().size()};
+  return {state_.get(), at, state_->catalog().size()};
 }
 std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
   return find_tensor(*state_, name);
@@ -118,20 +87,15 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
 }
 
 Value Checkpoint::root() const& noexcept {
-  const format::Parsed* const own = state_->catalogs.own();
-  if (own == nullptr) return {};
-  return {own->tree.get(), own->tree->root()};
-}
-Result<void> Checkpoint::load_root() const {
-  if (state_->catalogs.own() != nullptr) return {};
-  return tl::unexpected<Error>(state_->catalogs.own_error());
+  const value::Tree& tree = *state_->content().tree;
+  return {&tree, tree.root()};
 }
 std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
   return tensor_of_value(*state_, value);
 }
 
 std::size_t Checkpoint::storage_count() const noexcept {
-  return state_->catalogs.counts().storages().size();
+  return state_->catalog().storages().size();
 }
 std::string NamedStorage::record() const { return zip::storage_record(key); }
 
@@ -151,13 +115,6 @@ const SourceInfo& Checkpoint::source(std::size_t index) const& noexcept {
 const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
 const OpenStats& Checkpoint::stats() const& noexcept { return state_->stats; }
 
-bool Checkpoint::catalog_was_damaged() const noexcept { return state_->catalogs.was_damaged(); }
-Result<int> Checkpoint::share_catalog() const {
-  Result<int> shared = seal_catalog(*state_);
-  if (!shared) return about_shown(std::move(shared.error()), state_->shown_name());
-  return shared;
-}
-
 std::span<const std::byte> Checkpoint::mapping() const& noexcept { return state_->mapping.bytes(); }
 Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) & {
   return weightmap::writable_bytes(*state_, view);
@@ -175,8 +132,7 @@ CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const {
   TRY_ASSIGN(std::unique_ptr<State> state, begin_again(*state_));
-  return state->format == nullptr && state->given.size() == 1 ? open_one(std::move(state))
-                                                              : open_alone(std::move(state));
+  return finish_open(std::move(state));
 }
 
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
@@ -188,7 +144,9 @@ Result<void> Checkpoint::copy_bytes(const TensorView& view, std::span<std::byte>
 Result<void> Checkpoint::demand(const TensorView& view) const {
   return weightmap::demand(*state_, view);
 }
-std::vector<std::size_t> Checkpoint::demand_order() const { return state_->demand_log.order(); }
+std::vector<std::size_t> Checkpoint::demand_order() const {
+  return state_->demand_log.order(state_->catalog());
+}
 
 Result<void> Checkpoint::verify_headers() const {
   Result<void> same = weightmap::verify_headers(*state_);

@@ -15,12 +15,10 @@ namespace {
 using State = Checkpoint::State;
 
 // `tensor "norm.weight": `, of the first tensor that has this byte; empty if none has.
-std::string tensor_at_position(State& state, std::uint64_t position) {
-  const Result<const catalog::Catalog*> catalog = state.catalogs.whole();
-  if (!catalog) return {};
-  for (const catalog::Entry& entry : (*catalog)->entries())
+std::string tensor_at_position(const State& state, std::uint64_t position) {
+  for (const catalog::Entry& entry : state.catalog().entries())
     if (position >= entry.position && position - entry.position < entry.extent)
-      return "tensor " + bytes::quote((*catalog)->name(entry)) + ": ";
+      return "tensor " + bytes::quote(state.catalog().name(entry)) + ": ";
   return {};
 }
 

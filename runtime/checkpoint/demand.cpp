@@ -13,7 +13,7 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   const std::optional<std::uint64_t> position = state.position_of(part);
   if (!position)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  state.demand_log.note(*position);
+  state.demand_log.note(*position, state.catalog());
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
   os::Filler filler(source.in(state.mapping), os::best_fill_method(state.mapping));

@@ -47,23 +47,22 @@ std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
   return pieces;
 }
 
-void DemandLog::note(std::uint64_t position) {
+void DemandLog::note(std::uint64_t position, const Catalog& catalog) {
   const bool is_full = notes_.with([position](Notes& notes) {
     notes.waiting.push_back(position);
     return notes.waiting.size() >= most_waiting;
   });
-  if (is_full) resolve();
+  if (is_full) resolve(catalog);
 }
 
-std::vector<std::size_t> DemandLog::order() {
-  if (notes_.with([](Notes& notes) { return !notes.waiting.empty(); })) resolve();
+std::vector<std::size_t> DemandLog::order(const Catalog& catalog) {
+  if (notes_.with([](Notes& notes) { return !notes.waiting.empty(); })) resolve(catalog);
   return notes_.with([](Notes& notes) { return notes.order; });
 }
 
-void DemandLog::resolve() {
-  const Catalog* const catalog = catalog_();  // may parse the file, for which nobody should wait
-  notes_.with([catalog](Notes& notes) {
-    if (catalog != nullptr) notes.resolve(*catalog);
+void DemandLog::resolve(const Catalog& catalog) {
+  notes_.with([&catalog](Notes& notes) {
+    notes.resolve(catalog);
     notes.waiting.clear();
   });
 }

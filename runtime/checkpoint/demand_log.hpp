@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "mmap/process/fork_safe.hpp"
@@ -17,16 +15,12 @@ namespace weightmap {
 // noted before the fork, or from nothing if another thread of the parent was just noting something.
 class DemandLog {
  public:
-  // `catalog` is asked for when offsets are resolved; what it answers must outlive the log.
-  // nullptr: there is none, and nothing is remembered.
-  explicit DemandLog(std::function<const catalog::Catalog*()> catalog)
-      : catalog_(std::move(catalog)) {}
-
-  // Where a demanded view begins in the mapping. As a rule this only writes it down.
-  void note(std::uint64_t position);
+  // Where a demanded view begins in the mapping. As a rule this only writes it down. `catalog`: the
+  // same in each call.
+  void note(std::uint64_t position, const catalog::Catalog& catalog);
 
   // Positions of tensors in the catalog. An offset stands for the first tensor that has this byte.
-  std::vector<std::size_t> order();
+  std::vector<std::size_t> order(const catalog::Catalog& catalog);
 
  private:
   // Positions of bytes, and the first tensor that has them.
@@ -45,12 +39,11 @@ class DemandLog {
     void add(std::uint64_t position);
   };
   static std::vector<Piece> pieces_of(const catalog::Catalog& catalog);
-  void resolve();
+  void resolve(const catalog::Catalog& catalog);
 
   // So many offsets wait until they are resolved together.
   static constexpr std::size_t most_waiting = 1024;
 
-  const std::function<const catalog::Catalog*()> catalog_;
   os::ForkSafe<Notes> notes_;
 };
 

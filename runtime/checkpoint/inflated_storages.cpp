@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,11 +48,9 @@ Result<void> check_not_written_to(const OpenOptions& options) {
                  "reach the file; it is opened writable with sharing=private only");
 }
 
-}  // namespace
-
-Result<void> check_zero_copy(const OpenOptions& options, const format::Parsed& parsed) {
-  if (!*options.zero_copy_only || parsed.compressed.empty()) return {};
-  const CompressedStorage& first = parsed.compressed.front();
+Result<void> check_none_is_compressed(std::span<const CompressedStorage> compressed) {
+  if (compressed.empty()) return {};
+  const CompressedStorage& first = compressed.front();
   return failure(ErrorCode::unsupported,
                  "record " + bytes::quote(first.record) +
                      " is compressed, so it would have to be copied, which zero_copy_only "
@@ -59,20 +58,28 @@ Result<void> check_zero_copy(const OpenOptions& options, const format::Parsed& p
                  first.file_offset);
 }
 
-Result<void> check_zero_copy(State& state) {
+Result<void> check_byte_order(const format::Parsed& parsed) {
   constexpr std::string_view native = std::endian::native == std::endian::big ? "big" : "little";
-  if (!*state.options.zero_copy_only || state.info.byteorder == native) return {};
-  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
-  for (const catalog::Entry& entry : catalog->entries())
+  if (parsed.facts.byteorder == native) return {};
+  for (const catalog::Entry& entry : parsed.catalog.entries())
     if ((entry.flags & TensorView::foreign_order) != 0)
       return failure(ErrorCode::unsupported,
-                     "tensor " + bytes::quote(catalog->name(entry)) + " is " +
-                         std::string(state.info.byteorder) +
+                     "tensor " + bytes::quote(parsed.catalog.name(entry)) + " is " +
+                         std::string(parsed.facts.byteorder) +
                          "-endian, so it would have to be copied, which zero_copy_only forbids");
   return {};
 }
 
-Result<void> inflate_storages(State& state, std::span<const CompressedStorage> compressed) {
+}  // namespace
+
+Result<void> check_zero_copy(const State& state) {
+  if (!*state.options.zero_copy_only) return {};
+  TRY(check_none_is_compressed(state.content().compressed));
+  return check_byte_order(state.content());
+}
+
+Result<void> inflate_storages(State& state) {
+  const std::span<const CompressedStorage> compressed = state.content().compressed;
   if (compressed.empty()) return {};
   TRY(check_not_written_to(state.options));
   const auto began = std::chrono::steady_clock::now();

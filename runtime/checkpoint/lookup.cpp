@@ -16,7 +16,6 @@ namespace {
 using catalog::Catalog;
 using catalog::Entry;
 using State = Checkpoint::State;
-using Place = CatalogInUse::Place;
 
 bool has_path(const Catalog& catalog, const Entry& entry, std::span<const PathPart> path) noexcept {
   if (catalog.path_length(entry) != path.size()) return false;
@@ -45,11 +44,10 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
 }
 
 // `; did you mean "a", "b" or "c"?`; empty where no name is like it.
-[[gnu::cold]] std::string hint(State& state, std::string_view wanted) {
-  const Result<const Catalog*> catalog = state.catalogs.whole();
-  if (!catalog) return {};
+[[gnu::cold]] std::string hint(const State& state, std::string_view wanted) {
+  const Catalog& catalog = state.catalog();
   const std::vector<std::string_view> names = catalog::nearest_names(
-      wanted, (*catalog)->size(), [&](std::size_t i) { return (*catalog)->name((**catalog)[i]); });
+      wanted, catalog.size(), [&](std::size_t i) { return catalog.name(catalog[i]); });
   if (names.empty()) return {};
   std::string text = "; did you mean ";
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -58,31 +56,28 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
 }
 
 // The path is that of the joined name as a rule, and of a later entry where that is ambiguous.
-Place place_of(State& state, std::span<const PathPart> wanted) {
+std::uint32_t find_index(const Catalog& catalog, std::span<const PathPart> wanted) {
   const std::string joined = name_of(wanted);
-  const Place first = state.catalogs.find_entry(joined);
-  if (!first.is_found() || has_path(*first.catalog, first.entry(), wanted)) return first;
-  if ((first.entry().flags & Entry::ambiguous) == 0) return {first.catalog, Catalog::none};
-  const Catalog* const catalog = state.catalogs.whole().value_or(nullptr);
-  if (catalog == nullptr) return {};
-  for (std::uint32_t i = first.index + 1; i < catalog->size(); ++i)
-    if (catalog->name((*catalog)[i]) == joined && has_path(*catalog, (*catalog)[i], wanted))
-      return {catalog, i};
-  return {catalog, Catalog::none};
+  const std::uint32_t first = catalog.find(joined);
+  if (first == Catalog::none || has_path(catalog, catalog[first], wanted)) return first;
+  if ((catalog[first].flags & Entry::ambiguous) == 0) return Catalog::none;
+  for (std::uint32_t i = first + 1; i < catalog.size(); ++i)
+    if (catalog.name(catalog[i]) == joined && has_path(catalog, catalog[i], wanted)) return i;
+  return Catalog::none;
 }
 
 Result<void> check_not_chunked(const State& state, std::string_view name) {
-  const format::Parsed* const own = state.catalogs.own_if_any();
-  if (own == nullptr) return {};
-  const auto found = own->chunked.find(name);
-  if (found == own->chunked.end()) return {};
+  const format::Parsed& content = state.content();
+  const auto found = content.chunked.find(name);
+  if (found == content.chunked.end()) return {};
   return refused(state, ErrorCode::unsupported,
                  "has tensor " + bytes::quote(name) + " in " +
-                     std::to_string(own->composed[found->second].part_count) +
+                     std::to_string(content.composed[found->second].part_count) +
                      " pieces; pieces() gives them, gather() copies them into one");
 }
 
-tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std::string_view name) {
+tl::unexpected<Error> ambiguous(const State& state, std::string_view name) {
+  const Catalog& catalog = state.catalog();
   std::string places;
   for (std::size_t i = catalog.find(name), left = 2; i < catalog.size() && left > 0; ++i) {
     if (catalog.name(catalog[i]) != name) continue;
@@ -102,20 +97,18 @@ tl::unexpected<Error> ambiguous(const State& state, const Catalog& catalog, std:
   return error;
 }
 
-// An empty tensor stands for one of a catalog that was damaged and cannot be made again.
-NamedTensor tensor_at(State& state, std::size_t index) noexcept {
+NamedTensor tensor_at(const State& state, std::size_t index) noexcept {
+  const Catalog& catalog = state.catalog();
+  const Entry& entry = catalog[index];
+  const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
   NamedTensor tensor;
   tensor.index = index;
-  const Catalog* const catalog = state.catalogs.with_entry(index);
-  if (catalog == nullptr) return tensor;
-  const Entry& entry = (*catalog)[index];
-  tensor.name = catalog->name(entry);
-  tensor.view = state.view(*catalog, entry);
-  const catalog::StorageEntry& storage = catalog->storages()[entry.storage];
-  tensor.storage = catalog->text(storage.key);
+  tensor.name = catalog.name(entry);
+  tensor.view = state.view(entry);
+  tensor.storage = catalog.text(storage.key);
   tensor.storage_offset = entry.storage_offset;
   tensor.file_offset = entry.position - state.sources[storage.source].base();
-  tensor.location = catalog->location(entry);
+  tensor.location = catalog.location(entry);
   tensor.requires_grad = (entry.flags & Entry::requires_grad) != 0;
   tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
   tensor.is_buffer = (entry.flags & Entry::buffer) != 0;
@@ -126,42 +119,38 @@ NamedTensor tensor_at(State& state, std::size_t index) noexcept {
   return tensor;
 }
 
-std::optional<TensorView> find_tensor(State& state, std::string_view name) noexcept {
-  const Place place = state.catalogs.find(name);
-  if (!place.is_found()) return std::nullopt;
-  const Entry& entry = place.entry();
+std::optional<TensorView> find_tensor(const State& state, std::string_view name) noexcept {
+  const std::uint32_t index = state.catalog().find(name);
+  if (index == Catalog::none) return std::nullopt;
+  const Entry& entry = state.catalog()[index];
   if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
-  return state.view(*place.catalog, entry);
+  return state.view(entry);
 }
 
-bool contains_tensor(State& state, std::string_view name) noexcept {
-  return state.catalogs.find(name).is_found();
+bool contains_tensor(const State& state, std::string_view name) noexcept {
+  return state.catalog().find(name) != Catalog::none;
 }
 
-Result<NamedTensor> get_tensor(State& state, std::string_view name) {
-  const Place place = state.catalogs.find_entry(name);
-  if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
-  if (!place.is_found()) {
+Result<NamedTensor> get_tensor(const State& state, std::string_view name) {
+  const std::uint32_t index = state.catalog().find(name);
+  if (index == Catalog::none) {
     TRY(check_not_chunked(state, name));
     return refused(state, ErrorCode::not_found,
                    "has no tensor " + bytes::quote(name) + hint(state, name));
   }
-  if ((place.entry().flags & Entry::ambiguous) == 0) return tensor_at(state, place.index);
-  const Result<const Catalog*> whole = state.catalogs.whole();
-  if (!whole) return tl::unexpected<Error>(whole.error());
-  return ambiguous(state, **whole, name);
+  if ((state.catalog()[index].flags & Entry::ambiguous) != 0) return ambiguous(state, name);
+  return tensor_at(state, index);
 }
 
-std::optional<TensorView> find_tensor(State& state, std::span<const PathPart> path) {
-  const Place place = place_of(state, path);
-  if (!place.is_found()) return std::nullopt;
-  return state.view(*place.catalog, place.entry());
+std::optional<TensorView> find_tensor(const State& state, std::span<const PathPart> path) {
+  const std::uint32_t index = find_index(state.catalog(), path);
+  if (index == Catalog::none) return std::nullopt;
+  return state.view(state.catalog()[index]);
 }
 
-Result<NamedTensor> get_tensor(State& state, std::span<const PathPart> path) {
-  const Place place = place_of(state, path);
-  if (place.catalog == nullptr) return tl::unexpected<Error>(state.catalogs.own_error());
-  if (place.is_found()) return tensor_at(state, place.index);
+Result<NamedTensor> get_tensor(const State& state, std::span<const PathPart> path) {
+  const std::uint32_t index = find_index(state.catalog(), path);
+  if (index != Catalog::none) return tensor_at(state, index);
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "" : ", ";
@@ -170,13 +159,12 @@ Result<NamedTensor> get_tensor(State& state, std::span<const PathPart> path) {
   return refused(state, ErrorCode::not_found, "has no tensor at the path [" + text + "]");
 }
 
-std::vector<PathPart> path_of_tensor(State& state, std::size_t index) {
-  const Catalog* const catalog = state.catalogs.with_entry(index);
-  if (catalog == nullptr) return {};
-  const Entry& entry = (*catalog)[index];
+std::vector<PathPart> path_of_tensor(const State& state, std::size_t index) {
+  const Catalog& catalog = state.catalog();
+  const Entry& entry = catalog[index];
   std::vector<PathPart> parts;
-  parts.reserve(catalog->path_length(entry));
-  catalog->visit_path(entry, [&parts](const Catalog::PathText& part) {
+  parts.reserve(catalog.path_length(entry));
+  catalog.visit_path(entry, [&parts](const Catalog::PathText& part) {
     if (part.is_integer)
       parts.emplace_back(static_cast<std::int64_t>(std::stoll(std::string(part.text))));
     else
@@ -185,21 +173,18 @@ std::vector<PathPart> path_of_tensor(State& state, std::size_t index) {
   return parts;
 }
 
-std::optional<NamedTensor> tensor_of_value(State& state, const Value& value) noexcept {
+std::optional<NamedTensor> tensor_of_value(const State& state, const Value& value) noexcept {
   const std::optional<std::uint32_t> position = value::position_of(value.cell());
-  const format::Parsed* const own = state.catalogs.own_if_any();
-  if (!position || own == nullptr) return std::nullopt;
-  const std::optional<std::uint32_t> tensor = own->nodes.find(*position);
+  if (!position) return std::nullopt;
+  const std::optional<std::uint32_t> tensor = state.content().nodes.find(*position);
   if (!tensor) return std::nullopt;
   return tensor_at(state, *tensor);
 }
 
-NamedStorage storage_at(State& state, std::size_t index) noexcept {
-  const Catalog* const catalog = state.catalogs.with_storage(index);
-  if (catalog == nullptr) return {};
-  const catalog::StorageEntry& storage = catalog->storages()[index];
+NamedStorage storage_at(const State& state, std::size_t index) noexcept {
+  const catalog::StorageEntry& storage = state.catalog().storages()[index];
   const std::uint64_t base = state.sources[storage.source].base();
-  return {catalog->text(storage.key), storage.position - base, storage.nbytes, storage.crc32,
+  return {state.catalog().text(storage.key), storage.position - base, storage.nbytes, storage.crc32,
           storage.source};
 }
 

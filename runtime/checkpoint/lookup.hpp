@@ -11,14 +11,17 @@
 namespace weightmap {
 
 // What the member functions of Checkpoint of like names answer.
-NamedTensor tensor_at(Checkpoint::State& state, std::size_t index) noexcept;
-std::optional<TensorView> find_tensor(Checkpoint::State& state, std::string_view name) noexcept;
-bool contains_tensor(Checkpoint::State& state, std::string_view name) noexcept;
-Result<NamedTensor> get_tensor(Checkpoint::State& state, std::string_view name);
-std::optional<TensorView> find_tensor(Checkpoint::State& state, std::span<const PathPart> path);
-Result<NamedTensor> get_tensor(Checkpoint::State& state, std::span<const PathPart> path);
-std::vector<PathPart> path_of_tensor(Checkpoint::State& state, std::size_t index);
-std::optional<NamedTensor> tensor_of_value(Checkpoint::State& state, const Value& value) noexcept;
-NamedStorage storage_at(Checkpoint::State& state, std::size_t index) noexcept;
+NamedTensor tensor_at(const Checkpoint::State& state, std::size_t index) noexcept;
+std::optional<TensorView> find_tensor(const Checkpoint::State& state,
+                                      std::string_view name) noexcept;
+bool contains_tensor(const Checkpoint::State& state, std::string_view name) noexcept;
+Result<NamedTensor> get_tensor(const Checkpoint::State& state, std::string_view name);
+std::optional<TensorView> find_tensor(const Checkpoint::State& state,
+                                      std::span<const PathPart> path);
+Result<NamedTensor> get_tensor(const Checkpoint::State& state, std::span<const PathPart> path);
+std::vector<PathPart> path_of_tensor(const Checkpoint::State& state, std::size_t index);
+std::optional<NamedTensor> tensor_of_value(const Checkpoint::State& state,
+                                           const Value& value) noexcept;
+NamedStorage storage_at(const Checkpoint::State& state, std::size_t index) noexcept;
 
 }  // namespace weightmap

@@ -64,7 +64,7 @@ std::vector<format::Input> inputs_of(const State& state, std::pmr::memory_resour
 
 // A parse that knows which files there are.
 struct Parsing {
-  std::unique_ptr<OwnCatalog> own = std::make_unique<OwnCatalog>();
+  std::unique_ptr<ParsedFiles> made = std::make_unique<ParsedFiles>();
   std::vector<format::Input> inputs;
   const format::Format* format = nullptr;   // of one file, or the state's; nullptr: of each its own
   std::unique_ptr<sets::ShardIndex> index;  // that the first file is
@@ -90,7 +90,7 @@ Result<void> read_index(Parsing& parsing, const State& state) {
   TRY_ASSIGN(const std::span<const std::byte> text, input.windows->bytes(0, size));
   parsing.index = std::make_unique<sets::ShardIndex>(
       std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
-  return sets::read_shard_index(*parsing.index, state.options.limits, parsing.own->memory);
+  return sets::read_shard_index(*parsing.index, state.options.limits, parsing.made->memory);
 }
 
 // How many of the files are metadata of torch.distributed.checkpoint, which are the first ones.
@@ -108,14 +108,14 @@ Result<void> read_metadata(Parsing& parsing, const State& state) {
     names.emplace_back(state.sources[i].shown_name);
   TRY_ASSIGN(dcp::Metadata read,
              dcp::read_metadata(std::span(parsing.inputs).first(parsing.metadata_files), names,
-                                state.options, parsing.own->memory));
+                                state.options, parsing.made->memory));
   parsing.metadata = std::make_unique<dcp::Metadata>(std::move(read));
   return {};
 }
 
 Result<Parsing> begin_parse(const State& state) {
   Parsing parsing;
-  parsing.inputs = inputs_of(state, parsing.own->memory);
+  parsing.inputs = inputs_of(state, parsing.made->memory);
   parsing.format = state.format;
   const SourceFile& first = state.sources.front();
   parsing.metadata_files = count_metadata(state);
@@ -134,8 +134,7 @@ Result<Parsing> begin_parse(const State& state) {
   return parsing;
 }
 
-// A parse long after the open may find an index that was rewritten, and an open by a catalog of
-// somebody else did not look into it.
+// An index that is read again may have been rewritten since the open.
 Result<void> check_names(const sets::ShardIndex& index, const Sources& sources) {
   const std::filesystem::path folder = sources.front().info.path.parent_path();
   bool are_same = sources.size() == index.files.size() + 1;
@@ -148,9 +147,8 @@ Result<void> check_names(const sets::ShardIndex& index, const Sources& sources) 
 Result<format::Parsed> finish_set(Parsing& parsing, const State& state, const OpenOptions& options,
                                   OpenStats& stats) {
   const std::size_t first = parsing.index ? 1 : 0;
-  if (parsing.index) TRY(check_names(*parsing.index, state.sources));
   TRY_ASSIGN(format::Parsed parsed, parse_shards(state.sources, first, parsing.index.get(), options,
-                                                 stats, parsing.own->memory));
+                                                 stats, parsing.made->memory));
   if (parsing.index) {
     parsed.tree = std::move(parsing.index->metadata);
     parsing.inputs.front().release(stats);
@@ -166,35 +164,35 @@ Result<format::Parsed> finish_distributed(Parsing& parsing, const State& state, 
         {&source.file, source.shown_name, source.base(), static_cast<std::uint32_t>(i)});
   }
   for (format::Input& input : parsing.inputs) input.release(stats);
-  return dcp::parse(*parsing.metadata, files, state.options, stats, parsing.own->memory);
+  return dcp::parse(*parsing.metadata, files, state.options, stats, parsing.made->memory);
 }
 
-Result<std::unique_ptr<OwnCatalog>> finish_parse(Parsing parsing, const State& state,
-                                                 OpenStats& stats) {
-  OwnCatalog& own = *parsing.own;
+Result<std::unique_ptr<ParsedFiles>> finish_parse(Parsing parsing, const State& state,
+                                                  OpenStats& stats) {
+  ParsedFiles& made = *parsing.made;
   if (parsing.metadata) {
     Result<format::Parsed> parsed = finish_distributed(parsing, state, stats);
     if (!parsed)
       return tl::unexpected<Error>(state.sources.front().about(std::move(parsed.error())));
-    own.parsed = std::move(*parsed);
-    return std::move(parsing.own);
+    made.content = std::move(*parsed);
+    return std::move(parsing.made);
   }
   if (parsing.format != nullptr) {
-    TRY_ASSIGN(own.parsed,
+    TRY_ASSIGN(made.content,
                state.format != nullptr
-                   ? state.format->parse(parsing.inputs, state.options, stats, own.memory)
+                   ? state.format->parse(parsing.inputs, state.options, stats, made.memory)
                    : parse_file(*parsing.format, parsing.inputs.front(), state.options, stats,
-                                own.memory));
-    return std::move(parsing.own);
+                                made.memory));
+    return std::move(parsing.made);
   }
   Result<format::Parsed> parsed = finish_set(parsing, state, state.options, stats);
   if (!parsed) return tl::unexpected<Error>(state.sources.front().about(std::move(parsed.error())));
-  own.parsed = std::move(*parsed);
-  return std::move(parsing.own);
+  made.content = std::move(*parsed);
+  return std::move(parsing.made);
 }
 
 // The files of which the one that was given is a part.
-Result<std::unique_ptr<OwnCatalog>> parse_split(const format::Split& split, State& state) {
+Result<std::unique_ptr<ParsedFiles>> parse_split(const format::Split& split, State& state) {
   const SourceFile& part = state.sources.front();
   Result<Sources> all = open_split(part, split, state.options);
   if (!all) return tl::unexpected<Error>(part.about(std::move(all.error())));
@@ -207,23 +205,9 @@ Result<std::unique_ptr<OwnCatalog>> parse_split(const format::Split& split, Stat
   return finish_parse(std::move(parsing), state, state.stats);
 }
 
-// For a value tree that is asked for, or a catalog that was found damaged, long after the open.
-Result<std::unique_ptr<OwnCatalog>> parse_later(const State& state) {
-  OpenStats not_of_the_open;
-  Result<Parsing> begun = begin_parse(state);
-  if (!begun) return about_shown(std::move(begun.error()), state.shown_name());
-  Result<std::unique_ptr<OwnCatalog>> own = finish_parse(std::move(*begun), state, not_of_the_open);
-  if (!own) return about_shown(std::move(own.error()), state.shown_name());
-  for (const SourceFile& source : state.sources) {  // what is mapped is what was parsed
-    Result<void> same = source.file.check_unchanged();
-    if (!same) return about_shown(std::move(same.error()), source.shown_name);
-  }
-  (*own)->memory.trim();
-  return own;
-}
-
 // What the file says of itself, and how much there is of it.
-void describe(State& state, const format::Parsed& parsed) {
+void describe(State& state) {
+  const format::Parsed& parsed = state.content();
   CheckpointInfo facts = parsed.facts;
   const CheckpointInfo& mapped = state.info;
   facts.tensors = parsed.catalog.size();
@@ -251,16 +235,9 @@ void log_open(const State& state) {
 
 }  // namespace
 
-State::State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
-    : given(std::move(paths)),
-      sources(std::move(opened)),
-      catalogs([this] { return parse_later(*this); }),
-      demand_log([this] { return catalogs.whole().value_or(nullptr); }),
-      options(std::move(complete)) {}
-
 namespace {
 
-// What is compared may come from another process.
+// `parsed`: what the files say now.
 Result<void> check_storages(const catalog::Catalog& used, const catalog::Catalog& parsed,
                             const Sources& sources) {
   if (used.storages().size() != parsed.storages().size())
@@ -284,21 +261,22 @@ Result<void> check_storages(const catalog::Catalog& used, const catalog::Catalog
 
 }  // namespace
 
-Result<void> verify_headers(const State& state, const catalog::Catalog& catalog) {
+Result<void> verify_headers(const State& state) {
   const std::string_view format = state.info.format;
   if ((format == "safetensors" || format == "gguf") && !state.is_set())
     return {};  // the open read all there is
   TRY_ASSIGN(Parsing parsing, begin_parse(state));
   if (parsing.metadata) return {};  // the open proved each item
   if (parsing.format == nullptr) {
+    if (parsing.index) TRY(check_names(*parsing.index, state.sources));
     OpenOptions options = state.options;
     options.verify = Verify::headers;
     OpenStats not_of_the_open;
     TRY_ASSIGN(const format::Parsed parsed, finish_set(parsing, state, options, not_of_the_open));
-    return check_storages(catalog, parsed.catalog, state.sources);
+    return check_storages(state.catalog(), parsed.catalog, state.sources);
   }
   if (parsing.format->verify_headers == nullptr) return {};
-  return parsing.format->verify_headers(parsing.inputs, catalog, state.options.limits);
+  return parsing.format->verify_headers(parsing.inputs, state.catalog(), state.options.limits);
 }
 
 Result<std::unique_ptr<State>> begin_open(std::span<const std::filesystem::path> paths,
@@ -316,9 +294,9 @@ std::vector<std::filesystem::path> files_of_split(const State& state) {
   Result<Parsing> parsing = begin_parse(state);
   if (!parsing || parsing->format == nullptr) return {file};
   OpenStats not_of_an_open;
-  const auto own = finish_parse(std::move(*parsing), state, not_of_an_open);
-  if (!own || !(*own)->parsed.split) return {file};
-  const Result<std::vector<std::string>> names = names_of_split(file, *(*own)->parsed.split);
+  const auto parsed = finish_parse(std::move(*parsing), state, not_of_an_open);
+  if (!parsed || !(*parsed)->content.split) return {file};
+  const Result<std::vector<std::string>> names = names_of_split(file, *(*parsed)->content.split);
   if (!names) return {file};
   std::vector<std::filesystem::path> files;
   for (const std::string& name : *names) files.push_back(file.parent_path() / name);
@@ -364,30 +342,9 @@ Result<std::unique_ptr<State>> begin_open(int descriptor, const OpenOptions& opt
   return make_state({}, std::move(sources), options);
 }
 
-Result<void> parse_and_map(State& state) {
-  const Clock::time_point began = Clock::now();
-  for (const SourceFile& source : state.sources) source.file.advise_metadata();
-  TRY_ASSIGN(Parsing parsing, begin_parse(state));
-  TRY(add_named_files(state.sources, parsing.named_files(), parsing.index ? "index" : "metadata",
-                      state.options));
-  state.has_index = parsing.index != nullptr || parsing.metadata != nullptr;
-  TRY_ASSIGN(std::unique_ptr<OwnCatalog> own, finish_parse(std::move(parsing), state, state.stats));
-  if (own->parsed.split) {
-    TRY_ASSIGN(own, parse_split(*own->parsed.split, state));
-  }
-  TRY(check_zero_copy(state.options, own->parsed));
-  TRY(inflate_storages(state, own->parsed.compressed));
-  for (const SourceFile& source : state.sources) source.file.advise_mapping();
-  const std::optional<ReservedStorages>& reserved = own->parsed.facts.reserved;
-  TRY(map(state, reserved && !reserved->is_sealed));
-  own->memory.trim();
-  describe(state, own->parsed);
-  state.catalogs.set_own(std::move(own));
-  state.stats.total = Clock::now() - began;
-  log_open(state);
-  return {};
-}
+namespace {
 
+// `being_filled`: others write to the file at this moment (fill.hpp).
 Result<void> map(State& state, bool being_filled) {
   const Clock::time_point began = Clock::now();
   const OpenOptions& options = state.options;
@@ -417,10 +374,35 @@ Result<void> map(State& state, bool being_filled) {
   return {};
 }
 
+Result<void> parse_and_map(State& state) {
+  const Clock::time_point began = Clock::now();
+  for (const SourceFile& source : state.sources) source.file.advise_metadata();
+  TRY_ASSIGN(Parsing parsing, begin_parse(state));
+  TRY(add_named_files(state.sources, parsing.named_files(), parsing.index ? "index" : "metadata",
+                      state.options));
+  state.has_index = parsing.index != nullptr || parsing.metadata != nullptr;
+  TRY_ASSIGN(state.parsed, finish_parse(std::move(parsing), state, state.stats));
+  if (const std::optional<format::Split> split = state.content().split) {
+    TRY_ASSIGN(state.parsed, parse_split(*split, state));
+  }
+  TRY(check_zero_copy(state));
+  TRY(inflate_storages(state));
+  for (const SourceFile& source : state.sources) source.file.advise_mapping();
+  const std::optional<ReservedStorages>& reserved = state.content().facts.reserved;
+  TRY(map(state, reserved && !reserved->is_sealed));
+  state.parsed->memory.trim();
+  describe(state);
+  state.stats.total = Clock::now() - began;
+  log_open(state);
+  return {};
+}
+
+}  // namespace
+
 Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   State& opened = *state;
-  if (Result<void> shown = check_zero_copy(opened); !shown)
-    return about_shown(std::move(shown.error()), opened.shown_name());
+  if (Result<void> mapped = parse_and_map(opened); !mapped)
+    return about_shown(std::move(mapped.error()), opened.shown_name());
   Checkpoint checkpoint = Checkpoint::Access::make(std::move(state));
   if (*opened.options.verify == Verify::crc) {
     CrcReport sums = checkpoint.verify_crc(opened.options.progress);
@@ -433,22 +415,12 @@ Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
   return checkpoint;
 }
 
-Result<Checkpoint> open_alone(std::unique_ptr<State> state) {
-  if (Result<void> opened = parse_and_map(*state); !opened)
-    return about_shown(std::move(opened.error()), state->shown_name());
-  if (*state->options.shared_catalog)
-    state->info.catalog_reason = state->sources.front().info.path.empty()
-                                     ? "a file without a path takes no shared catalog"
-                                     : "a list of files takes no shared catalog";
-  return finish_open(std::move(state));
-}
-
 Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
                               const format::Format& format, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   TRY_ASSIGN(std::unique_ptr<State> state, begin_open(paths, complete));
   state->format = &format;
-  return open_alone(std::move(state));
+  return finish_open(std::move(state));
 }
 
 }  // namespace weightmap

@@ -21,20 +21,13 @@ Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path&
 // names.
 Result<std::unique_ptr<Checkpoint::State>> begin_again(const Checkpoint::State& old);
 
-// Compares the place of every storage with what stands before it in its file.
-Result<void> verify_headers(const Checkpoint::State& state, const catalog::Catalog& catalog);
+// Reads the metadata of the files afresh and compares the place of every storage with what stands
+// before it in its file.
+Result<void> verify_headers(const Checkpoint::State& state);
 
-// The stages between: parses the files, to which those that an index names are added, and maps
-// them; or only maps them, for a state that has a catalog of another process.
-Result<void> parse_and_map(Checkpoint::State& state);
-// `being_filled`: others write to the file at this moment (fill.hpp).
-Result<void> map(Checkpoint::State& state, bool being_filled = false);
-
-// The last stage of every open: checksums, if the options ask for them.
+// The stages behind the first: parses the files, to which those that an index names are added, maps
+// them, and compares checksums if the options ask for that.
 Result<Checkpoint> finish_open(std::unique_ptr<Checkpoint::State> state);
-
-// The stages behind the first, for what takes no shared catalog: a list of files, or a descriptor.
-Result<Checkpoint> open_alone(std::unique_ptr<Checkpoint::State> state);
 
 // All stages, for files of a format that is known.
 Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,

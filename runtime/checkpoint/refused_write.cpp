@@ -40,14 +40,10 @@ class Line {
 };
 
 void add_tensor_at(Line& line, const Checkpoint::State& state, std::uint64_t position) noexcept {
-  const std::size_t count = state.catalogs.counts().size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const catalog::Catalog* const catalog = state.catalogs.with_sound_entry(i);
-    if (catalog == nullptr) continue;
-    const catalog::Entry& entry = (*catalog)[i];
+  for (const catalog::Entry& entry : state.catalog().entries()) {
     if (position < entry.position || position - entry.position >= entry.extent) continue;
     line.add("tensor \"");
-    line.add_name(catalog->name(entry));
+    line.add_name(state.catalog().name(entry));
     return line.add("\"");
   }
   line.add("a byte of no tensor");

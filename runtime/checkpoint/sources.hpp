@@ -41,8 +41,6 @@ class Sources {
  public:
   // Places one more file. Fails with limit_exceeded if the bases do not fit 63 bits.
   Result<void> add(SourceFile file);
-  // Closes all files but the first.
-  void keep_first() { files_.erase(files_.begin() + 1, files_.end()); }
 
   std::size_t size() const noexcept { return files_.size(); }
   const SourceFile& operator[](std::size_t index) const noexcept { return files_[index]; }

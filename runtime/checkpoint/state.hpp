@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "mmap/mapping.hpp"
+#include "mmap/memory/huge_pages.hpp"
 #include "mmap/pages/process_faults.hpp"
 #include "runtime/catalog/catalog.hpp"
-#include "runtime/checkpoint/catalog_in_use.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/gate.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
@@ -27,8 +27,15 @@
 
 namespace weightmap {
 
+// What the files say, and the memory that it lies in.
+struct ParsedFiles {
+  os::HugePageResource memory;
+  format::Parsed content{memory};
+};
+
 struct Checkpoint::State {
-  State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete);
+  State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
+      : given(std::move(paths)), sources(std::move(opened)), options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() { delete copy_on_write.load(); }
@@ -38,8 +45,8 @@ struct Checkpoint::State {
   Sources sources;
   const format::Format* format = nullptr;  // of more than one file; else the first file tells it
   bool has_index = false;                  // the first file is an index of the others
-  CatalogInUse catalogs;                   // any thread, see there
-  os::Mapping mapping;                     // of all files
+  std::unique_ptr<ParsedFiles> parsed;
+  os::Mapping mapping;  // of all files
   // Made by the first call that wants it, owned; any thread.
   std::atomic<const os::Mapping*> copy_on_write{nullptr};
   Gate gate;                                   // between demand() and warmers; any thread
@@ -54,9 +61,12 @@ struct Checkpoint::State {
   static constexpr unsigned view_flags =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
 
-  TensorView view(const catalog::Catalog& catalog, const catalog::Entry& entry) const noexcept {
+  // Precondition: the files are parsed, as they are when the open is done.
+  const format::Parsed& content() const noexcept { return parsed->content; }
+  const catalog::Catalog& catalog() const noexcept { return parsed->content.catalog; }
+  TensorView view(const catalog::Entry& entry) const noexcept {
     const std::byte* first = entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.position;
-    return {entry.dtype, entry.rank,   catalog.dims(entry),
+    return {entry.dtype, entry.rank,   catalog().dims(entry),
             first,       entry.extent, entry.flags & view_flags};
   }
   // For errors and messages about the whole.

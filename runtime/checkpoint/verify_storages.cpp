@@ -6,7 +6,6 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/open.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/storage_offsets.hpp"
@@ -72,7 +71,6 @@ std::string StorageSummer::users_of(std::size_t storage) {
   if (users_.empty()) {
     users_.resize(catalog_.storages().size());
     for (const catalog::Entry& entry : catalog_.entries()) {
-      if (entry.storage >= users_.size()) continue;  // a catalog of somebody else may be damaged
       Users& users = users_[entry.storage];
       if (users.first == nullptr) users.first = &entry;
       ++users.count;
@@ -93,11 +91,6 @@ Error StorageSummer::difference(std::size_t index, std::uint32_t sum) {
                                       users_of(index) + zip::crc_mismatch(sum, storage.crc32),
                                   storage.position,
                                   {}});
-}
-
-Result<void> verify_headers(Checkpoint::State& state) {
-  TRY_ASSIGN(const catalog::Catalog* const catalog, state.catalogs.whole());
-  return verify_headers(state, *catalog);
 }
 
 }  // namespace weightmap

@@ -15,10 +15,6 @@
 
 namespace weightmap {
 
-// Reads the metadata of the file afresh and compares the place of each storage with what stands
-// before it in the file.
-Result<void> verify_headers(Checkpoint::State& state);
-
 // Reads and sums storages, one after the other. What it is made with must outlive it.
 class StorageSummer {
  public:

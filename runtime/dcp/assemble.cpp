@@ -204,8 +204,7 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
     return failure(ErrorCode::limit_exceeded, "there are " + std::to_string(counts.tensors) +
                                                   " chunks, the limit is " +
                                                   std::to_string(limits.tensors));
-  if (counts.dims > most - catalog::near_dims || counts.path_parts > most ||
-      counts.string_bytes > most)
+  if (counts.dims > most || counts.path_parts > most || counts.string_bytes > most)
     return failure(ErrorCode::limit_exceeded,
                    "the names and shapes of the tensors need more than the 4 GiB that a catalog "
                    "can address");

@@ -38,7 +38,7 @@ Result<Catalog> make_catalog(const Header& header, std::pmr::memory_resource& me
   counts.locations = 1;
   counts.string_bytes = location.size();
   for (const HeaderTensor& tensor : header.tensors) counts.string_bytes += tensor.name.size();
-  if (counts.dims > std::numeric_limits<std::uint32_t>::max() - catalog::near_dims)
+  if (counts.dims > std::numeric_limits<std::uint32_t>::max())
     return failure(ErrorCode::limit_exceeded,
                    "the shapes of the tensors need more than a catalog can address");
   CatalogBuilder builder(counts, memory);

@@ -16,10 +16,9 @@ namespace weightmap {
 namespace {
 
 const ComposedTensor* find_chunked(const Checkpoint& checkpoint, std::string_view name) {
-  const format::Parsed* const own = Checkpoint::Access::state(checkpoint).catalogs.own_if_any();
-  if (own == nullptr) return nullptr;
-  const auto found = own->chunked.find(name);
-  return found == own->chunked.end() ? nullptr : &own->composed[found->second];
+  const format::Parsed& content = Checkpoint::Access::state(checkpoint).content();
+  const auto found = content.chunked.find(name);
+  return found == content.chunked.end() ? nullptr : &content.composed[found->second];
 }
 
 std::string shape_text(std::span<const std::int64_t> values) {

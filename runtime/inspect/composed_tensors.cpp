@@ -3,11 +3,8 @@
 
 namespace weightmap {
 
-// A catalog that another process made is of a file that has none.
 std::span<const ComposedTensor> composed_tensors(const Checkpoint& checkpoint) noexcept {
-  const format::Parsed* const own = Checkpoint::Access::state(checkpoint).catalogs.own_if_any();
-  return own != nullptr ? std::span<const ComposedTensor>(own->composed)
-                        : std::span<const ComposedTensor>();
+  return Checkpoint::Access::state(checkpoint).content().composed;
 }
 
 }  // namespace weightmap

@@ -142,8 +142,6 @@ Result<std::vector<os::CachedPages>> cached_pages_of(const Sources& sources) {
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
   const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
-  const Result<const catalog::Catalog*> catalog = state.catalogs.whole();
-  if (!catalog) return error_of(catalog);
   const Result<os::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
   Result<std::vector<os::CachedPages>> cached = cached_pages_of(state.sources);
@@ -152,7 +150,7 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
   ResidencyReport report;
   report.file = describe(state.sources, pages, *memory, faults);
   report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
-  describe_ranges(state.sources, **catalog, pages, report);
+  describe_ranges(state.sources, state.catalog(), pages, report);
   return report;
 }
 

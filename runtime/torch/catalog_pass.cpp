@@ -16,6 +16,7 @@ using value::PackedCall;
 constexpr std::uint64_t max_locations = 16;
 constexpr std::uint64_t max_location_bytes = 512;
 constexpr std::uint64_t dims_per_tensor = 8;  // of those that share their dims with no other
+constexpr std::uint64_t extra_dims = 112;
 
 // Of "0", "1", ..., as many as `count`, in all.
 std::uint64_t digits_below(std::uint64_t count) noexcept {
@@ -60,7 +61,7 @@ bool CatalogPass::found_items(Frame& frame) {
 catalog::Counts CatalogPass::counts() const {
   return {table_.tensor_count,
           storages_.run_count(),
-          table_.tensor_count * dims_per_tensor,
+          table_.tensor_count * dims_per_tensor + extra_dims,
           table_.path_parts,
           max_locations,
           table_.name_bytes + digits_below(storages_.run_count()) + max_location_bytes};

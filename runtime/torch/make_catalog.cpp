@@ -106,7 +106,7 @@ Result<catalog::Catalog> make_catalog(const CatalogInput& input,
                                       std::pmr::memory_resource& memory) {
   // Offsets inside the block are 32 bits wide.
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max();
-  if (input.table.dim_count > max - catalog::near_dims || input.table.path_parts > max ||
+  if (input.table.dim_count > max || input.table.path_parts > max ||
       input.table.name_bytes + input.table.storages.key_bytes() > max / 2)
     return failure(ErrorCode::limit_exceeded,
                    "the names and shapes of the tensors need more than "

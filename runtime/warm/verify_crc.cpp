@@ -31,13 +31,7 @@ CrcReport verify_crc(Checkpoint::State& state, const Progress& progress) {
       return std::move(report->crc);
   }
   // Without threads, or past what could not be read, to say of each storage what is wrong with it.
-  const Result<const catalog::Catalog*> catalog = state.catalogs.whole();
-  CrcReport report;
-  if (catalog)
-    report = sum_alone(state.sources, **catalog, progress);
-  else
-    report.faults.push_back(state.sources.front().about(catalog.error()));
-  return report;
+  return sum_alone(state.sources, state.catalog(), progress);
 }
 
 }  // namespace weightmap

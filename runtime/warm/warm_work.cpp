@@ -86,14 +86,11 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   patience_ = options.reader_patience;
   exact_ = !options.slices.empty();
   order_ = options.tensors;
-  if (options.follow || options.verify_crc || !order_.empty()) {
-    TRY_ASSIGN(catalog_, state_.catalogs.whole());
-  }
-  if (options.follow && order_.empty()) order_ = in_file_order(*catalog_);
+  if (options.follow && order_.empty()) order_ = in_file_order(state_.catalog());
   const std::vector<ByteRange> sources = state_.sources.ranges();
   std::vector<ByteRange> ranges = sources;
   if (!order_.empty()) {
-    TRY_ASSIGN(ranges, ranges_of(*catalog_, order_));
+    TRY_ASSIGN(ranges, ranges_of(state_.catalog(), order_));
   } else if (exact_) {
     TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
   }
@@ -105,7 +102,8 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
 
 void WarmWork::begin(const WarmOptions& options, Progress sums) {
   if (options.verify_crc) {
-    verify_ = std::make_unique<VerifyBehind>(state_.sources, *catalog_, plan_, std::move(sums));
+    verify_ =
+        std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_, std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });

@@ -81,7 +81,6 @@ class WarmWork {
   State& state_;
   const std::uint32_t forks_;  // of the process that began it
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  const catalog::Catalog* catalog_ = nullptr;  // where tensors or storages are asked for
   os::FillMethod method_ = os::FillMethod::populate;
   WarmPlan plan_;
   bool exact_ = false;  // no page but those that the plan has

@@ -132,7 +132,6 @@ Result<void> check_options(const RepackOptions& options) {
 Result<RepackReport> repack_legacy(const Checkpoint& source, const std::filesystem::path& to,
                                    const RepackOptions& options) {
   TRY(check_options(options));
-  TRY(source.load_root());
   NewReferences references(source);
   TRY(references.collect(source.root()));
   TRY_ASSIGN(const std::vector<std::byte> pickle, references.rewrite(source.root()));

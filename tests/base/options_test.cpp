@@ -147,7 +147,6 @@ TEST_CASE("leaves unset what the environment does not set") {
 
 TEST_CASE("looks at a checkpoint whatever the environment asks for") {
   const auto variables = everything_asked_for();
-  CHECK(default_open_options()->shared_catalog == true);
   const OpenOptions options = with_defaults(OpenOptions::to_look()).value();
   CHECK(options.sharing == Sharing::shared);
   CHECK(options.verify == Verify::chain);
@@ -156,7 +155,6 @@ TEST_CASE("looks at a checkpoint whatever the environment asks for") {
   CHECK(options.populate == false);
   CHECK(options.no_reserve == false);
   CHECK(options.locked == false);
-  CHECK(options.shared_catalog == false);
   CHECK(options.globals == Globals::opaque);
   CHECK(options.missing_byte_order == ByteOrder::big);
   CHECK(options.huge_pages == false);
@@ -180,8 +178,8 @@ TEST_CASE("has a row for each option, with a name, a variable and words of its o
   }
   CHECK(names == std::vector<std::string_view>{"sharing", "verify", "endianness", "protection",
                                                "writable", "populate", "no_reserve", "locked",
-                                               "huge_pages", "shared_catalog", "zero_copy_only",
-                                               "copy_on_write", "globals"});
+                                               "huge_pages", "zero_copy_only", "copy_on_write",
+                                               "globals"});
   CHECK(variables.size() == names.size());
   CHECK(find_option("speed") == nullptr);
   CHECK(find_option("writable")->is_switch());

@@ -9,7 +9,6 @@ BENCH is the folder of the benchmarks, built with optimisation. Instructions are
 valgrind, and left out with a word where it is missing.
 """
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -23,9 +22,8 @@ MAKE_CHECKPOINT = sys.argv[2]
 HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def output(*words, **environment):
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True,
-                          env=os.environ | environment).stdout
+def output(*words):
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def has_huge_pages():
@@ -40,15 +38,10 @@ class Counts(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         cls.commands = {str(count): [str(BENCH / "open_once"), cls.make(count)]
                         for count in (10, 10_000, 100_000)}
-        cls.runtime = str(cls.folder / "runtime")
-        os.mkdir(cls.runtime, 0o700)
-        cls.commands["attach"] = [str(BENCH / "attach_once"), cls.make(100_000), "tensor.77777",
-                                  "attach"]
-        output(*cls.commands["attach"], WEIGHTMAP_RUNTIME_DIR=cls.runtime)  # publishes
         contenders = [f"{name}={' '.join(words)}" for name, words in cls.commands.items()]
         cls.counted = json.loads(output(
-            BENCH / "interleave", "--rounds", "3", "--recycle", "0", "--system-calls", *contenders,
-            WEIGHTMAP_RUNTIME_DIR=cls.runtime))["contenders"]
+            BENCH / "interleave", "--rounds", "3", "--recycle", "0", "--system-calls",
+            *contenders))["contenders"]
 
     @classmethod
     def make(cls, count):
@@ -65,8 +58,7 @@ class Counts(unittest.TestCase):
             self.skipTest("valgrind is missing")
         done = subprocess.run(
             ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-             *self.commands[name]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"WEIGHTMAP_RUNTIME_DIR": self.runtime})
+             *self.commands[name]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         counted = re.search(r"Collected : (\d+)", done.stderr)
         self.assertIsNotNone(counted, done.stderr)
         return int(counted[1])
@@ -80,12 +72,8 @@ class Counts(unittest.TestCase):
         self.assertLessEqual(self.least("100000", "bytes_read"), 20_000_000)
         self.assertLessEqual(self.counted["100000"]["system_calls"], 50)
 
-    def test_attaching_is_few_system_calls(self):
-        self.assertLessEqual(self.counted["attach"]["system_calls"], 12)
-
     def test_few_pages_are_touched(self):
         self.assertLessEqual(self.least("10", "minor_faults"), 25)
-        self.assertLessEqual(self.least("attach", "minor_faults"), 18)
 
     @unittest.skipUnless(has_huge_pages(), "needs transparent huge pages")
     def test_tables_of_many_tensors_take_huge_pages(self):
@@ -97,9 +85,6 @@ class Counts(unittest.TestCase):
 
     def test_instructions_of_many(self):
         self.assertLessEqual(self.instructions("100000"), 125_000_000)
-
-    def test_instructions_of_an_attach(self):
-        self.assertLessEqual(self.instructions("attach"), 900_000)
 
     def test_a_lookup_allocates_nothing(self):
         done = json.loads(output(BENCH / "open_bench", f"--files={self.folder}",

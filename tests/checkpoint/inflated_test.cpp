@@ -144,12 +144,3 @@ TEST_CASE("finds damage in what is compressed") {
   }
   CHECK(refused > whole.size() / 2);
 }
-
-TEST_CASE("says why the catalog of compressed storages is not shared") {
-  OpenOptions options;
-  options.shared_catalog = true;
-  const Checkpoint checkpoint = opened(deflated, options);
-  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
-  CHECK(checkpoint.info().catalog_reason.find("compressed storages") != std::string::npos);
-  CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported, "compressed storages");
-}

@@ -408,17 +408,6 @@ TEST_CASE("checksums name the file of the storage that differs") {
   CHECK(report.faults[0].message.find("the storage of tensor \"tensor.1\"") != std::string::npos);
 }
 
-TEST_CASE("a list of files takes no shared catalog") {
-  const TwoFiles files;
-  OpenOptions options;
-  options.shared_catalog = true;
-  const Checkpoint checkpoint = files.open(options);
-  CHECK(checkpoint.info().catalog == CatalogSource::parsed);
-  CHECK(checkpoint.info().catalog_reason == "a list of files takes no shared catalog");
-  CHECK_FAILS(checkpoint.share_catalog(), ErrorCode::unsupported,
-              "a list of files takes no shared catalog");
-}
-
 TEST_CASE("a position leads to its file") {
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();

@@ -383,7 +383,6 @@ class Info(Case):
                 "storages    7",
                 "offsets     calculated (1 local header read, 0 cache hits)",
                 "mapping     shared, read-only",
-                "catalog     parsed",
             ],
         )
         self.assertRegex(lines[-1], r"^open        \d+ reads? of [\d.]+ KiB in \d+ us$")
@@ -407,7 +406,6 @@ class Info(Case):
                 ("copied", {"storages": 0, "bytes": 0}),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
                 ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
-                ("catalog", {"source": "parsed", "reason": None}),
             ],
         )
 
@@ -429,73 +427,6 @@ class Info(Case):
         done = run("info", "state_dict.pt", env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "all"})
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"WEIGHTMAP_VERIFY must be chain or headers or crc", done.stderr)
-
-
-class Catalogs(Case):
-    def setUp(self):
-        super().setUp()
-        self.shared = self.folder / "shared"
-        self.environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(self.shared)}
-
-    def tool(self, *arguments):
-        done = run(*arguments, env=self.environment)
-        self.assertEqual((done.stderr, done.returncode), (b"", 0))
-        return done.stdout.decode()
-
-    def copy(self, name):
-        path = self.write(name, (DATA / name).read_bytes())
-        time.sleep(0.03)  # so that its times would show another change
-        return path
-
-    def test_a_second_open_attaches(self):
-        path = self.copy("state_dict.pt")
-        first = self.tool("ls", "--long", "--shared-catalog", path)
-        self.assertEqual(self.tool("ls", "--long", "--shared-catalog", path), first)
-        self.assertEqual(self.tool("ls", "--long", path), first)
-        info = self.tool("info", "--shared-catalog", path)
-        self.assertIn("\ncatalog     attached\nopen        0 reads of 0 B in ", info)
-        self.environment["WEIGHTMAP_SHARED_CATALOG"] = "1"
-        info = json.loads(self.tool("info", "--json", path))
-        self.assertEqual(info["catalog"], {"source": "attached", "reason": None})
-        self.assertIn("OK 7 storages, every offset", self.tool("verify", path))
-
-    def test_says_why_a_catalog_was_not_used(self):
-        path = self.copy("state_dict.pt")
-        self.tool("info", "--shared-catalog", path)
-        (block,) = self.shared.iterdir()
-        block.write_bytes(b"")
-        text = self.tool("info", "--shared-catalog", path)
-        self.assertIn("\ncatalog     published: the shared block is empty\n", text)
-        self.shared.chmod(0o755)
-        text = self.tool("info", "--shared-catalog", path)
-        self.assertIn("which lets other users in: chmod 700 it\n", text)
-
-    def test_lists_them_and_clears_them_up(self):
-        self.assertEqual(self.tool("catalogs", "ls"), "0 catalogs, 0 B\n")
-        kept, gone = self.copy("state_dict.pt"), self.copy("training.pt")
-        for path in (kept, gone):
-            self.tool("info", "--shared-catalog", path)
-        gone.unlink()
-        (self.shared / "warm-1.lock").touch(0o600)
-        listed = json.loads(self.tool("catalogs", "ls", "--json"))["catalogs"]
-        self.assertEqual(
-            sorted((file["state"], file["checkpoint"]) for file in listed),
-            [("current", str(kept)), ("gone", str(gone))],
-        )
-        self.assertEqual(list(listed[0]), ["name", "bytes", "state", "checkpoint", "tensors"])
-        table = self.tool("catalogs", "ls").splitlines()
-        self.assertRegex(table[0], r"^STATE +TENSORS +SIZE +CHECKPOINT$")
-        self.assertEqual(len(table), 4)
-        removed = json.loads(self.tool("catalogs", "gc", "--json"))["removed"]
-        self.assertEqual(
-            sorted((file["state"], file["checkpoint"]) for file in removed),
-            [("gone", str(gone)), ("leftover", None)],
-        )
-        self.assertEqual(self.tool("catalogs", "gc"), "0 files, 0 B removed\n")
-        self.assertEqual(len(list(self.shared.iterdir())), 1)
-
-    def test_needs_to_be_told_what(self):
-        self.fails("A subcommand is required (see weightmap --help)", "catalogs", code=2)
 
 
 class Cat(Case):

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
@@ -183,13 +182,9 @@ class Stage(unittest.TestCase):
         with open(self.file, "r+b") as file:
             file.seek(tensors[0]["file_offset"])
             file.write(b"\xff")  # which only a sum of it all would tell
-        time.sleep(0.03)  # so that its times would show another change, and its catalog be shared
-        shared = self.folder / "shared"
         done = run("stage", self.file, "--name", self.name,
-                   env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_SHARED_CATALOG": "1",
-                        "WEIGHTMAP_WRITABLE": "1", "WEIGHTMAP_RUNTIME_DIR": str(shared)})
+                   env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1"})
         self.assertEqual((done.stderr.splitlines()[1:], done.returncode), ([], 0), done.stderr)
-        self.assertFalse(shared.exists())  # nor a catalog there
 
     def test_refuses_a_size_that_is_none(self):
         for text in ("-1", "1.5.1G", "G", "1X"):

@@ -120,20 +120,7 @@ Result<Sum> lists_globals(const std::filesystem::path& path) {
 Result<Sum> walks_the_tree(const std::filesystem::path& path) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (const Result<void> loaded = checkpoint->load_root(); !loaded)
-    return tl::unexpected<Error>(loaded.error());
   return checkpoint->root().size() + 1;
-}
-
-Result<Sum> attaches(const std::filesystem::path& path) {
-  const Result<Checkpoint> first = Checkpoint::open(path);
-  if (!first) return tl::unexpected<Error>(first.error());
-  const Result<int> catalog = first->share_catalog();
-  if (!catalog) return tl::unexpected<Error>(catalog.error());
-  const os::UniqueFd owned(*catalog);
-  const Result<Checkpoint> second = Checkpoint::attach(path, *catalog);
-  if (!second) return tl::unexpected<Error>(second.error());
-  return sum_of(*second);
 }
 
 Result<Sum> warms(const std::filesystem::path& path) {
@@ -285,10 +272,6 @@ TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of reading an archive") {
 TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of listing globals") {
   check_every_call(lists_globals, state_dict);
   check_every_call(lists_globals, test::data / "legacy" / "dict.pt");
-}
-
-TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of attaching to a catalog") {
-  check_every_call(attaches, state_dict);
 }
 
 TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of warming") {

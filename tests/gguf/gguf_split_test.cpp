@@ -125,16 +125,6 @@ TEST_CASE("each level of verification takes a split") {
   }
 }
 
-TEST_CASE("a split takes no shared catalog") {
-  const Set set;
-  OpenOptions options;
-  options.shared_catalog = true;
-  const auto checkpoint = Checkpoint::open(set.path(1), options);
-  check_whole(checkpoint, set);
-  CHECK(checkpoint->info().catalog == CatalogSource::parsed);
-  CHECK_FALSE(checkpoint->info().catalog_reason.empty());
-}
-
 TEST_CASE("a file of a split by another name is refused") {
   const Set set;
   for (const char* name : {"model.gguf", "m-00002-of-00003.bin", "m-00001-of-00003.gguf.gguf",

@@ -133,63 +133,6 @@ TEST_CASE_FIXTURE(Fixture, "refuses a file of two names, a link and a FIFO") {
         "cannot use \"" + (root / "shared" / "fifo").string() + "\", which is not a regular file");
 }
 
-TEST_CASE_FIXTURE(Fixture, "finds a file without making the folder") {
-  std::uint64_t size = 0;
-  CHECK(os::find_own_file("a", &size).error().os_error == ENOENT);
-  CHECK(!fs::exists(root / "shared"));
-  const auto folder = os::RuntimeDirectory::open();
-  CHECK(os::find_own_file("a", &size).error().os_error == ENOENT);
-  const auto made = os::open_own_file(*folder, "a", O_RDWR | O_CREAT);
-  REQUIRE(made);
-  REQUIRE(write(made->get(), "four", 4) == 4);
-  const auto found = os::find_own_file("a", &size);
-  REQUIRE(found);
-  CHECK(size == 4);
-  CHECK((fcntl(found->get(), F_GETFD) & FD_CLOEXEC) != 0);
-}
-
-TEST_CASE_FIXTURE(Fixture, "finds no file in a folder that is not its user's alone") {
-  const auto folder = os::RuntimeDirectory::open();
-  REQUIRE(os::open_own_file(*folder, "a", O_RDWR | O_CREAT));
-  std::uint64_t size = 0;
-  const std::string which = "cannot use \"" + (root / "shared").string() + "\", which ";
-  REQUIRE(chmod((root / "shared").c_str(), 0770) == 0);
-  CHECK(os::find_own_file("a", &size).error().message ==
-        which + "lets other users in: chmod 700 it");
-  REQUIRE(chmod((root / "shared").c_str(), 0700) == 0);
-  fs::rename(root / "shared", root / "elsewhere");
-  fs::create_directory_symlink(root / "elsewhere", root / "shared");
-  CHECK(os::find_own_file("a", &size).error().message == which + "is no directory");
-  fs::remove(root / "shared");
-  fs::rename(root / "elsewhere", root / "shared");
-  if (geteuid() != 0) {
-    MESSAGE("SKIPPED: only root can give a folder away");
-    return;
-  }
-  REQUIRE(chown((root / "shared").c_str(), 65534, 65534) == 0);
-  CHECK(os::find_own_file("a", &size).error().message == which + "belongs to another user");
-}
-
-TEST_CASE_FIXTURE(Fixture, "finds no file that others may read, of two names, a link or a FIFO") {
-  const auto folder = os::RuntimeDirectory::open();
-  const fs::path place = root / "shared" / "a";
-  REQUIRE(os::open_own_file(*folder, "a", O_RDWR | O_CREAT));
-  std::uint64_t size = 0;
-  const std::string which = "cannot use \"" + place.string() + "\", which ";
-  REQUIRE(chmod(place.c_str(), 0640) == 0);
-  CHECK(os::find_own_file("a", &size).error().message == which + "lets other users in");
-  REQUIRE(chmod(place.c_str(), 0600) == 0);
-  fs::create_hard_link(place, root / "other");
-  CHECK(os::find_own_file("a", &size).error().message ==
-        which + "was removed or has more than one name");
-  fs::remove(place);
-  fs::create_symlink(root / "other", place);
-  CHECK(os::find_own_file("a", &size).error().os_error == ELOOP);
-  fs::remove(place);
-  REQUIRE(mkfifo(place.c_str(), 0600) == 0);
-  CHECK(os::find_own_file("a", &size).error().message == which + "is not a regular file");
-}
-
 TEST_CASE("names a file by the generation it is about") {
   CHECK(os::key_of({0xfd01, 26, 4096, 1000000000, 15}) == "fd01-1a-1000-3b9aca00-f");
   CHECK(os::key_of({~0ull, ~0ull, ~0ull, -1, -1}).size() == 5 * 16 + 4);

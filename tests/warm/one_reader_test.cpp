@@ -21,7 +21,6 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/runtime_directory.hpp"
-#include "weightmap/shared_catalogs.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
@@ -359,7 +358,7 @@ TEST_CASE_FIXTURE(Fixture, "clearing up takes no lock from a warmer of the same 
   const auto own = os::ProcessLock::try_lock(there, lock_name());
   REQUIRE((own && own->has_value()));
   REQUIRE(!is_free_for_others(there, lock_name()));
-  CHECK(remove_stale_catalogs()->empty());
+  os::remove_left_locks(there, "warm-");
   CHECK(!is_free_for_others(there, lock_name()));
 }
 

@@ -538,7 +538,7 @@ TEST_CASE("demands a tensor, or nothing") {
 TEST_CASE("a cancelled checksum stops within a storage") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  const catalog::Catalog& catalog = *state.catalogs.whole().value();
+  const catalog::Catalog& catalog = state.catalog();
   std::atomic<bool> cancelled{true};
   CrcReport report;
   StorageSummer summer(state.sources, catalog);
