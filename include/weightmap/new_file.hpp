@@ -28,8 +28,8 @@ namespace weightmap {
 
 struct NewFileOptions {
   // Permissions of a file that replaces none, less the umask of the process. One that replaces
-  // another takes over the permissions of that, and its owner where the process may give files
-  // away.
+  // another takes over the permissions of that, and its owner and group where the process may give
+  // files to them; where the group cannot be kept, it has no rights.
   unsigned mode = 0666;
   // A file that is not to be replaced, whatever it is called: it is being read.
   std::optional<Generation> kept = {};

@@ -31,8 +31,9 @@ struct PublishReport {
 // directory of `target`, as a reflink where the file system can, under a name that begins with a
 // dot. A link that is followed stays, and leads to nothing once its file was renamed.
 //
-// If `target` exists, its permissions are kept, and its owner where this process may give files
-// away; otherwise the new file has those of `from`.
+// If `target` exists, its permissions are kept, and its owner and group where this process may give
+// files to them; where the group cannot be kept, it has no rights. Otherwise the new file has those
+// of `from`.
 //
 // If publish() fails, `target` is as it was and no new file is left behind. It fails as
 // Checkpoint::open() does if `from` is not a checkpoint; with unsupported if it is one of several

@@ -19,6 +19,7 @@
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/uninterrupted.hpp"
+#include "mmap/write/permissions.hpp"
 #include "mmap/write/size_limit.hpp"
 #include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
@@ -135,19 +136,13 @@ struct NewFile::State {
     return failure(ErrorCode::io, "other processes remove what is created in the directory");
   }
 
-  // A change of owner takes set-id bits away, so it comes first. Not everybody may give files away,
-  // and not every file system has permissions; wider than those of the old file they never are.
-  void take_permissions(const struct stat& old) const noexcept {
-    if (::fchown(file.get(), old.st_uid, old.st_gid) == 0 || errno == EPERM)
-      static_cast<void>(::fchmod(file.get(), old.st_mode & 07777));
-  }
-
   Result<void> open(const NewFileOptions& options) {
     durable = options.durable;
     TRY_ASSIGN(const std::optional<struct stat> old, look_at_old(options));
     remove_abandoned(directory.get(), name);
-    TRY(open_file(old ? old->st_mode & 0777 : options.mode));
-    if (old) take_permissions(*old);
+    TRY(open_file(old ? S_IRUSR | S_IWUSR : options.mode));
+    // Some file systems have no permissions to be set.
+    if (old) static_cast<void>(os::take_permissions(file.get(), *old));
     return {};
   }
 

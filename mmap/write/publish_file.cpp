@@ -15,6 +15,7 @@
 #include "mmap/directory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/unique_fd.hpp"
+#include "mmap/write/permissions.hpp"
 #include "mmap/write/write_all.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
@@ -77,15 +78,6 @@ Result<void> sync_directory_of(const fs::path& path) {
   const UniqueFd opened(::open(directory_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0) return os_failure("open the directory");
   return sync_directory(opened.get());
-}
-
-// The owner first: a change of owner takes set-id bits away. Not everybody may give files away.
-Result<void> take_permissions(int descriptor, const struct stat& like) {
-  if (::fchown(descriptor, like.st_uid, like.st_gid) != 0 && errno != EPERM)
-    return os_failure("give the file its owner");
-  if (::fchmod(descriptor, like.st_mode & 07777) != 0)
-    return os_failure("give the file its permissions");
-  return {};
 }
 
 // Into a page cache of pages that are soon written, so from page cache to page cache.
