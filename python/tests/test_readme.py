@@ -34,14 +34,17 @@ def test_the_lines_for_torch_in_the_readme_run(tmp_path, monkeypatch):
 
 def test_the_lines_for_a_training_checkpoint_in_the_readme_run(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="runs what the README shows for torch")
+    numpy = pytest.importorskip("numpy", reason="runs what the README shows for numpy")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lines = "".join(block for block in blocks if "train.pt" in block)
     monkeypatch.chdir(tmp_path)
     arguments = argparse.Namespace(lr=0.5)
-    torch.save({"epoch": 3, "args": arguments, "model": {"w": torch.ones(2)}}, "train.pt")
+    state = {"epoch": 3, "args": arguments, "numpy": numpy.random.get_state(), "model": {"w": torch.ones(2)}}
+    torch.save(state, "train.pt")
     names = {"weightmap": weightmap}
     exec(lines, names)
     assert names["checkpoint"].root()["args"].lr == 0.5
+    assert numpy.array_equal(names["parts"]["numpy"][1], state["numpy"][1])
     saved = torch.load("train.pt", weights_only=False)
     assert (saved["epoch"], saved["args"]) == (4, arguments)
     assert list(names["model"]) == ["w"]

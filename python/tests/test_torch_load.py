@@ -687,12 +687,114 @@ def test_only_loads_one_part(training, only, keys):
     assert_same(expected, weightmap.torch.load(training, only=only))
 
 
-@pytest.mark.parametrize("only", ["none", "model.a", "model.", "", ".model", "epoch.real", "model..a.b"])
-def test_only_names_what_is_not_there(training, only):
+@pytest.mark.parametrize("only, hint", [
+    ("none", ""), ("model.a", ""), ("model.", ""), ("", ""), ("epoch.real", ""), ("a" * 500, ""),
+    (".model", '; did you mean "model"?'), ("model..a.b", '; did you mean "model.a.b"?'),
+    ("modell", '; did you mean "model"?'), ("optimizer.stat", '; did you mean "optimizer.state"?'),
+    ("epoc", '; did you mean "epoch"?'),
+])
+def test_only_names_what_is_not_there(training, only, hint):
+    for places in (only, ["model", only]):
+        with pytest.raises(weightmap.TensorNotFoundError) as caught:
+            weightmap.torch.load(training, only=places)
+        assert caught.value.message == f"has nothing called {only!r}{hint}"
+        assert caught.value.file == str(training)
+
+
+def test_a_hint_names_three_at_most(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({name: torch.ones(1) for name in ("ema_1", "ema_2", "ema_3", "ema_4")}, path)
     with pytest.raises(weightmap.TensorNotFoundError) as caught:
-        weightmap.torch.load(training, only=only)
-    assert caught.value.message == f"has nothing called {only!r}"
-    assert caught.value.file == str(training)
+        weightmap.open(path).subtree("ema_5")
+    assert caught.value.message == (
+        "has nothing called 'ema_5'; did you mean \"ema_4\", \"ema_3\" or \"ema_2\"?"
+    )
+
+
+def test_only_takes_several_parts(training):
+    whole = torch.load(training, mmap=True, weights_only=False)
+    parts = weightmap.torch.load(training, only=["model", "optimizer.param_groups", ("epoch",)])
+    assert list(parts) == ["model", "optimizer.param_groups", ("epoch",)]
+    assert_same(whole["model"], parts["model"])
+    assert_same(whole["optimizer"]["param_groups"], parts["optimizer.param_groups"])
+    assert parts[("epoch",)] == whole["epoch"]
+    assert weightmap.torch.load(training, only=[]) == {}
+
+
+def test_parts_share_the_storages_that_they_share_in_the_file(tmp_path):
+    path = tmp_path / "model.pt"
+    w = torch.arange(4.0)
+    torch.save({"model": {"w": w}, "ema": {"w": w[1:]}}, path)
+    parts = weightmap.torch.load(path, only=["model", "ema"])
+    parts["model"]["w"][1] = 7
+    assert parts["ema"]["w"].tolist() == [7, 2, 3]
+
+
+def test_a_refused_part_of_several_is_explained(training):
+    with pytest.raises(weightmap.UnsafePickleError) as caught:
+        weightmap.torch.load(training, only=["model", "extra"])
+    assert f"GLOBAL {__name__}.Unknown was not" in str(caught.value)
+    assert "Namespace" not in str(caught.value)
+
+
+def test_random_states_go_on_where_they_were_saved(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    path = tmp_path / "train.pt"
+    torch.save({"torch": torch.get_rng_state(), "numpy": numpy.random.get_state(),
+                "python": random.getstate(), "args": argparse.Namespace()}, path)
+    expected = (torch.rand(5).tolist(), numpy.random.random(5).tolist(), random.random())
+    state = weightmap.torch.load(path, only=["torch", "numpy", "python"])
+    torch.set_rng_state(state["torch"])
+    numpy.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+    assert (torch.rand(5).tolist(), numpy.random.random(5).tolist(), random.random()) == expected
+
+
+def test_data_of_numpy_is_what_pickle_makes_of_it(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    path = tmp_path / "arrays.pt"
+    torch.save(
+        [numpy.arange(10), numpy.ones((2, 3), order="F"), numpy.arange(3, dtype=">i4"), numpy.array(3.0),
+         numpy.array(["a", "bcd"]), numpy.float32(1), numpy.str_("abc"), numpy.zeros((0, 3)),
+         numpy.ones(3, dtype=bool), numpy.dtype("f4"), numpy.dtype(">f8"), numpy.dtype("U3"), b""],
+        path,
+    )
+    expected = torch.load(path, weights_only=False)
+    for one, other in zip(expected, weightmap.torch.load(path), strict=True):
+        assert type(one) is type(other)
+        assert numpy.array_equal(one, other)
+        if isinstance(one, numpy.ndarray):
+            assert (one.dtype, one.strides) == (other.dtype, other.strides)
+            assert other.flags.writeable
+
+
+
+class Reduced:
+    def __init__(self, *reduced):
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.mark.parametrize("make", [
+    lambda numpy: numpy.array([None], dtype=object),
+    lambda numpy: numpy.zeros(2, dtype="M8[Y]"),
+    lambda numpy: numpy.zeros(2, dtype=[("a", "f4")]),
+    lambda numpy: Reduced(numpy._core.multiarray._reconstruct, (numpy.ndarray, (1 << 40,), b"b")),
+    lambda numpy: Reduced(numpy._core.multiarray._reconstruct, (numpy.ndarray, (0,), b"b"),
+                          (1, (1 << 20,), numpy.dtype("f4"), False, b"abcd")),
+    lambda numpy: Reduced(numpy._core.multiarray.scalar, (numpy.dtype("f4"), b"abc")),
+    lambda numpy: Reduced(numpy.dtype, ("f4", False, True), (3, "<", None, ("a",), {}, 4, 4, 63)),
+    lambda numpy: Reduced(numpy.dtype, ("O8", False, True)),
+    lambda numpy: Reduced(numpy.ndarray, ((1 << 40,),)),
+], ids=range(9))
+def test_other_data_of_numpy_is_refused(make, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    path = tmp_path / "arrays.pt"
+    torch.save([make(numpy)], path)
+    with pytest.raises(weightmap.UnsafePickleError, match="only its arrays, numbers and dtypes of numbers"):
+        weightmap.torch.load(path)
 
 
 def test_only_takes_no_path_that_leads_nowhere(training):

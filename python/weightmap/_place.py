@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from weightmap._errors import Error, TensorNotFoundError, about_file
 
+_LONGEST_WAY = 400  # for which names that are like it are looked up
+_MOST_KEYS = 10000
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -35,8 +38,32 @@ def path_to(
         raise TypeError(f"a place in a checkpoint is a str or a tuple of keys, not {way!r}")
     found = core.look(way)
     if found is None:
-        raise TensorNotFoundError(f"has nothing called {way!r}", file=file)
+        raise TensorNotFoundError(f"has nothing called {way!r}{_hint(core, way)}", file=file)
     return found[0]
+
+
+def _hint(core: _core.Checkpoint, way: str) -> str:
+    """Names that are like it, as the lookup of tensors gives them."""
+    from difflib import get_close_matches
+
+    if has_tensors_by_name_only(core) or len(way) > _LONGEST_WAY:
+        return ""
+    try:
+        here = root_at(core, (), "")
+    except Error:
+        return ""
+    begin, rest = "", way
+    while True:
+        parts = {str(key): part for key, part in here.items()} if isinstance(here, dict) else {}
+        down = max((key for key in parts if rest.startswith(f"{key}.")), key=len, default=None)
+        if down is None:
+            break
+        here, begin, rest = parts[down], f"{begin}{down}.", rest[len(down) + 1 :]
+    keys = [key for key in list(parts)[:_MOST_KEYS] if key.isprintable() and len(key) < _LONGEST_WAY]
+    near = [f'"{begin}{key}"' for key in get_close_matches(rest, keys)]
+    if not near:
+        return ""
+    return f"; did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}?"
 
 
 def tensors_below(core: _core.Checkpoint, path: tuple[str | int, ...]) -> list[int]:

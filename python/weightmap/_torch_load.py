@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import serialization
@@ -30,6 +30,7 @@ from weightmap._weights_only import (
     validate_sparse_tensors,
 )
 
+Place: TypeAlias = str | tuple[str | int, ...]
 MACHINES = {"refuse": WeightsOnlyMachine, "object": LenientMachine}
 _HAS_OTHER_WAYS = {
     "pt2": "is a .pt2 archive, which holds a program; weightmap.open() has its tensors",
@@ -42,7 +43,7 @@ def loaded(
     file: str,
     map_location: Any,
     registered: dict[str, Any],
-    only: str | tuple[str | int, ...] | None = None,
+    only: Place | list[Place] | None = None,
     on_unknown: str = "refuse",
 ) -> Any:
     kind = opened.info()["format"]
@@ -50,7 +51,8 @@ def loaded(
         return _flat(opened, file, map_location, only)
     if kind == "pt2" or (kind == "torchscript" and only is not None):
         raise UnsupportedError(_HAS_OTHER_WAYS[kind], file=file)
-    path = () if only is None else path_to(opened, only, file)
+    places = only if isinstance(only, list) else [only]
+    paths = [() if place is None else path_to(opened, place, file) for place in places]
     is_meta = serialization._is_meta_location(map_location)
     restore = None if is_meta else serialization._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
@@ -59,20 +61,23 @@ def loaded(
     machine = MACHINES[on_unknown](persistent, is_foreign, direct, registered)
     thread_state = serialization._serialization_tls
     thread_state.map_location = map_location
+    parts: list[Any] = []
     try:
         with collector_paused():
             if kind == "torchscript":
-                answer = script.state_dict(opened, persistent, is_foreign)
+                parts = [script.state_dict(opened, persistent, is_foreign)]
             else:
-                answer = opened.evaluate(machine, path)
+                # One machine for all, so that parts share the storages that they share in the file.
+                for path in paths:
+                    parts.append(opened.evaluate(machine, path))
     except UnsafePickleError as error:
-        raise about_file(machine.explained(error, opened, path), file) from None
+        raise about_file(machine.explained(error, opened, paths[len(parts)]), file) from None
     except Error as error:
         raise about_file(error, file)
     finally:
         thread_state.map_location = None
     validate_sparse_tensors()
-    return answer
+    return dict(zip(places, parts)) if isinstance(only, list) else parts[0]
 
 
 def _flat(

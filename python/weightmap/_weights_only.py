@@ -16,7 +16,7 @@ import torch
 from torch import _weights_only_unpickler as unpickler
 from torch._utils import IMPORT_MAPPING, NAME_MAPPING
 
-from weightmap import _core, _tensors
+from weightmap import _core, _numpy_calls, _tensors
 from weightmap._errors import (
     CorruptError,
     Error,
@@ -40,6 +40,10 @@ _MUST_IMPORT_DTENSOR = ("torch.distributed.tensor.", "torch.distributed.device_m
 
 # Classes that torch's rules never fill, so that registering them does not help.
 _NEVER_FILLED = ("collections.defaultdict", "collections.deque")
+_UNLIKE_NUMPY = (
+    "Unsupported data of numpy: only its arrays, numbers and dtypes of numbers and text are loaded "
+    "unless numpy's functions are registered with `torch.serialization.add_safe_globals()`"
+)
 _MOST_NAMES = 50  # that an error lists
 _LONGEST_NAME = 200
 
@@ -384,6 +388,8 @@ class WeightsOnlyMachine:
         if path in self._user_allowed:
             self._registered.append(_shown(path))
             return self._user_allowed[path]
+        if (of_numpy := _numpy_calls.find(module, name)) is not None:
+            return of_numpy
         if path in _MUST_IMPORT_NESTED:
             raise refused(
                 "``torch.nested`` and ``torch._dynamo`` must be imported to load nested jagged "
@@ -405,6 +411,10 @@ class WeightsOnlyMachine:
 
     def call(self, function: Any, arguments: Any) -> Any:
         if not self._is_allowed(function):
+            if (of_numpy := _numpy_calls.called(function, arguments)) is not None:
+                return of_numpy
+            if _of_numpy(function):
+                raise refused(_UNLIKE_NUMPY)
             owner = getattr(function, "__self__", None)
             of = "" if owner is None else f" which belongs to {owner}"
             raise unexpected(f"Trying to call reduce for unrecognized function {function}{of}")
@@ -451,6 +461,10 @@ class WeightsOnlyMachine:
         elif kind is collections.OrderedDict:
             target.__dict__.update(state)
         elif not self._is_allowed(kind):
+            if _of_numpy(kind):
+                if _numpy_calls.build(target, state):
+                    return
+                raise refused(_UNLIKE_NUMPY)
             raise unexpected(
                 "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
                 f"`add_safe_globals`, but got {kind}"
@@ -518,6 +532,10 @@ class _Names:
 
     def persistent(self, identifier: Any) -> None:
         pass
+
+
+def _of_numpy(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).partition(".")[0] == "numpy"
 
 
 def _renamed(module: str, name: str) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def load(
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
-    only: str | tuple[str | int, ...] | None = None,
+    only: _torch_load.Place | list[_torch_load.Place] | None = None,
     on_unknown: Literal["refuse", "object"] = "refuse",
     safe_globals: Iterable[Any] = (),
     **options: Unpack[OpenOptions],
@@ -109,7 +109,9 @@ def load(
     pickle_module, weights_only, mmap: None, True and True are what there is; anything else is
         refused. The pickle is never given to a machine that could run code.
     only: the keys, joined by dots or as a tuple, on the way to the part that is wanted: "model",
-        "optimizer.state". Nothing else is made, and no other name in the file matters.
+        "optimizer.state". Nothing else is made, and no other name in the file matters. A list
+        stands for several parts, as a dict: only=["model", "ema"] gives {"model": ..., "ema": ...},
+        whose tensors share the storages that they share in the file.
     on_unknown: "object" makes of what would be refused what Checkpoint.root() makes of it: plain
         data, or a weightmap.Object that only says what the file says.
     safe_globals: classes and functions, or (thing, "full.name"), that are safe for this call, in
@@ -120,7 +122,7 @@ def load(
     Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
     afterwards if it was enabled before.
 
-    Refuses what torch's weights-only unpickler refuses, with UnsafePickleError, which is a
+    Refuses what torch's weights-only unpickler refuses but for plain data of numpy, with UnsafePickleError, which is a
     pickle.UnpicklingError and names everything that is refused.
 
     Of a safetensors file, or of a set of shards (an index, a folder): a dict of tensors by name.
