@@ -5,6 +5,7 @@
 
 #include "tools/command.hpp"
 #include "tools/doctor/findings.hpp"
+#include "tools/doctor/patching.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/stage.hpp"
@@ -15,6 +16,7 @@ namespace {
 struct DoctorCommand {
   std::string file;
   std::optional<DType> dtype;
+  std::string python;
   bool json = false;
 };
 
@@ -62,17 +64,27 @@ Json describe_findings(const DoctorCommand& options, const std::vector<doctor::F
                     {"state", to_string(finding.state)},
                     {"found", finding.found},
                     {"advice", finding.advice.empty() ? Json(nullptr) : Json(finding.advice)}});
-  return {{"file", options.file}, {"findings", list}};
+  return {{"file", options.file.empty() ? Json(nullptr) : Json(options.file)}, {"findings", list}};
+}
+
+Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options) {
+  std::vector<doctor::Finding> found;
+  if (!options.file.empty()) {
+    const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
+    if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+    found = findings(look_at(*checkpoint, options));
+  }
+  if (!options.python.empty()) found.push_back(doctor::patching(options.python));
+  return found;
 }
 
 Result<int> run_doctor(Output& out, const DoctorCommand& options) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const std::vector<doctor::Finding> found = findings(look_at(*checkpoint, options));
+  const Result<std::vector<doctor::Finding>> found = findings_about(options);
+  if (!found) return tl::unexpected<Error>(found.error());
   if (options.json)
-    out.write(to_text(describe_findings(options, found)) + "\n");
+    out.write(to_text(describe_findings(options, *found)) + "\n");
   else
-    print_findings(out, found);
+    print_findings(out, *found);
   return exit_good;
 }
 
@@ -82,7 +94,12 @@ void add_doctor(CLI::App& app, Run& run) {
   auto options = std::make_shared<DoctorCommand>();
   CLI::App& command =
       *app.add_subcommand("doctor", "Say what makes a start with the file slow here");
-  command.add_option("FILE", options->file, "The checkpoint")->required()->type_name("");
+  command.add_option("FILE", options->file, "The checkpoint")->type_name("");
+  command
+      .add_option("--python", options->python,
+                  "An interpreter: whether WEIGHTMAP_PATCH reaches its programs. FILE may be left "
+                  "out")
+      ->type_name("PROGRAM");
   command
       .add_option_function<std::string>(
           "--dtype", [options](const std::string& text) { options->dtype = parse_wanted(text); },
@@ -95,9 +112,13 @@ void add_doctor(CLI::App& app, Run& run) {
       "0 whatever is found.\n"
       "Examples:\n"
       "  weightmap doctor model.safetensors\n"
-      "  weightmap doctor --dtype bfloat16 model.pt");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_doctor(out, *options); }; });
+      "  weightmap doctor --dtype bfloat16 model.pt\n"
+      "  weightmap doctor --python .venv/bin/python");
+  command.callback([options, &run] {
+    if (options->file.empty() && options->python.empty())
+      throw CLI::RequiredError("FILE or --python");
+    run = [options](Output& out) { return run_doctor(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli

@@ -12,9 +12,10 @@
 namespace weightmap {
 
 struct PublishOptions {
-  bool copy = false;        // keep `from` where it is, and publish a copy
-  bool verify_crc = false;  // compare every byte of `from` with its CRC-32 first
-  bool follow = false;      // `from` may be a symbolic link, and stands for what it leads to
+  bool copy = false;         // keep `from` where it is, and publish a copy
+  bool verify_crc = false;   // compare every byte of `from` with its CRC-32 first
+  bool any_content = false;  // `from` need not be a checkpoint, and nothing in it is looked at
+  bool follow = false;       // `from` may be a symbolic link, and stands for what it leads to
   Progress progress = {};  // of the checksums, then of the copy; as OpenOptions::progress is called
 };
 

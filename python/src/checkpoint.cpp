@@ -419,13 +419,14 @@ bool has_chunks(const OpenCheckpoint& self) {
 }
 
 nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
-                  nb::handle progress) {
+                  bool any_content, nb::handle progress) {
   const std::filesystem::path source = to_path(from);
   const std::filesystem::path name = to_path(target);
   LongCall call(progress);
   PublishOptions options;
   options.copy = copy;
   options.verify_crc = crc;
+  options.any_content = any_content;
   options.progress = call.progress();
   const Result<PublishReport> published =
       call.run([&] { return weightmap::publish(source, name, options); });
@@ -590,8 +591,9 @@ void bind_checkpoint(nb::module_& module) {
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"));
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
-             nb::arg("crc"), nb::arg("progress").none(),
-             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, progress: "
+             nb::arg("crc"), nb::arg("any_content"), nb::arg("progress").none(),
+             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, "
+                     "any_content: bool, progress: "
                      "typing.Callable[[int, int], typing.Any] | None, /) -> "
                      "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
   module.def("guard_is_active", guard_is_active,

@@ -1,7 +1,13 @@
 """weightmap.torch.patch(files="all"), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
 
 import concurrent.futures
+import os
 import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import venv
 
 import pytest
 
@@ -136,6 +142,63 @@ def test_a_save_does_not_cut_what_is_mapped(model):
     assert torch.load(model, weights_only=False)["step"] == 5
 
 
+UNSAVEABLE = {"f": lambda: 0}
+
+
+def test_a_save_that_fails_leaves_the_file(model):
+    before = model.read_bytes()
+    with weightmap.torch.patch(files="all") as report:
+        with pytest.raises(Exception, match="pickle"):
+            torch.save(UNSAVEABLE, model)
+    assert model.read_bytes() == before
+    assert os.listdir(model.parent) == [model.name]
+    assert [call.function for call in report.left] == ["torch.save"]
+
+
+def test_what_torch_saves_takes_the_place_of_the_file(model):
+    linked = model.with_name("linked.bin")
+    linked.symlink_to(model.name)
+    model.chmod(0o640)
+    with weightmap.torch.patch(files="all"):
+        torch.save({"w": torch.ones(2)}, linked, _use_new_zipfile_serialization=False)
+    assert linked.is_symlink() and model.stat().st_mode & 0o777 == 0o640
+    assert torch.load(model)["w"].tolist() == [1, 1]
+
+
+def test_a_save_is_refused_where_nothing_can_be_written_beside_the_file(model, monkeypatch):
+    before = model.read_bytes()
+
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    with weightmap.torch.patch(files="all"):
+        monkeypatch.setattr(os, "mkdir", refuse)
+        monkeypatch.setattr(os, "unlink", refuse)
+        with pytest.raises(weightmap.FileError, match="cannot write beside it: Permission denied"):
+            torch.save({}, model, _use_new_zipfile_serialization=False)
+    assert model.read_bytes() == before
+
+
+KILLED = """
+import os, signal, sys, torch, weightmap
+class Killer:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+with weightmap.torch.patch(files="all"):
+    torch.save({"new": torch.zeros(1 << 20), "killer": Killer()}, sys.argv[1],
+               _use_new_zipfile_serialization=False)
+"""
+
+
+def test_a_save_that_is_killed_leaves_the_file(model, python):
+    before = model.read_bytes()
+    assert python(KILLED, model).returncode == -signal.SIGKILL
+    assert model.read_bytes() == before
+    with weightmap.torch.patch(files="all"):
+        torch.save({}, model, _use_new_zipfile_serialization=False)
+    assert os.listdir(model.parent) == [model.name]
+
+
 def test_blocks_of_both_kinds_may_overlap(model):
     original, own_save = torch.load, torch.save
     with weightmap.torch.patch() as outer:
@@ -208,6 +271,57 @@ def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors)
     assert is_mapped(loaded["a"], shard)
     assert [call.function for call in report.served] == ["safe_open", "safe_open"]
     assert report.served[0].by == __name__
+
+
+def test_safe_open_is_a_class_as_ever(shard, safetensors):
+    import safetensors as package
+
+    with package.safe_open(shard, framework="pt") as own, weightmap.patch():
+        with package.safe_open(shard, framework="pt") as opened:
+            assert isinstance(opened, package.safe_open)
+        assert isinstance(own, package.safe_open) and type(own) is not type(opened)
+        assert not isinstance(shard, package.safe_open)
+
+
+def test_a_child_that_is_forked_in_the_midst_of_a_call_loads(model, shard, safetensors):
+    import safetensors as package
+
+    from weightmap._patch_report import lock
+
+    ended = []
+    with weightmap.patch() as report:
+        held, done = threading.Event(), threading.Event()
+
+        def hold():
+            with lock():
+                held.set()
+                done.wait()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            try:
+                package.safe_open(shard, framework="pt")
+                torch.load(model)
+                os._exit(len(report.served))
+            finally:
+                os._exit(100)
+        ended = os.waitpid(child, 0)
+        done.set()
+        holder.join()
+    assert os.waitstatus_to_exitcode(ended[1]) == 2
+
+
+def test_reports_are_read_while_threads_load(shard, safetensors):
+    import safetensors as package
+
+    with weightmap.patch() as report, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(package.safe_open, shard, "pt") for _ in range(2000)]
+        while not all(load.done() for load in loads):
+            assert len(report.served) + len(report.left) >= 0 and str(report).count("x") >= 0
+    assert len(report.served) == 2000
 
 
 def test_safe_open_takes_files_of_torch_too(model, safetensors):
@@ -332,23 +446,140 @@ print(any(sys.argv[1] in line for line in open("/proc/self/maps")), load_file.__
 """
 
 
+def start_file():
+    return pathlib.Path(weightmap.__file__).resolve().parents[1] / "weightmap_patch.pth"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The interpreter of a virtual environment that reaches the packages of this one by a .pth, and
+    the folder of it that has those files."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    interpreter = folder / "bin" / "python"
+    [packages] = folder.glob("lib/python*/site-packages")
+    paths = [str(pathlib.Path(package.__file__).parents[1])
+             for package in (weightmap, torch, pytest.importorskip("safetensors"))]
+    (packages / "a_packages.pth").write_text("\n".join(dict.fromkeys(paths)))
+    return interpreter, packages
+
+
+@pytest.fixture
+def run(environment):
+    """Runs a program with arguments in the environment, which has the start file."""
+    interpreter, packages = environment
+    shutil.copy(start_file(), packages)
+
+    def run(program, *arguments, value="1", flags=()):
+        settings = {**os.environ, "WEIGHTMAP_PATCH": value}
+        settings.pop("PYTHONPATH", None)
+        return subprocess.run([interpreter, *flags, program, *arguments], env=settings,
+                              capture_output=True, text=True)
+
+    yield run
+    (packages / "weightmap_patch.pth").unlink()
+
+
 @pytest.mark.parametrize("value, patched", [("1", True), ("report", True), ("0", False),
                                             ("", False)])
-def test_the_variable_patches_programs_that_know_nothing_of_it(
-    model, shard, python, value, patched
-):
-    # A folder on PYTHONPATH is not one whose .pth files are read; a package may be in one.
-    start = "import weightmap._patch_at_start\n" if value else ""
-    ended = python(start + PROGRAM, model, shard, WEIGHTMAP_PATCH=value)
+def test_the_variable_patches_programs_that_know_nothing_of_it(model, shard, run, value, patched):
+    ended = run("-c", PROGRAM, model, shard, value=value)
     assert ended.stdout.split() == (["True", "weightmap._patch"] if patched else ["False", "builtins"])
     report = [f"torch.load({model}) by __main__: weightmap",
               f"safe_open({shard}) by __main__: weightmap"] if value == "report" else []
     assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == report
 
 
+# As of packages that were installed with -e: no folder of sys.path has them.
+EDITABLE = """
+import os, sys
+from importlib.machinery import PathFinder
+folders = [folder for folder in sys.path if os.path.isdir(f"{folder}/torch")]
+sys.path = [folder for folder in sys.path if folder not in folders]
+class Editable:
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, path or folders, target)
+sys.meta_path.append(Editable)
+"""
+
+
+@pytest.mark.parametrize("before", [
+    "from importlib.util import find_spec; assert find_spec('torch') and find_spec('safetensors')",
+    "import transformers",
+    "import weightmap.torch",
+    "import weightmap\nwith weightmap.patch(): pass",
+    EDITABLE,
+    "import warnings, importlib.metadata as m; m.version('torch')",
+], ids=["find_spec", "transformers", "weightmap.torch", "patch", "editable", "metadata"])
+def test_the_variable_outlasts_what_a_program_does_before_it_loads(model, shard, run, before):
+    if "transformers" in before:
+        pytest.importorskip("transformers", reason="this test imports it first")
+    ended = run("-c", before + PROGRAM, model, shard)
+    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+
+
+def test_isolated_interpreters_are_patched(model, shard, run):
+    ended = run("-c", PROGRAM, model, shard, flags=["-I"])
+    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+
+
+SPAWNING = """
+import multiprocessing, sys
+def look(model, shard):
+    import torch, safetensors
+    print(torch.load.__module__, safetensors.safe_open.__module__, flush=True)
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=look, args=sys.argv[1:])
+    child.start()
+    child.join()
+"""
+
+
+def test_children_of_multiprocessing_are_patched(tmp_path, model, shard, run):
+    (tmp_path / "program.py").write_text(SPAWNING)
+    ended = run(tmp_path / "program.py", model, shard)
+    assert ended.stdout.split() == ["weightmap._torch_patch", "weightmap._patch"], ended.stderr
+
+
+@pytest.mark.parametrize("first", ["", "import torch, safetensors"])
+def test_without_the_start_file_the_first_import_of_weightmap_patches(python, model, shard, first):
+    # A folder on PYTHONPATH is not one whose .pth files are read.
+    ended = python(f"{first}\nimport weightmap\n{PROGRAM}", model, shard, WEIGHTMAP_PATCH="1")
+    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+
+
+def test_a_torch_that_is_too_old_is_left_alone_aloud(tmp_path, run):
+    (tmp_path / "torch.py").write_text("__version__ = '1.0'\n")
+    ended = run("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import torch")
+    assert ended.stderr.startswith(
+        "weightmap: WEIGHTMAP_PATCH leaves torch alone: weightmap.torch needs torch 2.13"
+    )
+
+
+def test_doctor_says_whether_the_variable_reaches_an_interpreter(environment):
+    if not (pathlib.Path(weightmap.__file__).parent / "bin" / "weightmap").exists():
+        pytest.skip("this package was built without the command line tool")
+    interpreter, packages = environment
+
+    def doctor():
+        command = [interpreter, "-m", "weightmap", "doctor"]
+        settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(command, env=settings, capture_output=True, text=True).stdout
+
+    found, advice = doctor().splitlines()
+    assert found == (
+        f"slow     patching       WEIGHTMAP_PATCH does not reach {interpreter}: weightmap_patch.pth "
+        "is in no folder whose .pth files it reads"
+    )
+    command = advice.partition("do: ")[2]
+    assert command == f"cp {start_file()} {packages}"
+    subprocess.run(command, shell=True, check=True)
+    assert doctor() == f"good     patching       WEIGHTMAP_PATCH reaches {interpreter}\n"
+    (packages / "weightmap_patch.pth").unlink()
+
+
 @pytest.mark.parametrize("value, imported", [("", "False"), ("1", "True")])
 def test_the_start_file_looks_at_the_variable_only(python, value, imported):
-    start = pathlib.Path(weightmap.__file__).parents[1] / "weightmap_patch.pth"
-    [line] = start.read_text().splitlines()
+    [line] = start_file().read_text().splitlines()
     ended = python(f"import sys\n{line}\nprint('weightmap' in sys.modules)", WEIGHTMAP_PATCH=value)
     assert ended.stdout.strip() == imported

@@ -15,6 +15,8 @@ safetensors files. weightmap.cuda copies tensors to CUDA devices.
 
 from __future__ import annotations
 
+import os
+
 from weightmap import config
 from weightmap._checkpoint import Checkpoint
 from weightmap._core import Tensor
@@ -201,3 +203,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBMODULES})
+
+
+# Where weightmap_patch.pth is not run at the start: docs/python.md.
+if os.environ.get("WEIGHTMAP_PATCH"):
+    from weightmap import _patch_at_start

@@ -14,11 +14,11 @@ def main() -> None:
 
 
 def _with_this_python(arguments: list[str]) -> list[str]:
-    """bench measures what this interpreter has installed, unless it is told which to take."""
+    """bench and doctor are about this interpreter, unless they are told which to take."""
     is_told = any(word.partition("=")[0] == "--python" for word in arguments)
-    if arguments[:1] != ["bench"] or is_told:
+    if arguments[:1] not in (["bench"], ["doctor"]) or is_told:
         return arguments
-    return ["bench", "--python", sys.executable, *arguments[1:]]
+    return [arguments[0], "--python", sys.executable, *arguments[1:]]
 
 
 if __name__ == "__main__":

@@ -67,6 +67,6 @@ def publish(
         the file is copied. What it raises before the end, and Ctrl-C, leaves `target` as it was.
     """
     generation, replaced, copied, size = _core.publish(
-        os.fsencode(new), os.fsencode(target), copy, crc, progress
+        os.fsencode(new), os.fsencode(target), copy, crc, False, progress
     )
     return PublishReport(Generation(*generation), replaced, copied, size)

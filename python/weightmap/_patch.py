@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-import threading
 from typing import Any
 
 from weightmap._errors import Error
-from weightmap._patch_report import PatchedCall, PatchReport, caller, settings_of
-from weightmap._safe_open import safe_open
+from weightmap._patch_report import PatchReport, lock, note, settings_of
+from weightmap._safe_open import SafeOpen, safe_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_lock = threading.Lock()
 _reports: list[PatchReport] = []  # of the blocks under way, in all threads
 _original: Any = None  # safetensors' own class, while there are any
 
@@ -53,13 +51,15 @@ def patch() -> Iterator[PatchReport]:
 @contextlib.contextmanager
 def safe_open_patched(report: PatchReport) -> Iterator[None]:
     """The part of patch() that is about safetensors, which must be installed."""
-    with _lock:
+    import safetensors  # before the lock: under WEIGHTMAP_PATCH this begins a block of its own
+
+    with lock():
         _reports.append(report)
         _follow_blocks()
     try:
         yield
     finally:
-        with _lock:
+        with lock():
             _reports.remove(report)
             _follow_blocks()
 
@@ -68,9 +68,7 @@ def _follow_blocks() -> None:
     """Has safe_open replaced as long as there is a block."""
     global _original
     if _reports and _original is None:
-        import safetensors
-
-        _original = safetensors.safe_open
+        _original = sys.modules["safetensors"].safe_open
         _rebind(_original, _safe_open)
     elif not _reports and _original is not None:
         _rebind(_safe_open, _original)
@@ -88,23 +86,32 @@ def _rebind(old: Any, new: Any) -> None:
                 names[name] = new
 
 
-def _safe_open(filename: Any, framework: Any = "pt", device: Any = "cpu", **options: Any) -> Any:
-    """What safetensors.safe_open is while a block is open."""
-    try:
-        with settings_of(_reports):
-            opened = safe_open(filename, framework, device, **options)
-    except (Error, TypeError) as error:
-        _note(filename, error.message if isinstance(error, Error) else str(error))
-        from safetensors import _safetensors_rust
+class _OfEither(type):
+    """What programs ask of safe_open with isinstance() holds for both."""
 
-        original = _original or _safetensors_rust.safe_open
-        return original(filename, framework, device, **options)
-    _note(filename, "")
-    return opened
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (SafeOpen, _own_class()))
 
 
-def _note(file: Any, why: str) -> None:
-    call = PatchedCall("safe_open", str(file), caller(), why)
-    with _lock:
-        for report in _reports:
-            report.calls.append(call)
+class _safe_open(metaclass=_OfEither):
+    """What safetensors.safe_open is while a block is open: makes a SafeOpen, or safetensors' own."""
+
+    def __new__(
+        cls, filename: Any, framework: Any = "pt", device: Any = "cpu", **options: Any
+    ) -> Any:
+        try:
+            with settings_of(_reports):
+                opened = safe_open(filename, framework, device, **options)
+        except (Error, TypeError) as error:
+            why = error.message if isinstance(error, Error) else str(error)
+            note(_reports, "safe_open", filename, why)
+            return _own_class()(filename, framework, device, **options)
+        note(_reports, "safe_open", filename, "")
+        return opened
+
+
+def _own_class() -> Any:
+    """safetensors' own, also for who has kept the other beyond the last block."""
+    from safetensors import _safetensors_rust
+
+    return _original or _safetensors_rust.safe_open

@@ -8,61 +8,80 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.machinery
 import os
 import sys
 from typing import Any
 
 from weightmap._patch_report import PatchReport
 
-_WAITS_FOR = ("torch", "safetensors")
+_PACKAGES = ("torch", "safetensors")
 _blocks = contextlib.ExitStack()  # which ends with the process
-_reports: list[PatchReport] = []
+_reports: dict[str, PatchReport] = {}  # of the packages that are patched
 
 
-class _AfterImport:
-    """A finder that has `patch` called once one of the packages was imported."""
-
-    waiting = set(_WAITS_FOR)
+class _Finder:
+    """Has the packages patched once they were imported, whichever finder knows them."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.waiting:
+        if name not in _PACKAGES or name in _reports:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        self.waiting.discard(name)
-        exec_module = spec.loader.exec_module
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find and find(name, path, target)
+            if spec:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
-        def exec_and_patch(module: Any) -> None:
-            exec_module(module)
-            _patch(name)
 
-        setattr(spec.loader, "exec_module", exec_and_patch)
-        return spec
+class _Loader:
+    """Another loader, until it has run the module. A spec that is only looked at patches nothing."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _patch(module.__name__)
 
 
 def _patch(package: str) -> None:
-    report = PatchReport()
+    if package in _reports:
+        return
+    report = _reports[package] = PatchReport()
     if package == "torch":
-        with contextlib.suppress(ImportError):  # one that is older than what is needed
-            from weightmap import torch
+        try:
+            import weightmap.torch  # which checks torch, and may be what imports it just now
+            from weightmap._torch_patch import patch
 
-            report = _blocks.enter_context(torch.patch(files="all"))
+            _reports[package] = _blocks.enter_context(patch(files="all"))
+        except ImportError as error:  # one that is older than what is needed
+            print(f"weightmap: WEIGHTMAP_PATCH leaves torch alone: {error}", file=sys.stderr)
     else:
         from weightmap._patch import safe_open_patched
 
         _blocks.enter_context(safe_open_patched(report))
-    _reports.append(report)
 
 
 def _print_reports() -> None:
-    for report in _reports:
+    for report in _reports.values():
         if report.calls:
             print(report, file=sys.stderr)
 
 
-if os.environ.get("WEIGHTMAP_PATCH") not in ("", "0", None):
-    sys.meta_path.insert(0, _AfterImport())  # type: ignore[arg-type]
+def _begin() -> None:
+    for package in _PACKAGES:
+        if package in sys.modules:
+            _patch(package)
+    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
     if os.environ["WEIGHTMAP_PATCH"] == "report":
         atexit.register(_print_reports)
+
+
+if os.environ.get("WEIGHTMAP_PATCH") not in ("", "0", None):
+    _begin()

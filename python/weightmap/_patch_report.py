@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weightmap import config
+
+# Over the blocks under way and their reports. A child may be forked while another thread has it.
+_lock = threading.Lock()
+
+
+def lock() -> threading.Lock:
+    """The one of this process."""
+    return _lock
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 _INSIDE = ("weightmap", "torch", "safetensors", "contextlib")
 
@@ -30,9 +48,14 @@ class PatchReport:
     """
 
     def __init__(self) -> None:
-        self.calls: deque[PatchedCall] = deque(maxlen=10_000)
+        self._calls: deque[PatchedCall] = deque(maxlen=10_000)
         # That a call follows in a thread which the block's own has started, as loaders do.
         self._settings = config._patches.get()
+
+    @property
+    def calls(self) -> list[PatchedCall]:
+        with lock():
+            return list(self._calls)
 
     @property
     def served(self) -> list[PatchedCall]:
@@ -48,6 +71,14 @@ class PatchReport:
             f"{call.function}({call.file}) by {call.by}: {call.why or 'weightmap'}"
             for call in self.calls
         )
+
+
+def note(reports: Iterable[PatchReport], function: str, file: Any, why: str) -> None:
+    """One call more, in all of them."""
+    call = PatchedCall(function, str(file), caller(), why)
+    with lock():
+        for report in reports:
+            report._calls.append(call)
 
 
 def settings_of(reports: Iterable[PatchReport]) -> AbstractContextManager[None]:

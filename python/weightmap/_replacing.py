@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
+from weightmap import _core
 from weightmap._errors import InvalidArgumentError, from_library
-from weightmap._files import publish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,12 +23,16 @@ _LONGEST_BEGINNING = 200  # bytes, of at most 255
 
 
 class Replacing:
-    """What replacing() returns; a context manager, which may be entered once."""
+    """What replacing() returns; a context manager, which may be entered once.
 
-    def __init__(self, path: PathLike, crc: bool) -> None:
+    any_content: what is written need not be a checkpoint.
+    """
+
+    def __init__(self, path: PathLike, crc: bool = False, any_content: bool = False) -> None:
         self._shown = os.fsdecode(path)
         self._target = os.fsdecode(os.path.realpath(path))
         self._crc = crc
+        self._any_content = any_content
         self._folder = ""
         self._lock = -1
 
@@ -66,7 +70,8 @@ class Replacing:
                 "stays as it was, since nothing was written to the path that replacing() gave",
                 file=self._shown,
             )
-        publish(new, self._target, crc=self._crc)
+        source, target = os.fsencode(new), os.fsencode(self._target)
+        _core.publish(source, target, False, self._crc, self._any_content, None)
 
     def _make_folder(self) -> None:
         while True:

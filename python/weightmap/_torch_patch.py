@@ -7,7 +7,6 @@ import mmap
 import os
 import pickle
 import stat
-import threading
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -17,8 +16,8 @@ from torch.utils.serialization import config as torch_config
 
 from weightmap import _core, _torch_load
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError
-from weightmap._patch_report import PatchedCall, PatchReport, caller, settings_of
-from weightmap._replacing import replacing
+from weightmap._patch_report import PatchReport, lock, note, settings_of
+from weightmap._replacing import Replacing
 from weightmap._weights_only import registered_globals
 
 
@@ -31,7 +30,6 @@ class _Block:
         self.report = PatchReport()
 
 
-_lock = threading.Lock()
 _blocks: list[_Block] = []  # in all threads
 _originals: dict[str, Any] = {}  # torch's own functions by name, while they are replaced
 
@@ -53,20 +51,21 @@ def patch(
     What weightmap does not do (weights_only=False, a file object, a path that ends with
     .safetensors, a TorchScript archive) still goes to torch. torch's default for mmap_options and
     torch.utils.serialization.config are followed, as is weightmap.config; what its patch() says
-    where the block begins holds in it for all threads. Blocks may nest and overlap, in several threads: torch has its own functions back when the last of them ends.
+    where the block begins holds in it for all threads. Blocks may nest and overlap, in several
+    threads: torch has its own functions back when the last of them ends.
 
     Yields a PatchReport: who was served, and who was not and why.
     """
     if files not in ("mmap", "all"):
         raise InvalidArgumentError(f"files is {files!r}, expected 'mmap' or 'all'")
     block = _Block(files == "all" if save is None else bool(save), files)
-    with _lock:
+    with lock():
         _blocks.append(block)
         _follow_blocks()
     try:
         yield block.report
     finally:
-        with _lock:
+        with lock():
             _blocks.remove(block)
             _follow_blocks()
 
@@ -88,12 +87,8 @@ def _replace(name: str, function: Any, is_wanted: bool) -> None:
         setattr(module, name, function)
 
 
-def note(function: str, file: Any, why: str) -> None:
-    """One call more, for all blocks."""
-    call = PatchedCall(function, str(file), caller(), why)
-    with _lock:
-        for block in _blocks:
-            block.report.calls.append(call)
+def _note(function: str, file: Any, why: str) -> None:
+    note([block.report for block in _blocks], function, file, why)
 
 
 def _load(
@@ -119,13 +114,13 @@ def _load(
                 why = "is a TorchScript archive"
             else:
                 loaded = _torch_load.loaded(opened, file, map_location, registered)
-                note("torch.load", f, "")
+                _note("torch.load", f, "")
                 return loaded
         except Error as error:
             if not takes_all:
                 raise
             why = error.message
-    note("torch.load", f, why)
+    _note("torch.load", f, why)
     return original(
         f,
         map_location,
@@ -207,21 +202,17 @@ def _save(
              _disable_byteorder_record)
     original = _originals.get("save", serialization.save)
     if _is_special_file(f):
-        note("torch.save", f, "is a device or a pipe")
+        _note("torch.save", f, "is a device or a pipe")
         return original(obj, f, *given)
     why = "has arguments of its own"
     if is_default_save(*given):
         try:
             own.save(obj, f)
-            return note("torch.save", f, "")
+            return _note("torch.save", f, "")
         except UnsupportedError as error:
             why = error.message  # nothing is written yet
-    note("torch.save", f, why)
-    if isinstance(f, (str, os.PathLike)):
-        # torch would cut the file, and what is mapped of it; so it gets a new one.
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.realpath(f))
-    original(obj, f, *given)
+    _note("torch.save", f, why)
+    save_by_torch(obj, f, *given)
 
 
 def save_by_torch(obj: Any, f: Any, *given: Any) -> None:
@@ -229,7 +220,7 @@ def save_by_torch(obj: Any, f: Any, *given: Any) -> None:
     original = _originals.get("save", serialization.save)
     if not isinstance(f, (str, bytes, os.PathLike)):
         return original(obj, f, *given)
-    with replacing(f) as new:
+    with Replacing(f, any_content=True) as new:
         original(obj, new, *given)
 
 

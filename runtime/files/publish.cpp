@@ -1,8 +1,10 @@
 #include "weightmap/publish.hpp"
 
+#include <optional>
 #include <system_error>
 
 #include "mmap/write/publish_file.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
 
@@ -16,24 +18,33 @@ std::filesystem::path without_links(const std::filesystem::path& path) {
   return failed ? path : real;
 }
 
+// That it is one which can be replaced at one moment. Answers what was looked at.
+Result<Generation> check_checkpoint(const std::filesystem::path& from,
+                                    const PublishOptions& options) {
+  OpenOptions to_look = OpenOptions::to_look();
+  if (options.verify_crc) to_look.verify = Verify::crc;
+  to_look.progress = options.progress;
+  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(from, to_look));
+  if (Checkpoint::Access::state(checkpoint).is_set())
+    return about_file({ErrorCode::unsupported,
+                       "is a checkpoint of several files, which cannot be replaced at one moment: "
+                       "give each version a folder, and let a symbolic link say which is current"},
+                      from);
+  return checkpoint.generation();
+}
+
 }  // namespace
 
 Result<PublishReport> publish(const std::filesystem::path& named,
                               const std::filesystem::path& target, const PublishOptions& options) {
   const std::filesystem::path from = options.follow ? without_links(named) : named;
-  OpenOptions to_look = OpenOptions::to_look();
-  if (options.verify_crc) to_look.verify = Verify::crc;
-  to_look.progress = options.progress;
-  const Result<Checkpoint> checkpoint = Checkpoint::open(from, to_look);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (Checkpoint::Access::state(*checkpoint).is_set())
-    return about_file({ErrorCode::unsupported,
-                       "is a checkpoint of several files, which cannot be replaced at one moment: "
-                       "give each version a folder, and let a symbolic link say which is current"},
-                      from);
+  std::optional<Generation> checked;
+  if (!options.any_content) {
+    TRY_ASSIGN(checked, check_checkpoint(from, options));
+  }
   const Result<os::File> file = os::File::open(from, false);
   if (!file) return about_file(file.error(), from);
-  if (!checkpoint->generation().same_content(file->generation()))
+  if (checked && !checked->same_content(file->generation()))
     return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},
                       from);
   const Result<os::PublishedFile> published =

@@ -130,12 +130,38 @@ class Doctor(unittest.TestCase):
         self.assertEqual(self.findings("set")["dtype"]["found"],
                          "float32 32.0 KiB; --dtype says what another one would cost")
 
+    def test_an_interpreter_is_asked_whether_it_is_patched(self):
+        package = self.folder / "weightmap"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "_patch_at_start.py").touch()
+        off = {"topic": "patching", "state": "slow",
+               "found": f"WEIGHTMAP_PATCH does not reach {sys.executable}: weightmap_patch.pth is in "
+                        "no folder whose .pth files it reads"}
+        self.assertEqual(self.patching(sys.executable), off)
+        (self.folder / "sitecustomize.py").write_text("import weightmap._patch_at_start")
+        self.assertEqual(self.patching(sys.executable), {
+            "topic": "patching", "state": "good",
+            "found": f"WEIGHTMAP_PATCH reaches {sys.executable}"})
+        self.assertEqual(self.patching("missing"), {
+            "topic": "patching", "state": "unknown", "found": "missing could not be run"})
+
+    def patching(self, python):
+        """Without the advice, which names folders of this machine."""
+        done = subprocess.run([TOOL, "doctor", "--json", "--python", python], capture_output=True,
+                              env={**os.environ, "PYTHONPATH": str(self.folder)}, check=True)
+        [finding] = json.loads(done.stdout)["findings"]
+        self.assertEqual(finding.pop("advice") is None, finding["state"] != "slow")
+        return finding
+
     def test_what_cannot_be_opened_is_an_error(self):
         done = self.run_tool("doctor", "missing.pt", code=1)
         self.assertEqual(done.stderr, "weightmap: missing.pt: cannot open the file: No such file "
                                       "or directory\n")
 
     def test_a_type_that_nothing_is_converted_to_is_wrong_usage(self):
+        done = self.run_tool("doctor", code=2)
+        self.assertIn("FILE or --python is required", done.stderr)
         done = self.run_tool("doctor", "--dtype", "int8", self.make(), code=2)
         self.assertIn('--dtype: must be float64, float32, float16 or bfloat16, not "int8"',
                       done.stderr)

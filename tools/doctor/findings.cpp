@@ -18,22 +18,6 @@ constexpr std::uint64_t least_remote_read_ahead = mib;
 // Smaller pieces than this on the average: a disk is asked once for each.
 constexpr std::uint64_t least_piece = mib;
 
-// As a shell takes it: in quotes if need be, and what a terminal must not get as bash writes it.
-std::string quoted(const std::string& text) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("/._-+:@,").find(c) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
-  std::string shown = printable("." + text + ".");  // which has no blank at its ends
-  shown = shown.substr(1, shown.size() - 2);
-  const bool is_shown = shown == text;
-  std::string quoted = is_shown ? "'" : "$'";
-  for (const char c : shown)
-    quoted += c == '\'' ? std::string(is_shown ? "'\\''" : "\\'") : std::string(1, c);
-  return quoted + "'";
-}
-
 // What a command writes beside nothing that exists: a name in the working directory.
 std::string new_file(const Facts& facts, const std::string& ending) {
   std::filesystem::path path = facts.file;
@@ -254,6 +238,21 @@ Finding kernel(const Facts& facts) {
 }
 
 }  // namespace
+
+std::string quoted(const std::string& text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-+:@,").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
+  std::string shown = printable("." + text + ".");  // which has no blank at its ends
+  shown = shown.substr(1, shown.size() - 2);
+  const bool is_shown = shown == text;
+  std::string quoted = is_shown ? "'" : "$'";
+  for (const char c : shown)
+    quoted += c == '\'' ? std::string(is_shown ? "'\\''" : "\\'") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string_view to_string(Finding::State state) noexcept {
   constexpr std::array<std::string_view, 3> names = {"good", "slow", "unknown"};

@@ -35,6 +35,9 @@ struct Finding {
   std::string advice = {};  // a command or a setting, if the state is slow
 };
 
+// As a shell takes it: in quotes if need be, and what a terminal must not get as bash writes it.
+std::string quoted(const std::string& text);
+
 std::string_view to_string(Finding::State state) noexcept;  // "good", "slow", "unknown"
 
 // One for each topic, always in the same order: where the file lies, what of it is in memory, what
