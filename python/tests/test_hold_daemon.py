@@ -1,6 +1,7 @@
 """release="hold" of the loaders of engines, with the real `weightmap hold`."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,21 @@ def end_daemon(folder):
     os.kill(process, signal.SIGTERM)
     with open(ended):
         select.select([ended], [], [])
+
+
+def test_a_daemon_whose_queue_is_full_is_waited_for(tmp_path, runtime, monkeypatch):
+    with contextlib.ExitStack() as opened, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(runtime / "hold.sock"))
+        listening.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(runtime / "hold.sock"))
+        monkeypatch.setattr(_hold_daemon.time, "sleep", lambda _: listening.accept()[0].close())
+        _hold_daemon._connected(time.monotonic() + 600).close()
+        listening.close()
+        (runtime / "hold.sock").unlink()
 
 
 def held(folder):
@@ -123,7 +140,7 @@ def test_one_that_came_meanwhile_is_asked(data, tool, runtime, monkeypatch):
     connected = _hold_daemon._connected
     answers = [None]
     monkeypatch.setattr(
-        _hold_daemon, "_connected", lambda: answers.pop() if answers else connected()
+        _hold_daemon, "_connected", lambda until: answers.pop() if answers else connected(until)
     )
     monkeypatch.setattr(_hold_daemon, "_start", lambda: pytest.fail("started again"))
     hold([str(data / "dtypes.pt")])

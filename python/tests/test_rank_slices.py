@@ -81,7 +81,7 @@ def load(torch, vllm, monkeypatch):
                 torch.empty(64, 64).copy_(tensor)
 
     def run(folder, extra=None, take=take, text="config"):
-        config = fake_vllm.LoadConfig(model_loader_extra_config=extra or {})
+        config = fake_vllm.LoadConfig(model_loader_extra_config=extra or {"slices": "on"})
         loader = vllm.registered["weightmap"](config)
         described = types.SimpleNamespace(
             model=str(folder),
@@ -116,10 +116,16 @@ def test_the_second_start_reads_what_the_first_one_used(load, model):
 
 def test_ranks_of_one_node_read_whole_tensors(load, model, vllm):
     vllm.nodes = 1
-    assert load(model) == WHOLE
-    assert plans(model) == []
+    assert load(model, {"slices": "auto"}) == WHOLE
     assert load(model, {"slices": "on"}) == WHOLE
     assert load(model, {"slices": "on"}) == SLICES
+
+
+def test_the_folder_of_a_model_is_written_to_if_told_so(load, model):
+    assert load(model, {"slices": "auto"}) == WHOLE
+    assert plans(model) == []
+    load(model, {"slices": "on"})
+    assert load(model, {"slices": "auto"}) == SLICES
 
 
 def test_off_neither_learns_nor_reads_slices(load, model):
@@ -161,7 +167,7 @@ def test_a_plan_that_cannot_be_read_is_learned_anew(load, model, caplog):
     (kept,) = plans(model)
     kept.write_text("{}")
     assert load(model) == WHOLE
-    assert "slices are learned anew: " in caplog.text
+    assert "the plan of slices is not used: " in caplog.text
     assert dict(SlicePlan.load(kept))["b"] is None
 
 

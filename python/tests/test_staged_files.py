@@ -164,6 +164,21 @@ def test_what_was_staged_by_one_that_died_is_staged_again(files, another, runtim
     assert counts.bytes_waited_for == 0
 
 
+def test_a_path_that_leads_to_another_copy_is_not_believed(files, another, monkeypatch):
+    another(files[0]).stdout.readline()
+    content_of = _staged_files.content_of
+    with weightmap.stage(files[1]) as wrong:
+
+        def misled(name):
+            told = content_of(name)
+            return told and told.replace(told.split(b" ")[-1], os.fsencode(wrong.path))
+
+        monkeypatch.setattr(_staged_files, "content_of", misled)
+        counts = WarmingCounts()
+        with StagedFiles(files[:1], ReadingWindow(files[:1], None), counts) as ahead:
+            assert list(ahead.open(files[0])) == ["w1"]
+
+
 def test_copies_that_cannot_be_reached_are_made_by_each(files, another, monkeypatch):
     another(files[0]).stdout.readline()
     content_of = _staged_files.content_of

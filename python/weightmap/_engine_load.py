@@ -67,7 +67,7 @@ class EngineLoad:
         self._release = EngineRelease(options.release, self._warming.remarks)
         self._slices: RankSlices | None = None
         if slices_key is not None and options.warm == "auto":
-            self._slices = RankSlices(slices_key, logger)
+            self._slices = RankSlices(slices_key, logger, options.slices == "on")
 
     def weights(
         self,

@@ -40,9 +40,9 @@ def hold(files: Sequence[str]) -> None:
 
 def _daemon() -> socket.socket:
     """Connected to it. Of many that find none, one starts it."""
-    found = _connected()
-    starting: OwnedFile | None = None
     until = time.monotonic() + _LONGEST_START
+    found = _connected(until)
+    starting: OwnedFile | None = None
     try:
         while found is None:
             if time.monotonic() > until:
@@ -50,27 +50,34 @@ def _daemon() -> socket.socket:
             if starting is None:
                 starting = OwnedFile.take("hold-start")
                 # Since another may have started it just before.
-                if starting is not None and (found := _connected()) is None:
+                if starting is not None and (found := _connected(until)) is None:
                     _start()
             if found is None:
                 time.sleep(_LOOK)
-                found = _connected()
+                found = _connected(until)
     finally:
         if starting is not None:
             starting.close()
     return found
 
 
-def _connected() -> socket.socket | None:
+def _connected(until: float) -> socket.socket | None:
+    """None: there is no daemon. Waits while it has as many callers as may wait for it."""
     path = os.path.join(os.fsdecode(_core.runtime_directory()), "hold.sock")
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_LONGEST_ANSWER)
-    try:
-        connection.connect(path)
-    except (FileNotFoundError, ConnectionRefusedError):
-        connection.close()
-        return None
-    return connection
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_LONGEST_ANSWER)
+        try:
+            connection.connect(path)
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        except BlockingIOError:
+            connection.close()
+            if time.monotonic() > until:
+                raise
+        time.sleep(_LOOK)
 
 
 def _start() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 import struct
+import threading
 
 from weightmap import _core
 
@@ -19,7 +20,17 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Of this process. A record lock belongs to the process as a whole: it keeps none of its threads
 # apart, and the first that closes the file gives it up for all.
 _own: set[str] = set()
-os.register_at_fork(after_in_child=_own.clear)
+# So who looks at a file, opens or closes it, has this lock.
+_threads = threading.Lock()
+
+
+def _begin_child() -> None:
+    global _threads
+    _threads = threading.Lock()
+    _own.clear()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 class OwnedFile:
@@ -38,21 +49,21 @@ class OwnedFile:
     def take(cls, name: str) -> OwnedFile | None:
         """None: somebody has it, or looks at it just now. Raises weightmap.Error and OSError."""
         path = _path(name)
-        if path in _own:
-            return None
-        _own.add(path)
-        descriptor = None
-        try:
+        with _threads:
+            if path in _own:
+                return None
             descriptor = _open(path, os.O_CREAT)
-            # Not if it was taken for a dead one's, and removed, before it was locked.
-            if _lock(descriptor) and os.fstat(descriptor).st_nlink == 1:
-                os.truncate(descriptor, 0)
-                return cls(path, descriptor)
-        except BaseException:
-            _give_up(path, descriptor)
-            raise
-        _give_up(path, descriptor)
-        return None
+            try:
+                # Not if it was taken for a dead one's, and removed, before it was locked.
+                if _lock(descriptor) and os.fstat(descriptor).st_nlink == 1:
+                    os.truncate(descriptor, 0)
+                    _own.add(path)
+                    return cls(path, descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+            return None
 
     def write(self, content: bytes) -> None:
         """From the beginning of the file."""
@@ -63,17 +74,22 @@ class OwnedFile:
         """A forked child changes nothing by it."""
         if self._descriptor is None or self._process != os.getpid():
             return
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-        _give_up(self._path, self._descriptor)
-        self._descriptor = None
+        with _threads:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._descriptor)
+            _own.discard(self._path)
+            self._descriptor = None
 
 
 def content_of(name: str) -> bytes | None:
     """What another process has written; None: it has no owner, and so is no more, or is our own."""
     path = _path(name)
-    if path in _own:
-        return None
+    with _threads:
+        return None if path in _own else _content_at(path)
+
+
+def _content_at(path: str) -> bytes | None:
     try:
         descriptor = _open(path)
     except FileNotFoundError:
@@ -131,9 +147,3 @@ def _lock(descriptor: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _give_up(path: str, descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
-    _own.discard(path)

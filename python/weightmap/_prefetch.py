@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from weightmap._errors import InvalidArgumentError
+from weightmap._slice_plan import slices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,20 +29,19 @@ class PrefetchLoader:
             _check(file, name, part)
         self._cancelled = False
         self._thread = threading.Thread(
-            target=self._warm, args=(list(plan), threads), name="weightmap-prefetch", daemon=True
+            target=self._warm, args=(dict(plan), threads), name="weightmap-prefetch", daemon=True
         )
         self._thread.start()
 
-    def _warm(self, names: list[str], threads: int) -> None:
+    def _warm(self, plan: dict[str, slice | None], threads: int) -> None:
         def go_on(_done: int, _all: int) -> None:
             if self._cancelled:
                 raise _Cancelled
 
-        checkpoint = self._file._checkpoint
-        indices = [index for name in names for index in checkpoint._indices(name)]
         try:
-            if indices:
-                checkpoint._core.warm(indices, [], threads, 0, False, False, go_on)
+            checkpoint = self._file._checkpoint
+            if parts := slices(checkpoint, plan):
+                checkpoint._core.warm([], parts, threads, 0, False, False, go_on)
         except Exception:
             pass  # tensors are read when they are looked at
 

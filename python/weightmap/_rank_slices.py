@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 
 
 class RankSlices:
-    """A plan beside the first file that is loaded; where there is none yet, it is learned.
+    """A plan beside the first file that is loaded; where there is none yet, it may be learned.
 
     key: of the model's configuration, the ranks that there are and which of them this is, as part
         of a file name. Another key, another plan.
     logger: of which the engine shows what is written.
+    learns: writes one beside the file, which is a folder that many may share.
     """
 
-    def __init__(self, key: str, logger: logging.Logger) -> None:
+    def __init__(self, key: str, logger: logging.Logger, learns: bool) -> None:
         self._name = f"weightmap-slices-{key}.json"
         self._logger = logger
+        self._learns = learns
         self._path: str | None = None
         self._plan: SlicePlan | None = None
         self._recorder: SliceRecorder | None = None  # while there is none to be had
@@ -48,7 +50,7 @@ class RankSlices:
         except FileNotFoundError:
             pass
         except (Error, OSError) as error:
-            self._logger.warning("slices are learned anew: %s", error)
+            self._logger.warning("the plan of slices is not used: %s", error)
 
     def of(self, checkpoint: Checkpoint) -> dict[int, list[_core.Tensor]] | None:
         """Parts by the positions of their tensors; None if not known for this file."""
@@ -73,6 +75,9 @@ class RankSlices:
     def learning(self) -> Iterator[None]:
         """Around a load, in the thread that consumes it. A plan that was learned is kept at its
         end; not if the load fails."""
+        if not self._learns:
+            yield
+            return
         with SliceRecorder() as self._recorder:
             yield
         plan, self._recorder = self._recorder.plan(), None
@@ -80,5 +85,5 @@ class RankSlices:
             return
         try:
             plan.save(self._path)
-        except OSError as error:
+        except (Error, OSError) as error:
             self._logger.warning("slices are not kept: %s", error)

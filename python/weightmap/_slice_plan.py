@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from weightmap import _core
 from weightmap._errors import Error, InvalidArgumentError
 from weightmap._record import Record
+from weightmap._replacing import Replacing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,16 +65,9 @@ class SlicePlan(Mapping):
             name: parts and [[part.offset, part.shape, part.strides] for part in parts]
             for name, parts in self.items()
         }
-        path = os.fsdecode(path)
-        beside = f"{path}.{os.getpid()}"
-        try:
-            with open(beside, "w", encoding="ascii") as file:
+        with Replacing(path, any_content=True) as new:
+            with open(new, "w", encoding="ascii") as file:
                 json.dump({"format": _FORMAT, "tensors": tensors}, file)
-            os.replace(beside, path)
-        except BaseException:
-            if os.path.lexists(beside):
-                os.unlink(beside)
-            raise
 
     @classmethod
     def load(cls, path: PathLike) -> SlicePlan:

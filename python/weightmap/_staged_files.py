@@ -108,38 +108,37 @@ class StagedFiles:
             self._forget(done)
 
     def _obtain(self, file: str) -> Checkpoint:
-        name = f"stage-{key_of([file])}"
+        key = key_of([file])
+        name = f"stage-{key}"
         look = _FIRST_LOOK
         tries = 0
         while tries < _MOST_TRIES:
             own = OwnedFile.take(name)
             if own is not None:
-                return self._stage(file, own)
-            path = content_of(name)
-            if path:
+                return self._stage(file, key, own)
+            copy = content_of(name)
+            if copy:
                 with contextlib.suppress(Error):  # its owner ends, or is in another container
-                    return self._opened_from_another(file, os.fsdecode(path))
+                    opened = _opened_from_another(copy, key)
+                    if content_of(name) == copy:  # so its owner has it still
+                        self._counts.bytes_waited_for += os.stat(file).st_size
+                        return opened
             # b"": it is being staged. None: the owner has ended, or is another load of this process.
-            if path != b"":
+            if copy != b"":
                 tries += 1
             with self._changed:
                 self._pause(look)
             look = min(2 * look, _LONGEST_LOOK)
         self._counts.remarks[f"{file} staged by each process for itself"] = None
-        return self._stage(file, None)
+        return self._stage(file, key, None)
 
-    def _opened_from_another(self, file: str, path: str) -> Checkpoint:
-        opened = open_checkpoint(path, copy_on_write="small")
-        self._counts.bytes_waited_for += os.stat(file).st_size
-        return opened
-
-    def _stage(self, file: str, own: OwnedFile | None) -> Checkpoint:
+    def _stage(self, file: str, key: str, own: OwnedFile | None) -> Checkpoint:
         try:
             staged = stage(file, progress=self._go_on)
             self._counts.bytes_read += staged.report.file_bytes
             opened = open_checkpoint(staged, copy_on_write="small")
             if own is not None:
-                own.write(os.fsencode(staged.path))
+                own.write(_copy_of(opened, key, staged.path))
                 self._staged[file] = staged, own
             return opened
         except BaseException:
@@ -177,3 +176,18 @@ class StagedFiles:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _copy_of(opened: Checkpoint, key: str, path: str) -> bytes:
+    """What others are told of a copy. Its path alone may lead to another file: the descriptor may
+    be used anew, and in another container the process is another one."""
+    generation = opened.generation
+    return os.fsencode(f"{generation.device} {generation.inode} {key} {path}")
+
+
+def _opened_from_another(copy: bytes, key: str) -> Checkpoint:
+    path = os.fsdecode(copy).split(" ", 3)[-1]
+    opened = open_checkpoint(path, copy_on_write="small")
+    if _copy_of(opened, key, path) != copy:
+        raise Error("is not the copy that its owner told of", file=path)
+    return opened

@@ -61,6 +61,7 @@ safe_globals = serialization.safe_globals
 patch = _torch_patch.patch
 
 __all__ = [
+    "SliceRecorder",
     "add_safe_globals",
     "clear_safe_globals",
     "get_safe_globals",
