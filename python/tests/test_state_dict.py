@@ -131,6 +131,50 @@ def test_names_that_differ_are_reported_or_refused(torch, tmp_path):
             checkpoint.load_into(make_model(torch))
 
 
+@pytest.mark.parametrize("parts, message", [
+    ([], "Missing key"),
+    (["model"], 'all below "model": take checkpoint.load_into(model, "model")'),
+    (["run.model", "run.ema"],
+     'all below "run.model" and below "run.ema": take checkpoint.load_into(model, "run.model")'),
+    (["a", "b", "c", "d"],
+     'all below "a" and below "b" and below "c" and elsewhere: take checkpoint.load_into(model, "a")'),
+])
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_a_model_that_is_a_part_of_the_file_is_found(parts, message, is_flat, torch, tmp_path):
+    state = {"head.weight": torch.ones(1), "epoch": 3, "other": {"head.weight": torch.ones(1)}}
+    for part in parts:
+        model = make_model(torch).state_dict()
+        if is_flat:
+            state.update({f"{part}.{name}": tensor for name, tensor in model.items()})
+        else:
+            state.setdefault(part.split(".")[0], {})[part.split(".")[-1]] = model
+            if "." not in part:
+                state[part] = model
+    torch.save(state, tmp_path / "train.pt")
+    checkpoint = weightmap.open(tmp_path / "train.pt")
+    with pytest.raises(RuntimeError) as refused:
+        checkpoint.load_into(make_model(torch))
+    assert message in str(refused.value)
+    for part in parts[:1]:
+        model = make_model(torch, "meta")
+        checkpoint.load_into(model, part)
+        assert not model["head"].weight.is_meta
+
+
+def test_a_model_below_a_subtree_is_found(saved, torch):
+    path, model = saved
+    torch.save({"run": {"nets": {"model": model.state_dict()}}}, path)
+    checkpoint = weightmap.open(path)
+    for way in (lambda: checkpoint.subtree("run").load_into(make_model(torch)),
+                lambda: checkpoint.load_into(make_model(torch), "run.")):
+        with pytest.raises(RuntimeError) as refused:
+            way()
+        assert str(refused.value) == (
+            f'{path}: the tensors of the model are all below "run.nets.model": take '
+            'checkpoint.load_into(model, "run.nets.model")'
+        )
+
+
 # --- patterns
 
 

@@ -278,12 +278,15 @@ class Checkpoint(Mapping[str, Tensor]):
         Parameters that it has tied stay one object, if the file has them tied, too.
 
         prefix: as in torch().
-        strict: RuntimeError, as torch's own, if names differ. With False the report names them.
+        strict: RuntimeError, as torch's own, if names differ; it names the prefix below which all of
+            them are. With False the report names them.
         """
         from weightmap import _tensors
         from weightmap._reports import LoadReport
 
-        return LoadReport(*_tensors.load_into(model, self.torch(prefix), strict))
+        state = self.torch(prefix)
+        base = f"{prefix.removesuffix('.')}." if prefix else ""
+        return LoadReport(*_tensors.load_into(model, state, strict, self.path, base))
 
     def warm(
         self,

@@ -81,7 +81,8 @@ class Subtree(Mapping[str, Tensor]):
         from weightmap import _tensors
         from weightmap._reports import LoadReport
 
-        return LoadReport(*_tensors.load_into(model, self.torch(), strict))
+        state, base = self.torch(), f"{self._shown}."
+        return LoadReport(*_tensors.load_into(model, state, strict, self._file, base))
 
     def __repr__(self) -> str:
         tensors = f"{len(self)} tensor{'' if len(self) == 1 else 's'}"

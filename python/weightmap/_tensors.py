@@ -31,6 +31,7 @@ def _functions_of_torch(names: Iterable[str]) -> tuple[Any, ...]:
     return tuple(found)
 
 
+_MOST_PLACES = 3  # that an error names
 # From DLPack capsules to tensors; the second is Python around the first.
 _IMPORTERS = _functions_of_torch(("_C._from_dlpack", "utils.dlpack.from_dlpack"))
 # Something true if a mode, a trace or a transform would see how a tensor is made. All are needed.
@@ -158,12 +159,16 @@ def state_dict(
 
 
 def load_into(
-    model: torch.nn.Module, state: dict[str, torch.Tensor], strict: bool
+    model: torch.nn.Module, state: dict[str, torch.Tensor], strict: bool, file: str, base: str = ""
 ) -> tuple[list[str], list[str]]:
     """The tensors of `state` become those of the model. Names that it misses, and that it does not
-    know."""
+    know. What errors say: `state` is what the file has below `base`."""
     tied = _tied_parameters(model)
-    answer = model.load_state_dict(state, strict=strict, assign=True)
+    try:
+        answer = model.load_state_dict(state, strict=strict, assign=True)
+    except RuntimeError as error:
+        _explain_what_lies_deeper(error, model, state, file, base)
+        raise
     for names in tied:
         # assign=True makes a Parameter for each name, over the same bytes where they were tied.
         if len({id(state.get(name)) for name in names}) == 1:
@@ -172,6 +177,32 @@ def load_into(
                 owner, _, last = name.rpartition(".")
                 setattr(model.get_submodule(owner), last, first)
     return list(answer.missing_keys), list(answer.unexpected_keys)
+
+
+def _shape(thing: Any) -> Any:
+    return getattr(thing, "shape", None)
+
+
+def _explain_what_lies_deeper(
+    error: RuntimeError, model: torch.nn.Module, state: dict[str, torch.Tensor], file: str, base: str
+) -> None:
+    """For the checkpoint of a training, in which the model is a part: torch lists all names."""
+    wanted = {name: _shape(tensor) for name, tensor in model.state_dict().items()}
+    lacking = next((name for name in wanted if name not in state), None)
+    if lacking is None:
+        return
+    places = [name[: -len(lacking) - 1] for name in state if name.endswith(f".{lacking}")]
+    fitting = [
+        place for place in places
+        if all(_shape(state.get(f"{place}.{name}")) == shape for name, shape in wanted.items())
+    ]
+    if fitting:
+        below = [f'"{base}{place}"' for place in fitting[:_MOST_PLACES]]
+        more = " and elsewhere" if len(fitting) > len(below) else ""
+        raise RuntimeError(
+            f"{file}: the tensors of the model are all below {' and below '.join(below)}{more}: "
+            f"take checkpoint.load_into(model, {below[0]})"
+        ) from error
 
 
 def _tied_parameters(model: torch.nn.Module) -> list[list[str]]:
