@@ -47,6 +47,12 @@ def grid(folder):
     return weightmap.open(folder)["grid"]
 
 
+@pytest.mark.parametrize("path", ["alone", ("alone",), ("grid[0:4, 0:3]",)])
+def test_a_subtree_that_would_leave_out_what_lies_in_chunks_is_refused(folder, path):
+    with pytest.raises(weightmap.UnsupportedError, match="has tensors in chunks, which lie below"):
+        weightmap.open(folder).subtree(path)
+
+
 def test_the_whole_stands_for_its_pieces(folder):
     opened = weightmap.open(folder)
     assert sorted(opened) == ["alone", "grid", "rows"]

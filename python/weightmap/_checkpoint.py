@@ -7,7 +7,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core
 from weightmap._core import Tensor
-from weightmap._errors import InvalidArgumentError, TensorNotFoundError
+from weightmap._errors import InvalidArgumentError, TensorNotFoundError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,12 +201,17 @@ class Checkpoint(Mapping[str, Tensor]):
         """The tensors below these keys, by the rest of their names, and root() from there.
 
         path: the keys joined by dots, or a tuple: "model", ("optimizer", "state", 0).
-            TensorNotFoundError if there is no tensor.
+            TensorNotFoundError if there is no tensor; UnsupportedError where tensors lie in chunks,
+            which have no such keys: find("model.*") has their names.
         """
         from weightmap._place import path_to
         from weightmap._subtree import Subtree
 
         core = self._core
+        if core.has_chunks():
+            raise UnsupportedError(
+                "has tensors in chunks, which lie below no key: find() has their names", file=self.path
+            )
         return Subtree(core, self.path, path_to(core, path, self.path))
 
     def find(self, pattern: str) -> list[str]:
