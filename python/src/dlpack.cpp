@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
 #include "weightmap/element_format.hpp"
 
@@ -43,7 +44,7 @@ bool knows_read_only_flag(const nb::dict& arguments) {
 nb::object copy_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
   const TensorView& view = tensor.view();
   auto copy = std::make_unique<std::byte[]>(view.nbytes());
-  value_or_raise(view.gather({copy.get(), view.nbytes()}));
+  value_or_raise(copy_elements(tensor, {copy.get(), view.nbytes()}));
   const nb::capsule owner(copy.get(),
                           [](void* data) noexcept { delete[] static_cast<std::byte*>(data); });
   return dlpack_array<nb::ndarray<nb::array_api>>(tensor, copy.release(), nullptr, owner)

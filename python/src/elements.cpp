@@ -82,7 +82,7 @@ std::vector<std::byte> bytes_of(const Tensor& tensor) {
   Result<void> copied;
   {
     const nb::gil_scoped_release release;
-    copied = tensor.view().gather(bytes);
+    copied = copy_elements(tensor, bytes);
   }
   value_or_raise(copied);
   return bytes;
@@ -128,6 +128,10 @@ nb::object to_object(const std::optional<double>& number) {
 }
 
 }  // namespace
+
+Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out) {
+  return tensor.owner->checkpoint().gather(tensor.view(), out);
+}
 
 bool stores_values(DType dtype) noexcept {
   const ElementFormat& format = element_format(dtype);

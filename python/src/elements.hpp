@@ -3,9 +3,15 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
+#include <span>
+
 #include "python/src/tensor.hpp"
 
 namespace weightmap::python {
+
+// Checkpoint::gather(), which fails where the file is not what was opened any more. Needs no GIL.
+Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out);
 
 // The only element: bool, int, float or complex, exactly. Raises ValueError if there is not one,
 // UnsupportedError if what is stored is not the value: quantized and packed types, lazy bits.

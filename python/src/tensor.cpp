@@ -29,7 +29,7 @@ nb::bytes to_bytes(const Tensor& tensor) {
   Result<void> copied;
   {
     const nb::gil_scoped_release release;
-    copied = tensor.view().gather({out, size});
+    copied = copy_elements(tensor, {out, size});
   }
   value_or_raise(copied);
   return nb::borrow<nb::bytes>(bytes);
@@ -84,12 +84,16 @@ nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
                                       " tensor stores are not its values; .numpy() shows the "
                                       "stored integers");
   nb::object array = to_numpy(tensor);
-  if (!dtype.is_none() && !array.attr("dtype").equal(dtype)) {
-    if (copy.is(Py_False))
-      throw nb::value_error("another dtype needs a copy, and copy=False forbids one");
-    return array.attr("astype")(dtype);
-  }
-  return copy.is(Py_True) ? array.attr("copy")() : array;
+  const bool is_converted = !dtype.is_none() && !array.attr("dtype").equal(dtype);
+  if (is_converted && copy.is(Py_False))
+    throw nb::value_error("another dtype needs a copy, and copy=False forbids one");
+  if (!is_converted && !copy.is(Py_True)) return array;
+  nb::object copied = nb::module_::import_("numpy").attr("empty")(
+      array.attr("shape"), array.attr("dtype").attr("newbyteorder")("="));
+  const auto address = nb::cast<std::uintptr_t>(copied.attr("ctypes").attr("data"));
+  value_or_raise(
+      copy_elements(tensor, {reinterpret_cast<std::byte*>(address), tensor.view().nbytes()}));
+  return is_converted ? copied.attr("astype")(dtype) : copied;
 }
 
 nb::tuple numpy_word(std::string_view name) {

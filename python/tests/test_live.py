@@ -129,7 +129,7 @@ checkpoint = weightmap.open(sys.argv[1], protection="guard")
 def lose():
     os.truncate(sys.argv[1], 0)
     tensor = next(tensor for tensor in checkpoint.values() if tensor.nbytes)
-    assert tensor.tobytes() == bytes(tensor.nbytes)
+    assert tensor.numpy().tobytes() == bytes(tensor.nbytes)
     assert checkpoint.state() == "lost", checkpoint.state()
 """
 FOREIGN = """
@@ -151,6 +151,38 @@ def test_without_a_guard_the_process_ends(model):
 def test_a_guarded_file_is_lost_and_the_process_lives(model):
     ended = python(LOSE + "assert weightmap.guard_is_active(); lose(); print('alive')", model[0])
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
+
+
+COPIES = """
+tensor = checkpoint[sys.argv[2]]
+ways = {
+    "tobytes": tensor.tobytes,
+    "tolist": tensor.tolist,
+    "item": lambda: tensor[0].item(),
+    "iteration": lambda: [float(element) for element in tensor],
+    "array": lambda: tensor.__array__(copy=True),
+    "conversion": lambda: tensor.__array__("float64"),
+    "dequantize": tensor.dequantize,
+    "dlpack": lambda: tensor.__dlpack__(copy=True, max_version=(1, 0)),
+}
+lose()
+for way, copy in ways.items():
+    try:
+        print(way, copy())
+    except weightmap.FileError as error:
+        print(way, "the file shrank" in str(error))
+"""
+
+
+def test_every_copy_of_what_was_lost_is_an_error(float_archive):
+    pytest.importorskip("numpy", reason="arrays are some of the copies")
+    path = float_archive({"w": bytes(range(64)) * 1024})
+    ended = python(LOSE + COPIES, path, "w")
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == [
+        f"{way} True" for way in ("tobytes", "tolist", "item", "iteration", "array", "conversion",
+                                  "dequantize", "dlpack")
+    ]
 
 
 def test_faulthandler_that_came_first_keeps_quiet_about_a_loss_and_reports_the_rest(model):

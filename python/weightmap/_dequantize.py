@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def dequantize(tensor: Tensor) -> Any:
     elements, _ = tensor.block
     if elements == 1:
-        return tensor.__array__().astype("float32")
+        return tensor.__array__("float32", copy=True)
     try:
         import gguf
     except ImportError as error:
@@ -22,7 +22,7 @@ def dequantize(tensor: Tensor) -> Any:
         raise ImportError(text) from error
     try:
         kind = gguf.GGMLQuantizationType[tensor.dtype.upper()]
-        return gguf.quants.dequantize(tensor.numpy(), kind)
+        return gguf.quants.dequantize(tensor.bits().__array__(copy=True), kind)
     except (KeyError, NotImplementedError) as error:
         text = f"the package gguf does not compute the values of {tensor.dtype}"
         raise UnsupportedError(text) from error

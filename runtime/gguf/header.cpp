@@ -19,7 +19,7 @@ namespace weightmap::gguf {
 namespace {
 
 constexpr std::uint64_t longest_name = 63;  // ggml keeps it with a NUL in 64 bytes
-constexpr std::size_t most_rank = 255;      // that a catalog holds
+constexpr std::size_t most_rank = 4;        // GGML_MAX_DIMS
 constexpr std::uint64_t least_pair = 14;    // bytes: a key of one, and a value of one
 constexpr std::uint64_t least_tensor = 24;  // bytes: no name and no dimensions
 
@@ -151,20 +151,25 @@ bool HeaderReader::read_name(HeaderTensor& tensor) {
   if (!reader_.text(tensor.name, "the name", longest_name)) return false;
   if (!bytes::is_utf8(tensor.name))
     return corrupt("the name " + bytes::quote(tensor.name) + " is not UTF-8", tensor.position);
+  if (tensor.name.find('\0') != tensor.name.npos)
+    return corrupt("the name " + bytes::quote(tensor.name) + " has a NUL in it, where ggml ends it",
+                   tensor.position);
   name_ = tensor.name;
   return true;
 }
 
 bool HeaderReader::read_sizes(HeaderTensor& tensor) {
   const std::uint64_t at = reader_.position();
-  const std::size_t most = std::min<std::size_t>(limits_.rank, most_rank);
   std::uint32_t rank = 0;
   if (!reader_.number(rank, "the number of dimensions")) return false;
   if (!reader_.has_room_for(rank, sizeof(std::int64_t), "the shape", "sizes")) return false;
-  if (rank > most)
+  if (rank > most_rank)
+    return corrupt("it has " + std::to_string(rank) + " dimensions, more than the 4 that ggml has",
+                   at);
+  if (rank > limits_.rank)
     return reader_.fail(ErrorCode::limit_exceeded,
                         "it has " + std::to_string(rank) + " dimensions, more than the limit of " +
-                            std::to_string(most),
+                            std::to_string(limits_.rank),
                         at);
   for (std::uint32_t i = 0; i < rank; ++i) {
     const std::uint64_t size_at = reader_.position();

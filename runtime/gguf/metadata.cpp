@@ -150,6 +150,10 @@ bool MetadataReader::read_key() {
   if (!bytes::is_utf8(key))
     return reader_.fail(ErrorCode::corrupt, "the key " + bytes::quote(key) + " is not UTF-8",
                         position);
+  if (key.find('\0') != key.npos)
+    return reader_.fail(ErrorCode::corrupt,
+                        "the key " + bytes::quote(key) + " has a NUL in it, where ggml ends it",
+                        position);
   key_ = key;
   keys_.push_back({key, position});
   waiting_.push_back(build_.string(key));

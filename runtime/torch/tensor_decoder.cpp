@@ -373,6 +373,10 @@ Result<void> TensorDecoder::read_metadata(const Value& metadata, std::uint32_t p
     return corrupt(position,
                    "a tensor's metadata is " + with_article(metadata.kind()) + ", expected a dict");
   TRY(budget_.spent(metadata.item_count()));
+  for (const auto& [key, is_set] : metadata.items())
+    if (!key.string())
+      return corrupt(position, "a tensor's metadata has " + with_article(key.kind()) +
+                                   " for a key, expected text");
   if (metadata.find("conj")) spec.flags |= TensorSpec::conjugate;
   if (metadata.find("neg")) spec.flags |= TensorSpec::negative;
   return {};

@@ -292,6 +292,9 @@ def add_wrapped():
     for label, more in (("list", p.EMPTY_LIST), ("text", p.text("neg")),
                         ("integer", p.integer(1))):
         refused(f"metadata_is_{label}", p.tensor(more=(more,)), "metadata", "expected a dict")
+    for label, key, words in (("numbers", p.integer(1), "an integer for a key"),
+                              ("none", p.NONE, "a none for a key")):
+        refused(f"metadata_of_{label}", p.tensor(more=(p.dict_of((key, p.TRUE)),)), words)
     good("metadata_of_a_lazy_view", p.tensor(more=(p.dict_of((p.text("neg"), p.TRUE)),)))
     for label, more in (("none", p.NONE), ("not_known", p.dict_of((p.text("later"), p.NONE)))):
         good(f"metadata_is_{label}", p.tensor(more=(more,)), ["w"])

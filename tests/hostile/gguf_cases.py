@@ -112,6 +112,9 @@ def add_metadata():
                 pairs=(pair("a", ARRAY, array(kind, length, b"12345678")),), at=49)
     bad("empty", "key is empty", pairs=(pair("", U64, bytes(8)),), at=24)
     bad("not_utf8", "not UTF-8", pairs=(pair(b"\xff", U64, bytes(8)),), at=24)
+    for key in ("general.alignment", "split.count", "a"):
+        value = pair(key.encode() + b"\0", U32, struct.pack("<I", 64))
+        bad(f"{key}_and_a_nul", rf'the key "{key}\x00" has a NUL in it', pairs=(value,), at=24)
     bad("of_escapes", r'"\x1B[2J\x0A"', pairs=(pair("\x1b[2J\n", 99, b"x"),))
     for kind in (13, 255, 0x80000000):
         bad(f"of_type_{kind}", "type", "is not known", pairs=(pair("a", kind, bytes(8)),), at=33)
@@ -154,7 +157,11 @@ def add_tensors():
         infos=(struct.pack("<Q", 2**64 - 1) + b"abc" * 20,), at=behind)
     bad("with_a_name_not_utf8", "not UTF-8", infos=(info(b"\xc3("),), at=behind)
     bad("twice", 'tensor "w" twice', infos=(FIRST, info("w", (3,), offset=64)), at=65)
-    bad("of_65_dimensions", '"w"', "65 dimensions", ne=(1,) * 65, at=33, code="limit_exceeded")
+    for dims in (5, 65):
+        bad(f"of_{dims}_dimensions", '"w"', f"{dims} dimensions", "4 that ggml", ne=(1,) * dims, at=33)
+    for label, name in (("in_its_name", b"x\0a"), ("as_its_name", b"\0"), ("at_its_end", b"w\0")):
+        bad(f"with_a_nul_{label}", "has a NUL in it", infos=(info(name),), at=behind)
+    bad("of_one_name_to_ggml", r'"x\x00b"', infos=(info(b"x\0b"), info(b"x\0c")), at=behind)
     bad("of_many_dimensions", '"w"', "shape of 4294967295 sizes", dims=2**32 - 1, at=37)
     for size in (-1, -2**63):
         bad(f"of_size_{size}", '"w"', f"ne[1] is {size}", ne=(1, size), at=45)
