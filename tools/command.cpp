@@ -60,11 +60,12 @@ void add_choice(CLI::App& command, const OptionRow& option, OpenOptions& open) {
   command.add_option_function<std::string>(name, set, help_of(option))->type_name(list);
 }
 
-void add_open_option(CLI::App& command, const OptionRow& option, OpenOptions& open) {
+}  // namespace
+
+void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open) {
+  const OptionRow& option = *find_option(name);
   option.is_switch() ? add_switch(command, option, open) : add_choice(command, option, open);
 }
-
-}  // namespace
 
 void add_table_options(CLI::App& command, TableStyle& style) {
   command.add_flag("--bytes", style.exact_bytes, "Sizes in bytes, not rounded");
@@ -78,13 +79,13 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_flag("--json", options.json, "One JSON document on standard output");
   for (const OptionRow& option : option_table())
     if (option.on_command_line && option.name != "verify")
-      add_open_option(command, option, options.open);
+      add_open_option(command, option.name, options.open);
   add_allow_option(command, options.open);
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
 
 void add_verify_option(CLI::App& command, CommonOptions& options) {
-  add_open_option(command, *find_option("verify"), options.open);
+  add_open_option(command, "verify", options.open);
 }
 
 void add_allow_option(CLI::App& command, OpenOptions& open) {

@@ -35,6 +35,8 @@ void add_table_options(CLI::App& command, TableStyle& style);
 // FILE, --json, -v, and each option of an open that the command line offers, but for --verify.
 void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
+// One that open_checkpoint() is not asked for.
+void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open);
 // --allow-global.
 void add_allow_option(CLI::App& command, OpenOptions& open);
 

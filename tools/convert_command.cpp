@@ -25,6 +25,7 @@ struct ConvertCommand {
   std::string shared;  // empty: refuse
   std::vector<std::string> metadata;
   std::uint64_t max_bytes = 0;
+  OpenOptions open = OpenOptions::to_look();
   bool json = false;
 };
 
@@ -221,7 +222,7 @@ Result<void> check_source(const Checkpoint& checkpoint, const ConvertCommand& co
 }
 
 Result<int> run_convert(Output& out, const ConvertCommand& command) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(command.from, OpenOptions::to_look());
+  const Result<Checkpoint> checkpoint = Checkpoint::open(command.from, command.open);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (Result<void> ok = check_source(*checkpoint, command); !ok)
     return tl::unexpected<Error>(ok.error());
@@ -266,6 +267,7 @@ void add_convert(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"refuse", "drop", "copy"}))
       ->type_name("refuse|drop|copy");
   command.add_flag("--json", options->json, "One JSON document on standard output");
+  add_open_option(command, "repeats", options->open);
   command.footer(
       "Tensors are called by their names; other values of the checkpoint are left out. The new\n"
       "files appear once all are whole and on the disk.\n"

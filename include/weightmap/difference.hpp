@@ -43,10 +43,12 @@ struct TensorDifference {
 // May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and what
 // is found does not depend on how many. `progress` is called by the calling thread, about each MiB
 // of `a`. What lies in the mapping without gaps and in this machine's byte order is read there, as
-// statistics() does; anything else in copies of at most 1 MiB, or whole if it has more than
-// TensorView::max_slice_rank dimensions. Reads the mappings, which raises SIGBUS where a file was
-// truncated. Fails with invalid_argument if the shapes differ; with unsupported for two types of
-// which one is no floating point type, and where one tensor has a lazy bit that the other has not.
+// statistics() does; anything else in copies of at most 1 MiB. Reads the mappings, which raises
+// SIGBUS where a file was truncated. Fails with invalid_argument if the shapes differ; with
+// unsupported for two types of which one is no floating point type, and where one tensor has a lazy
+// bit that the other has not; with limit_exceeded where the strides of both repeat what is stored
+// more often than OpenOptions::repeats allows, without the dimensions along which both have stride
+// 0.
 WEIGHTMAP_API Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
                                                   const Progress& progress = {});
 

@@ -60,6 +60,13 @@ enum class CopyOnWrite : std::uint8_t {
 // a device is larger: a driver that pins private writable memory copies every page of it.
 inline constexpr std::uint64_t small_storage = std::uint64_t{1} << 20;
 
+// Which tensors may be gone through element by element, to write them out or to compare them, where
+// their strides repeat what is stored (torch's expand(), or a file that was made to do harm).
+enum class Repeats : std::uint8_t {
+  bounded,  // those of at most 1024 times as many elements as are stored, and 16777216 more
+  any,
+};
+
 // Bounds on what one file may cost. Reaching one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
@@ -101,6 +108,7 @@ struct OpenOptions {
   // checkpoint was opened writable.
   std::optional<CopyOnWrite> copy_on_write = {};
   std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque
+  std::optional<Repeats> repeats = {};  // how often strides may repeat what is written; bounded
   // Names that Globals::torch_safe lets pass, too: "module.name", as Python 3 calls them.
   std::set<std::string, std::less<>> safe_globals = {};
   // With Protection::guard: a descriptor, as of eventfd(), that gets the number 1 as 8 bytes as
@@ -116,8 +124,8 @@ struct OpenOptions {
   std::function<void(std::string_view)> log = {};
 
   // For a checkpoint that is opened to be looked at: its metadata is read, and nothing else is
-  // done, whatever the environment asks for. Only the byte order and the advice on huge pages are
-  // left to the environment.
+  // done, whatever the environment asks for. Only the byte order, the advice on huge pages and
+  // `repeats` are left to the environment.
   WEIGHTMAP_API static OpenOptions to_look();
 };
 
@@ -139,5 +147,6 @@ WEIGHTMAP_API std::string_view to_string(ByteOrder byte_order) noexcept;   // "l
 WEIGHTMAP_API std::string_view to_string(Protection protection) noexcept;  // "map", ...
 WEIGHTMAP_API std::string_view to_string(CopyOnWrite how) noexcept;        // "0", "1", "small"
 WEIGHTMAP_API std::string_view to_string(Globals globals) noexcept;        // "opaque", ...
+WEIGHTMAP_API std::string_view to_string(Repeats repeats) noexcept;        // "bounded", "any"
 
 }  // namespace weightmap

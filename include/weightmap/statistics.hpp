@@ -5,9 +5,10 @@
 //   found->mean;                                  // of the finite elements
 //   found->nan + found->infinite;                 // the others
 //
-// Every element is read once, and one that an expanded tensor (stride 0) repeats is, too. Counts,
-// minima and maxima are exact, also of integers of 64 bits, and so is the sum behind the mean of
-// integers. All else is computed in double, where no sum overflows: floats of one or two bytes by
+// What is stored is read once, however often strides repeat it: then it is first counted how often
+// they do, which takes 8 bytes of memory for each stored element, and time in proportion to these
+// times the rank. Counts, minima and maxima are exact, also of integers of 64 bits, and so is the
+// sum behind the mean of integers. All else is computed in double: floats of one or two bytes by
 // how often each of their values occurs, wider ones in blocks of 4096 elements around the mean of
 // each, which are joined. The error of mean and std is a few units in the last of double's 15
 // digits for each thousand blocks, whatever the mean is.
@@ -35,6 +36,7 @@ struct TensorStatistics {
   // Of the finite elements; nothing where there is none.
   std::optional<Number> min;
   std::optional<Number> max;
+  // ... and nothing where double does not hold the sum: above 1e150 or so.
   std::optional<double> mean;
   std::optional<double> std;  // divided by their number, not by one less
 };

@@ -17,11 +17,11 @@ namespace weightmap {
 using PieceSink = std::function<bool(std::span<const std::byte>)>;
 
 // Hands out all elements row-major and in this machine's byte order. Straight from the mapping, in
-// one piece, where they lie there like that; else in copies of at most `copied_bytes`. A tensor of
-// more than TensorView::max_slice_rank dimensions is copied whole. Fails with unsupported for lazy
-// conjugates and negatives, whose stored values are not their values. May be called from any
-// thread; `sink` is called by that thread. Reads the mapping, which raises SIGBUS where the file
-// was truncated.
+// one piece, where they lie there like that; else in copies of at most `copied_bytes`. Fails with
+// unsupported for lazy conjugates and negatives, whose stored values are not their values; with
+// limit_exceeded where strides repeat what is stored more often than OpenOptions::repeats allows.
+// May be called from any thread; `sink` is called by that thread. Reads the mapping, which raises
+// SIGBUS where the file was truncated.
 WEIGHTMAP_API Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
                                           std::uint64_t copied_bytes = std::uint64_t{16} << 20);
 

@@ -114,7 +114,8 @@ class WEIGHTMAP_API TensorView {
   // For those who build views: the catalog and tests. `shape_and_strides` points to 2 * rank values
   // that outlive the view; `extent` is in bytes. `first` is the first element even when the byte
   // order is foreign.
-  enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4 };
+  // `any_repeats`: of a checkpoint that was opened with OpenOptions::repeats any.
+  enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4, any_repeats = 8 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
   unsigned flags() const noexcept { return flags_; }

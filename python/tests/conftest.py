@@ -86,11 +86,13 @@ def _text(text):
     return b"X" + struct.pack("<I", len(encoded)) + encoded
 
 
-def _tensor(key, count):
-    """The opcodes of a float32 tensor of one dimension, as torch.save writes them."""
+def _tensor(key, count, shape=None, strides=(1,)):
+    """The opcodes of a float32 tensor, as torch.save writes them; of one dimension by default."""
     number = b"J" + struct.pack("<i", count)
     storage = b"(" + _text("storage") + b"ctorch\nFloatStorage\n" + _text(key) + _text("cpu")
-    shape_and_strides = b"(" + number + b"t" + b"(K\x01t"
+    shape_and_strides = b""
+    for numbers in (shape or (count,), strides):
+        shape_and_strides += b"(" + b"".join(b"J" + struct.pack("<i", n) for n in numbers) + b"t"
     hooks = b"\x89ccollections\nOrderedDict\n)R"
     return (
         b"ctorch._utils\n_rebuild_tensor_v2\n("
@@ -110,6 +112,18 @@ def float_archive(archive):
             pickled += _text(tensor_name) + _tensor(str(key), len(content) // 4)
         storages = {str(key): content for key, content in enumerate(contents.values())}
         return archive(pickled + b"u.", storages, name)
+
+    return write
+
+
+@pytest.fixture
+def cube(archive):
+    """Writes "w": float32 of so many dimensions of 2, all of stride 1, over 64 numbers: 0 to 63."""
+
+    def write(rank, name="cube.pt"):
+        tensor = _tensor("0", 64, (2,) * rank, (1,) * rank)
+        pickled = b"\x80\x02}" + _text("w") + tensor + b"s."
+        return archive(pickled, {"0": struct.pack("<64f", *range(64))}, name)
 
     return write
 

@@ -28,6 +28,7 @@ SETTINGS = [
     "zero_copy_only",
     "copy_on_write",
     "globals",
+    "repeats",
 ]
 VARIABLES = [
     "WEIGHTMAP_SHARING",
@@ -42,6 +43,7 @@ VARIABLES = [
     "WEIGHTMAP_ZERO_COPY_ONLY",
     "WEIGHTMAP_COPY_ON_WRITE",
     "WEIGHTMAP_GLOBALS",
+    "WEIGHTMAP_REPEATS",
 ]
 
 
@@ -161,6 +163,16 @@ def globals_of(path, **options):
     return "opaque"
 
 
+def repeats_of(path, **options):
+    opened = weightmap.open(path.with_name("cube.pt"), **options)
+    try:
+        weightmap.save_safetensors(opened, path.with_name("cube.safetensors"))
+    except weightmap.LimitExceededError as error:
+        assert 'the tensor "w": the tensor has 33554432 elements in a storage of 26' in str(error)
+        return "bounded"
+    return "any"
+
+
 # setting: what shows it, argument, variable, and two values as (argument, setting, variable).
 # The first is the built-in default.
 CASES = {
@@ -242,11 +254,19 @@ CASES = {
         ("opaque", "opaque", "opaque"),
         ("torch_safe", "torch_safe", "torch_safe"),
     ),
+    "repeats": (
+        repeats_of,
+        "repeats",
+        "WEIGHTMAP_REPEATS",
+        ("bounded", "bounded", "bounded"),
+        ("any", "any", "any"),
+    ),
 }
 
 
 @pytest.fixture(params=list(CASES))
-def case(request, copy_of):
+def case(request, copy_of, cube):
+    cube(25)
     copy_of("no_byteorder.pt")
     copy_of("module.pt")
     return (request.param, copy_of("state_dict.pt"), *CASES[request.param])
@@ -418,7 +438,7 @@ def test_shows_its_settings():
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
-            "zero_copy_only=None, copy_on_write=None, globals=None)"
+            "zero_copy_only=None, copy_on_write=None, globals=None, repeats=None)"
         )
     assert sorted(dir(config.load)) == sorted(SETTINGS)
 

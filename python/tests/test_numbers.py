@@ -4,6 +4,8 @@ import array
 import math
 import operator
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -459,6 +461,21 @@ def test_stats_count_what_is_not_finite(float_archive):
     content = struct.pack("<6f", 3.0, math.inf, -math.inf, math.nan, -0.0, 1.5)
     found = weightmap.open(float_archive({"a": content}))["a"].stats()
     assert found == weightmap.TensorStats(6, 0.0, 3.0, 1.5, math.sqrt(1.5), 1, 2, 1)
+
+
+def test_stats_of_what_strides_repeat_take_no_more_memory_than_the_file_allows(cube):
+    program = (
+        "import resource, sys, weightmap\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "tensor = weightmap.open(sys.argv[1])['w']\n"
+        "before = peak()\n"
+        "found = tensor.stats()\n"
+        "print(peak() - before, found.count, found.mean, found.max)\n"
+    )
+    command = [sys.executable, "-c", program, str(cube(26))]
+    grown, *found = subprocess.run(command, capture_output=True, check=True).stdout.split()
+    assert int(grown) < 64 << 20
+    assert found == [b"67108864", b"13.0", b"26.0"]
 
 
 @pytest.mark.parametrize("name", [*COMPLEX, *PACKED])

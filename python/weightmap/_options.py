@@ -25,6 +25,7 @@ class OpenOptions(TypedDict, total=False):
     zero_copy_only: bool | None
     copy_on_write: bool | Literal["small"] | None
     globals: Literal["opaque", "torch_safe"] | None
+    repeats: Literal["bounded", "any"] | None
 
 
 def signature_with_options(function: Callable[..., Any]) -> inspect.Signature:

@@ -29,6 +29,8 @@ template <>
 constexpr std::array<std::string_view, 3> words_of<CopyOnWrite> = {"0", "1", "small"};
 template <>
 constexpr std::array<std::string_view, 2> words_of<Globals> = {"opaque", "torch_safe"};
+template <>
+constexpr std::array<std::string_view, 2> words_of<Repeats> = {"bounded", "any"};
 
 template <class T>
 std::string_view word_of(T value) noexcept {
@@ -93,6 +95,9 @@ constexpr std::array option_rows = {
         "whether torch tensors may be written to, page by page, or those of less than 1 MiB"),
     Field<&O::globals>::row("globals", "WEIGHTMAP_GLOBALS", Globals::opaque, offers,
                             "whether names that torch does not allow by default are refused"),
+    Field<&O::repeats>::row(
+        "repeats", "WEIGHTMAP_REPEATS", Repeats::bounded, offers,
+        "which tensors are written out or compared whose strides repeat what is stored"),
 };
 
 // Where a call left the option unset. An empty variable counts as unset.
@@ -163,7 +168,7 @@ Result<OpenOptions> default_open_options() { return with_defaults({}); }
 OpenOptions OpenOptions::to_look() {
   OpenOptions options;
   for (const OptionRow& option : option_rows)
-    if (option.name != "endianness" && option.name != "huge_pages")
+    if (option.name != "endianness" && option.name != "huge_pages" && option.name != "repeats")
       option.set(options, option.default_word);
   return options;
 }
@@ -174,5 +179,6 @@ std::string_view to_string(ByteOrder order) noexcept { return word_of(order); }
 std::string_view to_string(Protection how) noexcept { return word_of(how); }
 std::string_view to_string(CopyOnWrite how) noexcept { return word_of(how); }
 std::string_view to_string(Globals globals) noexcept { return word_of(globals); }
+std::string_view to_string(Repeats repeats) noexcept { return word_of(repeats); }
 
 }  // namespace weightmap

@@ -5,39 +5,12 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <vector>
 
+#include "runtime/base/element_walk.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap {
 namespace {
-
-void swap_bytes(std::byte* first, std::uint64_t count, std::size_t unit) noexcept {
-  for (std::uint64_t i = 0; i < count; i += unit) std::reverse(first + i, first + i + unit);
-}
-
-// Copies row-major what shape and strides describe. The innermost dimension is one loop; the outer
-// ones count like an odometer, so the depth of the call stack does not depend on the rank.
-void gather_strided(const std::byte* first, std::span<const std::int64_t> shape,
-                    std::span<const std::int64_t> strides, std::size_t size, std::byte* out) {
-  const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
-  const std::int64_t inner_count = shape.empty() ? 1 : shape[outer];
-  const std::int64_t inner_stride = shape.empty() ? 0 : strides[outer];
-  std::vector<std::int64_t> index(outer, 0);
-  std::int64_t start = 0;  // elements from `first`
-  while (true) {
-    for (std::int64_t i = 0; i < inner_count; ++i, out += size)
-      std::memcpy(out, first + (start + i * inner_stride) * static_cast<std::int64_t>(size), size);
-    std::size_t dim = outer;
-    while (dim > 0 && ++index[dim - 1] == shape[dim - 1]) {
-      start -= (shape[dim - 1] - 1) * strides[dim - 1];
-      index[dim - 1] = 0;
-      --dim;
-    }
-    if (dim == 0) return;
-    start += strides[dim - 1];
-  }
-}
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
@@ -275,7 +248,7 @@ bool TensorSlice::become_bytes_of_blocks() noexcept {
     if (own_dims_[dim] / elements <= most_blocks)
       own_dims_[dim] = own_dims_[dim] / elements * bytes;
   dtype_ = DType::uint8;
-  flags_ = 0;  // bytes have no order
+  flags_ &= any_repeats;  // bytes have no order
   data_ = first_;
   return true;
 }
@@ -307,7 +280,7 @@ Result<TensorSlice> TensorView::bits() const {
       return failure(ErrorCode::invalid_argument,
                      std::string(to_string(dtype_)) + " is wider than any integer");
   }
-  slice.flags_ &= foreign_order;  // a lazy conjugate is not part of the stored bits
+  slice.flags_ &= foreign_order | any_repeats;  // a lazy conjugate is not part of the stored bits
   return part;
 }
 
@@ -323,13 +296,12 @@ Result<void> TensorView::check_gather(std::size_t out_bytes) const {
 Result<void> TensorView::gather(std::span<std::byte> out) const {
   TRY(check_gather(out.size()));
   if (out.empty()) return {};
-  if (is_contiguous())
+  if (is_contiguous() && !is_foreign_byte_order())
     std::memcpy(out.data(), first_, out.size());
   else if (is_blocked(dtype_))
     return bits().and_then([out](const TensorSlice& bytes) { return bytes.gather(out); });
   else
-    gather_strided(first_, shape(), strides(), element_size(dtype_), out.data());
-  if (is_foreign_byte_order()) swap_bytes(out.data(), out.size(), swap_unit(dtype_));
+    ElementWalk(*this).copy(out);
   return {};
 }
 

@@ -66,8 +66,10 @@ struct Checkpoint::State {
   const catalog::Catalog& catalog() const noexcept { return parsed->content.catalog; }
   TensorView view(const catalog::Entry& entry) const noexcept {
     const std::byte* first = entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.position;
+    const unsigned repeats =
+        options.repeats == Repeats::any ? unsigned{TensorView::any_repeats} : 0;
     return {entry.dtype, entry.rank,   catalog().dims(entry),
-            first,       entry.extent, entry.flags & view_flags};
+            first,       entry.extent, (entry.flags & view_flags) | repeats};
   }
   // For errors and messages about the whole.
   const std::string& shown_name() const noexcept {

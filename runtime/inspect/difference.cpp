@@ -9,7 +9,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/inspect/distinct.hpp"
-#include "runtime/inspect/piece_pairs.hpp"
+#include "runtime/inspect/element_pairs.hpp"
 #include "runtime/inspect/take_in.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/tensor_pieces.hpp"
@@ -335,7 +335,7 @@ struct WhatToCompare {
       piece.index += bytes_a.size() / element_size(types.a);
       return following.going.has_value();
     };
-    TRY(PiecePairs(take, piece_bytes).walk(a, b));
+    TRY(for_each_pair(a, b, take));
     TRY(following.going);
     return describe(work->found());
   }
@@ -374,8 +374,10 @@ unsigned lazy_bits(const TensorView& view) noexcept {
 // What is stored of a tensor: without its lazy bits.
 TensorView stored(const TensorView& view) noexcept {
   const std::span<const std::byte> bytes = view.stored_bytes();
-  return {view.dtype(), view.rank(),  view.shape().data(),
-          bytes.data(), bytes.size(), view.flags() & TensorView::foreign_order};
+  return {
+      view.dtype(),        view.rank(),
+      view.shape().data(), bytes.data(),
+      bytes.size(),        view.flags() & (TensorView::foreign_order | TensorView::any_repeats)};
 }
 
 // The index along each dimension of the element `index` of what is distinct in both.
@@ -459,7 +461,7 @@ Result<bool> same_bits(const TensorView& a, const TensorView& b, const Progress&
     }
     return same && following.going.has_value();
   };
-  TRY(PiecePairs(compare, piece_bytes).walk(distinct_a.view(), distinct_b.view()));
+  TRY(for_each_pair(distinct_a.view(), distinct_b.view(), compare));
   TRY(following.going);
   return same;
 }

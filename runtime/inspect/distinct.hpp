@@ -10,12 +10,11 @@
 
 namespace weightmap::inspect {
 
-// A tensor without the dimensions of stride 0, along which each element is repeated.
+// A tensor without dimensions of stride 0, along which each element is repeated.
 class Distinct {
  public:
+  // Without those dimensions that have stride 0 in `other`, too, a tensor of the same shape.
   // Borrows what `view` does.
-  explicit Distinct(const TensorView& view) : Distinct(view, view) {}
-  // Without those that have stride 0 in `other`, too, a tensor of the same shape.
   Distinct(const TensorView& view, const TensorView& other) {
     std::vector<std::int64_t> strides;
     for (std::size_t dim = 0; dim < view.rank(); ++dim) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/inspect/distinct.hpp"
+#include "runtime/inspect/multiplicity.hpp"
 #include "runtime/inspect/summary.hpp"
 #include "runtime/inspect/take_in.hpp"
 #include "weightmap/half.hpp"
@@ -117,6 +117,53 @@ Result<TensorStatistics> run(const TensorView& view, const Progress& progress, c
   return work->result();
 }
 
+// The elements of the storage, each with how often the tensor has it.
+template <class Stored, class T, class Convert>
+class Weighted {
+ public:
+  Weighted(const Convert& convert, std::span<const std::uint64_t> counts)
+      : convert_(convert), counts_(counts) {}
+
+  void add(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t count = std::min(bytes.size() / sizeof(Stored), block_elements);
+      values_.clear();
+      for (std::size_t i = 0; i < count; ++i)
+        if (counts_[i] > 0)
+          values_.emplace_back(convert_(load_element<Stored>(&bytes[i * sizeof(Stored)])),
+                               counts_[i]);
+      summary_.add(std::span<const typename Summary<T>::Value>(values_));
+      bytes = bytes.subspan(count * sizeof(Stored));
+      counts_ = counts_.subspan(count);
+    }
+  }
+  TensorStatistics result() const { return summary_.result(); }
+
+ private:
+  const Convert& convert_;
+  std::span<const std::uint64_t> counts_;  // of what is still to come
+  std::vector<typename Summary<T>::Value> values_;
+  Summary<T> summary_;
+};
+
+template <class Stored, class T, class Convert>
+Result<TensorStatistics> run_weighted(const TensorView& view, const Progress& progress,
+                                      const Convert& convert) {
+  TRY_ASSIGN(const std::vector<std::uint64_t> counts, multiplicities(view, progress));
+  const std::span<const std::byte> bytes = view.stored_bytes();
+  const std::int64_t dims[2] = {static_cast<std::int64_t>(counts.size()), 1};
+  const TensorView stored(view.dtype(), 1, dims, bytes.data(), bytes.size(), view.flags());
+  Weighted<Stored, T, Convert> work(convert, counts);
+  Following following{progress, bytes.size()};
+  const auto take = [&](std::span<const std::byte> piece) {
+    take_in(piece, work, following, true);
+    return following.going.has_value();
+  };
+  TRY(for_each_piece(stored, take, piece_bytes));
+  TRY(following.going);
+  return work.result();
+}
+
 struct Question {
   const TensorView& view;
   const Progress& progress;
@@ -124,6 +171,8 @@ struct Question {
 
   template <class Stored, class T, class Convert>
   Result<TensorStatistics> answer(const Convert& convert) const {
+    if (view.numel() > stored_elements(view))
+      return run_weighted<Stored, T>(view, progress, convert);
     if constexpr (sizeof(Stored) <= 2) {
       if (view.numel() >= counted_from) return run<ByValue<Stored, T, Convert>>(convert);
     }
@@ -206,11 +255,7 @@ Result<TensorStatistics> ask(const Question& question) {
 
 Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
                                     std::uint64_t counted_from) {
-  const Distinct distinct(view);
-  TRY_ASSIGN(TensorStatistics found, ask({distinct.view(), progress, counted_from}));
-  for (std::uint64_t* count : {&found.count, &found.nan, &found.infinite, &found.zeros})
-    *count *= distinct.repeats();
-  return found;
+  return ask({view, progress, counted_from});
 }
 
 }  // namespace inspect

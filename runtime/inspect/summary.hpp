@@ -58,7 +58,7 @@ class Summary {
     }
   }
 
-  // Each value once, in any order; of values of which double holds every multiple.
+  // Values with how often they occur, in any order.
   void add(std::span<const Value> values) noexcept {
     Spread spread;
     double sum = 0;
@@ -88,7 +88,6 @@ class Summary {
     zeros_ += part.zeros_;
     take_range(part.min_, part.max_);
     spread_.add(part.spread_);
-    huge_.add(part.huge_);
     total_ += part.total_;
   }
 
@@ -97,7 +96,7 @@ class Summary {
     all.nan = nan_;
     all.infinite = infinite_;
     all.zeros = zeros_;
-    const std::uint64_t finite = spread_.count + huge_.count;
+    const std::uint64_t finite = spread_.count;
     all.count = finite + nan_ + infinite_;
     if (finite == 0) return all;
     all.min = number(min_);
@@ -106,20 +105,15 @@ class Summary {
     all.std = std::sqrt(spread_.squares / static_cast<double>(finite));
     if constexpr (!std::is_floating_point_v<T>)
       all.mean = static_cast<double>(total_) / static_cast<double>(finite);
-    if (huge_.count > 0) describe_huge(all);
+    // Of doubles whose sums no double holds.
+    if (!std::isfinite(*all.mean)) all.mean.reset();
+    if (!std::isfinite(*all.std)) all.std.reset();
     return all;
   }
 
  private:
   __extension__ using Integer = __int128;
   static constexpr std::size_t lanes = 8;  // what compilers do at once
-  // What blocks with such large doubles are multiplied with, so that no sum of squares overflows:
-  // 2^-600. Others must not be, since the squares of small numbers would vanish.
-  static constexpr double huge_unit = 0x1p-600;
-  // Below these neither a block nor 2^62 elements in all overflow.
-  static constexpr double most_mean = 0x1p470;
-  static constexpr double most_squares = 0x1p960;
-
   static Number number(T value) noexcept {
     if constexpr (std::is_floating_point_v<T>)
       return static_cast<double>(value);
@@ -192,33 +186,7 @@ class Summary {
   void add_finite(std::span<const T> block, double sum) noexcept {
     if (block.empty()) return;
     add_range(block);
-    const Spread spread = spread_of(block, sum);
-    if constexpr (std::is_same_v<T, double>) {
-      // Written so that NaN is not.
-      const bool is_moderate = std::abs(spread.mean) < most_mean && spread.squares < most_squares;
-      if (!is_moderate) return add_huge(block);
-    }
-    spread_.add(spread);
-  }
-
-  void add_huge(std::span<const double> block) noexcept {
-    for (std::size_t i = 0; i < block.size(); ++i) finite_[i] = block[i] * huge_unit;
-    const std::span<const double> small(finite_.data(), block.size());
-    huge_.add(spread_of(small, sum_of(small)));
-  }
-
-  // Mean and std where there is more than spread_.
-  void describe_huge(TensorStatistics& all) const noexcept {
-    Spread joined = spread_;
-    joined.mean *= huge_unit;
-    joined.squares = joined.squares * huge_unit * huge_unit;
-    joined.add(huge_);
-    const double variance = joined.squares / static_cast<double>(joined.count);
-    const auto smallest = static_cast<double>(min_);
-    const auto largest = static_cast<double>(max_);
-    // A last bit too much would be infinite.
-    all.mean = std::clamp(joined.mean / huge_unit, smallest, largest);
-    all.std = std::min(std::sqrt(variance) / huge_unit, largest / 2 - smallest / 2);
+    spread_.add(spread_of(block, sum));
   }
 
   static Spread spread_of(std::span<const T> block, double sum) noexcept {
@@ -246,7 +214,6 @@ class Summary {
   T min_ = std::numeric_limits<T>::max();
   T max_ = std::numeric_limits<T>::lowest();
   Spread spread_;
-  Spread huge_;        // of doubles, in units of 1 / huge_unit
   Integer total_ = 0;  // of integers
   std::array<T, std::is_floating_point_v<T> ? block_elements : 1> finite_;
 };

@@ -8,6 +8,7 @@
 
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/archive/last_records.hpp"
+#include "runtime/base/element_walk.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/pickle/write.hpp"
 #include "runtime/torch/reserved_marks.hpp"
@@ -214,6 +215,7 @@ Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_gra
                                                std::string(to_string(view.dtype())) +
                                                "; bits() gives the bytes of its blocks");
   TRY(view.check_gather(view.nbytes()));
+  TRY(check_repeats(view));
   const std::vector<std::int64_t> strides = row_major_strides(view.shape());
   const std::size_t number = add_storage(content_of(view));
   return tensor(number, {.dtype = view.dtype(),

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <unordered_set>
 
+#include "runtime/base/element_walk.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -217,6 +218,7 @@ class SafetensorsWriting {
 
 Result<SafetensorsTensor> SafetensorsTensor::of(std::string name, const TensorView& view) {
   Result<void> readable = view.check_gather(view.nbytes());
+  if (readable) readable = check_repeats(view);
   if (!readable) {
     readable.error().message.insert(0, "the tensor " + bytes::quote(name) + ": ");
     return tl::unexpected<Error>(std::move(readable.error()));

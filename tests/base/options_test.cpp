@@ -179,7 +179,7 @@ TEST_CASE("has a row for each option, with a name, a variable and words of its o
   CHECK(names == std::vector<std::string_view>{"sharing", "verify", "endianness", "protection",
                                                "writable", "populate", "no_reserve", "locked",
                                                "huge_pages", "zero_copy_only", "copy_on_write",
-                                               "globals"});
+                                               "globals", "repeats"});
   CHECK(variables.size() == names.size());
   CHECK(find_option("speed") == nullptr);
   CHECK(find_option("writable")->is_switch());

@@ -464,3 +464,31 @@ TEST_CASE("hands out blocks in pieces") {
   CHECK(ends_of(std::span(all).last(18)) == "90 to 107");
   CHECK(!for_each_piece(rows.view(TensorView::foreign_order), take, 20));
 }
+
+TEST_CASE("hands out elements of any strides in pieces, however many dimensions there are") {
+  Numbers numbers;
+  std::vector<std::int64_t> dims(18, 2);  // nine dimensions
+  for (std::size_t dim = 0; dim < 9; ++dim) dims[9 + dim] = static_cast<std::int64_t>(dim % 3);
+  for (const unsigned flags : {0U, unsigned{TensorView::foreign_order}}) {
+    const TensorView view = numbers.view(dims, flags);
+    std::vector<std::int32_t> all;
+    REQUIRE(for_each_piece(
+                view,
+                [&](std::span<const std::byte> piece) {
+                  CHECK(piece.size() <= 20);
+                  for (std::size_t at = 0; at < piece.size(); at += 4)
+                    all.push_back(load_element<std::int32_t>(&piece[at]));
+                  return true;
+                },
+                20)
+                .has_value());
+    CHECK(all == elements(view));
+    REQUIRE(all.size() == 512);
+    for (std::size_t i = 0; i < 512; ++i) {
+      std::int32_t sum = 0;
+      for (std::size_t dim = 0; dim < 9; ++dim)
+        sum += static_cast<std::int32_t>((i >> (8 - dim) & 1) * (dim % 3));
+      CHECK(all[i] == (flags == 0 ? sum : sum << 24));
+    }
+  }
+}

@@ -272,7 +272,25 @@ TEST_CASE("what both repeat is compared once, and counted as often as it is ther
   check_largest(found(e, f), 2.0, {1, 0});
 }
 
-TEST_CASE("tensors of many dimensions are compared whole") {
+TEST_CASE("what the strides of both repeat too often is compared only if that is asked for") {
+  const std::int64_t dims[48] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2,
+                                 2, 2, 2, 2, 2, 2, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1,
+                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const std::vector<std::uint8_t> values(26, 1);
+  const auto view = [&](unsigned flags) {
+    return TensorView(DType::uint8, 24, dims, reinterpret_cast<const std::byte*>(values.data()), 26,
+                      flags);
+  };
+  constexpr const char* refusal =
+      "the tensor has 25165824 elements in a storage of 26, and its strides may repeat each 1024 "
+      "times; the option repeats=any (WEIGHTMAP_REPEATS) lifts this bound";
+  CHECK(difference(view(0), view(0)).error().message == refusal);
+  CHECK(difference(view(0), view(0)).error().code == ErrorCode::limit_exceeded);
+  CHECK(same_bits(view(0), view(0)).error().message == refusal);
+  CHECK(same_bits(view(TensorView::any_repeats), view(0)).value());
+}
+
+TEST_CASE("tensors of many dimensions are compared piece by piece") {
   const std::vector<std::int64_t> shape(9, 2);
   std::vector<std::int64_t> reversed;
   for (std::int64_t stride = 1; stride < 512; stride *= 2) reversed.push_back(stride);

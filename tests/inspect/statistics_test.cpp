@@ -131,35 +131,19 @@ TEST_CASE("the spread of numbers far from zero is not lost") {
   CHECK(*found.std == 0.5);
 }
 
-TEST_CASE("sums that no double holds are still of finite numbers") {
-  constexpr double largest = std::numeric_limits<double>::max();
-  const TensorStatistics same = statistics_of<double>({largest, largest, largest}, DType::float64);
-  CHECK(*same.mean == largest);
-  CHECK(*same.std == 0);
-  const TensorStatistics apart = statistics_of<double>({largest, -largest}, DType::float64);
-  CHECK(*apart.mean == 0);
-  CHECK(*apart.std == largest);
-  CHECK(get<double>(apart.min) == -largest);
-  // Squares overflow long before sums do.
+TEST_CASE("doubles whose sums no double holds have a range, and no mean or spread") {
   const TensorStatistics squares = statistics_of<double>({1e200, 3e200}, DType::float64);
   CHECK(*squares.mean == doctest::Approx(2e200).epsilon(1e-15));
-  CHECK(*squares.std == doctest::Approx(1e200).epsilon(1e-15));
-  const TensorStatistics others = statistics_of<double>(
-      {1e308, 1e308, 1e308, std::numeric_limits<double>::infinity(), std::nan("")}, DType::float64);
-  CHECK(others.count == 5);
-  CHECK(others.infinite == 1);
-  CHECK(others.nan == 1);
-  CHECK(*others.mean == doctest::Approx(1e308).epsilon(1e-15));
-}
-
-TEST_CASE("blocks of large and of small doubles are joined") {
-  std::vector<double> values(8192, 1.0);
-  for (std::size_t i = 0; i < 4096; ++i) values[i] = 0x1p1000;
-  const TensorStatistics found = statistics_of(values, DType::float64);
-  CHECK(found.count == 8192);
-  CHECK(*found.mean == 0x1p999);
-  CHECK(*found.std == 0x1p999);
-  // Where nothing is large, small ones keep their spread.
+  CHECK(squares.std == std::nullopt);
+  const TensorStatistics sums = statistics_of<double>(
+      {1e308, 1e308, -1, std::numeric_limits<double>::infinity(), std::nan("")}, DType::float64);
+  CHECK(sums.count == 5);
+  CHECK(sums.infinite == 1);
+  CHECK(sums.nan == 1);
+  CHECK(get<double>(sums.min) == -1);
+  CHECK(get<double>(sums.max) == 1e308);
+  CHECK(sums.mean == std::nullopt);
+  CHECK(sums.std == std::nullopt);
   const TensorStatistics small = statistics_of<double>({1e-150, 3e-150}, DType::float64);
   CHECK(*small.std == doctest::Approx(1e-150).epsilon(1e-15));
 }
@@ -199,6 +183,48 @@ TEST_CASE("a repeated tensor without elements has none") {
                            TensorView::foreign_order);
   CHECK(statistics(foreign).value().count == 6);
   CHECK(*statistics(foreign).value().mean == 1.5);
+}
+
+TEST_CASE("elements that strides repeat count as often as they do") {
+  const Numbers<float> numbers{{1, -2, 0, std::nanf(""), 5, 7, 3, 4}, DType::float32};
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {5, 4, 1, 1},              // sums of both: 0 to 7
+      {3, 3, 2, 1, 1, 3},        // the longer stride last
+      {2, 2, 2, 2, 1, 1, 2, 3},  // two that are equal
+      {4, 2, 5, 1, 0, 1}};       // one that is 0
+  for (const std::vector<std::int64_t>& dims : shapes) {
+    CAPTURE(dims);
+    const TensorView view(DType::float32, dims.size() / 2, dims.data(), numbers.view().data(), 32,
+                          0);
+    std::vector<float> elements(view.numel());
+    REQUIRE(view.gather(std::as_writable_bytes(std::span(elements))).has_value());
+    check_same(statistics(view).value(), statistics_of(elements, DType::float32));
+  }
+}
+
+TEST_CASE("repeated elements are counted without going through them") {
+  const Numbers<std::int64_t> numbers{std::vector<std::int64_t>(64, 1), DType::int64};
+  const auto bytes = reinterpret_cast<const std::byte*>(numbers.values.data());
+  std::vector<std::int64_t> many(124, 1);  // 2^62 elements
+  std::fill_n(many.begin(), 62, std::int64_t{2});
+  const TensorStatistics sixty_two =
+      statistics(TensorView(DType::int64, 62, many.data(), bytes, 512, 0)).value();
+  CHECK(sixty_two.count == std::uint64_t{1} << 62);
+  CHECK(*sixty_two.mean == 1);
+  CHECK(*sixty_two.std == 0);
+  std::vector<float> ramp(19991);
+  std::iota(ramp.begin(), ramp.end(), 0.0F);
+  const std::int64_t dims[8] = {2000, 2000, 2000, 2000, 1, 2, 3, 4};
+  const TensorStatistics windows =
+      statistics(TensorView(DType::float32, 4, dims,
+                            reinterpret_cast<const std::byte*>(ramp.data()), 79964, 0))
+          .value();
+  CHECK(windows.count == 16'000'000'000'000);
+  CHECK(windows.zeros == 1);
+  CHECK(get<double>(windows.max) == 19990);
+  CHECK(*windows.mean == doctest::Approx(9995).epsilon(1e-12));  // 1999 / 2 * (1 + 2 + 3 + 4)
+  // The variance of 0 to 1999 is (2000^2 - 1) / 12, times 1 + 4 + 9 + 16.
+  CHECK(*windows.std == doctest::Approx(std::sqrt(3999999.0 / 12 * 30)).epsilon(1e-12));
 }
 
 TEST_CASE("blocks that are not full count") {

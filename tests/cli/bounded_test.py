@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Tensors whose strides repeat what a small file stores: whatever their dimensions are, a command
+takes no more memory than 64 MiB and eight times the file, and ends or refuses.
+
+    bounded_test.py ROOT WEIGHTMAP
+"""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, TOOL = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+sys.path.insert(0, str(ROOT / "tests" / "hostile"))
+import pickle_builder as p  # noqa: E402
+import torch_files  # noqa: E402
+
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+REFUSAL = ("has {} elements in a storage of {}, and its strides may repeat each 1024 times; the "
+           "option repeats=any (WEIGHTMAP_REPEATS) lifts this bound")
+
+
+def write(path, shape, strides, stored, kind="FloatStorage"):
+    """A checkpoint whose tensor "w" has so many numbers: 0, 1, 2 ..."""
+    storage = struct.pack(f"<{stored}{'f' if kind == 'FloatStorage' else 'B'}", *range(stored))
+    tensor = p.tensor(shape=shape, strides=strides, numel=stored, kind=kind)
+    torch_files.pickle_file(p.one(tensor), {"0": storage}).write(path)
+
+
+# Name: shape, strides, elements in the storage. The tests take each as it is in the review.
+FILES = {
+    "cube_26": ((2,) * 26, (1,) * 26, 64),
+    "cube_45": ((2,) * 45, (1,) * 45, 64),
+    "square": ((120000, 120000), (1, 1), 240000),
+    "windows": ((2000,) * 4, (1, 2, 3, 4), 20000),
+}
+# What may be gone through, and what may be if that is asked for.
+GIVEN_OUT = {"cube_24": ((2,) * 24, (1,) * 24, 64)}
+SMALLEST = {"bytes_25": ((2,) * 25, (1,) * 25, 64, "ByteStorage")}
+
+
+class Bounded(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for name, tensor in {**FILES, **GIVEN_OUT, **SMALLEST}.items():
+            write(cls.folder / f"{name}.pt", *tensor)
+            write(cls.folder / f"{name}_too.pt", *tensor)
+
+    def run_tool(self, *arguments, file, status=0):
+        """Its output and errors. At most as much memory as is promised for `file`."""
+        out = open(self.folder / "out", "w+")
+        err = open(self.folder / "err", "w+")
+        with out, err:
+            child = subprocess.Popen([TOOL, *map(str, arguments)], cwd=self.folder,
+                                     env=ENVIRONMENT, stdout=out, stderr=err)
+            _, ended, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(ended)
+            out.seek(0)
+            err.seek(0)
+            said = out.read(), err.read()
+        self.assertEqual(child.returncode, status, said)
+        most = (64 << 20) + 8 * (self.folder / file).stat().st_size
+        self.assertLessEqual(used.ru_maxrss * 1024, most, arguments)
+        return said
+
+    def test_statistics_are_of_each_stored_element_as_often_as_it_is_there(self):
+        means = {"cube_26": 13, "cube_45": 22.5, "square": 119999, "windows": 9995}
+        for name, (shape, _, _) in FILES.items():
+            count = 1
+            for size in shape:
+                count *= size
+            with self.subTest(name):
+                out, _ = self.run_tool("stats", f"{name}.pt", "--json", file=f"{name}.pt")
+                [found] = json.loads(out)["tensors"]
+                self.assertEqual((found["count"], found["min"], found["zeros"]), (count, 0, 1))
+                self.assertAlmostEqual(found["mean"], means[name])
+
+    def test_what_goes_through_all_elements_refuses(self):
+        commands = {
+            "cat --raw": lambda name: ("cat", f"{name}.pt", "w", "--raw", "-o", "raw"),
+            "cat -o": lambda name: ("cat", f"{name}.pt", "w", "-o", "array.npy"),
+            "cat --as": lambda name: ("cat", f"{name}.pt", "w", "--as", "float32", "--raw", "-o",
+                                      "raw"),
+            "to pt": lambda name: ("convert", f"{name}.pt", "new.pt"),
+            "to safetensors": lambda name: ("convert", f"{name}.pt", "new.safetensors"),
+        }
+        for name, (shape, _, _) in FILES.items():
+            count = 1
+            for size in shape:
+                count *= size
+            reached = 1 + sum((n - 1) * stride for n, stride in zip(shape, FILES[name][1]))
+            for label, command in commands.items():
+                with self.subTest(label, name=name):
+                    _, err = self.run_tool(*command(name), file=f"{name}.pt", status=1)
+                    self.assertIn(REFUSAL.format(count, reached), err)
+            for left in ("raw", "array.npy", "new.pt", "new.safetensors"):
+                self.assertFalse((self.folder / left).exists())
+
+    def test_diff_says_of_which_tensors_it_compares_nothing(self):
+        for name in FILES:
+            with self.subTest(name):
+                out, _ = self.run_tool("diff", f"{name}.pt", f"{name}_too.pt", "--json",
+                                       file=f"{name}.pt")
+                [pair] = json.loads(out)["tensors"]
+                self.assertEqual(pair["error"]["code"], "limit_exceeded")
+
+    def test_what_repeats_less_is_given_out_in_bounded_memory(self):
+        commands = {
+            "diff": (("diff", "cube_24.pt", "cube_24_too.pt", "--exit-code"), None),
+            "cat": (("cat", "cube_24.pt", "w", "--raw", "-o", "raw"), "raw"),
+            "to pt": (("convert", "cube_24.pt", "whole.pt"), "whole.pt"),
+            "to safetensors": (("convert", "cube_24.pt", "whole.safetensors"), "whole.safetensors"),
+        }
+        for label, (command, made) in commands.items():
+            with self.subTest(label):
+                self.run_tool(*command, file="cube_24.pt")
+                if made is None:
+                    continue
+                self.assertGreaterEqual((self.folder / made).stat().st_size, 4 << 24)
+                with open(self.folder / made, "rb") as content:
+                    content.seek(-4096, os.SEEK_END)
+                    # All indices but the last two are 1.
+                    self.assertIn(struct.pack("<4f", 22, 23, 23, 24), content.read())
+
+    def test_the_bound_is_lifted_by_an_option(self):
+        self.run_tool("convert", "bytes_25.pt", "large.pt", file="bytes_25.pt", status=1)
+        out, _ = self.run_tool("diff", "bytes_25.pt", "bytes_25_too.pt", "--repeats", "any",
+                               file="bytes_25.pt")
+        self.assertIn("1 equal", out)
+        for command in (("cat", "bytes_25.pt", "w", "--raw", "-o", "large"),
+                        ("convert", "bytes_25.pt", "large.safetensors")):
+            with self.subTest(command[0]):
+                self.run_tool(*command, "--repeats", "any", file="bytes_25.pt")
+                self.assertGreaterEqual((self.folder / command[-1]).stat().st_size, 1 << 25)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
