@@ -92,6 +92,8 @@ class Checkpoint(Mapping[str, Tensor]):
                     return self._chunked[name]  # type: ignore[return-value]
                 return core.get(name) if tensor is None else tensor
             if isinstance(name, tuple) and all(type(part) in (str, int) for part in name):
+                if len(name) == 1 and core.has_chunks() and name[0] in self._chunked:
+                    return self._chunked[name[0]]  # type: ignore[return-value]
                 return core.get_path(name)
         except InvalidArgumentError as error:
             raise TensorNotFoundError(error.message, file=error.file) from None
@@ -145,9 +147,15 @@ class Checkpoint(Mapping[str, Tensor]):
         return KeysView(self)
 
     def paths(self) -> list[tuple[str | int, ...]]:
-        """The keys on the way to each tensor, in the order of the file; integers stay integers."""
+        """The keys on the way to each tensor, in the order of the file; integers stay integers.
+
+        Of a tensor in pieces the name is the only key.
+        """
         core = self._core
-        return [core.path(index) for index in range(len(core))]
+        return [
+            core.path(tensor.index) if isinstance(tensor, Tensor) else (tensor.name,)
+            for tensor in self.values()
+        ]
 
     @property
     def info(self) -> Info:
@@ -170,8 +178,7 @@ class Checkpoint(Mapping[str, Tensor]):
         """
         from weightmap._summary import summarize
 
-        core = self._core
-        return summarize(self.path, (core.at(index) for index in range(len(core))), depth)
+        return summarize(self.path, self.values(), depth)
 
     def _repr_html_(self) -> str:
         import html
@@ -400,12 +407,15 @@ class Checkpoint(Mapping[str, Tensor]):
         """Opens the path again with the same options. This one and its tensors stay as they are."""
         return Checkpoint(self._core.reopen(), self.path)
 
-    def copy_to(self, tensor: Tensor, buffer: Any) -> None:
+    def copy_to(self, tensor: Tensor | ChunkedTensor, buffer: Any) -> None:
         """Copies a tensor of this checkpoint, as its bytes lie, into a writable buffer of its size.
 
         FileError, and never a signal, if the file was truncated or written to since it was opened.
         """
-        self._core.copy_to(tensor, buffer)
+        if isinstance(tensor, Tensor):
+            self._core.copy_to(tensor, buffer)
+        else:
+            tensor.gather(buffer)
 
     def residency(self) -> Residency:
         """What of the file is in memory. Reads nothing and brings nothing in.

@@ -50,7 +50,7 @@ def summarize(path: str, tensors: Iterable[Tensor], depth: int) -> Summary:
     for tensor in tensors:
         if tensor.numel > 0:
             at = tensor.file_index, tensor.file_offset
-            place = (at, tensor.dtype, tensor.shape, tensor.strides)
+            place = (at, tensor.dtype, tensor.shape, getattr(tensor, "strides", ()))
             names = names_of.setdefault(place, [])
             names.append(tensor.name)
             if len(names) > 1:

@@ -1,4 +1,4 @@
-"""Pages of a file that stay in the page cache, whatever else the system or another process evicts."""
+"""Pages of a file that stay in the page cache, whatever the system or another process evicts."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,8 @@ def cached(path, offset=0, length=None):
     start = offset // mmap.PAGESIZE * mmap.PAGESIZE
     end = os.path.getsize(path) if length is None else offset + length
     with open(path, "rb") as file:
-        address = LIBC.mmap(None, end - start, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), start)
+        address = LIBC.mmap(
+            None, end - start, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), start)
     try:
         LIBC.madvise(address, end - start, mmap.MADV_RANDOM)
         if LIBC.mlock(address, end - start) != 0:
