@@ -90,7 +90,8 @@ def du(cell):
 
 TREE = {
     "pt": "lr: 0.5", "pt, protocol 5": "lr: 0.5", "legacy": "lr: 0.5",
-    "torchscript": "training: True", "pt2": "layout: 7", "safetensors": "format: 'pt'", "shards": "total_size: 0",
+    "torchscript": "training: True", "pt2": "layout: 7", "safetensors": "format: 'pt'",
+    "shards": "total_size: 0",
     "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "dcp": "version: '1.0.0'",
 }
 

@@ -69,12 +69,10 @@ class OldAndRezipped(unittest.TestCase):
         self.assertEqual(self.text("cat", REZIPPED, "layers.0.bias"),
                          self.text("cat", DATA / "state_dict.pt", "layers.0.bias"))
 
-    def test_every_command_works_on_both(self):
-        for path in (LEGACY, REZIPPED):
-            for command in (("verify",), ("verify", "--crc"), ("stats",), ("tree",), ("du",),
-                            ("residency",), ("warm",), ("evict",)):
-                with self.subTest(command, path=path.name):
-                    self.run_tool(*command, path)
+    def test_commands_work_on_what_is_compressed(self):
+        for command in ("verify", "stats", "tree", "du", "residency", "warm", "evict"):
+            with self.subTest(command):
+                self.run_tool(command, REZIPPED)
 
     def test_strict_refuses_copies(self):
         for arguments, environment in (

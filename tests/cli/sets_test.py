@@ -131,30 +131,10 @@ class Sets(Case):
             "verify", "model",
         )
 
-    def test_evict_takes_all_files(self):
-        report = self.document_of_evict()
-        self.assertEqual(
-            report["file_bytes"], sum(file.stat().st_size for file in self.model.iterdir())
-        )
-
-    def document_of_evict(self):
-        done = self.run_tool("evict", "--json", "model")
-        return json.loads(done.stdout)["files"][0]
-
     def test_scan_knows_that_nothing_is_pickled(self):
         scanned = self.run_tool("scan", "model")
         rows = [line.split()[:3] for line in scanned.stdout.splitlines()[1:3]]
         self.assertEqual(rows, [["safe", "safetensors", f"model/{shard}"] for shard in SHARDS])
-
-    def test_what_needs_one_file_refuses_several(self):
-        several = "is a checkpoint of several files"
-        self.fails(
-            f"model: {several}, which cannot be replaced at one moment: give each version a folder, "
-            "and let a symbolic link say which is current",
-            "publish", "model", "target",
-        )
-        self.fails(f"model: {several}; stage each of them by its name", "stage", "model")
-        self.assertFalse((self.folder / "target").exists())
 
     def test_what_needs_records_says_that_there_are_none(self):
         path = f"model/{SHARDS[0]}"

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 
-# From protocol 3 on their elements stand in the pickle as they are; weightmap lists those as tensors.
+# From protocol 3 on their elements stand in the pickle as they are: weightmap lists them as tensors.
 ARRAYS = {"array": numpy.arange(6, dtype="<i4").reshape(2, 3), "text": numpy.full(2, -0.5)}
 
 
