@@ -390,7 +390,6 @@ Result<void> parse_and_map(State& state) {
   for (const SourceFile& source : state.sources) source.file.advise_mapping();
   const std::optional<ReservedStorages>& reserved = state.content().facts.reserved;
   TRY(map(state, reserved && !reserved->is_sealed));
-  state.parsed->memory.trim();
   describe(state);
   state.stats.total = Clock::now() - began;
   log_open(state);

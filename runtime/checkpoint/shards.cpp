@@ -279,7 +279,6 @@ bool take_tree(const Shards& shards, format::Parsed& whole) {
   for (const auto& shard : shards) {
     if (!shard->parsed->split || shard->parsed->split->number != 0) continue;
     whole.tree = std::move(shard->parsed->tree);
-    shard->memory->trim();
     whole.tree_memory = std::move(shard->memory);
     return true;
   }

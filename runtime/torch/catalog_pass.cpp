@@ -72,7 +72,7 @@ std::optional<catalog::Catalog> CatalogPass::make(bool foreign_byte_order,
   const catalog::Counts room = counts();
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max() / 2;
   if (room.dims > max || room.path_parts > max || room.string_bytes > max) return std::nullopt;
-  storages_.reserve();  // before the catalog takes all pages that are there
+  storages_.reserve();
   builder_.emplace(room, memory_);
   entries_.emplace(tree_, table_, foreign_byte_order, *builder_);
   storages_.enter_into(*builder_);

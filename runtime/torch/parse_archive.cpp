@@ -195,8 +195,8 @@ Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
   const bool is_surveyed = pass.survey();
   next_mark = pass.next_mark();
   if (!is_surveyed) return false;
-  // The catalog is made from the pages that the directory lay in. Its names are asked for by
-  // verification only, and by the long way, which reads it again.
+  // The memory of the directory goes back before the catalog takes its own. Its names are asked for
+  // by verification only, and by the long way, which reads it again.
   const bool verify = *options_.verify >= Verify::headers;
   if (!verify) input_.release(stats_);
   std::optional<catalog::Catalog> made = pass.make(records_.is_foreign(), parsed_.nodes);
@@ -233,7 +233,7 @@ Result<void> ArchiveParser::place_step_by_step(std::uint32_t first_mark) {
   TRY_ASSIGN(PlacedStorages storages, place_storages(directory_, table.storages.storages(),
                                                      records_, input_, options_, stats_, tables));
   parsed_.compressed = std::move(storages.compressed);
-  // The catalog is made from the pages that the directory lay in.
+  // Goes back before the catalog takes its own memory.
   input_.release(stats_);
   directory_ = zip::Directory();
   stats_.cache_hits = table.storages.cache_hits();

@@ -285,7 +285,7 @@ COMMANDS = {
     "convert --to safetensors": convert_to_safetensors, "convert --to pt": convert_to_pt,
     "bench": bench,
 }
-NOT_OF_FILES = {"completion", "catalogs"}
+NOT_OF_FILES = {"completion"}
 
 ARCHIVES = ("repack", "repack --align", "repack --order", "merge", "split")
 PLAIN = ("merge", "split")

@@ -415,89 +415,21 @@ TEST_CASE("small buffers are aligned as asked") {
   }
 }
 
-TEST_CASE(
-    "pages of a freed large buffer serve the next one, and go back to the system at the end") {
-  std::byte* last = nullptr;
+TEST_CASE("a large buffer goes back to the system when it is freed") {
+  HugePageResource memory;
+  constexpr std::size_t size = 6 << 20;
+  auto* const buffer = static_cast<std::byte*>(memory.allocate(size, 64));
   unsigned char resident = 0;
-  {
-    HugePageResource memory;
-    auto* first = static_cast<std::byte*>(memory.allocate(6 << 20, 64));
-    first[0] = std::byte{7};
-    memory.deallocate(first, 6 << 20, 64);
-    last = static_cast<std::byte*>(memory.allocate(8 << 20, 64));
-    CHECK(last[0] == std::byte{7});
-    last[(8 << 20) - 1] = std::byte{1};
-    CHECK(::mincore(last, 1, &resident) == 0);
-    memory.deallocate(last, 8 << 20, 64);
-  }
-  CHECK(::mincore(last, 1, &resident) == -1);
+  CHECK(::mincore(buffer, 1, &resident) == 0);
+  memory.deallocate(buffer, size, 64);
+  CHECK(::mincore(buffer, 1, &resident) == -1);
   CHECK(errno == ENOMEM);
-}
-
-TEST_CASE("middle-sized buffers share pages, which the next ones get once all are free") {
-  constexpr std::size_t size = HugePageResource::worth_a_shelf;
-  HugePageResource memory;
-  const auto page_of = [](const std::byte* address) {
-    return reinterpret_cast<std::uintptr_t>(address) / HugePageResource::page;
-  };
-  std::vector<std::byte*> buffers;
-  for (std::size_t i = 0; i < 17; ++i) {
-    buffers.push_back(static_cast<std::byte*>(memory.allocate(size, 64)));
-    std::memset(buffers.back(), static_cast<int>(i), size);
-  }
-  for (std::size_t i = 0; i < 17; ++i) {
-    CHECK(page_of(buffers[i]) == page_of(buffers[i / 8 * 8]));
-    CHECK(buffers[i][0] == std::byte(i));
-    CHECK(buffers[i][size - 1] == std::byte(i));
-  }
-  CHECK(page_of(buffers[0]) != page_of(buffers[8]));
-  for (std::size_t i = 0; i < 8; ++i) memory.deallocate(buffers[i], size, 64);
-  auto* const large = static_cast<std::byte*>(memory.allocate(HugePageResource::page, 64));
-  CHECK(large[size] == std::byte{1});  // the first page, as it was left
-  for (std::size_t i = 8; i < 17; ++i) CHECK(buffers[i][size / 2] == std::byte(i));
-  memory.deallocate(large, HugePageResource::page, 64);
-  for (std::size_t i = 8; i < 17; ++i) memory.deallocate(buffers[i], size, 64);
-}
-
-TEST_CASE("the place of the last buffer on a shared page is used again") {
-  HugePageResource memory;
-  void* const first = memory.allocate(HugePageResource::worth_a_shelf, 64);
-  for (std::size_t alignment : {64u, 4096u, 65536u}) {
-    void* const last = memory.allocate(300'000, alignment);
-    CHECK(reinterpret_cast<std::uintptr_t>(last) % alignment == 0);
-    memory.deallocate(last, 300'000, alignment);
-    void* const again = memory.allocate(300'000, alignment);
-    CHECK(again == last);
-    memory.deallocate(again, 300'000, alignment);
-  }
-  memory.deallocate(first, HugePageResource::worth_a_shelf, 64);
-}
-
-TEST_CASE("buffers that are not worth a page get a shared one where there is one") {
-  HugePageResource memory;
-  const std::size_t size = HugePageResource::least_shelved;
-  void* const alone = memory.allocate(size, 64);  // from operator new
-  auto* const first = static_cast<std::byte*>(memory.allocate(HugePageResource::worth_a_shelf, 64));
-  CHECK(memory.allocate(size, 64) == first + HugePageResource::worth_a_shelf);
-  memory.deallocate(first + HugePageResource::worth_a_shelf, size, 64);
-  memory.deallocate(first, HugePageResource::worth_a_shelf, 64);
-  auto* const kept = static_cast<std::byte*>(memory.allocate(size, 64));  // on the kept page
-  CHECK(reinterpret_cast<std::uintptr_t>(kept) % HugePageResource::page == 0);
-  memory.deallocate(kept, size, 64);
-  memory.deallocate(alone, size, 64);
 }
 
 TEST_CASE("a size that no machine has throws bad_alloc") {
   HugePageResource memory;
   for (std::size_t size : {~std::size_t{0}, std::size_t{1} << 62})
     CHECK_THROWS_AS(static_cast<void>(memory.allocate(size, 64)), std::bad_alloc);
-}
-
-TEST_CASE("a huge page resource equals only itself, since it keeps pages") {
-  const HugePageResource memory;
-  const HugePageResource other;
-  CHECK(memory.is_equal(memory));
-  CHECK_FALSE(memory.is_equal(other));
 }
 
 }  // namespace
