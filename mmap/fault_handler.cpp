@@ -41,6 +41,7 @@ Chain& chain_of(int signal) noexcept { return signal == SIGBUS ? bus_chain : seg
 // exec: another kind of variable could be allocated at its first use, which is in a signal handler.
 struct Passing {
   const void* frame = nullptr;
+  const void* stack = nullptr;  // that the frame lies on: see stack_of_signals()
   const siginfo_t* info = nullptr;
   unsigned depth = 0;    // how far down the chain
   unsigned nesting = 0;  // of calls in this thread's stack
@@ -94,11 +95,20 @@ void call(const Action& action, int signal, siginfo_t* info, void* context) noex
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+// The thread's stack for signals, if this is called on it; nullptr on the thread's own.
+const void* stack_of_signals() noexcept {
+  stack_t stack{};
+  if (::sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_ONSTACK) == 0) return nullptr;
+  return stack.ss_sp;
+}
+
 void pass_on(const Chain& chain, siginfo_t* info, void* context) noexcept {
   Passing& passing = chain.signal == SIGBUS ? bus_passing : segv_passing;
   const void* const here = __builtin_frame_address(0);
-  // The one that was called before has jumped out of its handler, or faulted itself.
-  if (here >= passing.frame) passing = {};
+  const void* const stack = stack_of_signals();
+  // The one that was called before has jumped out of its handler. Addresses tell that on one stack
+  // only; and no handler goes from one to the other, since ours is called on that for signals.
+  if (stack != passing.stack || here >= passing.frame) passing = {};
   if (is_fault(*info) && info != passing.info) passing.depth = 0;
   const unsigned count = chain.count;
   if (count == 0 || passing.nesting == max_depth) return end_process(chain.signal, info);
@@ -108,7 +118,7 @@ void pass_on(const Chain& chain, siginfo_t* info, void* context) noexcept {
   if (next.sa_handler == SIG_IGN && !is_fault(*info)) return;
   if (!is_function) return end_process(chain.signal, info);
   const Passing before = passing;
-  passing = {here, info, before.depth + 1, before.nesting + 1};
+  passing = {here, stack, info, before.depth + 1, before.nesting + 1};
   call(next, chain.signal, info, context);
   passing = before;
 }
@@ -129,7 +139,10 @@ bool is_ours(const Action& action) noexcept {
 }
 
 bool is_same(const Action& a, const Action& b) noexcept {
-  return a.sa_flags == b.sa_flags && a.sa_handler == b.sa_handler;
+  bool same = a.sa_flags == b.sa_flags && a.sa_handler == b.sa_handler;
+  for (int signal = 1; signal < NSIG; ++signal)
+    same = same && ::sigismember(&a.sa_mask, signal) == ::sigismember(&b.sa_mask, signal);
+  return same;
 }
 
 tl::unexpected<Error> install_failure(const Chain& chain) {

@@ -207,10 +207,6 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
                           std::span<const PlacedFile> files, int loss_event,
                           RefusedWrite on_write) {
   TRY(install_fault_handler(SIGBUS, {Table::lose, Table::lose_shortened}));
-  TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
-  static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
-  if (watches_forks != 0)
-    return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
   Guard guard;
   guard.parts_ = std::make_unique<Part[]>(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -220,6 +216,22 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
     guard.parts_[i].loss_event = loss_event;
     guard.parts_[i].file_bytes = files[i].file->size();
   }
+  TRY(guard.take_slot(mapping, writable, files.size(), on_write));
+  return guard;
+}
+
+Result<Guard> Guard::against_writes(std::span<const std::byte> mapping, RefusedWrite on_write) {
+  Guard guard;
+  TRY(guard.take_slot(mapping, false, 0, on_write));
+  return guard;
+}
+
+Result<void> Guard::take_slot(std::span<const std::byte> mapping, bool writable, std::size_t files,
+                              RefusedWrite on_write) {
+  TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
+  static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
+  if (watches_forks != 0)
+    return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
@@ -227,14 +239,14 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
     slot.writable = writable;
     slot.tell = on_write.tell;
     slot.told = on_write.context;
-    slot.parts = guard.parts_.get();
-    slot.part_count = files.size();
+    slot.parts = parts_.get();
+    slot.part_count = files;
     slot.use = live;
-    guard.slot_ = &slot;
+    slot_ = &slot;
     const auto used = static_cast<std::size_t>(&slot - Table::slots.data()) + 1;
     for (std::size_t seen = Table::ever_used; seen < used;)
       if (Table::ever_used.compare_exchange_weak(seen, used)) break;
-    return guard;
+    return {};
   }
   return failure(ErrorCode::limit_exceeded,
                  "cannot guard one more mapping: " + std::to_string(capacity) +

@@ -50,6 +50,8 @@ class Guard {
   static Result<Guard> over(std::span<const std::byte> mapping, bool writable,
                             std::span<const PlacedFile> files, int loss_event = -1,
                             RefusedWrite on_write = {});
+  // Over a mapping that is only read, whose writes alone are told; SIGBUS is left as it is.
+  static Result<Guard> against_writes(std::span<const std::byte> mapping, RefusedWrite on_write);
   Guard(Guard&& other) noexcept;
   Guard& operator=(Guard&& other) noexcept;
   // Waits for a handler that is at work on this mapping in another thread.
@@ -72,6 +74,8 @@ class Guard {
   struct Slot;
   struct Table;
 
+  Result<void> take_slot(std::span<const std::byte> mapping, bool writable, std::size_t files,
+                         RefusedWrite on_write);
   void release() noexcept;
 
   Slot* slot_ = nullptr;

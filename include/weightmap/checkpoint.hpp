@@ -132,6 +132,11 @@ class WEIGHTMAP_API Checkpoint {
   Result<std::span<std::byte>> lend(
       std::uint64_t storage_bytes,
       std::optional<CopyOnWrite> how = {}) const& WEIGHTMAP_LIFETIMEBOUND;
+  // Has a write to mapping(), where that is only read, named on standard error, with tensor and
+  // file, before its SIGSEGV goes on to the handler that was there before, or to the default
+  // action: docs/protection.md. With Protection::guard that is so anyway. For whoever lend()s
+  // mapping() itself. Of at most 1,024 checkpoints at a time, and not where the system refuses.
+  void tell_refused_writes() const;
 
   // The identity of what was opened: of the first file, at that moment.
   const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;

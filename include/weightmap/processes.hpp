@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,5 +72,18 @@ struct ProcessesReport {
 // if there is no /proc.
 WEIGHTMAP_API Result<ProcessesReport> processes(
     const std::vector<std::filesystem::path>& files = {});
+
+// A mapping of a file in this process.
+struct FileMapping {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  bool writable = false;
+  std::uint64_t anonymous_bytes = 0;  // private copies made by writing
+};
+
+// Those that have one of `addresses`, whoever made them, ascending. Fails with io if there is no
+// /proc.
+WEIGHTMAP_API Result<std::vector<FileMapping>> file_mappings(
+    std::span<const std::uintptr_t> addresses);
 
 }  // namespace weightmap

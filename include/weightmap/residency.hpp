@@ -103,6 +103,10 @@ struct ResidencyReport {
 // other. Fails with io if the system does not tell.
 WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 
+// Residency::anonymous_bytes alone, which costs less and any user may ask for. Fails with io if the
+// system does not tell.
+WEIGHTMAP_API Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint);
+
 struct EvictReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t cached_before = 0;

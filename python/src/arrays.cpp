@@ -53,8 +53,7 @@ nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> ho
   if (reach == 0 || reach > storage.nbytes / element_size(view.dtype()) ||
       reach * element_size(view.dtype()) != storage.nbytes || !torch_door_is_open())
     return {};
-  const std::span<std::byte> memory =
-      value_or_raise(tensor.owner->checkpoint().lend(storage.nbytes, how));
+  const std::span<std::byte> memory = value_or_raise(tensor.owner->lend(storage.nbytes, how));
   return through_torch_door({tensor.owner, memory.data() + tensor.position(), view.dtype(),
                              view.shape(), view.strides()});
 }

@@ -356,6 +356,11 @@ nb::dict residency(const OpenCheckpoint& self) {
   return fields;
 }
 
+std::uint64_t anonymous_bytes(const OpenCheckpoint& self) {
+  const nb::gil_scoped_release release;
+  return value_or_raise(weightmap::anonymous_bytes(self.checkpoint()));
+}
+
 bool lies_on_remote_files(const OpenCheckpoint& self) {
   const nb::gil_scoped_release release;
   const Surroundings around = surroundings(self.checkpoint());
@@ -556,6 +561,8 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
       .def("is_remote", lies_on_remote_files,
            "Whether one of its files comes from a server or a daemon.")
+      .def("anonymous_bytes", anonymous_bytes, nb::sig("def anonymous_bytes(self) -> int"),
+           "What this process has copied of the mapping by writing to it.")
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
       .def(
           "generation",

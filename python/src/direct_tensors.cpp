@@ -90,7 +90,7 @@ nb::object DirectTensors::make(const Value& call) {
     return {};
   const std::uint64_t position =
       owner_->checkpoint().source(storage.source).mapping_offset + storage.payload_offset;
-  const std::span<std::byte> memory = value_or_raise(owner_->checkpoint().lend(storage.nbytes));
+  const std::span<std::byte> memory = value_or_raise(owner_->lend(storage.nbytes));
   nb::object tensor =
       through_torch_door({owner_, memory.data() + position, *dtype, dims.shape(), dims.strides()});
   if (!tensor.is_valid()) return {};

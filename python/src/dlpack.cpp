@@ -64,7 +64,7 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
         "the checkpoint with sharing=\"private\", writable=True");
   const Checkpoint& checkpoint = tensor.owner->checkpoint();
   const std::uint64_t storage_bytes = checkpoint.storage(tensor.named.storage_index).nbytes;
-  const std::span<std::byte> memory = value_or_raise(checkpoint.lend(storage_bytes));
+  const std::span<std::byte> memory = value_or_raise(tensor.owner->lend(storage_bytes));
   std::byte* data = view.numel() == 0 ? nullptr : memory.data() + tensor.position();
   const nb::object self = nb::find(tensor);  // what the capsule keeps
   const std::int64_t* strides = view.strides().data();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -29,6 +30,14 @@ class Holder {
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   const Origin& origin() const noexcept { return origin_; }
+
+  // Checkpoint::lend(); a write to what is only read is told before it ends the process.
+  Result<std::span<std::byte>> lend(std::uint64_t storage_bytes,
+                                    std::optional<CopyOnWrite> how = {}) const {
+    Result<std::span<std::byte>> lent = checkpoint_.lend(storage_bytes, how);
+    if (lent && lent->data() == checkpoint_.mapping().data()) checkpoint_.tell_refused_writes();
+    return lent;
+  }
 
   // Position among Checkpoint::storage().
   std::optional<std::size_t> find_storage(std::string_view key) const;

@@ -30,7 +30,7 @@ MappedBytes mapped_bytes(const Owner& owner) {
 
 MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
                        std::optional<CopyOnWrite> how) {
-  return {owner, value_or_raise(owner->checkpoint().lend(storage_bytes, how)), true};
+  return {owner, value_or_raise(owner->lend(storage_bytes, how)), true};
 }
 
 void bind_mapped_bytes(nb::module_& module) {

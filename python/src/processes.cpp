@@ -1,5 +1,8 @@
 #include "weightmap/processes.hpp"
 
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -64,6 +67,17 @@ nb::tuple protect(const nb::bytes& path) {
   return nb::make_tuple(done.mappings, done.bytes, done.anonymous_bytes);
 }
 
+nb::list file_mappings(const std::vector<std::uintptr_t>& addresses) {
+  const Result<std::vector<FileMapping>> looked = [&] {
+    const nb::gil_scoped_release release;
+    return weightmap::file_mappings(addresses);
+  }();
+  nb::list mappings;
+  for (const FileMapping& each : value_or_raise(looked))
+    mappings.append(nb::make_tuple(each.begin, each.end, each.writable, each.anonymous_bytes));
+  return mappings;
+}
+
 nb::bytes directory() {
   const std::string path = value_or_raise(runtime_directory()).native();
   return nb::bytes(path.data(), path.size());
@@ -76,6 +90,11 @@ void bind_processes(nb::module_& module) {
              nb::sig("def protect(path: bytes, /) -> tuple[int, int, int]"),
              "How many mappings of a file were made read-only, their bytes, and how many of them "
              "had been written to.");
+  module.def("file_mappings", file_mappings, nb::arg("addresses"),
+             nb::sig("def file_mappings(addresses: list[int], /) -> list[tuple[int, int, bool, "
+                     "int]]"),
+             "The mappings of files in this process that have one of these addresses: begin, end, "
+             "whether it is writable, and bytes that were copied by writing.");
   module.def("runtime_directory", directory, nb::sig("def runtime_directory() -> bytes"),
              "Where processes of this user meet; it is made if it is not there.");
   module.def("processes", processes, nb::arg("paths"),

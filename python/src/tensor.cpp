@@ -119,10 +119,10 @@ torch knows no read-only tensors. With copy_on_write=True, which is what open() 
 told otherwise, the tensor lies in memory that is copied when it is written to, page by page: a
 write stays in this process, changes neither the file nor what numpy() shows, and never fails; but
 a driver that pins such memory copies all of it. With False it lies in the mapping that all
-processes share: nothing is ever copied, and a write ends the process with SIGSEGV, with
-protection="guard" after a message that names the tensor. "small" copies on write what has a storage of less than 1 MiB. None:
-as the checkpoint was opened. One that was opened writable lends what it maps, and takes only None
-and True.
+processes share: nothing is ever copied, and a write ends the process with SIGSEGV, after a line on
+standard error that names the tensor. "small" copies on write what has a storage of less than 1 MiB.
+None: as the checkpoint was opened. One that was opened writable lends what it maps, and takes only
+None and True.
 
 Tensors of the other byte order are copied and swapped, as are those that are not aligned for torch.
 requires_grad is not carried over. Blocked types (q4_K) show the bytes of their blocks as bits()

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -57,29 +58,46 @@ def saved(tmp_path):
     return model, path
 
 
-def test_a_model_lies_in_the_read_only_mapping(saved):
+@pytest.mark.parametrize("options, mode", [({}, "rw-p"), ({"copy_on_write": False}, "r--s")])
+def test_a_model_lies_in_the_file(saved, options, mode):
     original, path = saved
-    model = weightmap.torch.load_model(Model, path).eval()
+    model = weightmap.torch.load_model(Model, path, **options).eval()
     kinds = {permissions(tensor) for tensor in model.state_dict().values()}
-    assert kinds == {("r--s", "model.pt")}
+    assert kinds == {(mode, "model.pt")}
     entry = torch.arange(8.0).reshape(2, 4)
     assert torch.equal(model(entry), original(entry))
     assert model.last.weight is model.first.weight
 
 
-def test_a_parameter_in_the_read_only_mapping_takes_no_gradient(saved):
-    model = weightmap.torch.load_model(Model, saved[1]).eval()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_parameter_in_the_read_only_mapping_takes_no_gradient(tmp_path, dtype):
+    path = tmp_path / "model.pt"
+    torch.save(Model().to(dtype).state_dict(), path)
+    model = weightmap.torch.load_model(Model, path, copy_on_write=False).eval()
+    model.rotary.to(dtype).scale = model.rotary.scale.to(dtype)
     model.first.weight.requires_grad_(False)  # as an adapter does with what it does not train
-    with pytest.raises(weightmap.UnsupportedError, match="load the model with copy_on_write=True"):
-        model(torch.ones(2, 4)).sum().backward()
+    with pytest.raises(weightmap.UnsupportedError, match="without copy_on_write=False"):
+        model(torch.ones(2, 4, dtype=dtype)).sum().backward()
     assert model.first.weight.grad is None
 
 
 def test_a_parameter_that_was_moved_takes_its_gradient(saved):
-    model = weightmap.torch.load_model(Model, saved[1]).eval().double()
+    model = weightmap.torch.load_model(Model, saved[1], copy_on_write=False).eval().double()
     model(torch.ones(2, 4, dtype=torch.double)).sum().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     assert model.last.bias.grad.tolist() == [2.0] * 4
+
+
+def test_large_parameters_alone_take_no_gradient_where_small_ones_may_be_written_to(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save(torch.nn.Linear(512, 512).state_dict(), path)
+    model = weightmap.torch.load_model(lambda: torch.nn.Linear(512, 512), path, copy_on_write="small")
+    model.weight.requires_grad_(False)
+    model(torch.ones(1, 512)).sum().backward()
+    assert model.bias.grad.tolist() == [1.0] * 512
+    model.weight.requires_grad_(True)
+    with pytest.raises(weightmap.UnsupportedError, match="read-only mapping"):
+        model(torch.ones(1, 512)).sum().backward()
 
 
 def test_half_precision_is_multiplied_in_place(tmp_path):
@@ -124,11 +142,136 @@ def test_the_second_call_keeps_no_parameter(saved):
     assert not made[1].rotary.frequencies.is_meta
 
 
-def test_parameters_that_may_be_written_to_may_be_trained(saved):
-    model = weightmap.torch.load_model(Model, saved[1], copy_on_write=True)
-    model(torch.ones(2, 4)).sum().backward()
-    torch.optim.SGD(model.parameters(), 0.1).step()
-    assert permissions(model.first.weight)[0] == "rw-p"
+# --- writing -----------------------------------------------------------------------------------
+
+PAGE = 4096
+WIDTH = 512  # two rows of a weight are a page
+
+
+@pytest.fixture
+def linear(tmp_path):
+    """A file of 1 MiB and a bias, of which a model was made."""
+    path = tmp_path / "linear.pt"
+    torch.save({"weight": torch.arange(WIDTH * WIDTH / 1.0).reshape(WIDTH, WIDTH) / 2**20,
+                "bias": torch.zeros(WIDTH)}, path)
+    return weightmap.torch.load_model(lambda: torch.nn.Linear(WIDTH, WIDTH), path), path
+
+
+def train(model):
+    model(torch.ones(2, WIDTH)).sum().backward()
+    torch.optim.SGD(model.parameters(), 0.5).step()
+
+
+def compiled(model):
+    entry = torch.ones(1, WIDTH)
+    assert torch.allclose(torch.compile(model, backend="aot_eager")(entry), model(entry))
+
+
+def quantized(model):
+    made = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(model), {torch.nn.Linear})
+    assert type(made[0]).__module__ == "torch.ao.nn.quantized.dynamic.modules.linear"
+
+
+# What is done to a model, and how much the process has then: the weight ends in the page of the
+# bias, and the last two make parameters of their own.
+@pytest.mark.parametrize("write, own_bytes", [
+    (lambda model: model.weight.data[3, 4].fill_(1), PAGE),
+    (lambda model: model.weight[:2].add_(1), 2 * PAGE),
+    (lambda model: model.weight.data.fill_(0), 257 * PAGE),
+    (lambda model: model.weight.copy_(torch.ones(WIDTH, WIDTH)), 257 * PAGE),
+    (torch.enable_grad()(train), 257 * PAGE),
+    (compiled, 0),
+    (quantized, 0),
+    (lambda model: model.half(), (WIDTH + 1) * WIDTH * 2),
+    (lambda model: model.double(), (WIDTH + 1) * WIDTH * 8),
+], ids=["one element", "two rows", "data.fill_", "copy_", "training", "compile", "quantize", "half",
+        "double"])
+def test_a_write_costs_what_was_written_and_stays_in_the_process(linear, write, own_bytes):
+    model, path = linear
+    before = path.read_bytes()
+    model.weight.sum()
+    assert weightmap.torch.summary(model).own_bytes == 0
+    with torch.no_grad():
+        write(model)
+    assert weightmap.torch.summary(model).own_bytes == own_bytes
+    assert path.read_bytes() == before
+
+
+def test_a_summary_of_a_model_says_what_there_is_and_what_is_its_own(linear):
+    model = torch.nn.Sequential(linear[0], torch.nn.ReLU())
+    model[1].weight = linear[0].weight
+    model.register_buffer("scale", torch.ones(3))
+    summary = weightmap.torch.summary(model)
+    assert repr(summary).splitlines()[:4] == [
+        "Sequential: 3 tensors, 262,659 elements, 1.0 MiB; 12 B in this process alone",
+        "by dtype:",
+        "  float32: 3 tensors, 262,659 elements, 1.0 MiB",
+        "by prefix:",
+    ]
+    assert summary.ties == (("0.weight", "1.weight"),)
+    assert set(weightmap.torch.summary(model, depth=2).prefixes) == {"0.weight", "0.bias", "scale"}
+    assert weightmap.torch.summary(torch.nn.Linear(3, 3, device="meta")).own_bytes == 0
+
+
+def test_a_summary_of_a_checkpoint_says_what_was_written(linear):
+    with weightmap.open(linear[1]) as opened:
+        assert opened.summary().own_bytes == 0
+        opened["weight"].torch()[5, 5] = 1
+        assert opened.summary().own_bytes == PAGE
+        assert repr(opened.summary()).splitlines()[0].endswith("; 4.0 KiB in this process alone")
+
+
+def test_a_load_says_in_the_log_how_much_is_its_own(linear, caplog):
+    with caplog.at_level("INFO", logger="weightmap"):
+        weightmap.torch.load_model(lambda: torch.nn.Linear(WIDTH, WIDTH), linear[1])
+    assert [record.getMessage() for record in caplog.records] == [
+        "Linear: 2 tensors, 262,656 elements, 1.0 MiB; 0 B in this process alone"
+    ]
+
+
+REFUSED = """
+import faulthandler, resource, sys
+import torch, weightmap
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+if sys.argv[2] == "faulthandler before":
+    faulthandler.enable()
+factory = lambda: torch.nn.Linear(512, 512)
+model = weightmap.torch.load_model(factory, sys.argv[1], copy_on_write=False)
+if sys.argv[2] == "faulthandler after":
+    faulthandler.enable()
+if sys.argv[2] == "a worker of torch's":
+    torch._C._set_worker_signal_handlers()
+with torch.no_grad():
+    model.weight[0, 0] = 1
+"""
+LINE = ('weightmap: a write to tensor "weight" of {path}, at byte {at}, which is mapped to be read '
+        "only: copy_on_write=True lets it be written to\n")
+TRACEBACK = "Fatal Python error: Segmentation fault\n"
+
+
+# Who comes later speaks first, and both of these end the process without a word to who was before.
+@pytest.mark.parametrize("who, said", [
+    ("nobody", [LINE]), ("faulthandler before", [LINE, TRACEBACK]),
+    ("faulthandler after", [TRACEBACK]),
+    ("a worker of torch's", ["ERROR: Unexpected segmentation fault encountered in worker.\n"]),
+])
+def test_a_write_to_what_is_only_read_is_told_before_it_ends_the_process(linear, python, who, said):
+    path = linear[1]
+    at = weightmap.open(path)["weight"].file_offset
+    ended = python(REFUSED, path, who, PYTHONFAULTHANDLER="")
+    assert ended.returncode == -11
+    expected = "".join(said).format(path=path, at=at)
+    assert ended.stderr[:len(expected)] == expected
+    assert ("weightmap" in ended.stderr) is (LINE in said)
+
+
+def test_what_may_be_written_to_has_no_handler(linear, python):
+    program = REFUSED.replace(", copy_on_write=False", "") + "print(weightmap.guard_is_active())"
+    ended = python(program, linear[1], "nobody")
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("False\n", "", 0)
+
+
+# --- dtypes and names --------------------------------------------------------------------------
 
 
 def test_the_dtype_that_the_file_has_is_taken(saved):
@@ -235,11 +378,13 @@ def folder(transformers, tmp_path_factory):
     return path
 
 
-def test_a_model_of_transformers_lies_in_the_read_only_mapping(transformers, folder):
+@pytest.mark.parametrize("options, mode", [({}, "rw-p"), ({"copy_on_write": False}, "r--s")])
+def test_a_model_of_transformers_lies_in_the_files(transformers, folder, options, mode):
     stock = transformers.LlamaForCausalLM.from_pretrained(folder, dtype="auto")
-    model = weightmap.transformers.load(folder)
+    model = weightmap.transformers.load(folder, **options)
     assert type(model) is type(stock)
-    assert {permissions(parameter)[0] for parameter in model.parameters()} == {"r--s"}
+    assert {permissions(parameter)[0] for parameter in model.parameters()} == {mode}
+    assert weightmap.torch.summary(model).own_bytes < 4096  # buffers that no file has
     assert {permissions(parameter)[0] for parameter in stock.parameters()} == {"rw-p"}
     tokens = torch.tensor([[1, 5, 9, 2]])
     with torch.no_grad():
@@ -252,7 +397,7 @@ def test_a_model_of_transformers_lies_in_the_read_only_mapping(transformers, fol
 
 
 def test_a_class_of_ones_own(transformers, folder):
-    model = weightmap.transformers.load(folder, cls=transformers.AutoModel, copy_on_write=True)
+    model = weightmap.transformers.load(folder, cls=transformers.AutoModel)
     assert type(model).__name__ == "LlamaModel"
     assert {permissions(parameter)[0] for parameter in model.parameters()} == {"rw-p"}
 
@@ -270,7 +415,7 @@ class LoadsInThreads:
 
         model = torch.nn.Module()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for part in pool.map(shard, sorted(path.glob("*.safetensors"))):
+            for part in pool.map(shard, sorted(pathlib.Path(path).glob("*.safetensors"))):
                 for name, tensor in part.items():
                     model.register_parameter(name.replace(".", "_"), torch.nn.Parameter(tensor))
         return model
@@ -282,10 +427,71 @@ def test_threads_of_a_loader_get_the_same_parameters(transformers, folder, copy_
     assert {permissions(parameter)[0] for parameter in model.parameters()} == {mode}
 
 
+@pytest.mark.parametrize("options", [
+    {"dtype": torch.float32}, {"dtype": "float32"}, {"torch_dtype": "torch.float32"},
+    {"dtype": "auto"}, {"dtype": None},
+])
+def test_the_dtype_of_the_files_is_taken(transformers, folder, options):
+    model = weightmap.transformers.load(folder, **options)
+    assert {permissions(parameter)[0] for parameter in model.parameters()} == {"rw-p"}
+    assert model.dtype == torch.float32
+
+
 @pytest.mark.parametrize("options", [{"dtype": torch.float16}, {"torch_dtype": "float16"}])
-def test_a_dtype_is_refused(transformers, folder, options):
-    with pytest.raises(weightmap.InvalidArgumentError, match="into anonymous memory of every process"):
+def test_a_dtype_of_ones_own_is_refused(transformers, folder, options):
+    with pytest.raises(weightmap.UnsupportedError, match="another dtype than float16, such as 'mod"):
         weightmap.transformers.load(folder, **options)
+
+
+def test_what_is_no_dtype_is_refused(transformers, folder):
+    with pytest.raises(weightmap.InvalidArgumentError, match="dtype is 'float17', expected 'auto'"):
+        weightmap.transformers.load(folder, dtype="float17")
+
+
+NO_NETWORK = """
+import socket, sys
+import torch, weightmap, weightmap.transformers
+def refuse(*arguments, **options):
+    raise SystemExit("the network was asked")
+socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
+"""
+MISSING = NO_NETWORK + """
+loads = (weightmap.transformers.load, weightmap.open,
+         lambda name: weightmap.torch.load_model(lambda: torch.nn.Linear(2, 2), name))
+for load in loads:
+    try:
+        load(sys.argv[1])
+    except weightmap.MissingFileError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("name", ["./nope", "nope", "org/nope"])
+def test_what_is_not_here_is_refused_without_the_network(transformers, python, tmp_path, name):
+    ended = python(MISSING, name, HF_HOME=tmp_path)
+    assert ended.stderr == "" and ended.returncode == 0
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"{name}: ") for line in lines)
+    assert lines[0] == (
+        f"{name}: there is no such folder, and no such model in the local cache of huggingface_hub; "
+        "nothing is fetched from the network (`hf download` does, and local_files_only=False)"
+    )
+
+
+def test_a_model_of_the_hub_is_found_in_the_local_cache(transformers, python, folder, tmp_path):
+    cached = tmp_path / "hub" / "models--org--name"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    (cached / "snapshots").mkdir()
+    (cached / "snapshots" / ("0" * 40)).symlink_to(folder)
+    program = NO_NETWORK + """
+for options in ({}, {"revision": "main", "dtype": "float32"}):
+    model = weightmap.transformers.load("org/name", **options)
+    print(type(model).__name__, model.name_or_path, model.config.name_or_path)
+"""
+    ended = python(program, HF_HOME=tmp_path)
+    said = "LlamaForCausalLM org/name org/name\n" * 2
+    assert (ended.stdout, ended.returncode) == (said, 0), ended.stderr
 
 
 def test_a_model_without_a_known_class_is_refused(transformers, folder, tmp_path):
@@ -298,6 +504,120 @@ def test_a_model_without_a_known_class_is_refused(transformers, folder, tmp_path
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(weightmap.InvalidArgumentError, match="names NobodysModel, which"):
         weightmap.transformers.load(copy)
+
+
+# --- adapters ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def half_folder(transformers, tmp_path_factory):
+    """A model of 27 MiB in bfloat16."""
+    config = transformers.LlamaConfig(
+        vocab_size=4096, hidden_size=512, intermediate_size=1024, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=4, head_dim=128,
+    )
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("half")
+    transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(path)
+    return path
+
+
+def with_adapter(model, **options):
+    peft = pytest.importorskip("peft", reason="this test makes an adapter")
+    chosen = {"r": 4, "target_modules": ["q_proj"], "init_lora_weights": False, **options}
+    torch.manual_seed(4)
+    return peft.get_peft_model(model, peft.LoraConfig(**chosen))
+
+
+def test_an_adapter_is_merged_into_the_model(transformers, half_folder):
+    tokens = torch.tensor([[1, 5, 9, 2]])
+    models = [with_adapter(load(half_folder)).merge_and_unload()
+              for load in (weightmap.transformers.load,
+                           transformers.LlamaForCausalLM.from_pretrained)]
+    with torch.no_grad():
+        assert torch.equal(models[0](tokens).logits, models[1](tokens).logits)
+    merged = 4 * 512 * 512 * 2  # q_proj of four layers; each may begin and end within a page
+    assert merged <= weightmap.torch.summary(models[0]).own_bytes <= merged + 5 * PAGE
+
+
+def test_an_adapter_is_trained_and_the_model_stays_what_it_was(transformers, half_folder):
+    model = weightmap.transformers.load(half_folder)
+    own_bytes = weightmap.torch.summary(model).own_bytes
+    adapted = with_adapter(model, init_lora_weights=True)
+    optimizer = torch.optim.SGD([each for each in adapted.parameters() if each.requires_grad], 1)
+    tokens = torch.tensor([[1, 5, 9, 2]])
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        losses.append(adapted(tokens, labels=tokens).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[2] < losses[0]
+    of_adapter = sum(each.nbytes for each in adapted.parameters() if each.requires_grad)
+    assert weightmap.torch.summary(adapted).own_bytes == own_bytes + of_adapter
+
+
+ADAPTED = """
+import sys
+import peft, torch, weightmap, weightmap.transformers
+model = weightmap.transformers.load(sys.argv[1])
+def logits():
+    for parameter in model.parameters():
+        parameter.sum()
+    return model(torch.tensor([[1, 5, 9, 2]])).logits.float().sum().item()
+with torch.no_grad():
+    while True:
+        print(logits(), weightmap.torch.summary(model).own_bytes, flush=True)
+        if sys.stdin.readline() == "merge\\n":
+            torch.manual_seed(4)
+            chosen = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)
+            model = peft.get_peft_model(model, chosen).merge_and_unload()
+"""
+
+
+def pss_of(process, path):
+    """Of what a process has mapped of a file."""
+    counts = False
+    total = 0
+    with open(f"/proc/{process}/smaps") as smaps:
+        for line in smaps:
+            if "-" in line.split()[0] and not line.split()[0].endswith(":"):
+                counts = line.rstrip().endswith(str(path))
+            elif counts and line.startswith("Pss:"):
+                total += int(line.split()[1]) * KIB
+    return total
+
+
+def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(half_folder, record_property):
+    pytest.importorskip("peft", reason="this test makes an adapter")
+    file = half_folder / "model.safetensors"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                   "OMP_NUM_THREADS": "1"}
+    workers = [subprocess.Popen([sys.executable, "-c", ADAPTED, half_folder], text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+               for _ in range(4)]
+
+    def answers():
+        said = [worker.stdout.readline().split() for worker in workers]
+        pss = sum(pss_of(worker.pid, file) for worker in workers)
+        return [float(each[0]) for each in said], [int(each[1]) for each in said], pss
+
+    before, own_before, pss_before = answers()
+    for word, worker in zip(["merge", "", "", ""], workers):
+        worker.stdin.write(f"{word}\n")
+        worker.stdin.flush()
+    after, own_after, pss_after = answers()
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+    record_property("pss_before", pss_before / file.stat().st_size)
+    record_property("pss_after", pss_after / file.stat().st_size)
+    assert len(set(before)) == 1 and after[0] != before[0] and after[1:] == before[1:]
+    merged = 4 * 512 * 512 * 2
+    assert merged <= own_after[0] - own_before[0] <= merged + 5 * PAGE
+    assert own_after[1:] == own_before[1:]
+    assert pss_before <= 1.01 * file.stat().st_size
+    assert pss_after <= 1.01 * file.stat().st_size + merged + 5 * PAGE
 
 
 def test_weightmap_transformers_says_what_is_missing(python):

@@ -7,7 +7,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core
 from weightmap._core import Tensor
-from weightmap._errors import InvalidArgumentError, TensorNotFoundError, UnsupportedError
+from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,13 +172,19 @@ class Checkpoint(Mapping[str, Tensor]):
         return Stats(**self._core.stats())
 
     def summary(self, depth: int = 1) -> Summary:
-        """Tensors, elements and bytes, by dtype and by the first `depth` parts of names; ties.
+        """Tensors, elements and bytes, by dtype and by the first `depth` parts of names; ties; and
+        what this process has copied by writing to tensors (own_bytes).
 
-        Its repr is a few lines, whatever the size of the checkpoint.
+        Its repr is a few lines, whatever the size of the checkpoint. weightmap.torch.summary() is
+        about a model.
         """
         from weightmap._summary import summarize
 
-        return summarize(self.path, self.values(), depth)
+        try:
+            own_bytes = self._core.anonymous_bytes()
+        except Error:  # no /proc
+            own_bytes = None
+        return summarize(self.path, self.values(), depth, own_bytes)
 
     def _repr_html_(self) -> str:
         import html

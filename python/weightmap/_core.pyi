@@ -160,10 +160,10 @@ class Tensor:
         told otherwise, the tensor lies in memory that is copied when it is written to, page by page: a
         write stays in this process, changes neither the file nor what numpy() shows, and never fails; but
         a driver that pins such memory copies all of it. With False it lies in the mapping that all
-        processes share: nothing is ever copied, and a write ends the process with SIGSEGV, with
-        protection="guard" after a message that names the tensor. "small" copies on write what has a storage of less than 1 MiB. None:
-        as the checkpoint was opened. One that was opened writable lends what it maps, and takes only None
-        and True.
+        processes share: nothing is ever copied, and a write ends the process with SIGSEGV, after a line on
+        standard error that names the tensor. "small" copies on write what has a storage of less than 1 MiB.
+        None: as the checkpoint was opened. One that was opened writable lends what it maps, and takes only
+        None and True.
 
         Tensors of the other byte order are copied and swapped, as are those that are not aligned for torch.
         requires_grad is not carried over. Blocked types (q4_K) show the bytes of their blocks as bits()
@@ -373,6 +373,9 @@ class Checkpoint:
     def is_remote(self) -> bool:
         """Whether one of its files comes from a server or a daemon."""
 
+    def anonymous_bytes(self) -> int:
+        """What this process has copied of the mapping by writing to it."""
+
     def residency(self) -> dict[str, Any]: ...
 
     def generation(self) -> tuple[int, int, int, int, int]: ...
@@ -429,6 +432,11 @@ def remove_staged(name: bytes, /) -> None: ...
 def protect(path: bytes, /) -> tuple[int, int, int]:
     """
     How many mappings of a file were made read-only, their bytes, and how many of them had been written to.
+    """
+
+def file_mappings(addresses: list[int], /) -> list[tuple[int, int, bool, int]]:
+    """
+    The mappings of files in this process that have one of these addresses: begin, end, whether it is writable, and bytes that were copied by writing.
     """
 
 def runtime_directory() -> bytes:

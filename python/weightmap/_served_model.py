@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from torch.utils.hooks import unserializable_hook
 
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
+from weightmap._served_memory import mappings_of, summary
 
 Factory = Callable[[], torch.nn.Module]
 
@@ -48,17 +50,30 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
     return model
 
 
-def refuse_gradients(model: torch.nn.Module) -> torch.nn.Module:
-    """The model; backward() raises UnsupportedError as long as a parameter lies where it does now.
+_logger = logging.getLogger("weightmap")
+
+
+def finish(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, once its parameters are where they are to be."""
+    refuse_gradients(model)
+    if _logger.isEnabledFor(logging.INFO):
+        _logger.info("%s", summary(model).first_line())
+    return model
+
+
+def refuse_gradients(model: torch.nn.Module) -> None:
+    """backward() raises UnsupportedError at what lies in a mapping that is only read, as long as it
+    does.
 
     Without requires_grad there were no gradients either. But then torch multiplies an input that is
     not contiguous by a copy of the weight, if that has half precision and is on the CPU, one for
     each row of the batch: with each answer of a model of transformers, of its largest matrix.
     """
-    for parameter in model.parameters():
-        if parameter.requires_grad:
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    places = mappings_of([each.data_ptr() for each in parameters])
+    for parameter, mapping in zip(parameters, places):
+        if mapping is not None and not mapping.writable:
             parameter.register_hook(_refusal(weakref.ref(parameter), parameter.data_ptr()))
-    return model
 
 
 def _refusal(parameter: weakref.ref[torch.nn.Parameter], address: int) -> Callable[..., None]:
@@ -68,7 +83,7 @@ def _refusal(parameter: weakref.ref[torch.nn.Parameter], address: int) -> Callab
         if held is not None and held.data_ptr() == address:
             raise UnsupportedError(
                 "a parameter in a read-only mapping has no gradient, since a step of an optimizer "
-                "would end the process: load the model with copy_on_write=True to train it"
+                "would end the process: load the model without copy_on_write=False to train it"
             )
 
     return refuse

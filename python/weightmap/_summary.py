@@ -7,8 +7,7 @@ from weightmap._record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from weightmap._core import Tensor
+    from typing import Any
 
 _MOST_LINES = 12  # of one kind that are printed
 
@@ -24,14 +23,15 @@ class Share(Record):
 class Summary(Record):
     """What is in a checkpoint. Tied tensors, which are the same elements, count once."""
 
-    path: str
+    path: str  # of a model the name of its class
     all: Share
+    own_bytes: int | None  # memory that this process alone has; None: the system does not tell
     dtypes: dict[str, Share]  # largest first, as the next
     prefixes: dict[str, Share]  # by the first parts of the names
     ties: tuple[tuple[str, ...], ...]  # names of the same elements
 
     def __repr__(self) -> str:
-        lines = [f"{self.path}: {_words(self.all)}"]
+        lines = [self.first_line()]
         for title, shares in (("by dtype", self.dtypes), ("by prefix", self.prefixes)):
             lines.append(f"{title}:")
             lines += _cut([f"  {_short(name)}: {_words(share)}" for name, share in shares.items()])
@@ -40,8 +40,12 @@ class Summary(Record):
             lines += _cut(["  " + " = ".join(_cut([_short(n) for n in names])) for names in self.ties])
         return "\n".join(lines)
 
+    def first_line(self) -> str:
+        own = "" if self.own_bytes is None else f"; {_size(self.own_bytes)} in this process alone"
+        return f"{self.path}: {_words(self.all)}{own}"
 
-def summarize(path: str, tensors: Iterable[Tensor], depth: int) -> Summary:
+
+def summarize(path: str, tensors: Iterable[Any], depth: int, own_bytes: int | None) -> Summary:
     """The summary of these tensors; prefixes are the first `depth` parts of names."""
     names_of: dict[object, list[str]] = {}
     dtypes: dict[str, list[int]] = {}
@@ -62,7 +66,7 @@ def summarize(path: str, tensors: Iterable[Tensor], depth: int) -> Summary:
             share[1] += tensor.numel
             share[2] += tensor.nbytes
     ties = tuple(tuple(names) for names in names_of.values() if len(names) > 1)
-    return Summary(path, Share(*everything), _sorted(dtypes), _sorted(prefixes), ties)
+    return Summary(path, Share(*everything), own_bytes, _sorted(dtypes), _sorted(prefixes), ties)
 
 
 def _sorted(shares: dict[str, list[int]]) -> dict[str, Share]:

@@ -31,7 +31,8 @@ def offload(
     x: what weightmap.open() takes: a file of any format, an index, a folder. RuntimeError, as torch's
         own, if names differ from the model's.
     options: of dispatch_model(), but for state_dict, offload_dir and offload_index.
-    Returns the model. backward() raises UnsupportedError at parameters that stay in the mapping.
+    Returns the model. backward() raises UnsupportedError at parameters that stay in the mapping, and a
+    write to one ends the process, after a line on standard error that names the tensor.
     """
     dispatch_model = _dispatch_model()
     from weightmap._open import open

@@ -29,6 +29,7 @@ try:
     from torch import serialization
 
     from weightmap import _served_model, _torch_load, _torch_patch
+    from weightmap._served_memory import summary
     from weightmap._slice_recorder import SliceRecorder
     from weightmap._weights_only import registered_globals, sparse_tensors_to_validate
 
@@ -71,6 +72,7 @@ __all__ = [
     "protect",
     "safe_globals",
     "save",
+    "summary",
 ]
 
 
@@ -162,17 +164,16 @@ def load_model(
         cost. None: they stay what they are.
     strict: RuntimeError, as torch's own, if names differ. With False what the file lacks stays on
         "meta".
-    copy_on_write: as in weightmap.open(), but False unless given. Unless it is True backward() raises
-        UnsupportedError at the parameters, since a step of an optimizer would end the process.
+    copy_on_write: as in weightmap.open(). By default the parameters may be written to: a write copies
+        its page (4 KiB), and all that was not written to stays shared; summary() says how much this
+        process has copied. False: they are only read. Then a write ends the process, after a line
+        on standard error that names the tensor, and backward() raises UnsupportedError.
     Other options: as in weightmap.open().
     """
-    if options.get("copy_on_write") is None:
-        options["copy_on_write"] = False
     checkpoint = _open.open(f, **options)
     if dtype is not None:
         _served_model.refuse_conversion(checkpoint, dtype)
-    model = _served_model.make(factory, checkpoint, strict)
-    return model if options["copy_on_write"] is True else _served_model.refuse_gradients(model)
+    return _served_model.finish(_served_model.make(factory, checkpoint, strict))
 
 
 def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None:

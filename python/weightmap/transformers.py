@@ -1,4 +1,4 @@
-"""Models of transformers whose parameters lie in the one mapping that all processes share.
+"""Models of transformers whose parameters are pages of the files, which all processes share.
 
     model = weightmap.transformers.load("org/name")      # or a folder
     model.generate(...)
@@ -6,22 +6,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, Literal
 
 from weightmap import config
-from weightmap._errors import InvalidArgumentError, MissingPackageError
+from weightmap._errors import InvalidArgumentError, MissingFileError, MissingPackageError
+from weightmap._open import open
 from weightmap._patch import patch
 
 try:
+    import huggingface_hub
     import transformers
 except ImportError:
     raise MissingPackageError(
         "weightmap.transformers needs the package transformers: pip install transformers"
     ) from None
 
-# It imports torch, which transformers may be without.
-from weightmap._served_model import refuse_gradients
+# transformers may be without it.
+import torch
+
+from weightmap._served_model import finish, refuse_conversion
 
 __all__ = ["load"]
 
@@ -30,40 +35,76 @@ def load(
     model: str | os.PathLike[str],
     *,
     cls: Any = None,
-    copy_on_write: bool | Literal["small"] = False,
+    copy_on_write: bool | Literal["small"] | None = None,
     **options: Any,
 ) -> Any:
     """What cls.from_pretrained(model, dtype="auto", **options) returns, over the mapped files.
 
-    model: a folder, or a name on the hub, which transformers may download.
+    model: a folder, or "org/name" in the local cache of huggingface_hub. MissingFileError if it is
+        not there: nothing is fetched, unless local_files_only=False leaves that to transformers.
     cls: the class; that which config.json names unless given.
-    copy_on_write: as in weightmap.open(). False: the parameters lie in the read-only mapping, so any
-        number of processes has one copy of them, and backward() raises UnsupportedError at them,
-        since a step of an optimizer would end the process.
-    options: of from_pretrained(), but for dtype, which would have each process convert all
-        parameters into memory of its own.
+    copy_on_write: as in weightmap.torch.load_model(): by default the parameters may be written to,
+        and only what was written to costs memory. False: a write ends the process.
+    options: of from_pretrained(). dtype is "auto" or the one that the file has; another, which would
+        have each process convert all parameters into memory of its own, is an UnsupportedError.
     """
-    given = [name for name in ("dtype", "torch_dtype") if options.get(name, "auto") != "auto"]
-    if given:
-        raise InvalidArgumentError(
-            f"{given[0]}={options[given[0]]!r} would convert the parameters into anonymous memory of "
-            "every process; convert the files once, or call from_pretrained() under "
-            "weightmap.patch()"
-        )
-    options.pop("torch_dtype", None)
-    options["dtype"] = "auto"
+    options["dtype"] = _dtype(options.pop("torch_dtype", None) or options.get("dtype"))
+    place = name = os.fspath(model)
+    if options["dtype"] != "auto" or options.get("local_files_only", True):
+        place = _folder_of(name, options)
+    if options["dtype"] != "auto":
+        below = options.get("subfolder")
+        files = os.path.join(place, below) if below else place
+        refuse_conversion(open(files, verify="chain"), options["dtype"])
     if cls is None:
-        cls = _class_of(model, options)
-    with config.patch("load.copy_on_write", copy_on_write), patch():
-        loaded = cls.from_pretrained(model, **options)
-    return loaded if copy_on_write is True else refuse_gradients(loaded)
+        cls = _class_of(place, options)
+    chosen = {} if copy_on_write is None else {"load.copy_on_write": copy_on_write}
+    with config.patch(chosen), patch():
+        loaded = cls.from_pretrained(place, **options)
+    _give_name(loaded, place, name)
+    return finish(loaded)
+
+
+def _give_name(loaded: Any, place: str, name: str) -> None:
+    """Instead of the folder's, since an adapter of the model is saved with it."""
+    read = getattr(loaded, "config", None)
+    for whose, attribute in ((loaded, "name_or_path"), (read, "_name_or_path")):
+        if getattr(whose, attribute, None) == place:
+            setattr(whose, attribute, name)
+
+
+def _dtype(given: Any) -> torch.dtype | Literal["auto"]:
+    if given is None or given == "auto":
+        return "auto"
+    if isinstance(given, str):
+        found = getattr(torch, given.removeprefix("torch."), None)
+    else:
+        found = given
+    if not isinstance(found, torch.dtype):
+        raise InvalidArgumentError(f"dtype is {given!r}, expected 'auto', a torch.dtype or its name")
+    return found
+
+
+def _folder_of(name: str, options: dict[str, Any]) -> str:
+    """Of the model's files; from_pretrained() would ask the network, time and again."""
+    if os.path.isdir(name):
+        return name
+    chosen = {key: options[key] for key in ("cache_dir", "revision") if key in options}
+    try:
+        return huggingface_hub.snapshot_download(name, local_files_only=True, **chosen)
+    except (FileNotFoundError, ValueError):  # there is none, or none can be called so
+        raise MissingFileError(
+            "there is no such folder, and no such model in the local cache of huggingface_hub; "
+            "nothing is fetched from the network (`hf download` does, and local_files_only=False)",
+            file=name, errno=errno.ENOENT,
+        ) from None
 
 
 _OF_THE_CONFIG = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",
                   "trust_remote_code")
 
 
-def _class_of(model: str | os.PathLike[str], options: dict[str, Any]) -> Any:
+def _class_of(model: str, options: dict[str, Any]) -> Any:
     chosen = {name: options[name] for name in _OF_THE_CONFIG if name in options}
     read = options.get("config") or transformers.AutoConfig.from_pretrained(model, **chosen)
     names = getattr(read, "architectures", None) or []

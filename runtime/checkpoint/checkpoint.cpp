@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/live.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_storages.hpp"
 #include "runtime/checkpoint/writable.hpp"
@@ -126,6 +127,7 @@ Result<std::span<std::byte>> Checkpoint::lend(std::uint64_t storage_bytes,
                                               std::optional<CopyOnWrite> how) const& {
   return weightmap::lend(*state_, storage_bytes, how);
 }
+void Checkpoint::tell_refused_writes() const { weightmap::tell_refused_writes(*state_); }
 
 const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "mmap/standard_error.hpp"
 #include "runtime/checkpoint/state.hpp"
@@ -61,8 +63,19 @@ void tell_refused_write(const void* context, std::uint64_t position) noexcept {
   line.add_name(file.shown_name);
   line.add(", at byte ");
   line.add(position - file.base());
-  line.add(", which is mapped to be read only (copy_on_write=0)\n");
+  line.add(", which is mapped to be read only: copy_on_write=True lets it be written to\n");
   os::write_standard_error(line.text());
+}
+
+void tell_refused_writes(Checkpoint::State& state) {
+  if (state.info.writable || state.info.protection == Protection::guard) return;
+  if (state.write_watch.load(std::memory_order_acquire) != nullptr) return;
+  Result<os::Guard> watch =
+      os::Guard::against_writes(state.mapping.bytes(), {tell_refused_write, &state});
+  auto made = std::make_unique<const os::Guard>(watch ? std::move(*watch) : os::Guard());
+  const os::Guard* none = nullptr;
+  if (state.write_watch.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel))
+    static_cast<void>(made.release());
 }
 
 }  // namespace weightmap

@@ -38,7 +38,10 @@ struct Checkpoint::State {
       : given(std::move(paths)), sources(std::move(opened)), options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ~State() { delete copy_on_write.load(); }
+  ~State() {
+    delete copy_on_write.load();
+    delete write_watch.load();
+  }
 
   std::vector<GivenPath> given;          // to open again; none: a descriptor
   std::optional<sets::HubSnapshot> hub;  // that the name which was given stands for
@@ -49,6 +52,7 @@ struct Checkpoint::State {
   os::Mapping mapping;  // of all files
   // Made by the first call that wants it, owned; any thread.
   std::atomic<const os::Mapping*> copy_on_write{nullptr};
+  std::atomic<const os::Guard*> write_watch{nullptr};  // of `mapping`; likewise
   Gate gate;                                   // between demand() and warmers; any thread
   std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the mapping, by warmers
   DemandLog demand_log;                        // any thread

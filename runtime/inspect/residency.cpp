@@ -236,6 +236,13 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   return report;
 }
 
+Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  Result<os::MappedMemory> memory = memory_of(state);
+  if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
+  return memory->anonymous;
+}
+
 Result<EvictReport> evict(const std::filesystem::path& path, const Progress& progress) {
   TRY_ASSIGN(const std::vector<std::filesystem::path> files, Checkpoint::files(path));
   EvictReport all;

@@ -1,4 +1,4 @@
-// What is said of a write to a tensor that is only read, with the guard.
+// What is said of a write to a tensor that is only read.
 #include "runtime/checkpoint/refused_write.hpp"
 
 #include <doctest/doctest.h>
@@ -21,10 +21,14 @@ using test::start_child;
 
 namespace {
 
-OpenOptions guarded() {
+OpenOptions read_only() {
   OpenOptions options;
-  options.protection = Protection::guard;
   options.copy_on_write = CopyOnWrite::off;
+  return options;
+}
+OpenOptions guarded() {
+  OpenOptions options = read_only();
+  options.protection = Protection::guard;
   return options;
 }
 
@@ -59,10 +63,11 @@ TEST_CASE("names the tensor, the file and the byte") {
   const std::filesystem::path path = data / "state_dict.pt";
   const Checkpoint checkpoint = opened(path, guarded());
   const NamedTensor tensor = checkpoint.tensors()[1];
-  CHECK(outcome_of_write(checkpoint, tensor.file_offset + 1) ==
-        "weightmap: a write to tensor \"" + std::string(tensor.name) + "\" of " + path.string() +
-            ", at byte " + std::to_string(tensor.file_offset + 1) +
-            ", which is mapped to be read only (copy_on_write=0)\nsignal 11");
+  CHECK(
+      outcome_of_write(checkpoint, tensor.file_offset + 1) ==
+      "weightmap: a write to tensor \"" + std::string(tensor.name) + "\" of " + path.string() +
+          ", at byte " + std::to_string(tensor.file_offset + 1) +
+          ", which is mapped to be read only: copy_on_write=True lets it be written to\nsignal 11");
 }
 
 TEST_CASE("says that a byte is of no tensor") {
@@ -71,13 +76,38 @@ TEST_CASE("says that a byte is of no tensor") {
   const Checkpoint checkpoint = opened(path, guarded());
   CHECK(outcome_of_write(checkpoint, 0) ==
         "weightmap: a write to a byte of no tensor of " + path.string() +
-            ", at byte 0, which is mapped to be read only (copy_on_write=0)\nsignal 11");
+            ", at byte 0, which is mapped to be read only: copy_on_write=True lets it be written "
+            "to\nsignal 11");
 }
 
-TEST_CASE("says nothing without the guard") {
+TEST_CASE("without the guard says so if it was asked to") {
   const DefaultAction none;
-  OpenOptions options = guarded();
-  options.protection = Protection::map;
-  const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
+  const std::filesystem::path path = data / "state_dict.pt";
+  const Checkpoint checkpoint = opened(path, read_only());
   CHECK(outcome_of_write(checkpoint, 0) == "signal 11");
+  checkpoint.tell_refused_writes();
+  checkpoint.tell_refused_writes();
+  CHECK(outcome_of_write(checkpoint, 0) ==
+        "weightmap: a write to a byte of no tensor of " + path.string() +
+            ", at byte 0, which is mapped to be read only: copy_on_write=True lets it be written "
+            "to\nsignal 11");
+}
+
+TEST_CASE("to tell of writes leaves SIGBUS as it was") {
+  const DefaultAction none;
+  CHECK(test::in_child([] {
+          ::signal(SIGBUS, SIG_DFL);
+          const Checkpoint checkpoint = opened(data / "state_dict.pt", read_only());
+          checkpoint.tell_refused_writes();
+          return guard_is_active() ? 1 : 0;
+        }) == "exit 0");
+}
+
+TEST_CASE("of a checkpoint that was opened writable nothing is to be told") {
+  OpenOptions options;
+  options.sharing = Sharing::private_;
+  options.writable = true;
+  const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
+  checkpoint.tell_refused_writes();
+  CHECK(outcome_of_write(checkpoint, 0) == "exit 0");
 }

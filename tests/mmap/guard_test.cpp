@@ -381,6 +381,52 @@ TEST_CASE("a handler that jumps out is called again from deeper down, when it wa
         }) == "exit 0");
 }
 
+TEST_CASE("a signal on the other stack is not taken for one within a handler that jumped out") {
+  CHECK(in_child([] {
+          install(exit_with_3, nullptr);
+          const GuardedFile guarded;
+          install(jump_out, nullptr, SA_SIGINFO | SA_NODEFER);
+          const GuardedFile another;
+          // The thread's stack lies behind the one for signals.
+          constexpr std::size_t half = std::size_t{1} << 20;
+          std::vector<std::byte> memory(2 * half);
+          pthread_attr_t attributes;
+          ::pthread_attr_init(&attributes);
+          ::pthread_attr_setstack(&attributes, memory.data() + half, half);
+          const auto run = [](void* below) -> void* {
+            if (sigsetjmp(way_out, 1) == 0) touch_foreign_page();
+            stack_t stack{};
+            stack.ss_sp = below;
+            stack.ss_size = half;
+            ::sigaltstack(&stack, nullptr);
+            if (sigsetjmp(way_out, 1) == 0) ::raise(SIGBUS);
+            return below;  // both went to the handler that came last
+          };
+          pthread_t thread;
+          void* answer = nullptr;
+          if (::pthread_create(&thread, &attributes, run, memory.data()) != 0) return 9;
+          ::pthread_join(thread, &answer);
+          return answer == memory.data() ? 0 : 1;
+        }) == "exit 0");
+}
+
+TEST_CASE("the same handler with another mask is another handler") {
+  CHECK(in_child([] {
+          struct sigaction action {};
+          action.sa_handler = [](int) {
+            sigset_t blocked;
+            ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+            ::_exit(::sigismember(&blocked, SIGUSR1) == 1 ? 3 : 4);
+          };
+          ::sigaction(SIGBUS, &action, nullptr);
+          const GuardedFile guarded;
+          ::sigaddset(&action.sa_mask, SIGUSR1);
+          ::sigaction(SIGBUS, &action, nullptr);
+          const GuardedFile another;
+          return touch_foreign_page();
+        }) == "exit 3");
+}
+
 namespace {
 
 void note_write(const void* context, std::uint64_t position) noexcept {
@@ -393,10 +439,13 @@ void say_seen(int, siginfo_t* info, void*) {
 
 // A guard over one page of memory that is only read, and what is told about writes to it.
 struct ReadOnlyPage {
+  explicit ReadOnlyPage(decltype(RefusedWrite::tell) tell = note_write) : tell_(tell) {}
+
+  decltype(RefusedWrite::tell) tell_;
   void* const memory = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  Guard guard = Guard::over({static_cast<const std::byte*>(memory), page}, false, {}, -1,
-                            {note_write, "byte "})
-                    .value();
+  Guard guard =
+      Guard::against_writes({static_cast<const std::byte*>(memory), page}, {tell_, "byte "})
+          .value();
   int write(std::size_t at) const {
     static_cast<volatile char*>(memory)[at] = 1;
     return 0;
@@ -410,7 +459,34 @@ void handle_segv(Handler handler) {
   REQUIRE(::sigaction(SIGSEGV, &action, nullptr) == 0);
 }
 
+std::atomic<bool> is_telling{false};
+std::atomic<bool> may_go_on{false};
+void tell_slowly(const void*, std::uint64_t) noexcept {
+  is_telling = true;
+  while (!may_go_on) ::sched_yield();
+}
+
 }  // namespace
+
+TEST_CASE("a child that was forked while a handler was at work does not wait for it") {
+  CHECK(in_child([] {
+          handle_segv([](int, siginfo_t* info, void*) {  // lets the writer go on
+            const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+            ::mprotect(reinterpret_cast<void*>(address / page * page), page, PROT_WRITE);
+          });
+          auto guarded = std::make_unique<ReadOnlyPage>(tell_slowly);
+          std::thread writer([&] { guarded->write(5); });
+          while (!is_telling) ::sched_yield();
+          const pid_t child = test::start_child([&] {
+            guarded.reset();
+            return 3;
+          });
+          const std::string end = test::end_of(child);
+          may_go_on = true;
+          writer.join();
+          return end == "exit 3" ? 0 : 1;
+        }) == "exit 0");
+}
 
 TEST_CASE("a write to what is only read is told, and goes to the handler that was there before") {
   CHECK(in_child([] {
