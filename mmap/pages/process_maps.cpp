@@ -91,8 +91,8 @@ std::optional<std::vector<ProcessArea>> areas_of_process(
 }
 
 std::optional<std::vector<ProcessArea>> areas_of_this_process(
-    const std::function<bool(const MappedArea&)>& wanted) {
-  return read_areas("/proc/self/smaps", wanted);
+    const std::function<bool(const MappedArea&)>& wanted, bool counted) {
+  return read_areas(counted ? "/proc/self/smaps" : "/proc/self/maps", wanted);
 }
 
 std::string command_of_process(std::int64_t process, const fs::path& root) {

@@ -33,9 +33,9 @@ std::optional<std::vector<ProcessArea>> areas_of_process(
     std::int64_t process, const std::function<bool(const MappedArea&)>& wanted,
     const std::filesystem::path& root = "/");
 
-// The same of this process.
+// The same of this process; without `counted` all memory is 0, and nothing has to be counted.
 std::optional<std::vector<ProcessArea>> areas_of_this_process(
-    const std::function<bool(const MappedArea&)>& wanted);
+    const std::function<bool(const MappedArea&)>& wanted, bool counted = true);
 
 // Its words with blanks between, or, of a process that shows none, its short name. At most 4 KiB;
 // empty if it ended meanwhile. May hold any bytes: whoever runs a program chooses them.

@@ -67,10 +67,10 @@ nb::tuple protect(const nb::bytes& path) {
   return nb::make_tuple(done.mappings, done.bytes, done.anonymous_bytes);
 }
 
-nb::list file_mappings(const std::vector<std::uintptr_t>& addresses) {
+nb::list file_mappings(const std::vector<std::uintptr_t>& addresses, bool counted) {
   const Result<std::vector<FileMapping>> looked = [&] {
     const nb::gil_scoped_release release;
-    return weightmap::file_mappings(addresses);
+    return weightmap::file_mappings(addresses, counted);
   }();
   nb::list mappings;
   for (const FileMapping& each : value_or_raise(looked))
@@ -90,11 +90,11 @@ void bind_processes(nb::module_& module) {
              nb::sig("def protect(path: bytes, /) -> tuple[int, int, int]"),
              "How many mappings of a file were made read-only, their bytes, and how many of them "
              "had been written to.");
-  module.def("file_mappings", file_mappings, nb::arg("addresses"),
-             nb::sig("def file_mappings(addresses: list[int], /) -> list[tuple[int, int, bool, "
-                     "int]]"),
+  module.def("file_mappings", file_mappings, nb::arg("addresses"), nb::arg("counted"),
+             nb::sig("def file_mappings(addresses: list[int], counted: bool, /) -> list[tuple[int, "
+                     "int, bool, int]]"),
              "The mappings of files in this process that have one of these addresses: begin, end, "
-             "whether it is writable, and bytes that were copied by writing.");
+             "whether it is writable, and bytes that were copied by writing, if that is counted.");
   module.def("runtime_directory", directory, nb::sig("def runtime_directory() -> bytes"),
              "Where processes of this user meet; it is made if it is not there.");
   module.def("processes", processes, nb::arg("paths"),

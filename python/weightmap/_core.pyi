@@ -434,9 +434,9 @@ def protect(path: bytes, /) -> tuple[int, int, int]:
     How many mappings of a file were made read-only, their bytes, and how many of them had been written to.
     """
 
-def file_mappings(addresses: list[int], /) -> list[tuple[int, int, bool, int]]:
+def file_mappings(addresses: list[int], counted: bool, /) -> list[tuple[int, int, bool, int]]:
     """
-    The mappings of files in this process that have one of these addresses: begin, end, whether it is writable, and bytes that were copied by writing.
+    The mappings of files in this process that have one of these addresses: begin, end, whether it is writable, and bytes that were copied by writing, if that is counted.
     """
 
 def runtime_directory() -> bytes:

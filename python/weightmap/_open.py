@@ -68,8 +68,8 @@ def open(
         system has none.
     copy_on_write: whether torch tensors made of this checkpoint may be written to: True (default):
         a write copies its page; False: they lie in the mapping that all processes share, and a
-        write ends the process; "small": True for storages of less than 1 MiB, which is what engines
-        write to. Without a say where writable=True.
+        write ends the process, after a line that names the tensor; "small": True for storages of
+        less than 1 MiB, which is what engines write to. Without a say where writable=True.
     globals: "opaque" (default) keeps classes and functions that torch does not allow by default as
         their names; "torch_safe" refuses files that name such, but for those in safe_globals.
     safe_globals: names such as "argparse.Namespace".

@@ -20,10 +20,11 @@ class FileMapping(NamedTuple):
     anonymous_bytes: int  # copied by writing
 
 
-def mappings_of(addresses: Sequence[int]) -> list[FileMapping | None]:
-    """The mapping of a file for each address; None where there is none, or no /proc to tell it."""
+def mappings_of(addresses: list[int], counted: bool) -> list[FileMapping | None]:
+    """The mapping of a file for each address; None where there is none, or no /proc to tell it.
+    Without counted, anonymous_bytes are 0."""
     try:
-        mappings = [FileMapping(*fields) for fields in _core.file_mappings(list(addresses))]
+        mappings = [FileMapping(*fields) for fields in _core.file_mappings(addresses, counted)]
     except Error:
         mappings = []
     begins = [mapping.begin for mapping in mappings]
@@ -54,7 +55,7 @@ def _own_bytes(tensors: Sequence[torch.Tensor]) -> int:
         if tensor.device.type == "cpu" and tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
-    places = mappings_of(list(sizes))
+    places = mappings_of(list(sizes), counted=True)
     in_no_file = [size for size, place in zip(sizes.values(), places) if place is None]
     return sum(in_no_file) + sum(place.anonymous_bytes for place in {*places} if place is not None)
 

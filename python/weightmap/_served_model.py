@@ -70,7 +70,7 @@ def refuse_gradients(model: torch.nn.Module) -> None:
     each row of the batch: with each answer of a model of transformers, of its largest matrix.
     """
     parameters = [each for each in model.parameters() if each.requires_grad]
-    places = mappings_of([each.data_ptr() for each in parameters])
+    places = mappings_of([each.data_ptr() for each in parameters], counted=False)
     for parameter, mapping in zip(parameters, places):
         if mapping is not None and not mapping.writable:
             parameter.register_hook(_refusal(weakref.ref(parameter), parameter.data_ptr()))

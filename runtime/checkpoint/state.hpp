@@ -53,7 +53,7 @@ struct Checkpoint::State {
   // Made by the first call that wants it, owned; any thread.
   std::atomic<const os::Mapping*> copy_on_write{nullptr};
   std::atomic<const os::Guard*> write_watch{nullptr};  // of `mapping`; likewise
-  Gate gate;                                   // between demand() and warmers; any thread
+  Gate gate;                                           // between demand() and warmers; any thread
   std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the mapping, by warmers
   DemandLog demand_log;                        // any thread
   CheckpointInfo info;

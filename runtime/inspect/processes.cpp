@@ -254,13 +254,16 @@ std::string_view to_string(MappedVersion version) noexcept {
   return "unknown";
 }
 
-Result<std::vector<FileMapping>> file_mappings(std::span<const std::uintptr_t> addresses) {
+Result<std::vector<FileMapping>> file_mappings(std::span<const std::uintptr_t> addresses,
+                                               bool counted) {
   std::vector<std::uintptr_t> sorted(addresses.begin(), addresses.end());
   std::sort(sorted.begin(), sorted.end());
-  const auto areas = os::areas_of_this_process([&](const MappedArea& area) {
-    const auto first = std::lower_bound(sorted.begin(), sorted.end(), area.begin);
-    return area.inode != 0 && first != sorted.end() && *first < area.end;
-  });
+  const auto areas = os::areas_of_this_process(
+      [&](const MappedArea& area) {
+        const auto first = std::lower_bound(sorted.begin(), sorted.end(), area.begin);
+        return area.inode != 0 && first != sorted.end() && *first < area.end;
+      },
+      counted);
   if (!areas) return failure(ErrorCode::io, "cannot read what this process has mapped");
   std::vector<FileMapping> mappings;
   for (const auto& [area, memory] : *areas)
