@@ -337,9 +337,8 @@ CLASSES = {weightmap.Checkpoint: CHECKPOINT, weightmap.Subtree: SUBTREE,
 # Only where a tensor is in pieces; the other rows are of every format.
 IN_PIECES = ("dcp, two ranks",)
 REFUSED = {
-    ("torch.load", "pt"): "Unsupported global: GLOBAL numpy._core.multiarray._reconstruct",
-    ("torch.load", "pt, protocol 5"): "Unsupported global: GLOBAL numpy._core.numeric._frombuffer",
-    ("torch.load", "legacy"): "Unsupported global: GLOBAL numpy._core.multiarray._reconstruct",
+    **{(row, "dcp, two ranks"): "has tensors in chunks, which lie below no key: find() has"
+       for row in ("Checkpoint.subtree", *(f"Subtree.{name}" for name in SUBTREE))},
     ("torch.load", "pt2"): "is a .pt2 archive, which holds a program; weightmap.open() has",
     ("torch.load", "mixed list"): "mapped by its path or descriptor, and a list has neither",
     ("save", "torchscript"): "is a torchscript archive, which holds a program; save its tensors",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 
-from weightmap._chunked import chunked_tensors
 from weightmap._core import Tensor
 from weightmap._errors import TensorNotFoundError
 from weightmap._place import root_at, tensors_below
@@ -33,22 +31,11 @@ class Subtree(Mapping[str, Tensor]):
         self.path = path
         self._indices: dict[str, int] = {}
         self._ambiguous: set[str] = set()
-        # Those in pieces have names only, which the keys on their way are joined to.
-        prefix = "".join(f"{part}." for part in path)
-        chunked = chunked_tensors(opened)
-        self._chunked = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in chunked.items()
-            if name.startswith(prefix)
-        }
-        pieces = {index for tensor in chunked.values() for index in tensor.indices}
         for index in tensors_below(opened, path):
-            if index in pieces:
-                continue
             name = ".".join(map(str, opened.path(index)[len(path) :]))
             if self._indices.setdefault(name, index) != index:
                 self._ambiguous.add(name)
-        if not len(self):
+        if not self._indices:
             raise TensorNotFoundError(f"has no tensors below {self._shown}", file=file)
 
     def __reduce__(self) -> Any:
@@ -61,8 +48,6 @@ class Subtree(Mapping[str, Tensor]):
         return ".".join(map(str, self.path))
 
     def __getitem__(self, name: str) -> Tensor:
-        if name in self._chunked:
-            return self._chunked[name]  # type: ignore[return-value]
         if name in self._ambiguous:
             why = "has more than one tensor"
         elif name in self._indices:
@@ -76,10 +61,10 @@ class Subtree(Mapping[str, Tensor]):
     __hash__ = object.__hash__
 
     def __len__(self) -> int:
-        return len(self._indices) + len(self._chunked)
+        return len(self._indices)
 
     def __iter__(self) -> Iterator[str]:
-        return chain(self._indices, self._chunked)
+        return iter(self._indices)
 
     def root(self) -> Any:
         """Everything below this key as plain Python objects; see Checkpoint.root()."""

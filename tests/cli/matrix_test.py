@@ -306,7 +306,8 @@ REFUSALS = [
      "is a checkpoint of several files, which cannot be replaced at one moment"),
     (("convert --to safetensors",), ("gguf", "splits"),
      'the tensor "blocks" is of q8_0, which safetensors has not'),
-    (("convert --to pt",), ("gguf", "splits"), 'tensor "blocks": torch has no type for q8_0'),
+    (("convert --to pt",), ("gguf", "splits"),
+     'tensor "blocks": is of q8_0, which torch does not have'),
 ]
 REFUSED = {(row, form): words for rows, forms, words in REFUSALS for row in rows for form in forms}
 
