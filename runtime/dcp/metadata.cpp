@@ -46,6 +46,12 @@ constexpr std::array own_globals = {
 // dict each, which a pickle of 150 bytes has and a tree of 2 KB.
 constexpr std::uint64_t tree_ratio = 32;
 
+// What all tables of chunks may take together, for each byte of the pickle. A chunk that torch
+// wrote has 140 bytes of pickle and takes 640 here; one whose parts are all memoized has 30 bytes.
+constexpr std::uint64_t table_ratio = 8;
+// About what an entry takes in one of these tables, besides the numbers of a place or a shape.
+constexpr std::uint64_t entry_bytes = 128;
+
 OpenOptions with_own_globals(OpenOptions options) {
   for (const char* name : own_globals) options.safe_globals.insert(name);
   return options;
@@ -136,8 +142,10 @@ class MetadataReader {
                      "state_dict_metadata and storage_data");
     if (const Value paths = field(root, "planner_data"); paths.kind() == Value::Kind::dict)
       for (const auto& [name, path] : paths.items())
-        if (name.string() && path.kind() == Value::Kind::tuple)
+        if (name.string() && path.kind() == Value::Kind::tuple) {
+          TRY(count(1, 0));
           paths_[names_.of(*name.string())] = path;
+        }
     for (const auto& [index, place] : places.items()) TRY(read_place(index, place));
     for (const auto& [name, what] : tensors.items()) TRY(read_tensor(name, what));
     return {};
@@ -172,6 +180,16 @@ class MetadataReader {
     return {};
   }
 
+  // Counts so many entries, with so many numbers together, before they are made.
+  Result<void> count(std::uint64_t entries, std::uint64_t numbers) {
+    table_bytes_ += entry_bytes * entries + sizeof(std::int64_t) * numbers;
+    const std::uint64_t base = options_.limits.base_memory;
+    if (table_bytes_ <= base + table_ratio * metadata_.pickle_bytes) return {};
+    return failure(ErrorCode::limit_exceeded,
+                   "the chunks of the metadata need more memory than the limit of " +
+                       std::to_string(base) + " bytes and eight times the metadata");
+  }
+
   tl::unexpected<Error> corrupt(std::string_view name, const std::string& what) const {
     return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " " + what);
   }
@@ -198,6 +216,7 @@ class MetadataReader {
     if (begin.is_none()) return {};  // of an object that is no tensor
     const auto offsets = sizes_of(begin, options_.limits.rank);
     if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
+    TRY(count(1, offsets->size()));
     TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
     const Value transforms = field(place, "transform_descriptors");
     const auto [at, is_new] = items_.try_emplace(
@@ -239,6 +258,7 @@ class MetadataReader {
     if (size.is_none() && chunks.is_none()) return {};  // an object that is no tensor
     const auto sizes = sizes_of(size, options_.limits.rank);
     if (!sizes) return corrupt(*name, "has a size that is no torch.Size");
+    TRY(count(1, sizes->size()));
     const Properties properties(field(what, "properties"));
     if (!properties.dtype) return corrupt(*name, "has no dtype that torch has");
     Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}};
@@ -276,6 +296,8 @@ class MetadataReader {
       return failure(ErrorCode::limit_exceeded, "the metadata has more than " +
                                                     std::to_string(options_.limits.tensors) +
                                                     " chunks, which is the limit");
+    // The box, the chunk, and the piece that parse() makes of it; places, shapes and strides.
+    TRY(count(3, 7 * sizes->size()));
     const auto place = items_.find(key_of(tensor.name, *offsets));
     if (place == items_.end())
       return corrupt(tensor.name,
@@ -335,6 +357,7 @@ class MetadataReader {
   std::pmr::memory_resource& memory_;
   Metadata metadata_;
   std::uint64_t chunks_ = 0;
+  std::uint64_t table_bytes_ = 0;
   std::unordered_map<std::string, Place> items_;            // of the file at hand
   std::unordered_map<std::uint32_t, Value> paths_;          // likewise
   std::unordered_map<std::string, std::uint32_t> numbers_;  // of files

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory_resource>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -23,8 +24,7 @@ constexpr std::uint64_t end_bytes = 1024;
 // Reading on over so much costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;
 constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
-// What one tensor needs of these at most; an item may be meant by many chunks, and is read for
-// each.
+// What one tensor needs of these at most.
 constexpr std::uint64_t most_pickle_bytes = 65536;
 constexpr std::uint64_t most_directory_bytes = 65536;
 // Items that one thread reads before it takes the next ones.
@@ -133,15 +133,13 @@ std::string difference(const ItemRead& read, const format::Parsed& parsed) {
   return {};
 }
 
-Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptions& options,
-                        OpenStats& stats) {
-  const ItemSource source(file, read.chunk->item);
-  std::pmr::monotonic_buffer_resource memory(16384);
-  format::Input input(source, 0, source.size(), memory);
-  input.windows.emplace(source, memory, end_bytes);
-  OpenStats of_item;
-  TRY_ASSIGN(const format::Parsed parsed,
-             torch::parse_archive({&input, 1}, options, of_item, memory));
+bool is_same_item(const ItemRead& one, const ItemRead& other) {
+  const Item& a = one.chunk->item;
+  const Item& b = other.chunk->item;
+  return a.file == b.file && a.offset == b.offset && a.length == b.length;
+}
+
+Result<void> take_from(const format::Parsed& parsed, ItemRead& read) {
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported, "its bytes are compressed");
   if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
@@ -158,6 +156,22 @@ Result<void> parse_item(ItemRead& read, const PartsOfFile& file, const OpenOptio
   read.crc32 = storage.crc32;
   read.flags =
       entry.flags & (TensorView::foreign_order | TensorView::conjugate | TensorView::negative);
+  return {};
+}
+
+// All of them mean the same item.
+Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
+                        const OpenOptions& options, OpenStats& stats) {
+  const ItemSource source(file, reads.front().chunk->item);
+  std::pmr::monotonic_buffer_resource memory(16384);
+  format::Input input(source, 0, source.size(), memory);
+  input.windows.emplace(source, memory, end_bytes);
+  OpenStats of_item;
+  Result<format::Parsed> parsed = torch::parse_archive({&input, 1}, options, of_item, memory);
+  if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
+  for (ItemRead& read : reads)
+    if (Result<void> taken = take_from(*parsed, read); !taken)
+      return about_item(read, std::move(taken.error()));
   stats.verify_reads += of_item.verify_reads;
   stats.verify_bytes_read += of_item.verify_bytes_read;
   return {};
@@ -185,9 +199,12 @@ Result<void> read_some(std::span<ItemRead> items, const bytes::Source& file,
     parts.want(item.offset + item.length - part, item.offset + item.length);
   }
   TRY(parts.read_wanted());
-  for (ItemRead& read : items)
-    if (Result<void> parsed = parse_item(read, parts, options, stats); !parsed)
-      return about_item(read, std::move(parsed.error()));
+  for (auto begin = items.begin(); begin != items.end();) {
+    const auto end = std::find_if_not(
+        begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
+    TRY(parse_item({begin, end}, parts, options, stats));
+    begin = end;
+  }
   return {};
 }
 
@@ -196,13 +213,15 @@ Result<void> read_some(std::span<ItemRead> items, const bytes::Source& file,
 Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
                         const OpenOptions& options, OpenStats& stats) {
   std::ranges::sort(items, {}, [](const ItemRead& read) {
-    return std::pair(read.chunk->item.file, read.chunk->item.offset);
+    const Item& item = read.chunk->item;
+    return std::tuple(item.file, item.offset, item.length);
   });
   std::vector<std::span<ItemRead>> parts;
   for (std::size_t begin = 0; begin < items.size();) {
     std::size_t end = begin + 1;
-    while (end < items.size() && end - begin < items_together &&
-           items[end].chunk->item.file == items[begin].chunk->item.file)
+    while (end < items.size() && (is_same_item(items[end], items[end - 1]) ||
+                                  (end - begin < items_together &&
+                                   items[end].chunk->item.file == items[begin].chunk->item.file)))
       ++end;
     parts.push_back(items.subspan(begin, end - begin));
     begin = end;

@@ -469,3 +469,53 @@ TEST_CASE("names that many chunks repeat do not grow the tables without bound") 
   CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::limit_exceeded,
               "the names and shapes of the chunks need more memory");
 }
+
+TEST_CASE("chunks of which the memo has all parts do not grow the tables without bound") {
+  const std::vector<std::int64_t> zeros(64, 0);
+  const std::vector<std::int64_t> ones(64, 1);
+  const std::string item = test::item_of("x", ones, test::uint8_elements);
+  const auto length = static_cast<std::int64_t>(item.size());
+  DcpFolder made;
+  made.files[first_file] = item;
+  std::vector<std::pair<std::string, std::string>> tensors;
+  // Each part once, and from then on as the memo has it: 50 bytes for each tensor.
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string name = test::unicode("t" + std::to_string(i));
+    const std::string begin = i == 0 ? test::torch_size(zeros) + "q\1" : "h\1"s;
+    made.places.emplace_back(test::dataclass("MetadataIndex", {{"fqn", name}, {"offset", begin}}),
+                             i == 0 ? test::place_of(first_file, 0, length) + "q\2" : "h\2"s);
+    tensors.emplace_back(name, i == 0 ? test::tensor_metadata(ones, {test::chunk(zeros, ones)},
+                                                              test::properties("uint8")) +
+                                            "q\3"
+                                      : "h\3"s);
+  }
+  const TemporaryFolder folder;
+  made.write(folder);
+  folder.write(".metadata",
+               "\x80\x02" +
+                   test::dataclass("Metadata", {{"storage_data", test::dict(made.places)},
+                                                {"state_dict_metadata", test::dict(tensors)}}) +
+                   ".");
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::limit_exceeded,
+              "the chunks of the metadata need more memory than the limit of 25165824 bytes");
+}
+
+TEST_CASE("an item that many chunks mean is parsed once") {
+  const std::string item = test::item_of("x", {1}, test::uint8_elements);
+  const auto length = static_cast<std::int64_t>(item.size());
+  DcpFolder made;
+  made.files[first_file] = item;
+  std::vector<std::string> chunks;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    made.places.emplace_back(test::index_of("w", {i}), test::place_of(first_file, 0, length));
+    chunks.push_back(test::chunk({i}, {1}));
+  }
+  made.tensors.emplace_back(test::unicode("w"),
+                            test::tensor_metadata({300}, chunks, test::properties("uint8")));
+  OpenOptions options;
+  options.verify = Verify::headers;
+  const Result<Checkpoint> checkpoint = open(made, options);
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->stats().verify_reads == 1);
+  CHECK(whole(*checkpoint, "w", 300) == std::string(300, 'x'));
+}
