@@ -120,22 +120,13 @@ def test_what_weightmap_refuses_is_refused_in_torchs_words(tmp_path):
     assert str(patched.value) == str(by_torch.value)
 
 
-class WithKeywords:
-    def __new__(cls, *, number):
-        return super().__new__(cls)
-
-    def __getnewargs_ex__(self):
-        return (), {"number": 3}
-
-
 def test_a_save_does_not_cut_what_is_mapped(model):
     with weightmap.torch.patch(files="all") as report:
         state = torch.load(model)
         state["step"] = 5
         torch.save(state, model)
         assert float(state["w"][-1]) == 16 * LARGE / 4 - 1
-        state["why"] = WithKeywords(number=3)  # weightmap writes no such thing
-        torch.save(state, model)
+        torch.save(state, model, pickle_protocol=4)  # which weightmap does not write
         assert float(state["w"][-1]) == 16 * LARGE / 4 - 1
     assert [call.function for call in report.served] == ["torch.load", "torch.save"]
     assert [call.function for call in report.left] == ["torch.save"]

@@ -356,6 +356,8 @@ UNREAD = {
     "path": (lambda: [pathlib.PurePosixPath("x")], "[0] is of type pathlib.PurePosixPath, for which"),
     "None's type": (lambda: [type(None)], "[0] is builtins.NoneType, which torch.load("),
     "enum in a class": (lambda: [Registered.Kind.ONE], "[0] is of type test_torch_save.Registered.Kind, for"),
+    "keywords to make it": (lambda: [WithKeywords(number=3)], "[0] is of type test_torch_save.WithKeywords, "
+                            "which takes more than a call"),
     "dataclass": (lambda: [Settings([1])], "[0] is of type test_torch_save.Settings, for which"),
     "key": (lambda: {frozenset(): 1}, "[frozenset()] is of type frozenset, for which"),
     "in an attribute": (lambda: attribute(frozenset()), "[0].__reduce__()[1][3]['tag'] is of type frozenset"),
@@ -409,9 +411,6 @@ REFUSED = {
                "has it by this name, so pickle cannot write it"),
     "local class": (local_instance, "[0] is test_torch_save.local_instance.<locals>.Local, and no "
                     "module has it by this name, so pickle cannot write it"),
-    "keywords to make it": (lambda: [WithKeywords(number=3)], "[0] is of type test_torch_save.WithKeywords, "
-                            "which is made with keywords, and weightmap opens no such file; torch.save() "
-                            "writes it to another path"),
     "open file": (lambda: [sys.__stdout__], "[0] is of type _io.TextIOWrapper: cannot pickle "
                   "'_io.TextIOWrapper' object"),
     "generator": (lambda: [(x for x in ())], "[0] is of type generator: cannot pickle 'generator' object"),

@@ -361,14 +361,8 @@ class Values:
         setter: Any = None,
     ) -> Made:
         made_by = getattr(function, "__name__", "")
-        what = f"is of type {type_name(type(thing))}, which is made"
-        if made_by == "__newobj_ex__":
-            raise UnsupportedError(
-                f"{what} with keywords, and weightmap opens no such file; torch.save() writes it to "
-                "another path"
-            )
-        if setter is not None:
-            raise OnlyForPickle(f"{what} by more than one call")
+        if made_by == "__newobj_ex__" or setter is not None:
+            raise OnlyForPickle(f"is of type {type_name(type(thing))}, which takes more than a call")
         is_new = made_by == "__newobj__"
         if is_new:
             function, arguments = arguments[0], arguments[1:]
