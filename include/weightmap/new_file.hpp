@@ -33,6 +33,10 @@ struct NewFileOptions {
   unsigned mode = 0666;
   // A file that is not to be replaced, whatever it is called: it is being read.
   std::optional<Generation> kept = {};
+  // Whether a symbolic link stays, and what it leads to is replaced, or made if there is nothing,
+  // as open(2) does it; in a directory for all, such as /tmp, only a link of this user or of the
+  // directory's owner. Else the link itself is replaced.
+  bool follows_links = true;
   // Whether commit() waits for the disk. Not for what a restart may lose.
   bool durable = true;
 };
@@ -42,10 +46,10 @@ struct NewFileOptions {
 class WEIGHTMAP_API NewFile {
  public:
   // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io if the system
-  // refuses. A symbolic link is replaced itself; what it leads to stays.
+  // refuses.
   static Result<NewFile> create(const std::filesystem::path& path,
                                 const NewFileOptions& options = {});
-  // The file `name` in a directory that is open, which stays its owner's.
+  // The file `name` in a directory that is open, which stays its owner's. Follows no link.
   static Result<NewFile> create_in(int directory, const std::string& name,
                                    const NewFileOptions& options = {});
 

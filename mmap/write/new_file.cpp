@@ -62,6 +62,31 @@ void remove_abandoned(int directory, const std::string& name) {
       os::remove_unlocked(directory, found);
 }
 
+// As the kernel does where fs.protected_symlinks is set: a link that another user has put into a
+// directory for all, such as /tmp, leads nowhere.
+bool may_follow(const std::filesystem::path& link) noexcept {
+  const std::filesystem::path folder = link.has_parent_path() ? link.parent_path() : ".";
+  struct stat own {};
+  struct stat around {};
+  if (::lstat(link.c_str(), &own) != 0 || ::stat(folder.c_str(), &around) != 0) return false;
+  const bool is_for_all = (around.st_mode & S_ISVTX) != 0 && (around.st_mode & S_IWOTH) != 0;
+  return !is_for_all || own.st_uid == ::geteuid() || own.st_uid == around.st_uid;
+}
+
+// What the path leads to, also where that is not there yet: open(2) would create it.
+Result<std::filesystem::path> follow_links(std::filesystem::path path) {
+  constexpr int most_links = 40;  // as the kernel has it
+  for (int i = 0; i < most_links; ++i) {
+    std::error_code no_link;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
+    if (no_link) return path;
+    if (!may_follow(path))
+      return tl::unexpected<Error>(os::os_error("follow the symbolic link", EACCES));
+    path = path.parent_path() / target;
+  }
+  return tl::unexpected<Error>(os::os_error("follow the symbolic link", ELOOP));
+}
+
 }  // namespace
 
 struct NewFile::State {
@@ -252,13 +277,18 @@ NewFile& NewFile::operator=(NewFile&&) noexcept = default;
 NewFile::~NewFile() = default;
 
 Result<NewFile> NewFile::create(const std::filesystem::path& path, const NewFileOptions& options) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   auto state = std::make_unique<State>();
   state->shown = bytes::escape(path.native(), 4096);
-  state->name = path.filename().native();
-  if (state->name.empty() || path.native().find('\0') != std::string::npos)
+  const auto no_name = [&] {
     return state->about(
         {ErrorCode::invalid_argument, "is not the name of a file", Error::no_offset, {}});
+  };
+  if (path.native().find('\0') != std::string::npos) return no_name();
+  Result<std::filesystem::path> real = options.follows_links ? follow_links(path) : path;
+  if (!real) return state->about(std::move(real).error());
+  state->name = real->filename().native();
+  if (state->name.empty()) return no_name();
+  const std::filesystem::path folder = real->has_parent_path() ? real->parent_path() : ".";
   state->open_directory(AT_FDCWD, folder.c_str());
   if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
   if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());

@@ -101,7 +101,7 @@ Result<void> copy_bytes(const File& from, NewFile& to, const Progress& progress)
 
 Result<Generation> publish_copy(const File& file, const struct stat& permissions,
                                 const fs::path& target, const Progress& progress) {
-  TRY_ASSIGN(NewFile copy, NewFile::create(target));
+  TRY_ASSIGN(NewFile copy, NewFile::create(target, {.follows_links = false}));
   TRY(copy_bytes(file, copy, progress));
   TRY(take_permissions(copy.descriptor(), permissions));
   TRY(file.check_unchanged());

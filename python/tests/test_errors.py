@@ -451,3 +451,21 @@ def test_a_missing_tensor_says_so_without_quotes(checkpoint):
         checkpoint("views.pt")["nothing"]
     assert str(caught.value).endswith('views.pt: has no tensor "nothing"')
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda path: weightmap.save({}, path),
+        lambda path: weightmap.save_safetensors({}, path),
+        weightmap.open,
+        weightmap.open_for_filling,
+        weightmap.stage,
+    ],
+    ids=["save", "save_safetensors", "open", "open_for_filling", "stage"],
+)
+def test_a_nul_in_a_path_is_refused_and_escaped(use):
+    with pytest.raises(weightmap.InvalidArgumentError) as error:
+        use("/tmp/a\0b\x1b.pt")
+    assert str(error.value).startswith("/tmp/a\\x00b\\x1B.pt: ")
+    assert error.value.file == "/tmp/a\\x00b\\x1B.pt"

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/row_major.hpp"
 
 namespace weightmap::cuda {
 namespace {
@@ -140,13 +141,8 @@ class Planner {
 
 std::vector<std::int64_t> row_major_dims(std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> dims(shape.begin(), shape.end());
-  dims.resize(2 * shape.size(), 1);
-  const bool is_empty = std::ranges::find(shape, 0) != shape.end();
-  std::int64_t stride = 1;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    dims[shape.size() + dim] = stride;
-    if (!is_empty) stride *= shape[dim];  // else they reach nothing, and may not fit
-  }
+  dims.resize(2 * shape.size());
+  static_cast<void>(bytes::row_major_strides(shape, std::span(dims).last(shape.size())));
   return dims;
 }
 

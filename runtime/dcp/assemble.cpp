@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/row_major.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/dcp/boxes.hpp"
 
@@ -30,13 +30,9 @@ void make_whole(Whole& tensor) {
   Piece piece = std::move(tensor.pieces.front());
   piece.offsets.assign(tensor.sizes.size(), 0);
   piece.sizes = tensor.sizes;
-  piece.strides.assign(tensor.sizes.size(), 1);
+  piece.strides.resize(tensor.sizes.size());
   piece.storage_offset = 0;
-  for (std::size_t dim = tensor.sizes.size(); dim-- > 1;) {
-    const std::int64_t size = std::max<std::int64_t>(1, tensor.sizes[dim]);
-    if (!bytes::checked_mul(piece.strides[dim], size, &piece.strides[dim - 1]))
-      piece.strides[dim - 1] = 1;  // which no element tells from another
-  }
+  static_cast<void>(bytes::row_major_strides(tensor.sizes, piece.strides));
   tensor.pieces = {std::move(piece)};
 }
 

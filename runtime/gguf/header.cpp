@@ -11,6 +11,7 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/row_major.hpp"
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/gguf/reader.hpp"
 #include "runtime/gguf/tensor_types.hpp"
@@ -190,15 +191,9 @@ bool HeaderReader::add_shape(const HeaderTensor& tensor, std::uint64_t at) {
   dims.resize(dims.size() + std::size_t{2} * tensor.rank);
   std::int64_t* const shape = dims.data() + tensor.first_dim;
   std::int64_t* const strides = shape + tensor.rank;
-  std::int64_t stride = 1;
-  for (std::size_t i = 0; i < tensor.rank; ++i) {
-    const std::size_t to = tensor.rank - 1 - i;
-    shape[to] = sizes_[i];
-    strides[to] = stride;
-    if (!bytes::checked_mul(stride, std::max<std::int64_t>(1, sizes_[i]), &stride))
-      return corrupt(sizes_text(tensor.rank) + " are more than 2^63 - 1 elements", at);
-  }
-  return true;
+  std::reverse_copy(sizes_.begin(), sizes_.begin() + tensor.rank, shape);
+  if (bytes::row_major_strides({shape, tensor.rank}, {strides, tensor.rank})) return true;
+  return corrupt(sizes_text(tensor.rank) + " are more than 2^63 - 1 elements", at);
 }
 
 bool HeaderReader::read_type(HeaderTensor& tensor) {

@@ -10,6 +10,7 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/row_major.hpp"
 #include "runtime/json/json_tree.hpp"
 #include "runtime/safetensors/element_types.hpp"
 #include "runtime/safetensors/known_shapes.hpp"
@@ -289,13 +290,8 @@ Result<void> HeaderParser::complete(HeaderTensor& tensor, const Info& info) {
   if (info.type->bits == 4 && tensor.is_viewable) sizes_.back() /= 2;
   const std::size_t rank = sizes_.size();
   std::array<std::int64_t, most_rank> strides;
-  std::int64_t stride = 1;
-  bool fits = true;
-  for (std::size_t i = rank; i-- > 0;) {
-    strides[i] = stride;
-    fits = bytes::checked_mul(stride, std::max<std::int64_t>(1, sizes_[i]), &stride) && fits;
-  }
-  if (!fits) return corrupt(tensor, " has strides of more than 63 bits: shape " + shape());
+  if (!bytes::row_major_strides(sizes_, std::span(strides).first(rank)))
+    return corrupt(tensor, " has strides of more than 63 bits: shape " + shape());
   std::pmr::vector<std::int64_t>& dims = header_.dims;
   // In the catalog they stand once more.
   const std::uint64_t most_bytes = limits_.base_memory + 4 * json_.text().size();

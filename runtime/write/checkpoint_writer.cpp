@@ -10,6 +10,8 @@
 #include "runtime/archive/last_records.hpp"
 #include "runtime/base/element_walk.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/row_major.hpp"
 #include "runtime/pickle/write.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/value/tree.hpp"
@@ -30,16 +32,6 @@ std::string_view spelled(ByteOrder order) noexcept {
 // An empty storage has nothing to be filled in.
 bool is_reserved(const RecordContent& content) noexcept {
   return content.kind() == RecordContent::Kind::reserved && content.size() > 0;
-}
-
-std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes) {
-  std::vector<std::int64_t> strides(sizes.size());
-  std::int64_t step = 1;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= std::max<std::int64_t>(sizes[i], 1);  // as torch counts a dimension without elements
-  }
-  return strides;
 }
 
 }  // namespace
@@ -216,7 +208,8 @@ Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_gra
                                                "; bits() gives the bytes of its blocks");
   TRY(view.check_gather(view.nbytes()));
   TRY(check_repeats(view));
-  const std::vector<std::int64_t> strides = row_major_strides(view.shape());
+  std::vector<std::int64_t> strides(view.shape().size());
+  static_cast<void>(bytes::row_major_strides(view.shape(), strides));
   const std::size_t number = add_storage(content_of(view));
   return tensor(number, {.dtype = view.dtype(),
                          .sizes = view.shape(),
@@ -247,7 +240,8 @@ Result<WritePlan> CheckpointWriter::plan(const Value& root, const std::filesyste
 }
 
 Result<WritePlan> CheckpointWriter::write(const Value& root, const std::filesystem::path& path) && {
-  TRY(state_->prepare(root, archive_name(path, state_->options.archive_name)));
+  Result<void> prepared = state_->prepare(root, archive_name(path, state_->options.archive_name));
+  if (!prepared) return about_file(std::move(prepared).error(), path);
   TRY_ASSIGN(ArchiveWriter archive, ArchiveWriter::create(path, state_->archive_options()));
   return state_->write_to(std::move(archive));
 }

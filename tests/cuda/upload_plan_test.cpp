@@ -106,5 +106,5 @@ TEST_CASE("strides are row-major, and those of an empty tensor fit") {
   CHECK(row_major_dims({}) == std::vector<std::int64_t>{});
   const std::int64_t huge = std::int64_t{1} << 62;
   CHECK(row_major_dims(std::vector<std::int64_t>{0, huge, huge}) ==
-        std::vector<std::int64_t>{0, huge, huge, 1, 1, 1});
+        std::vector<std::int64_t>{0, huge, huge, 1, huge, 1});
 }

@@ -162,6 +162,21 @@ TEST_SUITE("checkpoint writer") {
     }
   }
 
+  TEST_CASE("the strides of an empty tensor whose sizes do not fit a product") {
+    const TemporaryFolder folder;
+    constexpr std::int64_t huge = std::int64_t{1} << 40;
+    const std::int64_t dims[] = {0, huge, huge, 1, huge, 1};
+    const TensorView view(DType::float32, 3, dims, nullptr, 0, 0);
+    CheckpointWriter writer;
+    const Result<Value> value = writer.tensor(view, false);
+    REQUIRE_OK(value);
+    REQUIRE_OK(std::move(writer).write(*value, folder.path() / "empty.pt"));
+    const Checkpoint read = opened(folder.path() / "empty.pt");
+    const std::vector<std::int64_t> strides{1, huge, 1};
+    const TensorView saved = read.tensors()[0].view;
+    CHECK(std::ranges::equal(saved.strides(), strides));
+  }
+
   TEST_CASE("writes each dtype to the bytes that torch.save writes") {
     const TemporaryFolder folder;
     const Checkpoint torchs = opened(data / "dtypes.pt");

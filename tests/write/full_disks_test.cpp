@@ -205,16 +205,41 @@ TEST_SUITE("full disks") {
     CHECK(names_in(path) == 0);
   }
 
-  TEST_CASE_FIXTURE(Folder, "a link gives way to the new file, and what it led to stays") {
-    const fs::path old = folder.write("old.pt", std::string_view("the old file"));
-    for (const char* const leads_to : {"old.pt", "nowhere.pt"}) {
-      fs::remove(path);
-      fs::create_symlink(leads_to, path);
-      REQUIRE_OK(save(path, 100));
-      CHECK(fs::symlink_status(path).type() == fs::file_type::regular);
-      CHECK(read_file(old) == "the old file");
-      CHECK(names_in(folder.path()) == 2);
+  TEST_CASE_FIXTURE(Folder, "a link stays, and what it leads to is replaced, or made") {
+    fs::create_directory(folder.path() / "other");
+    folder.write("other/old.pt", std::string_view("the old file"));
+    fs::create_symlink("other/second", folder.path() / "first");
+    for (const char* const name : {"old.pt", "new.pt"}) {
+      CAPTURE(std::string(name));
+      const fs::path second = folder.path() / "other" / "second";
+      fs::remove(second);
+      fs::create_symlink(name, second);
+      REQUIRE_OK(save(folder.path() / "first", 100));
+      CHECK(fs::is_symlink(folder.path() / "first"));
+      CHECK(fs::is_symlink(second));
+      CHECK(fs::symlink_status(folder.path() / "other" / name).type() == fs::file_type::regular);
+      CHECK(read_file(folder.path() / "other" / name) == read_file(folder.path() / "first"));
+      CHECK(read_file(second) != "the old file");
     }
+    CHECK(names_in(folder.path()) == 2);
+    CHECK(names_in(folder.path() / "other") == 3);
+  }
+
+  TEST_CASE_FIXTURE(Folder, "a link in a circle, or another user's in a directory for all") {
+    fs::create_symlink("model.pt", path);
+    CHECK_FAILS(save(path, 100), ErrorCode::io, "Too many levels of symbolic links");
+    if (::geteuid() != 0) {
+      MESSAGE("SKIPPED: only root can give a link away");
+      return;
+    }
+    const fs::path old = folder.write("old.pt", std::string_view("the old file"));
+    fs::remove(path);
+    fs::create_symlink("old.pt", path);
+    fs::permissions(folder.path(), fs::perms(01777));
+    REQUIRE(::lchown(path.c_str(), 65534, 65534) == 0);
+    CHECK_FAILS(save(path, 100), ErrorCode::io,
+                "cannot follow the symbolic link: Permission denied");
+    CHECK(read_file(old) == "the old file");
   }
 }
 
