@@ -91,7 +91,7 @@ void add_du(CLI::App& app, Run& run) {
                   "A line for all tensors that share the first N parts of their names; without\n"
                   "it, as many parts as give at most 40 lines")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 65535));
   add_sort_option(command, options->sort);
   add_table_options(command, options->style);
   add_verify_option(command, *options);

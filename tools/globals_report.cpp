@@ -62,6 +62,11 @@ void print(Output& out, const TableStyle& style, const FileGlobals& globals) {
   for (const std::string& oddity : oddities(globals)) out.write(oddity + "\n");
 }
 
+bool has_fault(const FileGlobals& globals) {
+  return std::ranges::any_of(globals.pickles,
+                             [](const PickleGlobals& pickle) { return pickle.fault.has_value(); });
+}
+
 std::vector<std::string> oddities(const FileGlobals& globals) {
   std::vector<std::string> found;
   for (const PickleGlobals& pickle : globals.pickles) {

@@ -20,6 +20,9 @@ Json describe(const PickleGlobals& pickle, const NamedGlobal& global);
 // A table, and a line for all that is odd about a pickle.
 void print(Output& out, const TableStyle& style, const FileGlobals& globals);
 
+// Whether names may be missing: a pickle is damaged, or needs more memory than it may.
+bool has_fault(const FileGlobals& globals);
+
 // "data.pkl: 12 bytes behind its end"; one for each thing that is odd about the pickles.
 std::vector<std::string> oddities(const FileGlobals& globals);
 

@@ -186,7 +186,7 @@ Result<int> run_globals(Output& out, const InfoOptions& options) {
   } else {
     print(out, {}, *globals);
   }
-  return exit_good;
+  return has_fault(*globals) ? exit_failed : exit_good;
 }
 
 Result<int> run_info(Output& out, const InfoOptions& options) {

@@ -282,7 +282,7 @@ void add_residency(CLI::App& app, Run& run) {
               "A bar for all tensors that share the first N parts of their names; without it,\n"
               "as many parts as give at most 40 bars")
           ->type_name("N")
-          ->check(CLI::PositiveNumber);
+          ->check(CLI::Range(1, 65535));
   command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
   CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
   command.add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")

@@ -62,9 +62,7 @@ UnsafeGlobals unsafe_globals(const FileGlobals& globals) {
 
 Verdict judge(const FileGlobals& globals) {
   if (!unsafe_globals(globals).empty()) return Verdict::unsafe;
-  const auto has_fault = [](const PickleGlobals& pickle) { return pickle.fault.has_value(); };
-  if (std::any_of(globals.pickles.begin(), globals.pickles.end(), has_fault))
-    return Verdict::damaged;
+  if (has_fault(globals)) return Verdict::damaged;
   if (globals.format == "safetensors" || globals.format == "gguf") return Verdict::safe;
   if (globals.pickles.empty()) return Verdict::not_a_checkpoint;
   return globals.code.empty() ? Verdict::safe : Verdict::unsafe;

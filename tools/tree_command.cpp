@@ -42,7 +42,8 @@ void add_tree(CLI::App& app, Run& run) {
   command.add_option("PATH", options->path, "Only what is below: keys joined by dots")
       ->type_name("");
   command.add_option("-d,--depth", options->limits.depth, "Only N levels below the first")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(0, 65535));
   command.add_flag("-a,--all", options->limits.all,
                    "All of a long list or dict, not its beginning");
   add_verify_option(command, *options);

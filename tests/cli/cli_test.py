@@ -1793,6 +1793,26 @@ class Usage(Case):
                 "cat", "state_dict.pt", "steps", "--slice", text,
             )
 
+    def test_refuses_numbers_that_are_out_of_range(self):
+        no_numbers = ("-1", "", "1e3", "0x10", "99999999999999999999", "1.5.2")
+        options = {
+            ("du", "--depth"): ("0", "65536"), ("residency", "--depth"): ("0", "65536"),
+            ("tree", "--depth"): ("65536",), ("warm", "--threads"): ("0", "65"),
+            ("warm", "--budget"): (),
+            ("stage", "--budget"): (), ("convert", "--max-size"): ("0",),
+            ("split", "--max-size"): ("0",), ("repack", "--align"): ("0",),
+        }
+        outputs = {"convert": ("new.safetensors",), "split": ("folder",), "repack": ("new.pt",)}
+        for (command, option), words in options.items():
+            for word in (*words, *no_numbers):
+                with self.subTest(command, option=option, word=word):
+                    done = run(command, "state_dict.pt", *outputs.get(command, ()),
+                               f"{option}={word}")
+                    self.assertEqual((done.returncode, done.stdout), (2, b""))
+                    self.assertIn(option.encode(), done.stderr)
+                    # A range is of whole numbers, never of all digits of a double.
+                    self.assertLess(len(done.stderr), 200)
+
     def test_refuses_json_and_raw_bytes_on_one_output(self):
         done = run("cat", "state_dict.pt", "steps", "--raw", "--json")
         self.assertEqual(done.returncode, 2)

@@ -220,6 +220,15 @@ class Info(Case):
             f"harmful  {at:6}      1  data.pkl  posix.system\n",
         )
 
+    def test_ends_with_1_where_names_may_be_missing(self):
+        # So many names that they need more memory than a pickle of this size may take.
+        names = b"".join(b"ca\nb%d\n0" % i for i in range(400000))
+        self.archive("many.pt", b"\x80\x02" + names + b"N.")
+        for command in ("scan", "info"):
+            said = self.run_tool(command, *(["--globals"] if command == "info" else []), "many.pt",
+                                 code=1)
+            self.assertIn("the names in the pickle need more memory than", said)
+
     def test_json_has_each_pickle(self):
         self.archive("model.pt", UNKNOWN)
         listed = json.loads(self.run_tool("info", "--globals", "--json", "model.pt"))
