@@ -251,11 +251,7 @@ void add_convert(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"safetensors", "pt"}))
       ->type_name("safetensors|pt");
   add_size_option(
-      command, "--max-size",
-      [options](std::uint64_t bytes) {
-        if (bytes == 0) throw CLI::ValidationError("--max-size", "must be at least 1 byte");
-        options->max_bytes = bytes;
-      },
+      command, "--max-size", [options](std::uint64_t bytes) { options->max_bytes = bytes; },
       "Bytes of tensors in each file of a set; default: one file");
   command
       .add_option("--metadata", options->metadata,

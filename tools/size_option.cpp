@@ -66,6 +66,7 @@ void add_size_option(CLI::App& command, const std::string& name,
     if (!size)
       throw CLI::ValidationError(
           name, "must be a size such as 4096, 64KiB or 1.5G, not \"" + printable(text) + "\"");
+    if (*size == 0) throw CLI::ValidationError(name, "must be at least 1 byte");
     set(*size);
   };
   command.add_option_function<std::string>(name, read, help)->type_name("SIZE");

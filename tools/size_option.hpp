@@ -15,7 +15,8 @@ namespace weightmap::cli {
 // part of a byte is dropped. nullopt for any other text, and for what 64 bits do not hold.
 std::optional<std::uint64_t> parse_size(std::string_view text);
 
-// Gives the size to `set`. Text that is no size is wrong usage, answered by what the option takes.
+// Gives the size to `set`. Text that is no size, or 0, is wrong usage, answered by what the option
+// takes.
 void add_size_option(CLI::App& command, const std::string& name,
                      std::function<void(std::uint64_t)> set, const std::string& help);
 
