@@ -119,6 +119,12 @@ std::vector<SourceInfo> files_of(const Checkpoint& checkpoint) {
   return files;
 }
 
+std::string unlisted_text(const CheckpointInfo& info) {
+  return count(info.unsupported.size(), "name") +
+         ", of what is pickled, compressed or has no elements of whole bytes: " +
+         printable(info.unsupported.front()) + (info.unsupported.size() > 1 ? ", ..." : "");
+}
+
 Error about(const CommonOptions& options, Error error) {
   if (error.file.empty()) error.file = printable(options.file);
   return error;

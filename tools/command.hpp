@@ -45,6 +45,9 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options);
 // The files that a checkpoint was opened from: one, or those of a set, with its index.
 std::vector<SourceInfo> files_of(const Checkpoint& checkpoint);
 
+// Of `info.unsupported`, which is not empty: "2 names, of ... : a, ...".
+std::string unlisted_text(const CheckpointInfo& info);
+
 // `error`, with the file's name where the library did not know it.
 Error about(const CommonOptions& options, Error error);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +35,7 @@ struct Converted {
   std::size_t tensors = 0;
   std::uint64_t bytes = 0;
   std::vector<SafetensorsReport::Dropped> dropped = {};
+  std::vector<std::string> left_out = {};  // CheckpointInfo::unsupported
 };
 
 // What is wrong with the words of the command line, beyond what each of them may be.
@@ -200,7 +202,8 @@ std::string describe_as_json(const ConvertCommand& command, const Converted& mad
                       {"files", made.files},
                       {"tensors", made.tensors},
                       {"bytes", made.bytes},
-                      {"dropped", dropped}}) +
+                      {"dropped", dropped},
+                      {"left_out", made.left_out}}) +
          "\n";
 }
 
@@ -226,9 +229,13 @@ Result<int> run_convert(Output& out, const ConvertCommand& command) {
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   if (Result<void> ok = check_source(*checkpoint, command); !ok)
     return tl::unexpected<Error>(ok.error());
-  const Result<Converted> made =
+  Result<Converted> made =
       command.format == "pt" ? to_pt(*checkpoint, command) : to_safetensors(*checkpoint, command);
   if (!made) return tl::unexpected<Error>(made.error());
+  const CheckpointInfo& info = checkpoint->info();
+  made->left_out = info.unsupported;
+  if (!info.unsupported.empty())
+    std::fprintf(stderr, "weightmap: left out: %s\n", unlisted_text(info).c_str());
   out.write(command.json ? describe_as_json(command, *made) : describe_as_text(*made));
   return exit_good;
 }

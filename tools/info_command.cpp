@@ -154,11 +154,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   block.line("storages", std::to_string(info.storages));
   if (const auto composed = composed_tensors(checkpoint); !composed.empty())
     block.line("composed", composed_summary(composed));
-  if (!info.unsupported.empty())
-    block.line("not listed", count(info.unsupported.size(), "tensor") +
-                                 " that have no elements of whole bytes, or are pickled: " +
-                                 printable(info.unsupported.front()) +
-                                 (info.unsupported.size() > 1 ? ", ..." : ""));
+  if (!info.unsupported.empty()) block.line("not listed", unlisted_text(info));
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   if (info.unread_bytes != 0)
     block.line("unread", human_bytes(info.unread_bytes) +

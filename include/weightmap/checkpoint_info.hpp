@@ -53,7 +53,8 @@ struct CheckpointInfo {
   // Names of tensors that are not listed: those of a .pt2 archive that are pickled or have no
   // strides; those of a safetensors file whose rows are not whole bytes (F6_* of which the last
   // dimension is no multiple of 4, F4 of which it is odd); those of torch.distributed.checkpoint
-  // that are compressed or not strided.
+  // that are compressed or not strided. And names of the objects that this pickles one by one: a
+  // number, a text, or something with tensors in it.
   std::vector<std::string> unsupported;
   // Of shards with an index: tensors that they have and the index does not name, which are not
   // listed. An index is often newer than what else lies in a shard.

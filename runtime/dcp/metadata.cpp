@@ -253,9 +253,13 @@ class MetadataReader {
   Result<void> read_tensor(const Value& key, const Value& what) {
     const std::optional<std::string_view> name = key.string();
     if (!name) return failure(ErrorCode::corrupt, "the metadata has a tensor without a name");
+    TRY(count(1, 0));
     const Value size = field(what, "size");
     const Value chunks = field(what, "chunks");
-    if (size.is_none() && chunks.is_none()) return {};  // an object that is no tensor
+    if (size.is_none() && chunks.is_none()) {  // pickled, whatever it is
+      leave_out(*name);
+      return {};
+    }
     const auto sizes = sizes_of(size, options_.limits.rank);
     if (!sizes) return corrupt(*name, "has a size that is no torch.Size");
     TRY(count(1, sizes->size()));
@@ -278,10 +282,14 @@ class MetadataReader {
       is_readable = is_readable && is_plain;
     }
     if (!is_readable) {
-      if (unsupported_.insert(number).second) metadata_.unsupported.emplace_back(*name);
+      leave_out(*name);
       return {};
     }
     return add(std::move(tensor));
+  }
+
+  void leave_out(std::string_view name) {
+    if (unsupported_.insert(names_.of(name)).second) metadata_.unsupported.emplace_back(name);
   }
 
   // False if the item cannot be mapped.

@@ -51,7 +51,8 @@ struct Metadata {
   std::vector<std::unique_ptr<value::Tree>> trees;  // one for each file that was read
   std::vector<std::string> files;                   // beside the metadata or below; sorted
   std::vector<Tensor> tensors;
-  std::vector<std::string> unsupported;  // names of tensors that are compressed, or not strided
+  // Names of tensors that are compressed or not strided, and of objects that are pickled.
+  std::vector<std::string> unsupported;
   std::uint64_t pickle_bytes = 0;
   bool names_torch_safe_only = true;
 };

@@ -80,12 +80,13 @@ class Convert(unittest.TestCase):
         self.assertEqual(document, {
             "file": str(self.model), "target": str(self.out), "format": "safetensors",
             "files": [str(self.out)], "tensors": 5, "bytes": self.out.stat().st_size,
-            "dropped": {}})
+            "dropped": {}, "left_out": []})
         back = self.folder / "back.pt"
         document = json.loads(self.convert(self.out, back, "--json"))
         self.assertEqual(document, {
             "file": str(self.out), "target": str(back), "format": "pt", "files": [str(back)],
-            "tensors": 5, "bytes": back.stat().st_size, "dropped": {}})
+            "tensors": 5, "bytes": back.stat().st_size, "dropped": {},
+            "left_out": []})
 
     def test_sets(self):
         printed = self.convert(self.model, self.out, "--max-size", "2100")
@@ -112,6 +113,15 @@ class Convert(unittest.TestCase):
     def test_other_values_are_left_out(self):
         self.convert(DATA / "training.pt", self.out, "--shared", "copy")
         self.assertEqual(self.contents(self.out), self.contents(DATA / "training.pt"))
+
+    def test_what_is_not_listed_is_said_to_be_left_out(self):
+        for to in (self.out, self.folder / "of_dcp.pt"):
+            result = run("convert", DATA / "dcp" / "default", to, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(json.loads(result.stdout)["left_out"], ["rank", "lr"])
+            self.assertEqual(result.stderr, "weightmap: left out: 2 names, of what is pickled, "
+                             "compressed or has no elements of whole bytes: rank, ...\n")
+        self.assertIn("2 names, of what is pickled", run("info", DATA / "dcp" / "default").stdout)
 
     def test_metadata(self):
         self.convert(self.model, self.out, "--metadata", "made by=hand=s", "--metadata", "a=")

@@ -54,6 +54,7 @@ TEST_CASE("folders that torch wrote") {
     const Checkpoint checkpoint = test::opened(test::data / "dcp" / layout);
     CHECK(checkpoint.tensors().size() == 11);
     CHECK(checkpoint.info().tensor_bytes == 452);
+    CHECK(checkpoint.info().unsupported == std::vector<std::string>{"rank", "lr"});
     CHECK(checkpoint.info().names_torch_safe_only == false);
     CHECK(pieces_of(checkpoint, "model.rows") == 2);
     CHECK(pieces_of(checkpoint, "model.columns") == 2);
