@@ -12,6 +12,7 @@
 #include "tools/cat/slice.hpp"
 #include "tools/command.hpp"
 #include "tools/lookup.hpp"
+#include "tools/numpy_value.hpp"
 #include "tools/output_file.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -192,11 +193,39 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
   return print_values(out, tensor);
 }
 
+// As the options have it, a part of it or all.
+Result<void> show_part(Output& out, const CatOptions& options, FoundTensor tensor) {
+  if (options.slice_items.empty()) return show(out, options, tensor);
+  const Result<TensorSlice> part = apply_slice(tensor.view, options.slice_items);
+  if (!part) return tl::unexpected<Error>(part.error());
+  tensor.view = *part;
+  tensor.name += "[" + *options.slice + "]";
+  return show(out, options, tensor);
+}
+
+void print_scalar(Output& out, const CatOptions& options, const NumpyValue& scalar) {
+  if (!options.json) return out.write(scalar_word(scalar.elements) + "\n");
+  std::string head =
+      to_text({{"file", options.file}, {"name", options.tensor}, {"type", scalar.type_name()}});
+  head.pop_back();
+  out.write(head + ",\"value\":" + json_word(scalar.elements, 0) + "}\n");
+}
+
 // What is not a tensor: an epoch, a setting, a dict.
 Result<void> print_value(Output& out, const CatOptions& options, const Checkpoint& checkpoint,
                          const NamedValue& found) {
+  const bool for_elements = options.raw || options.slice || !options.output.empty();
+  if (const std::optional<NumpyValue> array = numpy_array(found.value))
+    return show_part(out, options, {options.tensor, array->view()});
+  const std::optional<NumpyValue> scalar = numpy_scalar(found.value);
+  if (scalar && !for_elements) {
+    print_scalar(out, options, *scalar);
+    return {};
+  }
+  if (const auto items = scalar || !for_elements ? scalar : bytes_as_array(found.value))
+    return show_part(out, options, {options.tensor, items->view()});
   const std::string type = type_name_of(found.value);
-  if (options.raw || options.slice || !options.output.empty())
+  if (for_elements)
     return failure(ErrorCode::invalid_argument,
                    "\"" + printable(options.tensor) + "\" is no tensor (its type is " +
                        printable(type) + "), so there is nothing for --slice, --raw or -o");
@@ -257,12 +286,7 @@ Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& check
         return print_value(out, options, checkpoint, *value);
     return tl::unexpected<Error>(tensor.error());
   }
-  if (options.slice_items.empty()) return show(out, options, *tensor);
-  const Result<TensorSlice> part = apply_slice(tensor->view, options.slice_items);
-  if (!part) return tl::unexpected<Error>(part.error());
-  tensor->view = *part;
-  tensor->name += "[" + *options.slice + "]";
-  return show(out, options, *tensor);
+  return show_part(out, options, std::move(*tensor));
 }
 
 Result<int> run_cat(Output& out, const CatOptions& options) {

@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "tools/cat/elements.hpp"
 #include "tools/cat/number_format.hpp"
+#include "tools/numpy_value.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/element_format.hpp"
 #include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
@@ -42,6 +40,21 @@ std::string cut(std::string_view text, std::size_t longest) {
          " bytes)";
 }
 
+// As Python writes them: b'ab\\x00', cut like a text.
+std::string bytes_text(Bytes bytes, std::size_t longest) {
+  std::string text = "b'";
+  for (const std::byte byte : bytes.first(std::min(bytes.size(), longest))) {
+    const auto code = std::to_integer<unsigned char>(byte);
+    if (code == '\'' || code == '\\')
+      text += fmt::format("\\{:c}", static_cast<char>(code));
+    else
+      text += code < 0x20 || code >= 0x7F ? fmt::format("\\x{:02x}", code)
+                                          : std::string(1, static_cast<char>(code));
+  }
+  text += "'";
+  return bytes.size() > longest ? text + "... (" + std::to_string(bytes.size()) + " bytes)" : text;
+}
+
 // Little-endian two's complement as decimal digits, by long division.
 std::string big_integer_text(Bytes number) {
   if (number.size() > longest_integer)
@@ -68,71 +81,17 @@ std::string big_integer_text(Bytes number) {
   return (negative ? "-" : "") + (digits.empty() ? "0" : digits);
 }
 
-// The bytes of a value: as such, or as protocol 2 has them, _codecs.encode(text, "latin1").
-std::optional<std::vector<std::byte>> bytes_of(const Value& value) {
-  if (const std::optional<Bytes> bytes = value.bytes())
-    return std::vector<std::byte>(bytes->begin(), bytes->end());
-  if (value.kind() != Kind::object || type_name_of(value) != "bytes") return std::nullopt;
-  const Value arguments = value.arguments();
-  std::vector<std::byte> bytes;
-  if (arguments.size() == 0) return bytes;
-  // Latin-1 in UTF-8: one byte, or two of which the first has the two upper bits.
-  const std::string_view text = arguments[0].string().value_or("");
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned code = static_cast<unsigned char>(text[i]);
-    if (code >= 0x80 && i + 1 < text.size())
-      code = (code & 3) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
-    bytes.push_back(static_cast<std::byte>(code));
-  }
-  return bytes;
-}
-
-bool is_global(const Value& value, std::string_view module, std::string_view name) {
-  return value.kind() == Kind::global && value.module() == module && value.name() == name;
-}
-
-bool is_of_numpy(const Value& value, std::string_view name) {
-  return is_global(value, "numpy.core.multiarray", name) ||
-         is_global(value, "numpy._core.multiarray", name);
-}
-
 bool is_bare(const Value& object) {
   return object.size() == 0 && object.item_count() == 0 && !object.state();
 }
 
-bool is_big_endian(const Value& dtype) {
-  const std::optional<Value> state = dtype.state();
-  return state && state->kind() == Kind::tuple && state->size() > 1 && (*state)[1].string() == ">";
-}
-
-void swap_elements(Elements& elements) {
-  const auto unit = static_cast<std::ptrdiff_t>(swap_unit(elements.dtype));
-  for (auto at = elements.bytes.begin(); at != elements.bytes.end(); at += unit)
-    std::reverse(at, at + unit);
-}
-
-std::optional<std::string> numpy_scalar(const Value& object) {
-  const Value arguments = object.arguments();
-  if (!is_of_numpy(object.callable(), "scalar") || arguments.kind() != Kind::tuple ||
-      arguments.size() != 2 || !is_bare(object))
-    return std::nullopt;
-  const std::optional<DType> dtype = numpy_dtype(arguments[0]);
-  std::optional<std::vector<std::byte>> bytes = bytes_of(arguments[1]);
-  if (!dtype || !bytes || bytes->size() != element_size(*dtype)) return std::nullopt;
-  Elements elements{*dtype, std::move(*bytes)};
-  if (is_big_endian(arguments[0]) != (std::endian::native == std::endian::big))
-    swap_elements(elements);
-  return "numpy." + std::string(to_string(*dtype)) + " " + scalar_word(elements);
-}
-
-std::optional<std::string> numpy_array(const Value& object) {
-  const std::optional<Value> state = object.state();
-  if (!is_of_numpy(object.callable(), "_reconstruct") || !state || state->kind() != Kind::tuple ||
-      state->size() != 5)
-    return std::nullopt;
-  const std::optional<std::string> shape = one_line((*state)[1]);
-  const std::optional<DType> dtype = numpy_dtype((*state)[2]);
+std::optional<std::string> numpy_line(const Value& object) {
+  if (const std::optional<NumpyValue> scalar = numpy_scalar(object))
+    return scalar->type_name() + " " + scalar_word(scalar->elements);
+  const std::optional<NumpyParts> array = numpy_array_parts(object);
+  const std::optional<std::string> shape = array ? one_line(array->shape) : std::nullopt;
   if (!shape) return std::nullopt;
+  const std::optional<DType> dtype = numpy_dtype(array->dtype);
   return "numpy.ndarray " + (dtype ? std::string(to_string(*dtype)) + " " : std::string()) + *shape;
 }
 
@@ -148,7 +107,7 @@ std::optional<std::string> date(const Value& object) {
   if (callable.kind() != Kind::global || callable.module() != "datetime" || !is_bare(object) ||
       arguments.kind() != Kind::tuple || arguments.size() != 1)
     return std::nullopt;
-  const std::optional<std::vector<std::byte>> packed = bytes_of(arguments[0]);
+  const std::optional<std::vector<std::byte>> packed = bytes_in(arguments[0]);
   if (packed && callable.name() == "date" && packed->size() == 4)
     return "datetime.date " + date_text(*packed);
   if (!packed || callable.name() != "datetime" || packed->size() != 10) return std::nullopt;
@@ -191,10 +150,11 @@ std::optional<std::string> sequence(const Value& container, const char* open, co
   return open + *words + close;
 }
 
-std::optional<std::string> object_line(const Value& object, std::size_t deepest) {
-  for (const auto& known : {numpy_scalar(object), numpy_array(object), date(object)})
+std::optional<std::string> object_line(const Value& object, std::size_t longest,
+                                       std::size_t deepest) {
+  for (const auto& known : {numpy_line(object), date(object)})
     if (known) return known;
-  if (const auto bytes = bytes_of(object)) return "bytes of " + std::to_string(bytes->size());
+  if (const auto bytes = bytes_in(object)) return bytes_text(*bytes, longest);
   const Value arguments = object.arguments();
   if (!is_bare(object) || arguments.kind() != Kind::tuple) return std::nullopt;
   const std::optional<std::string> words = joined(arguments, deepest);
@@ -217,8 +177,9 @@ std::optional<std::string> line_of(const Value& value, std::size_t longest, std:
     case Kind::string:
       return cut(*value.string(), longest);
     case Kind::bytes:
+      return bytes_text(*value.bytes(), longest);
     case Kind::byte_array:
-      return type_name_of(value) + " of " + std::to_string(value.bytes()->size());
+      return "bytearray(" + bytes_text(*value.bytes(), longest) + ")";
     case Kind::global:
       return short_type_name(value);
     case Kind::persistent_id:
@@ -235,28 +196,12 @@ std::optional<std::string> line_of(const Value& value, std::size_t longest, std:
     case Kind::dict:
       return value.item_count() == 0 ? std::optional<std::string>("{}") : std::nullopt;
     case Kind::object:
-      return object_line(value, deepest);
+      return object_line(value, longest, deepest);
   }
   return std::nullopt;
 }
 
 }  // namespace
-
-std::optional<DType> numpy_dtype(const Value& value) {
-  const Value arguments = value.arguments();
-  if (!is_global(value.callable(), "numpy", "dtype") || arguments.kind() != Kind::tuple ||
-      arguments.size() == 0)
-    return std::nullopt;
-  const std::optional<std::string_view> name = arguments[0].string();
-  for (std::size_t i = 0; name && i < dtype_count; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    const ElementFormat& format = element_format(dtype);
-    if (format.is_numpy_type() &&
-        *name == std::string(1, format.numpy_kind) + std::to_string(element_size(dtype)))
-      return dtype;
-  }
-  return std::nullopt;
-}
 
 std::optional<std::string> one_line(const Value& value, std::size_t longest) {
   return line_of(value, longest, deepest_inline);

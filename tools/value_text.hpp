@@ -5,16 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "weightmap/dtype.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 
-// What numpy's pickles say of a type: float64 for dtype("f8"). nullopt for what is no number.
-std::optional<DType> numpy_dtype(const Value& value);
-
 // "17", "'adam'", "(0.9, 0.999)", "numpy.float64 0.25": none, numbers, strings, bytes, dates, and
-// what is made of few of these; numbers and arrays of numpy. A string is cut to `longest` bytes.
+// what is made of few of these; numbers and arrays of numpy. Strings and bytes are cut to
+// `longest` bytes.
 // nullopt for what takes more than a line: containers with more in them, objects with a state.
 std::optional<std::string> one_line(const Value& value, std::size_t longest = 80);
 

@@ -48,6 +48,25 @@ def pickled(word):
     return b"X" + struct.pack("<I", len(text)) + text
 
 
+def numpy_dtype(kind, order):
+    return (b"cnumpy\ndtype\n(" + pickled(kind) + b"K\x00K\x01tR(K\x03" + pickled(order)
+            + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb")
+
+
+def numpy_scalar(kind, order, content):
+    return (b"cnumpy.core.multiarray\nscalar\n(" + numpy_dtype(kind, order)
+            + b"C" + bytes([len(content)]) + content + b"tR")
+
+
+def numpy_array(kind, order, shape, content, is_fortran=False):
+    """As protocol 2 has it, which spells bytes as text."""
+    dims = b"(" + b"".join(b"K" + bytes([size]) for size in shape) + b"t"
+    return (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tc_codecs\nencode\n("
+            + pickled("b") + pickled("latin1") + b"tRtR(K\x01" + dims + numpy_dtype(kind, order)
+            + (b"\x88" if is_fortran else b"\x89") + b"c_codecs\nencode\n("
+            + pickled(content.decode("latin1")) + pickled("latin1") + b"tRtb")
+
+
 # The pickle of a tensor of the four floats in data/0.
 FLOATS = (
     b"ctorch._utils\n_rebuild_tensor_v2\n((" + pickled("storage") + b"ctorch\nFloatStorage\n"
@@ -1509,7 +1528,7 @@ class Tree(Case):
             "  price: decimal.Decimal('1.5')\n"
             "  window: slice(1, None, 2)\n"
             "  wide: -1180591620717411303424\n"
-            "  empty: [{}, [], (), set(), bytes of 0]\n"
+            "  empty: [{}, [], (), set(), b'']\n"
             "  seen: {3}\n"
             "  nan: nan\n"
             "  ('a', 1): None\n"
@@ -1546,22 +1565,15 @@ class Tree(Case):
         )
 
     def test_reads_numbers_of_numpy(self):
-        def scalar(kind, order, content):
-            return (
-                b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(" + pickled(kind) + b"K\x00K\x01tR(K\x03"
-                + pickled(order) + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-                + b"C" + bytes([len(content)]) + content + b"tR"
-            )
-
         path = self.archive(
-            b"\x80\x03}(" + pickled("loss") + scalar("f8", "<", struct.pack("<d", 0.8125))
-            + pickled("step") + scalar("i4", ">", struct.pack(">i", -7)) + b"u."
+            b"\x80\x03}(" + pickled("loss") + numpy_scalar("f8", "<", struct.pack("<d", 0.8125))
+            + pickled("step") + numpy_scalar("i4", ">", struct.pack(">i", -7)) + b"u."
         )
         self.prints("dict, 2 items\n  loss: numpy.float64 0.8125\n  step: numpy.int32 -7\n", "tree", path)
         # Without an opcode for bytes, as protocol 2 writes them.
         text = struct.pack("<d", -0.7).decode("latin1")
         encoded = b"c_codecs\nencode\n(" + pickled(text) + pickled("latin1") + b"tR"
-        content = scalar("f8", "<", struct.pack("<d", 0.0)).replace(b"C\x08" + bytes(8), encoded)
+        content = numpy_scalar("f8", "<", struct.pack("<d", 0.0)).replace(b"C\x08" + bytes(8), encoded)
         self.prints("numpy.float64 -0.7\n", "tree", self.archive(b"\x80\x02" + content + b"."))
 
     def test_names_what_is_reached_again(self):
@@ -1636,7 +1648,7 @@ class Tree(Case):
         self.assertEqual(value['["a", 1]'], None)
         for protocol in (2, 4):
             path = self.archive(pickle.dumps([b"\x00\xff"], protocol=protocol))
-            self.assertEqual(self.document("tree", "--json", path)["value"], [{"$bytes": "bytes of 2"}])
+            self.assertEqual(self.document("tree", "--json", path)["value"], [{"$bytes": r"b'\x00\xff'"}])
         plain = self.document("tree", "--json", "training.pt", "scheduler")["value"]
         self.assertEqual(plain, {"step_size": 2, "gamma": 0.1, "last_epoch": 2, "base_lrs": [0.01]})
         tensor = self.document("tree", "--json", "training.pt", "model.0.bias")["value"]
@@ -1660,6 +1672,54 @@ class Values(Case):
             self.document("cat", "--json", "training.pt", "epoch"),
             {"file": "training.pt", "name": "epoch", "type": "int", "value": 2},
         )
+
+    def test_prints_bytes(self):
+        for protocol in (2, 4):
+            long = bytes(range(256)) * 2
+            path = self.archive(pickle.dumps({"key": b"a'\\\0\xff", "long": long}, protocol))
+            self.prints("b'a\\'\\\\\\x00\\xff'\n", "cat", path, "key")
+            shown = run("cat", path, "long").stdout.decode()
+            self.assertTrue(shown.startswith("b'\\x00\\x01\\x02"), shown)
+            self.assertTrue(shown.endswith("LMNO'... (512 bytes)\n"), shown)
+            self.assertEqual(run("cat", path, "long", "--raw").stdout, long)
+            self.assertEqual(self.document("cat", "--json", path, "key")["value"],
+                             {"$bytes": "b'a\\'\\\\\\x00\\xff'"})
+            self.prints("", "cat", path, "key", "--raw", "-o", self.folder / "bytes")
+            self.assertEqual((self.folder / "bytes").read_bytes(), b"a'\\\0\xff")
+        self.prints("bytearray(b'xy')\n", "cat", self.archive(pickle.dumps([bytearray(b"xy")], 5)), "0")
+
+    def test_prints_numbers_of_numpy(self):
+        path = self.archive(
+            b"\x80\x03}(" + pickled("loss") + numpy_scalar("f8", "<", struct.pack("<d", 0.8125))
+            + pickled("nan") + numpy_scalar("f4", ">", struct.pack(">f", math.nan)) + b"u."
+        )
+        self.prints("0.8125\n", "cat", path, "loss")
+        self.prints("nan\n", "cat", path, "nan")
+        self.assertEqual(self.document("cat", "--json", path, "loss"),
+                         {"file": str(path), "name": "loss", "type": "numpy.float64", "value": 0.8125})
+        self.assertEqual(self.document("cat", "--json", path, "nan")["value"], "nan")
+        self.assertEqual(run("cat", path, "loss", "--raw").stdout, struct.pack("=d", 0.8125))
+
+    def test_prints_arrays_of_numpy_as_tensors(self):
+        counted = struct.pack(">6h", *range(6))
+        path = self.archive(
+            b"\x80\x02}(" + pickled("rows") + numpy_array("i2", ">", (2, 3), counted)
+            + pickled("columns") + numpy_array("i2", ">", (2, 3), counted, is_fortran=True)
+            + pickled("empty") + numpy_array("f4", "<", (0, 3), b"")
+            + pickled("scalar") + numpy_array("f4", "<", (), struct.pack("<f", 3.5)) + b"u."
+        )
+        self.prints("rows: int16 [2, 3]\n[[0 1 2]\n [3 4 5]]\n", "cat", path, "rows")
+        self.prints("columns: int16 [2, 3]\n[[0 2 4]\n [1 3 5]]\n", "cat", path, "columns")
+        self.prints("empty: float32 [0, 3]\n[]\n", "cat", path, "empty")
+        self.prints("scalar: float32 []\n3.5\n", "cat", path, "scalar")
+        self.prints("rows[1,1:]: int16 [2]\n[4 5]\n", "cat", path, "rows", "--slice", "1,1:")
+        self.assertEqual(self.document("cat", "--json", path, "columns")["values"], [0, 2, 4, 1, 3, 5])
+        self.assertEqual(run("cat", path, "rows", "--raw").stdout, struct.pack("=6h", *range(6)))
+
+    def test_an_array_of_numpy_that_lies_of_its_size_is_no_array(self):
+        for shape, content in (((2, 3), bytes(11)), ((2, 3), bytes(10)), ((0, 3), bytes(2))):
+            path = self.archive(b"\x80\x02(" + numpy_array("i2", "<", shape, content) + b"l.")
+            self.prints(f"numpy.ndarray int16 {shape}\n", "cat", path, "0")
 
     def test_refuses_what_is_for_tensors(self):
         for option in (("--slice", "0"), ("--raw", "-o", "x"), ("-o", "x.npy")):
