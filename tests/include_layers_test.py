@@ -51,6 +51,7 @@ EDGES = {
 PUBLIC = {
     "archive.hpp": "archive",
     "archive_writer.hpp": "archive",
+    "check_unchanged.hpp": "checkpoint",
     "checkpoint.hpp": "checkpoint",
     "named_tensor.hpp": "checkpoint",
     "shared_tensor.hpp": "checkpoint",

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/torch_door.hpp"
+#include "weightmap/check_unchanged.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -95,11 +97,16 @@ nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
-  return nb::module_::import_("weightmap._tensors")
-      .attr("view")(lent_bytes(tensor.owner, storage.nbytes, how), position, storage.nbytes,
-                    to_string(view.dtype()).data(), tensor.named.storage_offset, shape_of(tensor),
-                    strides_of(tensor), view.is_conjugate(), view.is_negative(),
-                    view.is_foreign_byte_order());
+  nb::object made =
+      nb::module_::import_("weightmap._tensors")
+          .attr("view")(lent_bytes(tensor.owner, storage.nbytes, how), position, storage.nbytes,
+                        to_string(view.dtype()).data(), tensor.named.storage_offset,
+                        shape_of(tensor), strides_of(tensor), view.is_conjugate(),
+                        view.is_negative(), view.is_foreign_byte_order());
+  const std::size_t alignment = std::min<std::size_t>(element_size(view.dtype()), 8);
+  const bool is_copy = view.is_foreign_byte_order() || position % alignment != 0;
+  if (is_copy) value_or_raise(check_unchanged(checkpoint, view));
+  return made;
 }
 
 nb::dict array_interface(const Tensor& tensor) {

@@ -22,6 +22,7 @@
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/check_unchanged.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/composed_tensor.hpp"
 #include "weightmap/publish.hpp"
@@ -406,6 +407,11 @@ void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer
   value_or_raise(copied);
 }
 
+// For tensors that Python has copied out of lent memory.
+void check_unchanged_since(const OpenCheckpoint& self, const Tensor& tensor) {
+  value_or_raise(check_unchanged(self.checkpoint(), tensor.view()));
+}
+
 void gather(const OpenCheckpoint& self, const nb::str& name,
             const std::vector<std::int64_t>& offsets, const std::vector<std::int64_t>& sizes,
             nb::handle buffer) {
@@ -575,6 +581,8 @@ void bind_checkpoint(nb::module_& module) {
       .def("reopen", reopen)
       .def("copy_to", copy_to, nb::arg("tensor"), nb::arg("buffer"),
            nb::sig("def copy_to(self, tensor: Tensor, buffer: typing.Any, /) -> None"))
+      .def("check_unchanged", check_unchanged_since, nb::arg("tensor"),
+           nb::sig("def check_unchanged(self, tensor: Tensor, /) -> None"))
       .def("gather", gather, nb::arg("name"), nb::arg("offsets"), nb::arg("sizes"),
            nb::arg("buffer"),
            nb::sig("def gather(self, name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], "

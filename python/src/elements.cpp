@@ -5,6 +5,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "weightmap/check_unchanged.hpp"
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/statistics.hpp"
@@ -186,6 +187,7 @@ nb::object stats_of(const Tensor& tensor) {
   const Result<TensorStatistics> found =
       call.run([&] { return statistics(tensor.view(), call.progress()); });
   const TensorStatistics stats = value_or_raise(found);
+  value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
   return nb::module_::import_("weightmap._tensor_stats")
       .attr("TensorStats")(stats.count, to_object(stats.min), to_object(stats.max),
                            to_object(stats.mean), to_object(stats.std), stats.nan, stats.infinite,

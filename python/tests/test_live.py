@@ -132,6 +132,10 @@ def lose():
     assert tensor.numpy().tobytes() == bytes(tensor.nbytes)
     assert checkpoint.state() == "lost", checkpoint.state()
 """
+SAYS_LOSS = """
+def says_loss(error):  # a copy of the file's bytes has the first words, of the mapping's the second
+    return "the file shrank" in str(error) or "was lost under its mapping" in str(error)
+"""
 FOREIGN = """
 import mmap
 def touch_foreign_page():
@@ -163,6 +167,7 @@ ways = {
     "array": lambda: tensor.__array__(copy=True),
     "conversion": lambda: tensor.__array__("float64"),
     "dequantize": tensor.dequantize,
+    "stats": tensor.stats,
     "dlpack": lambda: tensor.__dlpack__(copy=True, max_version=(1, 0)),
 }
 lose()
@@ -170,19 +175,48 @@ for way, copy in ways.items():
     try:
         print(way, copy())
     except weightmap.FileError as error:
-        print(way, "the file shrank" in str(error))
+        print(way, says_loss(error))
 """
 
 
 def test_every_copy_of_what_was_lost_is_an_error(float_archive):
     pytest.importorskip("numpy", reason="arrays are some of the copies")
     path = float_archive({"w": bytes(range(64)) * 1024})
-    ended = python(LOSE + COPIES, path, "w")
+    ended = python(LOSE + SAYS_LOSS + COPIES, path, "w")
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == [
         f"{way} True" for way in ("tobytes", "tolist", "item", "iteration", "array", "conversion",
-                                  "dequantize", "dlpack")
+                                  "dequantize", "stats", "dlpack")
     ]
+
+
+TORCH_COPIES = """
+import torch
+name, tensor = next((name, tensor) for name, tensor in checkpoint.items() if tensor.nbytes)
+ways = {
+    "dtype": lambda: checkpoint.torch(dtype=torch.complex128),
+}
+if checkpoint.info.byteorder == "big":
+    ways |= {"tensor": tensor.torch, "state": checkpoint.torch}
+mapped = checkpoint.torch()  # the mapping that is lent to torch is there before
+lose()
+for way, copy in ways.items():
+    try:
+        print(way, copy())
+    except weightmap.FileError as error:
+        print(way, says_loss(error))
+"""
+
+
+@pytest.mark.parametrize("name, ways", [
+    ("views.pt", ["dtype"]),
+    ("big_endian.pt", ["dtype", "tensor", "state"]),
+])
+def test_every_conversion_to_torch_of_what_was_lost_is_an_error(copy_of, name, ways):
+    pytest.importorskip("torch", reason="these are torch's copies")
+    ended = python(LOSE + SAYS_LOSS + TORCH_COPIES, copy_of(name))
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == [f"{way} True" for way in ways]
 
 
 def test_faulthandler_that_came_first_keeps_quiet_about_a_loss_and_reports_the_rest(model):

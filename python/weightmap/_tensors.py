@@ -147,12 +147,17 @@ def state_dict(
         lazy = tensor.is_conjugate, tensor.is_negative
         key = tensor.storage_index, tensor.dtype, place, lazy
         if key not in made:
+            is_copy = False
             if tensor.block[0] > 1:
-                made[key] = tensor.torch().to(device=device)
-                return made[key]
-            kind = _dtype_of(tensor.dtype)
-            whole = _over(storage_of(tensor, kind), kind, *place, *lazy)
-            made[key] = whole.to(device=device, dtype=dtype)
+                mapped = tensor.torch()
+                made[key] = mapped.to(device=device)
+            else:
+                kind = _dtype_of(tensor.dtype)
+                mapped = _over(storage_of(tensor, kind), kind, *place, *lazy)
+                made[key] = mapped.to(device=device, dtype=dtype)
+                is_copy = (tensor.storage_index, kind) in storages
+            if is_copy or made[key] is not mapped:
+                opened.check_unchanged(tensor)
         return made[key]
 
     return {name: make(tensor) for name, tensor in named}

@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/strided_blocks.hpp"
+#include "weightmap/check_unchanged.hpp"
 
 namespace weightmap {
 namespace {
@@ -108,7 +109,11 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
 
 Result<void> check_unchanged(State& state, const TensorView& view) {
   const auto read_already = [](const SourceFile&, std::uint64_t) { return Result<void>(); };
-  return copy_safely(state, view.bytes(), read_already);
+  return copy_safely(state, view.stored_bytes(), read_already);
+}
+
+Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& view) {
+  return check_unchanged(Checkpoint::Access::state(checkpoint), view);
 }
 
 std::string start_of_error(State& state, std::span<const std::byte> part) {
