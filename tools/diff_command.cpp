@@ -57,6 +57,19 @@ struct Sides {
   const Checkpoint& now;
 };
 
+bool is_safetensors(const Checkpoint& checkpoint) {
+  return checkpoint.info().format == "safetensors";
+}
+
+// What a file has because of its format alone: what indexes and files of safetensors say of
+// themselves, and the class of a pickle's root, which safetensors cannot have.
+bool is_of_the_format(const Sides& sides, const ValueDifference& value) {
+  const bool old = is_safetensors(sides.old), now = is_safetensors(sides.now);
+  if (value.name.empty()) return old != now;
+  return (value.name == "total_size" || value.name == "format") && (old || !value.old) &&
+         (now || !value.now);
+}
+
 std::string_view change_of(const ValueDifference& value) {
   return to_string(!value.old ? Change::added : !value.now ? Change::removed : Change::changed);
 }
@@ -169,27 +182,32 @@ std::vector<std::string> cells_of(const TableStyle& style, const TensorPair& pai
   return cells;
 }
 
+std::string name_of_value(const ValueDifference& value) {
+  return value.name.empty() ? "(root)" : value.name;
+}
+
 std::vector<std::string> cells_of(const Sides& sides, const ValueDifference& value) {
-  std::vector<std::string> cells = {value.name.empty() ? "(root)" : value.name,
-                                    std::string(change_of(value)), text_of(sides.old, value.old),
-                                    text_of(sides.now, value.now)};
+  std::vector<std::string> cells = {name_of_value(value), std::string(change_of(value)),
+                                    text_of(sides.old, value.old), text_of(sides.now, value.now)};
   cells.resize(9, "-");
   return cells;
 }
 
 void print_table(Output& out, const Sides& sides, const TableStyle& style,
                  const Differences& differences) {
-  const std::vector<ValueDifference> none;
-  const std::vector<ValueDifference>& values =
-      differences.values ? differences.values->first : none;
+  std::vector<const ValueDifference*> values;
+  if (differences.values)
+    for (const ValueDifference& value : differences.values->first)
+      if (style.tsv || !is_of_the_format(sides, value)) values.push_back(&value);
   const std::size_t tensors = differences.differing.size();
   const std::vector<Column> columns = {
       {"NAME", Column::left},     {"CHANGE", Column::left},     {"OLD", Column::left},
       {"NEW", Column::left},      {"DIFFERING", Column::right}, {"COUNT", Column::right},
       {"NAN/INF", Column::right}, {"LARGEST", Column::right},   {"AT", Column::left}};
+  if (!style.tsv && tensors + values.size() == 0) return;
   print_columns(out, style, columns, tensors + values.size(), [&](std::size_t i) {
     return i < tensors ? cells_of(style, differences.differing[i])
-                       : cells_of(sides, values[i - tensors]);
+                       : cells_of(sides, *values[i - tensors]);
   });
 }
 
@@ -197,8 +215,8 @@ void add_count(std::vector<std::string>& words, std::uint64_t number, Change cha
   if (number > 0) words.push_back(std::to_string(number) + " " + std::string(to_string(change)));
 }
 
-// "5 tensors: 2 equal, 3 changed; values: 1 changed"
-std::string summary_of(const Differences& differences) {
+// "5 tensors: 2 equal, 3 changed; values: 1 changed", and which of these the format brings along.
+std::string summary_of(const Sides& sides, const Differences& differences) {
   std::uint64_t all = 0;
   std::vector<std::string> tensors;
   for (std::size_t i = 0; i < change_count; ++i) {
@@ -214,16 +232,20 @@ std::string summary_of(const Differences& differences) {
   add_count(words, values.added, Change::added);
   if (values.all() > values.first.size())
     words.push_back("the first " + std::to_string(values.first.size()) + " are shown");
-  return text + "; values: " + (words.empty() ? "equal" : joined_words(words));
+  text += "; values: " + (words.empty() ? "equal" : joined_words(words));
+  std::vector<std::string> of_the_format;
+  for (const ValueDifference& value : values.first)
+    if (is_of_the_format(sides, value)) of_the_format.push_back(name_of_value(value));
+  return of_the_format.empty() ? text
+                               : text + ", of these by the format: " + joined_words(of_the_format);
 }
 
 void print_differences(Output& out, const Sides& sides, const DiffOptions& options,
                        const Differences& differences) {
   if (options.json)
     return out.write(to_text(describe_differences(sides, options, differences)) + "\n");
-  const bool has_table = !options.quiet && (options.style.tsv || !differences.are_equal());
-  if (has_table) print_table(out, sides, options.style, differences);
-  if (!options.style.tsv) out.write(summary_of(differences) + "\n");
+  if (!options.quiet) print_table(out, sides, options.style, differences);
+  if (!options.style.tsv) out.write(summary_of(sides, differences) + "\n");
 }
 
 Result<int> run_diff(Output& out, const DiffOptions& options) {

@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "tools/command.hpp"
+#include "tools/path_hint.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
@@ -49,11 +51,21 @@ int refuse_usage(Output& out, const CLI::App& app, const CLI::ParseError& error,
   return exit_usage;
 }
 
-int run_safely(const Run& run, Output& out, bool json) {
+// With a hint, if it is of a path that was typed.
+Error with_hint(Error error, std::span<char* const> arguments) {
+  for (const char* const argument : arguments)
+    if (error.file == printable(argument)) {
+      error.message += path_hint(error, argument);
+      break;
+    }
+  return error;
+}
+
+int run_safely(const Run& run, Output& out, std::span<char* const> arguments, bool json) {
   try {
     const Result<int> code = run(out);
     if (code) return *code;
-    report(out, code.error(), json);
+    report(out, with_hint(code.error(), arguments), json);
   } catch (const std::bad_alloc&) {
     report(out, {ErrorCode::io, "not enough memory", Error::no_offset, {}}, json);
   }
@@ -98,7 +110,7 @@ int run_command_line(int argc, char** argv) {
   int code = exit_good;
   try {
     app.parse(argc, argv);
-    code = run_safely(run, out, json);
+    code = run_safely(run, out, {argv, static_cast<std::size_t>(argc)}, json);
   } catch (const CLI::ParseError& error) {
     // Help and version arrive as "errors" of exit code 0.
     if (error.get_exit_code() != 0)

@@ -1798,9 +1798,9 @@ class Failure(Case):
 
     def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
         self.fails(
-            ".: is a folder in which there is no checkpoint: expected an index of shards, "
-            "*.safetensors, pytorch_model.bin, or *.gguf",
-            "ls", ".",
+            f"{self.folder}: is a folder in which there is no checkpoint: expected an index of "
+            "shards, *.safetensors, pytorch_model.bin, or *.gguf",
+            "ls", self.folder,
         )
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)

@@ -167,6 +167,38 @@ class Sets(Case):
             "ls", "model",
         )
 
+    def test_a_folder_of_files_says_which_to_name(self):
+        folder = self.folder / "runs"
+        folder.mkdir()
+        nothing = ("is a folder in which there is no checkpoint: expected an index of shards, "
+                   "*.safetensors, pytorch_model.bin, or *.gguf")
+        self.fails(f"runs: {nothing}", "ls", "runs")
+        for name in ("b.pt", "a.ckpt", "notes.txt"):
+            (folder / name).write_bytes(b"")
+        self.fails(f'runs: {nothing}; name one of its files: "runs/a.ckpt" or "runs/b.pt"',
+                   "ls", "runs")
+
+    def test_a_path_that_is_not_there_is_compared_with_those_that_are(self):
+        missing = "cannot open the file: No such file or directory"
+        for name in ("out.pt", "our.pt", "else.pt"):
+            (self.folder / name).write_bytes(b"")
+        for command in ("ls", "verify", "info", "stats", "residency"):
+            self.fails(f'outt.pt: {missing}; did you mean "out.pt"?', command, "outt.pt")
+        self.fails(f'modl: {missing}; did you mean "model"?', "ls", "modl")
+        self.fails(f'model/{INDEX[:-1]}: {missing}; did you mean "model/{INDEX}"?', "ls",
+                   f"model/{INDEX[:-1]}")
+
+    def test_diff_with_its_own_conversion_has_no_rows_of_the_format(self):
+        for target, text in (
+            ("out.pt", "1 changed, 1 removed, of these by the format: (root), total_size"),
+            ("out.safetensors", "1 removed, 1 added, of these by the format: total_size, format"),
+        ):
+            self.run_tool("convert", "model", target)
+            self.prints(f"3 tensors: 3 equal; values: {text}\n", "diff", "model", target)
+        rows = self.run_tool("diff", "--tsv", "model", "out.safetensors").stdout.splitlines()[1:]
+        self.assertEqual([row.split("\t")[:2] for row in rows],
+                         [["total_size", "removed"], ["format", "added"]])
+
     def test_a_shard_that_is_wrong_is_named(self):
         whole = (self.model / SHARDS[1]).read_bytes()
         (self.model / SHARDS[1]).write_bytes(whole[:-4])
