@@ -34,11 +34,22 @@ GivenPath in_folder(const std::filesystem::path& folder, const std::string& show
   return {folder / name, shown_folder + slash + shown_name(name), {}};
 }
 
+// What helps a process that may not open `more` files.
+void add_limit_hint(Error& error, std::size_t more) {
+  if (error.os_error == EMFILE)
+    error.message +=
+        " with " + bytes::counted(more, "more file") + "; allow more open files (ulimit -n)";
+}
+
 Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
   Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
   if (!files) return about_shown(std::move(files.error()), folder.shown);
-  for (const std::filesystem::path& file : *files)
-    TRY(add_source(sources, in_folder(folder.path, folder.shown, file), options));
+  for (const std::filesystem::path& file : *files) {
+    Result<void> added = add_source(sources, in_folder(folder.path, folder.shown, file), options);
+    if (added) continue;
+    add_limit_hint(added.error(), files->size() - 1);
+    return added;
+  }
   return {};
 }
 
@@ -115,9 +126,7 @@ Result<void> add_beside(Sources& sources, const std::filesystem::path& folder,
     if (added) continue;
     Error& error = added.error();
     error.message += why;
-    if (error.os_error == EMFILE)
-      error.message += " with " + bytes::counted(names.size() - 1, "more file") +
-                       "; allow more open files (ulimit -n)";
+    add_limit_hint(error, names.size() - 1);
     return added;
   }
   return {};

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <iomanip>
 #include <system_error>
 
 #include "runtime/bytes/escape.hpp"
@@ -16,9 +17,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view name_characters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
 
+constexpr int longest_name = 96;
+
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
-         text.find("--") == std::string_view::npos && text.find("..") == std::string_view::npos &&
+  return !text.empty() && text.size() <= longest_name && text.front() != '.' &&
+         text.front() != '-' && text.find("--") == std::string_view::npos &&
+         text.find("..") == std::string_view::npos &&
          text.find_first_not_of(name_characters) == std::string_view::npos;
 }
 
@@ -55,11 +59,11 @@ fs::path hub_folder() {
   return {};
 }
 
-// The first word of a small file; empty if there is none.
+// The first word of a small file, cut where it is too long for a name; empty if there is none.
 std::string word_in(const fs::path& file) {
   std::ifstream stream(file);
   std::string word;
-  stream >> word;
+  stream >> std::setw(longest_name + 1) >> word;
   return word;
 }
 

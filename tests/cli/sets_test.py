@@ -199,6 +199,20 @@ class Sets(Case):
         self.assertEqual([row.split("\t")[:2] for row in rows],
                          [["total_size", "removed"], ["format", "added"]])
 
+    def test_a_folder_of_more_shards_than_files_may_be_open_says_so(self):
+        folder = self.folder / "many"
+        folder.mkdir()
+        for number in range(1, 61):
+            shard = folder / f"m-{number:05}-of-00060.safetensors"
+            shard.write_bytes(file_of({f"t{number}": [1]}))
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -n 40; exec "$0" ls many', TOOL], cwd=self.folder, env=ENVIRONMENT,
+            capture_output=True, check=False, text=True,
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "Too many open files with 59 more files; allow more open "
+                                      r"files \(ulimit -n\)\n$")
+
     def test_a_shard_that_is_wrong_is_named(self):
         whole = (self.model / SHARDS[1]).read_bytes()
         (self.model / SHARDS[1]).write_bytes(whole[:-4])
@@ -241,6 +255,16 @@ class HubCache(Case):
             "ls", "org/name@dev", **self.cache,
         )
         self.fails(f"model/nosuch.pt: {missing}", "ls", "model/nosuch.pt", **self.cache)
+
+    def test_a_reference_of_any_length_takes_no_memory(self):
+        with open(self.repository / "refs" / "main", "wb") as reference:
+            reference.truncate(256 << 20)
+        tool = subprocess.Popen([TOOL, "ls", "org/name"], cwd=self.folder,
+                                env=ENVIRONMENT | self.cache, stderr=subprocess.PIPE, text=True)
+        with tool.stderr as stderr:
+            self.assertIn('there is no revision "main" of "org/name"', stderr.read())
+        _, tool.returncode, used = os.wait4(tool.pid, 0)
+        self.assertLess(used.ru_maxrss, 128 << 10)
 
     def test_a_missing_shard_is_shown_by_its_snapshot(self):
         (self.snapshot / SHARDS[0]).unlink()
