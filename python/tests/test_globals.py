@@ -87,7 +87,6 @@ def test_names_of_python_2_are_renamed_as_torch_renames_them(archive):
         datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
         TwoTensor(torch.ones(2), torch.ones(2)),
     ],
-    ids=str,
 )
 def test_lists_what_torch_lists(value, tmp_path):
     path = save(value, tmp_path)

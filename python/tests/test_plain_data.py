@@ -75,7 +75,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_plain_data_is_itself_again(root_of, value, protocol):
     made = root_of({"value": value, "again": value}, protocol)
     assert type(made["value"]) is type(value)

@@ -783,7 +783,9 @@ std::string repeated(const std::string& text, int times) {
 std::string wide(int id) {  // operand of LONG_BINPUT and LONG_BINGET
   return {static_cast<char>(id), static_cast<char>(id >> 8), '\0', '\0'};
 }
-std::string metadata(int items) { return "}(" + repeated("K\x01N", items) + "u"; }
+std::string metadata(int items) {
+  return "}(" + repeated(std::string("X\1\0\0\0aN", 7), items) + "u";
+}
 
 }  // namespace
 
