@@ -258,13 +258,13 @@ class HubCache(Case):
 
     def test_a_reference_of_any_length_takes_no_memory(self):
         with open(self.repository / "refs" / "main", "wb") as reference:
-            reference.truncate(256 << 20)
+            reference.truncate(1 << 30)
         tool = subprocess.Popen([TOOL, "ls", "org/name"], cwd=self.folder,
                                 env=ENVIRONMENT | self.cache, stderr=subprocess.PIPE, text=True)
         with tool.stderr as stderr:
             self.assertIn('there is no revision "main" of "org/name"', stderr.read())
         _, tool.returncode, used = os.wait4(tool.pid, 0)
-        self.assertLess(used.ru_maxrss, 128 << 10)
+        self.assertLess(used.ru_maxrss, 512 << 10)  # KiB; also under a sanitizer
 
     def test_a_missing_shard_is_shown_by_its_snapshot(self):
         (self.snapshot / SHARDS[0]).unlink()
