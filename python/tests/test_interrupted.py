@@ -6,6 +6,7 @@ works.
 import os
 import random
 import signal
+import time
 
 import pytest
 
@@ -77,3 +78,39 @@ def test_an_interrupted_call_leaves_the_old_file_or_the_new(
                 assert opened["w"].tobytes() in (OLD, NEW)
             assert os.listdir(target.parent) == [target.name]
         call(checkpoint, target)
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_killed_patched_save_leaves_the_old_file_or_the_new(tmp_path, torch, by_torch):
+    """An object that the C++ writer leaves to torch has torch write beside the path."""
+    states = [{"w": torch.full((500_000,), number), "by": Keywords(1)} for number in (1.0, 2.0)]
+    if not by_torch:
+        states = [{"w": state["w"]} for state in states]
+    target = tmp_path / "folder" / "target"
+    target.parent.mkdir()
+    with weightmap.torch.patch(files="all"):
+        torch.save(states[0], target)
+        for _ in range(ROUNDS):
+            child = os.fork()
+            if child == 0:
+                while True:
+                    torch.save(states[1], target)
+                    torch.save(states[0], target)
+            time.sleep(random.uniform(0, 0.05))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            found = torch.load(target, weights_only=False, mmap=False)
+            assert any(torch.equal(found["w"], state["w"]) for state in states)
+
+
+class Keywords:
+    """Is made with keywords, so torch itself writes it."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __getnewargs_ex__(self):
+        return (), {"number": self.number}
+
+    def __new__(cls, number=0):
+        return super().__new__(cls)
