@@ -182,7 +182,9 @@ bool TreeWalk::visit_decoded(std::uint32_t number, const Child& child, std::uint
   if (attachments_[number].empty()) return true;
   if (!check_depth()) return false;
   const Frame::Before before{table_.tensor_count, table_.paths.size(), cuts_};
+  const std::uint32_t limit = frames_.empty() ? Frame::no_limit : frames_.back().child_limit();
   frames_.emplace_back(attachments_[number], child_path(child, path), before);
+  frames_.back().set_limits(limit, limit);
   if (table_.composed.size() > composed) frames_.back().note_composed(composed);
   return true;
 }
@@ -211,8 +213,20 @@ bool TreeWalk::enter(const Child& child, std::uint32_t path) {
   const Value callable = container.callable();
   table_.paths[own_path].keys_are_unique =
       container.kind() == Value::Kind::dict || is_dict_class(callable.module(), callable.name());
+  const std::uint32_t limit = frames_.empty() ? Frame::no_limit : frames_.back().child_limit();
   frames_.emplace_back(container, own_path, before);
+  frames_.back().set_limits(limit, std::min(limit, arguments_limit(container)));
   return true;
+}
+
+// What a call changes later, its callable has not seen. The first visit decides, as it does for
+// Checkpoint::root(): in a cycle a call is made while the container that it lies in is filled.
+std::uint32_t TreeWalk::arguments_limit(const Value& container) {
+  if (container.kind() != Value::Kind::object || container.arguments().size() == 0)
+    return Frame::no_limit;
+  const bool is_first =
+      calls_.insert(value::target_of<const value::Object>(container.cell())).second;
+  return is_first ? container.position() : Frame::no_limit;
 }
 
 // What leads to no tensor leaves no path and is not walked again; but inside a cycle something may
@@ -225,6 +239,11 @@ bool TreeWalk::leave() {
     ComposedTensor& composed = table_.composed[*frame.composed()];
     composed.part_count = table_.tensor_count - composed.first_part;
   }
+  if (!barren && frame.is_late())
+    return fail(ErrorCode::unsupported,
+                "the pickle puts tensors into an argument of a call after the call, at byte " +
+                    std::to_string(frame.value().changed_at()) + " of the pickle",
+                frame.value().changed_at());
   if (!barren && frame.has_other_items() && table_.paths[frame.path()].keys_are_unique &&
       !check_keys(frame.value()))
     return false;

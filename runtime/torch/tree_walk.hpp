@@ -9,6 +9,7 @@
 #include <memory_resource>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -140,6 +141,7 @@ class TreeWalk : StorageNumbering {
   bool enter(const Child& child, std::uint32_t path);
   bool leave();
   bool check_depth();
+  std::uint32_t arguments_limit(const Value& container);
   std::uint32_t child_path(const Child& child, std::uint32_t parent);
   // Refuses a container of the walk whose items hold a key twice, but for two tensors under texts
   // or integers: those have one name, which the catalog notices.
@@ -159,6 +161,7 @@ class TreeWalk : StorageNumbering {
   bool in_constants_ = false;
   std::uint32_t first_mark_;
   std::vector<Frame> frames_;
+  std::unordered_set<const void*> calls_;            // with arguments, which the walk has been in
   std::deque<std::vector<Attachment>> attachments_;  // of the tensors that are objects, by number
   std::uint64_t cuts_ = 0;                           // containers that were met inside themselves
 };

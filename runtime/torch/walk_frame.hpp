@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -52,6 +53,8 @@ inline std::uint32_t* mark_of(const value::Cell& cell) noexcept {
 // under it) and state, in this order; or the attachments of a tensor.
 class Frame {
  public:
+  static constexpr std::uint32_t no_limit = std::numeric_limits<std::uint32_t>::max();
+
   // What there was when the walk came here.
   struct Before {
     std::size_t tensors;
@@ -90,6 +93,17 @@ class Frame {
   std::uint32_t path() const noexcept { return path_; }
   const Before& before() const noexcept { return before_; }
 
+  // `limit`: where in the pickle the earliest call is that has it, or what holds it, among its
+  // arguments; of its own arguments `arguments_limit`.
+  void set_limits(std::uint32_t limit, std::uint32_t arguments_limit) noexcept {
+    limit_ = limit;
+    arguments_limit_ = arguments_limit;
+  }
+  // The limit of the child that next() gave last.
+  std::uint32_t child_limit() const noexcept { return in_arguments_ ? arguments_limit_ : limit_; }
+  // Whether a call that has it among its arguments saw less of it than it holds now.
+  bool is_late() const noexcept { return value_.changed_at() > limit_; }
+
   // That what it holds are the parts of TensorTable::composed[number].
   void note_composed(std::size_t number) noexcept { composed_ = number; }
   std::optional<std::size_t> composed() const noexcept { return composed_; }
@@ -100,7 +114,8 @@ class Frame {
 
   // The next child; false at the end.
   bool next(Child& child) {
-    if (tuple_at_ < tuple_.count) {
+    in_arguments_ = tuple_at_ < tuple_.count;
+    if (in_arguments_) {
       child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
       return true;
     }
@@ -166,6 +181,9 @@ class Frame {
   Value value_;
   std::uint32_t path_;
   Before before_;
+  std::uint32_t limit_ = no_limit;
+  std::uint32_t arguments_limit_ = no_limit;
+  bool in_arguments_ = false;
   bool state_left_ = false;
   bool has_other_items_ = false;
   std::optional<std::size_t> composed_;

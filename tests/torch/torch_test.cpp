@@ -812,6 +812,28 @@ TEST_CASE("lists the tensors of a list that was first met inside itself") {
   CHECK(name_list(*catalog_of(text)) == "0.1 1.0.1 ");
 }
 
+TEST_CASE("refuses tensors in an argument of a call that was filled after the call") {
+  // b = [], o = Thing(b), b.append(tensor): what Thing saw was empty.
+  const std::string call = "cmy\nThing\n" + get(1) + "\x85R";
+  const std::string late = "(]" + put(1) + "0" + call + get(1) + Tensor{}.text() + "at.";
+  CHECK(refused(late).code == ErrorCode::unsupported);
+  CHECK(mentions(refused(late), "puts tensors into an argument of a call after the call"));
+  // The same in a list that is the argument, and in the argument of a call around it.
+  const std::string nested =
+      "(]" + put(1) + "0cmy\nThing\n]" + get(1) + "a\x85R" + get(1) + Tensor{}.text() + "at.";
+  CHECK(refused(nested).code == ErrorCode::unsupported);
+  // Without tensors nothing is listed that was not there.
+  CHECK(name_list(*catalog_of("(]" + put(1) + "0" + call + get(1) + "Na" + Tensor{}.text() +
+                              "t.")) == "2 ");
+}
+
+TEST_CASE("lists the tensors of an object that holds the list that it lies in") {
+  // b = [Thing(b), tensor], which is filled after the call as every cycle is; then Thing again.
+  const std::string text = "(]" + put(1) + "cmy\nThing\n" + get(1) + "\x85R" + put(2) + "a" +
+                           get(1) + Tensor{}.text() + "a0" + get(2) + "t.";
+  CHECK(name_list(*catalog_of(text)) == "0.1 1.0.1 ");
+}
+
 TEST_CASE("counts the paths of tensors into what the tables may take") {
   // A tensor in 500 lists in one another, all of which are reached 1000 times.
   std::string lists = "]r" + wide(0) + Tensor{}.text() + "a";
