@@ -152,8 +152,8 @@ std::optional<NumpyValue> numpy_array(const Value& object) {
 std::optional<NumpyValue> bytes_as_array(const Value& value) {
   std::optional<std::vector<std::byte>> bytes = bytes_in(value);
   if (!bytes) return std::nullopt;
-  const auto size = static_cast<std::int64_t>(bytes->size());
-  return NumpyValue{{DType::uint8, std::move(*bytes)}, {size, 1}};
+  std::vector<std::int64_t> dims{static_cast<std::int64_t>(bytes->size()), 1};
+  return NumpyValue{{DType::uint8, std::move(*bytes)}, std::move(dims)};
 }
 
 }  // namespace weightmap::cli

@@ -84,7 +84,7 @@ class Maker:
             writer.add_key_value(key, [self.value(kind) for _ in range(count)], Value.ARRAY, kind)
 
     def shape(self):
-        rank = self.source.choice((0, 1, 1, 2, 2, 3, 4, 5))
+        rank = self.source.choice((0, 1, 1, 2, 2, 3, 4))
         shape = [self.source.choice((1, 2, 3, 5)) for _ in range(rank)]
         if rank and self.source.random() < 0.08:
             shape[self.source.randrange(rank)] = 0
