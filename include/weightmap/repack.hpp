@@ -12,7 +12,7 @@
 // Bytes are read, never mapped, and each record is compared with its CRC-32 on the way, so damage
 // is an error and does not get a new CRC-32. Memory is that of the pickle. The new file appears as
 // NewFile does it (new_file.hpp), also in the place of the old one, which stays whole for those
-// who have it mapped. After an error nothing is left behind. Both functions may be called from any
+// who have it mapped. After an error nothing is left behind. repack() may be called from any
 // thread.
 #pragma once
 

@@ -355,20 +355,11 @@ def made(tmp_path_factory):
     """The files of format_files.py, one of two ranks, and a list of two formats."""
     folder = tmp_path_factory.mktemp("formats")
     files = format_files.make(folder)
-    path = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "dcp" / "default"
-    files["dcp, two ranks"] = (path, read_ranks(path))
+    files["dcp, two ranks"] = (format_files.TWO_RANKS, format_files.read_two_ranks())
     torch.save({"more": torch.ones(3)}, folder / "more.pt")
     path, tensors = files["safetensors"]
     files["mixed list"] = ([path, folder / "more.pt"], {**tensors, "more": torch.ones(3)})
     return files
-
-
-def read_ranks(path):
-    listed = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    found = {name: torch.zeros(meta.size, dtype=meta.properties.dtype)
-             for name, meta in listed.items() if hasattr(meta, "properties")}
-    dcp.load(found, checkpoint_id=path)
-    return found
 
 
 def rows():

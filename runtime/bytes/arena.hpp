@@ -32,7 +32,6 @@ class Arena {
 
   // For one who learns late how much there will be.
   void raise_budget(std::uint64_t more_bytes) noexcept { budget_ += more_bytes; }
-  std::uint64_t budget_left() const noexcept { return budget_; }
   // Takes `bytes` that somebody else holds on to off the budget; false if they do not fit.
   bool charge(std::uint64_t bytes) noexcept {
     if (bytes > budget_) return false;

@@ -1,5 +1,4 @@
-// How large a view of these sizes and strides is: what a parse computes, and what whoever gets a
-// finished entry computes again before it believes it.
+// How large a view of these sizes and strides is.
 #pragma once
 
 #include <cstddef>

@@ -145,6 +145,21 @@ def read_dcp(path):
     return found
 
 
+# A folder that two processes have saved: where they cut a tensor.
+TWO_RANKS = pathlib.Path(__file__).resolve().parents[1] / "data" / "dcp" / "default"
+CUTS = {"model.rows": ("0:3, 0:6", "3:5, 0:6"), "model.columns": ("0:5, 0:3", "0:5, 3:6")}
+
+
+def read_two_ranks(path=TWO_RANKS):
+    listed = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    found = {name: torch.zeros(meta.size, dtype=meta.properties.dtype)
+             for name, meta in listed.items() if hasattr(meta, "properties")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(found, checkpoint_id=path)
+    return found
+
+
 FORMATS = {
     "pt": (write_pt, read_torch_tensors, "model.pt"),
     "pt, protocol 5": (write_pt5, read_torch, "model5.pt"),
