@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <memory>
 #include <vector>
 
@@ -83,9 +85,15 @@ Json json_of(const std::optional<NamedTensor>& tensor) {
           {"shape", tensor->view.shape()}};
 }
 
+std::string json_key(Change change) {
+  std::string key(to_string(change));
+  std::ranges::replace(key, ' ', '_');
+  return key;
+}
+
 Json json_of(const TensorPair& pair) {
   Json document = {
-      {"change", to_string(pair.change)}, {"old", json_of(pair.old)}, {"new", json_of(pair.now)}};
+      {"change", json_key(pair.change)}, {"old", json_of(pair.old)}, {"new", json_of(pair.now)}};
   if (pair.error) document["error"] = describe(*pair.error);
   if (!pair.found) return document;
   const TensorDifference& found = *pair.found;
@@ -122,7 +130,7 @@ Json json_of(const Sides& sides, const ValueDifference& value) {
 Json counts_of(const Differences& differences) {
   Json tensors = Json::object();
   for (std::size_t i = 0; i < change_count; ++i)
-    tensors[std::string(to_string(static_cast<Change>(i)))] = differences.tensors[i];
+    tensors[json_key(static_cast<Change>(i))] = differences.tensors[i];
   Json values = nullptr;
   if (differences.values)
     values = {{"changed", differences.values->changed},
@@ -248,6 +256,19 @@ void print_differences(Output& out, const Sides& sides, const DiffOptions& optio
   if (!options.style.tsv) out.write(summary_of(sides, differences) + "\n");
 }
 
+// True if there are any. JSON has the reasons by itself.
+bool name_what_was_not_compared(const DiffOptions& options, const Differences& differences) {
+  bool found = false;
+  for (const TensorPair& pair : differences.differing) {
+    if (pair.change != Change::not_compared) continue;
+    found = true;
+    if (!options.json)
+      std::fprintf(stderr, "weightmap: %s: not compared: %s\n", printable(pair.old->name).c_str(),
+                   pair.error->message.c_str());
+  }
+  return found;
+}
+
 Result<int> run_diff(Output& out, const DiffOptions& options) {
   const Result<Checkpoint> old = open_checkpoint(options);
   if (!old) return tl::unexpected<Error>(old.error());
@@ -258,6 +279,7 @@ Result<int> run_diff(Output& out, const DiffOptions& options) {
   const Result<Differences> differences = find(*old, *now, options);
   if (!differences) return tl::unexpected<Error>(about(options, differences.error()));
   print_differences(out, {*old, *now}, options, *differences);
+  if (name_what_was_not_compared(options, *differences)) return exit_failed;
   return options.exit_code && !differences->are_equal() ? exit_failed : exit_good;
 }
 

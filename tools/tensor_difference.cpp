@@ -140,7 +140,10 @@ void compare_elements(Pairs& pairs, const Progress& progress) {
         pair.error = std::move(found.error());
     }
     const bool equal = pair.found && pair.found->differing == 0;
-    if (!equal || old.dtype() != now.dtype()) pair.change = Change::changed;
+    if (pair.error && old.dtype() == now.dtype())
+      pair.change = Change::not_compared;
+    else if (!equal || old.dtype() != now.dtype())
+      pair.change = Change::changed;
   }
 }
 
@@ -158,6 +161,8 @@ std::string_view to_string(Change change) noexcept {
       return "removed";
     case Change::added:
       return "added";
+    case Change::not_compared:
+      return "not compared";
   }
   return "";
 }

@@ -48,7 +48,7 @@ struct TensorDifference {
 // unsupported for two types of which one is no floating point type, and where one tensor has a lazy
 // bit that the other has not; with limit_exceeded where the strides of both repeat what is stored
 // more often than OpenOptions::repeats allows, without the dimensions along which both have stride
-// 0.
+// 0, unless equal strides repeat equal bytes.
 WEIGHTMAP_API Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
                                                   const Progress& progress = {});
 

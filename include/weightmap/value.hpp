@@ -109,6 +109,9 @@ class WEIGHTMAP_API Value {
   // state; 0 if it never did. A container that is among the arguments of a call and was changed
   // behind it is not what the callable was meant to see. Others: 0.
   std::uint32_t changed_at() const noexcept;
+  // object: where a dict that is its state, or one of two in a tuple, was changed after the state
+  // was set, which copies the items, so the object has not seen the change. Others: nullopt.
+  std::optional<std::uint32_t> state_changed_at() const noexcept;
 
   // The same node: two values that are one object in the pickle (a list reached twice) are equal.
   bool is_same_as(const Value& other) const noexcept {

@@ -351,6 +351,10 @@ class Evaluator {
           check(PyList_Append(frame.parts.ptr(), part.object.ptr()));
         break;
       case Frame::state:
+        if (const std::optional<std::uint32_t> late = frame.value.state_changed_at())
+          raise(ErrorCode::unsupported,
+                "the pickle changes the state of an object after it was set, at byte " +
+                    std::to_string(*late) + " of the pickle");
         machine_.build(frame.made.object, part.object);
         frame.step = Frame::end;
         break;

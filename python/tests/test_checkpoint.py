@@ -829,6 +829,13 @@ def test_root_refuses_arguments_that_are_filled_after_the_call(archive, kind):
         weightmap.open(archive(b"\x80\x02" + LATE[kind])).root()
 
 
+@pytest.mark.parametrize("state", [b"}q\x01", b"N}q\x01\x86"])
+def test_root_refuses_a_state_that_is_changed_after_it_was_set(archive, state):
+    pickled = b"\x80\x02cmy\nThing\n)\x81" + state + b"bh\x01K\x01K\x02s0."
+    with pytest.raises(weightmap.UnsupportedError, match="state of an object after it was set"):
+        weightmap.open(archive(pickled)).root()
+
+
 def test_root_keeps_an_object_that_holds_the_container_it_lies_in(archive):
     # d = {"o": Thing(d)}, which is filled after the call as every cycle is.
     pickled = b"\x80\x02}q\x01X\x01\0\0\0ocmy\nThing\nh\x01\x85Rs."

@@ -203,7 +203,7 @@ bool Machine::build() {
   built.state = first[1];
   built.has_state = true;
   built.depth = std::max(built.depth, depth);
-  built.changed_at = position(opcode_at_);
+  built.changed_at = built.state_at = position(opcode_at_);
   --stack_size_;
   return true;
 }

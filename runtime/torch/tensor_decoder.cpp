@@ -26,6 +26,15 @@ namespace {
          name;
 }
 
+// torch takes these for a bool.
+bool is_flag(const Value& value) noexcept {
+  return value.is_none() || value.boolean() || value.integer() || value.real();
+}
+
+bool is_complex(DType dtype) noexcept {
+  return dtype == DType::complex32 || dtype == DType::complex64 || dtype == DType::complex128;
+}
+
 bool is_torch_class(std::string_view module) noexcept {
   return module == "torch" || module.starts_with("torch.");
 }
@@ -373,10 +382,17 @@ Result<void> TensorDecoder::read_metadata(const Value& metadata, std::uint32_t p
     return corrupt(position,
                    "a tensor's metadata is " + with_article(metadata.kind()) + ", expected a dict");
   TRY(budget_.spent(metadata.item_count()));
-  for (const auto& [key, is_set] : metadata.items())
+  for (const auto& [key, is_set] : metadata.items()) {
     if (!key.string())
       return corrupt(position, "a tensor's metadata has " + with_article(key.kind()) +
                                    " for a key, expected text");
+    if (!is_flag(is_set))
+      return corrupt(position, "a tensor's metadata has " + with_article(is_set.kind()) + " for " +
+                                   bytes::quote(*key.string()) + ", expected a bool");
+  }
+  if (metadata.find("conj") && !is_complex(spec.dtype))
+    return corrupt(position, "a tensor of " + std::string(to_string(spec.dtype)) +
+                                 " is said to be a lazy conjugate");
   if (metadata.find("conj")) spec.flags |= TensorSpec::conjugate;
   if (metadata.find("neg")) spec.flags |= TensorSpec::negative;
   return {};

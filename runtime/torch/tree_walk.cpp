@@ -195,9 +195,21 @@ bool TreeWalk::check_depth() {
               "the pickle nests deeper than " + std::to_string(limits_.depth) + " containers");
 }
 
+bool TreeWalk::check_state(const Value& object) {
+  const std::optional<std::uint32_t> changed_at = object.state_changed_at();
+  return !changed_at ||
+         fail(ErrorCode::unsupported,
+              "the pickle changes the state of an object after it was set, at byte " +
+                  std::to_string(*changed_at) + " of the pickle",
+              *changed_at);
+}
+
 bool TreeWalk::enter(const Child& child, std::uint32_t path) {
   // A state is none of the items, so it cannot come under a key of theirs.
-  if (child.has_key) note_other_item();
+  if (child.has_key)
+    note_other_item();
+  else if (!frames_.empty() && !check_state(frames_.back().value()))
+    return false;
   if (std::uint32_t* const mark = mark_of(child.value)) {
     if (mark_at(mark) == mark_barren) return true;
     if (mark_at(mark) == mark_open) {  // a cycle; its tensors are listed above

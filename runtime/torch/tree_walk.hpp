@@ -139,6 +139,7 @@ class TreeWalk : StorageNumbering {
   bool visit_decoded(std::uint32_t number, const Child& child, std::uint32_t path);
   bool visit_storage(const Child& child);
   bool enter(const Child& child, std::uint32_t path);
+  bool check_state(const Value& object);
   bool leave();
   bool check_depth();
   std::uint32_t arguments_limit(const Value& container);

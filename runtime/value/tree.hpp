@@ -117,6 +117,7 @@ struct Object {
   std::uint32_t position;
   std::uint32_t depth;             // as in Sequence
   std::uint32_t changed_at;        // of the last elements, items or state; as in Sequence
+  std::uint32_t state_at;          // position of BUILD
   Sequence* elements;              // APPENDS; nullptr if there were none
   Sequence* items;                 // SETITEMS; likewise
   mutable std::uint32_t mark = 0;  // as in Sequence

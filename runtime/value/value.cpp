@@ -177,6 +177,20 @@ std::uint32_t Value::changed_at() const noexcept {
   return sequence ? sequence->changed_at : 0;
 }
 
+std::optional<std::uint32_t> Value::state_changed_at() const noexcept {
+  const Object* ordinary = ordinary_object(cell());
+  const std::optional<Value> state = this->state();
+  if (ordinary == nullptr || !state) return std::nullopt;
+  const auto is_late = [&](const Value& part) {
+    return part.kind() == dict && part.changed_at() > ordinary->state_at;
+  };
+  if (is_late(*state)) return state->changed_at();
+  if (state->kind() == tuple && state->size() == 2)
+    for (const Value& part : state->elements())
+      if (is_late(part)) return part.changed_at();
+  return std::nullopt;
+}
+
 bool Value::may_be_shared() const noexcept { return value::may_be_shared(cell()); }
 
 Value Value::Iterator::operator*() const noexcept {

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 ROOT, TOOL = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 sys.path.insert(0, str(ROOT / "tests" / "hostile"))
@@ -108,10 +109,35 @@ class Bounded(unittest.TestCase):
     def test_diff_says_of_which_tensors_it_compares_nothing(self):
         for name in FILES:
             with self.subTest(name):
-                out, _ = self.run_tool("diff", f"{name}.pt", f"{name}_too.pt", "--json",
+                changed = self.change_a_byte(name)
+                out, _ = self.run_tool("diff", f"{name}.pt", changed, "--json", file=f"{name}.pt",
+                                       status=1)
+                found = json.loads(out)
+                [pair] = found["tensors"]
+                self.assertEqual((found["equal"], pair["change"], pair["error"]["code"]),
+                                 (False, "not_compared", "limit_exceeded"))
+                self.assertEqual(found["counts"]["tensors"]["not_compared"], 1)
+                out, err = self.run_tool("diff", f"{name}.pt", changed, file=f"{name}.pt",
+                                         status=1)
+                self.assertIn("1 tensor: 1 not compared", out)
+                self.assertIn("weightmap: w: not compared: the tensor has ", err)
+
+    def change_a_byte(self, name):
+        """A copy in which the first element of the storage is another."""
+        content = bytearray((self.folder / f"{name}.pt").read_bytes())
+        with zipfile.ZipFile(self.folder / f"{name}.pt") as archive:
+            [storage] = [entry for entry in archive.infolist() if "/data/0" in entry.filename]
+        length = struct.unpack("<HH", content[storage.header_offset + 26:][:4])
+        content[storage.header_offset + 30 + sum(length)] ^= 1
+        (self.folder / "changed.pt").write_bytes(content)
+        return "changed.pt"
+
+    def test_diff_of_equal_strides_over_equal_bytes_compares_what_is_stored(self):
+        for name in FILES:
+            with self.subTest(name):
+                out, _ = self.run_tool("diff", f"{name}.pt", f"{name}_too.pt", "--exit-code",
                                        file=f"{name}.pt")
-                [pair] = json.loads(out)["tensors"]
-                self.assertEqual(pair["error"]["code"], "limit_exceeded")
+                self.assertIn("1 tensor: 1 equal", out)
 
     def test_what_repeats_less_is_given_out_in_bounded_memory(self):
         commands = {

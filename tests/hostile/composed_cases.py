@@ -295,6 +295,13 @@ def add_wrapped():
     for label, key, words in (("numbers", p.integer(1), "an integer for a key"),
                               ("none", p.NONE, "a none for a key")):
         refused(f"metadata_of_{label}", p.tensor(more=(p.dict_of((key, p.TRUE)),)), words)
+    for label, value, words in (("text", p.text("yes"), "a string for \"neg\""),
+                                ("dict", p.EMPTY_DICT, "a dict for \"neg\"")):
+        refused(f"metadata_that_is_{label}", p.tensor(more=(p.dict_of((p.text("neg"), value)),)),
+                words + ", expected a bool")
+    refused("metadata_conj_of_real_numbers",
+            p.tensor(more=(p.dict_of((p.text("conj"), p.TRUE)),)),
+            "a tensor of float32 is said to be a lazy conjugate")
     good("metadata_of_a_lazy_view", p.tensor(more=(p.dict_of((p.text("neg"), p.TRUE)),)))
     for label, more in (("none", p.NONE), ("not_known", p.dict_of((p.text("later"), p.NONE)))):
         good(f"metadata_is_{label}", p.tensor(more=(more,)), ["w"])

@@ -827,6 +827,24 @@ TEST_CASE("refuses tensors in an argument of a call that was filled after the ca
                               "t.")) == "2 ");
 }
 
+TEST_CASE("refuses a state that is changed after it was set, which copies it") {
+  const std::string object = "cmy\nThing\n)R";
+  const std::string later = get(1) + "X\x01" + std::string(3, '\0') + "y" + Tensor{}.text() + "s0";
+  const std::string why = "changes the state of an object after it was set";
+  CHECK(refused(object + "}" + put(1) + "b" + later + ".").code == ErrorCode::unsupported);
+  CHECK(mentions(refused(object + "}" + put(1) + "b" + later + "."), why));
+  CHECK(mentions(refused(object + "}" + put(1) + "N\x86b" + later + "."), why));
+  // An item that is written over, of a tensor by a number.
+  const std::string first = "X\x01" + std::string(3, '\0') + "y" + Tensor{}.text() + "s";
+  CHECK(mentions(refused(object + "}" + put(1) + first + "b" + get(1) + "X\x01" +
+                         std::string(3, '\0') + "yK\x01s0."),
+                 why));
+  // A list in the state is the same list later.
+  const std::string list = "X\x01" + std::string(3, '\0') + "y]" + put(2) + "s";
+  CHECK(name_list(*catalog_of(object + "}" + list + "b" + get(2) + Tensor{}.text() + "a0.")) ==
+        "y.0 ");
+}
+
 TEST_CASE("lists the tensors of an object that holds the list that it lies in") {
   // b = [Thing(b), tensor], which is filled after the call as every cycle is; then Thing again.
   const std::string text = "(]" + put(1) + "cmy\nThing\n" + get(1) + "\x85R" + put(2) + "a" +
