@@ -134,6 +134,10 @@ class FlatDict {
       return tl::unexpected<Error>(
           first.about({ErrorCode::unsupported, "is of " + std::string(to_string(tensor->dtype)) +
                                                    ", which torch does not have"}));
+    if (to_string(tensor->dtype).starts_with('q'))
+      return tl::unexpected<Error>(
+          first.about({ErrorCode::unsupported, "is of " + std::string(to_string(tensor->dtype)) +
+                                                   ", whose scales are not in a dict of tensors"}));
     if (tensor->piece_count == 1) return add(writer, first);
     Result<RecordContent> content = content_of(checkpoint, name);
     if (!content) return tl::unexpected<Error>(content.error());
@@ -155,10 +159,6 @@ class FlatDict {
 
   Result<void> add(CheckpointWriter& writer, const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
-    if (to_string(view.dtype()).starts_with('q'))
-      return tl::unexpected<Error>(tensor.about(
-          {ErrorCode::unsupported, "is of " + std::string(to_string(view.dtype())) +
-                                       ", whose scales are not in a dict of tensors"}));
     const Key key{view.stored_bytes().data(),
                   view.dtype(),
                   view.flags(),

@@ -40,6 +40,15 @@ nb::object dequantize(const Tensor& tensor) {
   return nb::module_::import_("weightmap._dequantize").attr("dequantize")(nb::find(tensor));
 }
 
+std::size_t item_size(const Tensor& tensor) {
+  const DType dtype = tensor.view().dtype();
+  if (is_blocked(dtype))
+    raise(ErrorCode::unsupported, "no element of a " + std::string(to_string(dtype)) +
+                                      " tensor has bytes of its own; .block says how many "
+                                      "elements are stored together, in how many bytes");
+  return element_size(dtype);
+}
+
 nb::tuple block_of_tensor(const Tensor& tensor) {
   const Block block = block_of(tensor.view().dtype());
   return nb::make_tuple(block.elements, block.bytes);
@@ -189,12 +198,8 @@ with another protection than "map": replace checkpoints by rename.)");
       .def_prop_ro(
           "numel", [](const Tensor& t) { return t.view().numel(); },
           "Number of elements. Not a method, unlike torch's.")
-      .def_prop_ro(
-          "itemsize",
-          [](const Tensor& t) {
-            return is_blocked(t.view().dtype()) ? 0 : element_size(t.view().dtype());
-          },
-          "Bytes of one element; 0 for a blocked dtype, see block.")
+      .def_prop_ro("itemsize", item_size,
+                   "Bytes of one element; UnsupportedError for a blocked dtype, see block.")
       .def_prop_ro("block", block_of_tensor, nb::sig("def block(self) -> tuple[int, int]"),
                    "How many elements are stored together, in how many bytes: (256, 144) for "
                    "'q4_K', (1, itemsize) for a dtype without blocks.")

@@ -15,6 +15,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -177,3 +178,36 @@ def driver(cuda_library):
     gc.collect()
     assert made.faults() == ""
     assert made.held() == ""
+
+
+@pytest.fixture(scope="session")
+def start_file():
+    return Path(weightmap.__file__).resolve().parents[1] / "weightmap_patch.pth"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The interpreter of a virtual environment that reaches the packages of this one by a .pth, and
+    the folder of it that has those files."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    [packages] = folder.glob("lib/python*/site-packages")
+    paths = [path for path in sys.path if os.path.isdir(path)]
+    (packages / "a_packages.pth").write_text("\n".join(paths))
+    return folder / "bin" / "python", packages
+
+
+@pytest.fixture
+def run(environment, start_file):
+    """Runs a program with arguments in the environment, which has the start file."""
+    interpreter, packages = environment
+    shutil.copy(start_file, packages)
+
+    def run(program, *arguments, value="1", flags=()):
+        settings = {**os.environ, "WEIGHTMAP_PATCH": value}
+        settings.pop("PYTHONPATH", None)
+        return subprocess.run([interpreter, *flags, program, *arguments], env=settings,
+                              capture_output=True, text=True)
+
+    yield run
+    (packages / "weightmap_patch.pth").unlink()

@@ -1,13 +1,17 @@
 """Every dtype, in one piece and divided along each dimension, through every way that Python and the
-tool have to its elements: the right bytes, or a refusal that names the reason.
+tool have to its elements: the right bytes, or a refusal that names the reason. No format divides
+blocks of ggml, which are in one piece.
 
 tests/dcp/dtypes_in_pieces_test.cpp does so with the ways of the library.
 """
 
+import io
 import json
+import pickle
+import re
 import struct
 import subprocess
-from collections import Counter
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,8 @@ import weightmap
 
 numpy = pytest.importorskip("numpy", reason="arrays are one of the ways")
 torch = pytest.importorskip("torch", reason="torch's tensors are one of the ways")
+filesystem = pytest.importorskip("torch.distributed.checkpoint.filesystem")
+metadata = pytest.importorskip("torch.distributed.checkpoint.metadata")
 pytest.importorskip("ml_dtypes", reason="numpy has no bfloat16 or float8 of its own")
 
 # The names of safetensors, of weightmap, and the bits of an element.
@@ -34,8 +40,11 @@ GGML = """
 21 iq3_s 256 110, 22 iq2_s 256 82, 23 iq4_xs 256 136, 29 iq1_m 256 56, 34 tq1_0 256 54,
 35 tq2_0 256 66, 39 mxfp4 32 17, 40 nvfp4 64 36, 41 q1_0 128 18, 42 q2_0 64 18
 """
-# What torch can save and no other format has.
-TORCH = "complex128 complex32 bits8 bits1x8 bits2x4 bits4x2 bits16".split()
+# What torch has and no other format.
+TORCH = """
+complex128 complex32 bits8 bits1x8 bits2x4 bits4x2 bits16 qint8 quint8 qint32 quint4x2 quint2x4
+uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7
+""".split()
 
 
 def rows_of(table):
@@ -83,9 +92,51 @@ def write_gguf(path, number, row, content):
     return path
 
 
-def torch_tensor(dtype, content):
-    flat = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype))
-    return flat.reshape(4, 2, 8)
+class Elements:
+    """Is pickled as a tensor, of dtypes too of which torch itself makes none without a quantizer."""
+
+    def __init__(self, dtype, sizes, content):
+        self.dtype, self.sizes, self.content = dtype, sizes, content
+
+    def __reduce__(self):
+        strides = (self.sizes[1] * self.sizes[2], self.sizes[2], 1)
+        return torch._utils._rebuild_tensor_v3, (
+            memoryview(self.content), 0, self.sizes, strides, False, OrderedDict(), self.dtype)
+
+    def saved(self):
+        """As torch.save lays it out."""
+        pickled, archive = io.BytesIO(), io.BytesIO()
+        pickler = pickle.Pickler(pickled, 2)
+        pickler.persistent_id = lambda value: (
+            ("storage", torch.UntypedStorage, "0", "cpu", value.nbytes)
+            if isinstance(value, memoryview) else None)
+        pickler.dump(self)
+        writer = torch._C.PyTorchFileWriter(archive)
+        for name, record in (("data.pkl", pickled.getvalue()), ("data/0", self.content)):
+            writer.write_record(name, record, len(record))
+        writer.write_end_of_file()
+        return archive.getvalue()
+
+
+def write_distcp(folder, dtype, content, divided):
+    """[4, 2, 8] elements, or two halves along the dimension `divided`, as DCP writes them."""
+    dtype = getattr(torch, dtype)
+    whole = numpy.frombuffer(content, numpy.uint8).reshape(4, 2, 8, dtype.itemsize)
+    file, chunks, places = b"", [], {}
+    for part in [whole] if divided is None else numpy.split(whole, 2, divided):
+        offsets = torch.Size(len(chunks) * part.shape[dim] * (dim == divided) for dim in range(3))
+        sizes = torch.Size(part.shape[:3])
+        item = Elements(dtype, tuple(sizes), part.tobytes()).saved()
+        chunks.append(metadata.ChunkStorageMetadata(offsets, sizes))
+        places[metadata.MetadataIndex("w", offsets)] = filesystem._StorageInfo(
+            "__0_0.distcp", len(file), len(item))
+        file += item
+    of = metadata.TensorStorageMetadata(
+        metadata.TensorProperties(dtype), torch.Size((4, 2, 8)), chunks)
+    (folder / "__0_0.distcp").write_bytes(file)
+    (folder / ".metadata").write_bytes(
+        pickle.dumps(metadata.Metadata({"w": of}, {"w": ("w",)}, places)))
+    return folder
 
 
 def rows(folder):
@@ -102,9 +153,10 @@ def rows(folder):
         yield dtype, None, content, write_gguf(path, int(number), 2 * int(elements), content)
     for dtype in TORCH:
         content = pattern(64 * getattr(torch, dtype).itemsize)
-        path = folder / f"{dtype}.pt"
-        torch.save({"w": torch_tensor(dtype, content)}, path)
-        yield dtype, None, content, path
+        for divided in (None, 0, 1, 2):
+            made = folder / f"{dtype}-{divided}"
+            made.mkdir()
+            yield dtype, divided, content, write_distcp(made, dtype, content, divided)
 
 
 class Refused(Exception):
@@ -192,7 +244,10 @@ WAYS = {
     "tobytes": by_tobytes,
 }
 OF_SAFETENSORS = {dtype for _, dtype, _ in rows_of(SAFETENSORS)}
-BLOCKED = {"float6_e2m3", "float6_e3m2"} | {dtype for _, dtype, _, _ in rows_of(GGML)}
+NOT_SAVED = {dtype for dtype in TORCH if re.fullmatch(r"u?int\d", dtype)}
+QUANTIZED = {dtype for dtype in TORCH if dtype.startswith("q")}
+OF_GGML = {dtype for _, dtype, _, _ in rows_of(GGML)}
+BLOCKED = {"float6_e2m3", "float6_e3m2"} | OF_GGML
 
 
 def refusal(way, dtype, divided):
@@ -203,14 +258,30 @@ def refusal(way, dtype, divided):
         return f"is of {dtype}, which torch does not have"
     if way == "save" and dtype in BLOCKED:
         return f"torch has no dtype {dtype}; save tensor."
+    if way == "convert to pt" and dtype in QUANTIZED:
+        return f"is of {dtype}, whose scales are not in a dict of tensors"
+    if way == "save" and dtype in QUANTIZED and divided is None:
+        return f"is a {dtype} tensor without its scales; save the Checkpoint that it is of"
+    if way in ("save", "torch") and dtype in QUANTIZED:
+        return f"a {dtype} tensor needs its scales, which weightmap.torch.load() puts together"
+    if way == "save" and dtype in NOT_SAVED and divided is not None:
+        return f"dtype torch.{dtype} is not recognized"  # a KeyError of torch.save's own
     if way == "numpy" and dtype == "complex32":
-        return "numpy has no type for complex32; .bits() gives its elements as integers"
+        how = ".bits() gives its elements as integers" if divided is None else ".tobytes() gives"
+        return f"numpy has no type for complex32; {how}"
     if way == "DLPack" and divided is not None:
         return "'w' lies in 2 pieces, and DLPack shares one; take .torch() or .numpy(), which copy"
     is_packed = dtype == "float4_e2m1fn_x2" or (dtype in TORCH and not dtype.startswith("complex"))
     if way == "DLPack" and (is_packed or dtype in BLOCKED):
         return f"DLPack has no word for {dtype}; .bits() gives "
     return None
+
+
+def test_the_tables_have_every_dtype_of_the_library():
+    header = Path(__file__).parents[2] / "include" / "weightmap" / "dtype.hpp"
+    [names] = re.findall(r"enum class DType : std::uint8_t \{(.*?)\};", header.read_text(), re.DOTALL)
+    listed = re.sub("//.*", "", names).replace("boolean", "bool").replace(",", " ").split()
+    assert sorted([*OF_SAFETENSORS, *OF_GGML, *TORCH]) == sorted(listed)
 
 
 def test_each_way_gives_the_bytes_or_says_why_not(tmp_path):
@@ -226,19 +297,19 @@ def test_each_way_gives_the_bytes_or_says_why_not(tmp_path):
                 assert answer(tensor, dtype, path, folder) == content, where
                 given[way] += 1
             else:
-                with pytest.raises((Refused, weightmap.Error, BufferError)) as caught:
+                with pytest.raises((Refused, weightmap.Error, BufferError, KeyError)) as caught:
                     answer(tensor, dtype, path, folder)
                 assert why in str(caught.value), where
                 refused[way] += 1
     # docs/reliability.md has the sums.
     assert {way: (given[way], refused[way]) for way in WAYS} == {
-        "cat": (122, 0),
-        "convert to safetensors": (88, 34),
-        "convert to pt": (87, 35),
-        "save_safetensors": (88, 34),
-        "save": (87, 35),
-        "numpy": (121, 1),
-        "torch": (122, 0),
-        "DLPack": (21, 101),
-        "tobytes": (122, 0),
+        "cat": (219, 0),
+        "convert to safetensors": (88, 131),
+        "convert to pt": (164, 55),
+        "save_safetensors": (88, 131),
+        "save": (122, 97),
+        "numpy": (215, 4),
+        "torch": (199, 20),
+        "DLPack": (21, 198),
+        "tobytes": (219, 0),
     }

@@ -5,6 +5,7 @@ works.
 
 import os
 import random
+import re
 import signal
 import time
 
@@ -52,12 +53,7 @@ def patched_torch_save(checkpoint, target):
         torch.save({name: tensor.torch() for name, tensor in checkpoint.items()}, target)
 
 
-def warm(checkpoint, target):
-    weightmap.evict(checkpoint.path)
-    checkpoint.warm()
-
-
-@pytest.mark.parametrize("call", [save, save_safetensors, torch_save, patched_torch_save, warm])
+@pytest.mark.parametrize("call", [save, save_safetensors, torch_save, patched_torch_save])
 def test_an_interrupted_call_leaves_the_old_file_or_the_new(
     float_archive, tmp_path, request, raise_later, call
 ):
@@ -80,6 +76,21 @@ def test_an_interrupted_call_leaves_the_old_file_or_the_new(
         call(checkpoint, target)
 
 
+def test_an_interrupted_warm_leaves_a_checkpoint_that_warms_as_a_whole(float_archive, raise_later):
+    path = float_archive({"w": NEW})
+    threads = len(os.listdir("/proc/self/task"))
+    with weightmap.open(path) as checkpoint:
+        for _ in range(ROUNDS):
+            with pytest.raises(Interrupt):
+                raise_later()
+                while True:
+                    weightmap.evict(path)
+                    checkpoint.warm()
+            assert checkpoint.warm().bytes == path.stat().st_size
+            assert checkpoint["w"].tobytes() == NEW
+    assert len(os.listdir("/proc/self/task")) == threads
+
+
 @pytest.mark.parametrize("by_torch", [False, True])
 def test_a_killed_patched_save_leaves_the_old_file_or_the_new(tmp_path, torch, by_torch):
     """An object that the C++ writer leaves to torch has torch write beside the path."""
@@ -90,17 +101,28 @@ def test_a_killed_patched_save_leaves_the_old_file_or_the_new(tmp_path, torch, b
     target.parent.mkdir()
     with weightmap.torch.patch(files="all"):
         torch.save(states[0], target)
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            done, tell = os.pipe()
             child = os.fork()
             if child == 0:
                 while True:
                     torch.save(states[1], target)
+                    os.write(tell, b"1")
                     torch.save(states[0], target)
+            os.close(tell)
+            if number % 2:  # it has saved at least once
+                assert os.read(done, 1) == b"1"
             time.sleep(random.uniform(0, 0.05))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            os.close(done)
             found = torch.load(target, weights_only=False, mmap=False)
             assert any(torch.equal(found["w"], state["w"]) for state in states)
+            if not by_torch:  # but for a name that the next save removes
+                beside = set(os.listdir(target.parent)) - {target.name}
+                assert all(re.fullmatch(r"\.target\.weightmap-[0-9a-f]{16}\.tmp", n) for n in beside)
+                torch.save(states[0], target)
+                assert os.listdir(target.parent) == [target.name]
 
 
 class Keywords:

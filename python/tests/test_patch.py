@@ -3,11 +3,9 @@
 import concurrent.futures
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import threading
-import venv
 
 import pytest
 
@@ -437,40 +435,6 @@ print(any(sys.argv[1] in line for line in open("/proc/self/maps")), load_file.__
 """
 
 
-def start_file():
-    return pathlib.Path(weightmap.__file__).resolve().parents[1] / "weightmap_patch.pth"
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """The interpreter of a virtual environment that reaches the packages of this one by a .pth, and
-    the folder of it that has those files."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False)
-    interpreter = folder / "bin" / "python"
-    [packages] = folder.glob("lib/python*/site-packages")
-    paths = [str(pathlib.Path(package.__file__).parents[1])
-             for package in (weightmap, torch, pytest.importorskip("safetensors"))]
-    (packages / "a_packages.pth").write_text("\n".join(dict.fromkeys(paths)))
-    return interpreter, packages
-
-
-@pytest.fixture
-def run(environment):
-    """Runs a program with arguments in the environment, which has the start file."""
-    interpreter, packages = environment
-    shutil.copy(start_file(), packages)
-
-    def run(program, *arguments, value="1", flags=()):
-        settings = {**os.environ, "WEIGHTMAP_PATCH": value}
-        settings.pop("PYTHONPATH", None)
-        return subprocess.run([interpreter, *flags, program, *arguments], env=settings,
-                              capture_output=True, text=True)
-
-    yield run
-    (packages / "weightmap_patch.pth").unlink()
-
-
 @pytest.mark.parametrize("value, patched", [("1", True), ("report", True), ("0", False),
                                             ("", False)])
 def test_the_variable_patches_programs_that_know_nothing_of_it(model, shard, run, value, patched):
@@ -547,7 +511,7 @@ def test_a_torch_that_is_too_old_is_left_alone_aloud(tmp_path, run):
     )
 
 
-def test_doctor_says_whether_the_variable_reaches_an_interpreter(environment):
+def test_doctor_says_whether_the_variable_reaches_an_interpreter(environment, start_file):
     if not (pathlib.Path(weightmap.__file__).parent / "bin" / "weightmap").exists():
         pytest.skip("this package was built without the command line tool")
     interpreter, packages = environment
@@ -563,14 +527,14 @@ def test_doctor_says_whether_the_variable_reaches_an_interpreter(environment):
         "is in no folder whose .pth files it reads"
     )
     command = advice.partition("do: ")[2]
-    assert command == f"cp {start_file()} {packages}"
+    assert command == f"cp {start_file} {packages}"
     subprocess.run(command, shell=True, check=True)
     assert doctor() == f"good     patching       WEIGHTMAP_PATCH reaches {interpreter}\n"
     (packages / "weightmap_patch.pth").unlink()
 
 
 @pytest.mark.parametrize("value, imported", [("", "False"), ("1", "True")])
-def test_the_start_file_looks_at_the_variable_only(python, value, imported):
-    [line] = start_file().read_text().splitlines()
+def test_the_start_file_looks_at_the_variable_only(python, value, imported, start_file):
+    [line] = start_file.read_text().splitlines()
     ended = python(f"import sys\n{line}\nprint('weightmap' in sys.modules)", WEIGHTMAP_PATCH=value)
     assert ended.stdout.strip() == imported

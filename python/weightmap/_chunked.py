@@ -76,7 +76,7 @@ class ChunkedTensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element; 0 for a blocked dtype, see block."""
+        """Bytes of one element; UnsupportedError for a blocked dtype, see block."""
         return self._first.itemsize
 
     @property

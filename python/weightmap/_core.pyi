@@ -64,7 +64,7 @@ class Tensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element; 0 for a blocked dtype, see block."""
+        """Bytes of one element; UnsupportedError for a blocked dtype, see block."""
 
     @property
     def block(self) -> tuple[int, int]:

@@ -211,6 +211,7 @@ class Convert(unittest.TestCase):
             self.assertIn(self.out.read_bytes(), (b"old", new))
             self.assertEqual(sorted(os.listdir(self.folder)), names)
         print(f"{ended_by_it} of 60 ended by the signal", file=sys.stderr)
+        self.assertGreater(ended_by_it, 0)
 
     def test_files_that_are_not_there(self):
         self.refuses(1, "no.pt: cannot open the file: No such file", self.folder / "no.pt", self.out)

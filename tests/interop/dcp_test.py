@@ -61,12 +61,13 @@ def random_state(source, place):
         part[f"{number}.weight"] = place(random_tensor(source))
     for _ in range(3):
         state["list"].append({"x": place(random_tensor(source))})
+    state["list"].append({"x": place(torch.tensor(source.random()))})
     return state
 
 
 def placements(source, tensor, dims):
-    """How a tensor lies on a mesh of `dims` dimensions; None: it is no DTensor."""
-    if source.random() < 0.2:
+    """How a tensor lies on a mesh of `dims` dimensions; None: it is no DTensor, as "step" is none."""
+    if tensor.dim() and source.random() < 0.2:
         return None
     kinds = [Replicate(), *(Shard(dim) for dim in range(min(2, tensor.dim())))]
     return [source.choice(kinds) for _ in range(dims)]
@@ -150,8 +151,9 @@ def compare(tool, folder, expected):
     assert sorted(found) == sorted(expected), (folder, sorted(found), sorted(expected))
     for name, want in expected.items():
         assert found[name] == want, f"{folder}: {name!r} is {found[name]}, expected {want}"
-    scalars = sum(shape == [] for _, shape, _ in found.values())
-    return collections.Counter(tensors=len(found), chunks=chunks, scalars=scalars)
+    scalars = {name for name, (_, shape, _) in found.items() if shape == []}
+    return collections.Counter(tensors=len(found), chunks=chunks, steps=len(scalars & {"step"}),
+                               scalars=len(scalars - {"step"}))
 
 
 def expected_parts(folder, scratch, seed, number, dims):
@@ -183,7 +185,7 @@ def main():
             dcp.save(random_state(source, lambda tensor: tensor), checkpoint_id=place, no_dist=True)
             counts += compare(tool, place, expected_of(place, folder / "x.pt"))
         print(f"one process: {counts['tensors']} tensors are the same")
-        assert counts["tensors"], "nothing"
+        assert counts["steps"] == given.states <= counts["scalars"], counts
         for shape in ((2,), (2, 2)):
             saved = folder / "x".join(map(str, shape))
             multiprocessing.spawn(
@@ -195,8 +197,10 @@ def main():
                 expected = expected_parts(place, folder / "x.pt", given.seed, number, len(shape))
                 counts += compare(tool, place, expected)
             print(f"mesh of {saved.name}: {counts['tensors']} tensors are the same, "
-                  f"{counts['chunks']} chunks lie apart, {counts['scalars']} are 0-dim")
-            assert counts["tensors"] and counts["chunks"], "nothing"
+                  f"{counts['chunks']} chunks lie apart, {counts['scalars']} are 0-dim DTensors, "
+                  f"{counts['steps']} 0-dim tensors")
+            assert counts["chunks"], "nothing"
+            assert counts["steps"] == given.states <= counts["scalars"], counts
 
 
 if __name__ == "__main__":
