@@ -437,7 +437,9 @@ Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
   using namespace inspect;
   TRY(check_comparable(a, b));
   if (is_blocked(a.dtype())) return difference_of_blocks(a, b, progress);
-  if (repeats_equal_bytes(a, b)) return TensorDifference{.count = a.numel(), .at = {}};
+  TensorDifference same;
+  same.count = a.numel();
+  if (repeats_equal_bytes(a, b)) return same;
   const Distinct distinct_a(stored(a), stored(b));
   const Distinct distinct_b(stored(b), stored(a));
   WhatToCompare question{distinct_a.view(), distinct_b.view(), progress};
