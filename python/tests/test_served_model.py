@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -425,6 +426,37 @@ class LoadsInThreads:
 def test_threads_of_a_loader_get_the_same_parameters(transformers, folder, copy_on_write, mode):
     model = weightmap.transformers.load(folder, cls=LoadsInThreads, copy_on_write=copy_on_write)
     assert {permissions(parameter)[0] for parameter in model.parameters()} == {mode}
+
+
+@pytest.mark.parametrize("options", [{}, {"copy_on_write": True}])
+def test_loads_at_once_get_what_each_has_asked_for(transformers, folder, options):
+    import safetensors
+
+    class Waits:
+        """A load that lasts until another one is done."""
+
+        @staticmethod
+        def from_pretrained(path, **options):
+            begun.set()
+            done.wait()
+            return LoadsInThreads.from_pretrained(path, **options)
+
+    def unrelated():
+        with safetensors.safe_open(file, framework="pt") as opened:
+            return permissions(opened.get_tensor(next(iter(opened.keys()))))[0]
+
+    begun, done = threading.Event(), threading.Event()
+    file = next(pathlib.Path(folder).glob("*.safetensors"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        pool.submit(int).result()
+        first = pool.submit(weightmap.transformers.load, folder, cls=Waits, copy_on_write=False)
+        begun.wait()
+        second = weightmap.transformers.load(folder, **options)
+        modes = unrelated(), pool.submit(unrelated).result()
+        done.set()
+        assert {permissions(each)[0] for each in first.result().parameters()} == {"r--s"}
+    assert {permissions(each)[0] for each in second.parameters()} == {"rw-p"}
+    assert modes[0] not in ("r--s", "r--p")
 
 
 @pytest.mark.parametrize("options", [

@@ -53,13 +53,14 @@ class _Loader:
 def _patch(package: str) -> None:
     if package in _reports:
         return
-    report = _reports[package] = PatchReport()
+    # What weightmap.config.patch() says where a program imports them first is none of theirs.
+    report = _reports[package] = PatchReport({})
     if package == "torch":
         try:
             import weightmap.torch  # which checks torch, and may be what imports it just now
-            from weightmap._torch_patch import patch
+            from weightmap._torch_patch import patched
 
-            _reports[package] = _blocks.enter_context(patch(files="all"))
+            _blocks.enter_context(patched(None, "all", report))
         except ImportError as error:  # one that is older than what is needed
             print(f"weightmap: WEIGHTMAP_PATCH leaves torch alone: {error}", file=sys.stderr)
     else:
