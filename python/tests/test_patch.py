@@ -190,6 +190,24 @@ def test_a_save_that_is_killed_leaves_the_file(model, python):
     assert os.listdir(model.parent) == [model.name]
 
 
+def test_what_a_killed_save_left_is_removed_by_any_other(model, python):
+    for save in (weightmap.torch.save, lambda state, path: weightmap.save(state, path),
+                 lambda state, path: weightmap.save_safetensors(state, path)):
+        assert python(KILLED, model).returncode == -signal.SIGKILL
+        assert len(os.listdir(model.parent)) == 2
+        save({"w": torch.ones(2)}, model)
+        assert os.listdir(model.parent) == [model.name]
+
+
+@pytest.mark.parametrize("options", [{}, {"pickle_protocol": 4}])
+def test_a_path_with_a_nul_is_refused(tmp_path, options):
+    with weightmap.torch.patch(files="all"):
+        with pytest.raises(weightmap.Error):
+            torch.save({}, f"{tmp_path}/a\0b", **options)
+    with pytest.raises(weightmap.InvalidArgumentError, match="NUL"):
+        weightmap.replacing("a\0b")
+
+
 def test_blocks_of_both_kinds_may_overlap(model):
     original, own_save = torch.load, torch.save
     with weightmap.torch.patch() as outer:
@@ -542,6 +560,28 @@ def test_the_variable_outlasts_what_a_program_does_before_it_loads(model, shard,
         pytest.importorskip("transformers", reason="this test imports it first")
     ended = run("-c", before + PROGRAM, model, shard)
     assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+
+
+OTHER_FINDER = """
+import sys
+from importlib.machinery import PathFinder
+sys.meta_path.insert(0, PathFinder)
+import torch, copy
+"""
+
+
+def test_a_package_that_another_finder_has_imported_is_named_at_the_end(run):
+    ended = run("-c", OTHER_FINDER, value="report")
+    assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == [
+        "weightmap: WEIGHTMAP_PATCH has not patched torch: another finder of modules was put before "
+        "weightmap's and imported it"
+    ]
+
+
+def test_a_loader_may_be_copied(run):
+    ended = run("-c", "import copy, importlib.util as u; s = u.find_spec('torch').loader;"
+                      "print(type(copy.copy(s)) is type(s), copy.copy(s).name)")
+    assert ended.stdout == "True torch\n", ended.stderr
 
 
 STICKING = """

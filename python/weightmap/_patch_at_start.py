@@ -42,6 +42,8 @@ class _Loader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # of a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:
@@ -73,6 +75,13 @@ def _print_reports() -> None:
     for report in _reports.values():
         if report.calls:
             print(report, file=sys.stderr)
+    for package in _PACKAGES:
+        if package in sys.modules and package not in _reports:
+            print(
+                f"weightmap: WEIGHTMAP_PATCH has not patched {package}: another finder of modules "
+                "was put before weightmap's and imported it",
+                file=sys.stderr,
+            )
 
 
 def _begin() -> None:

@@ -237,5 +237,5 @@ def _is_special_file(f: Any) -> bool:
     """A device or a pipe, which has no new version to take its place."""
     try:
         return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
-    except OSError:
+    except (OSError, ValueError):  # there is none, or none can be called so
         return False
