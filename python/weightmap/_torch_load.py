@@ -49,6 +49,9 @@ def loaded(
     on_unknown: str = "refuse",
 ) -> Any:
     kind = opened.info()["format"]
+    if opened.info()["protection"] == "guard":
+        for index in range(len(opened)):
+            opened.check_unchanged(opened.at(index))
     if has_tensors_by_name_only(opened):
         return _flat(opened, file, map_location, only)
     if kind == "pt2" or (kind == "torchscript" and only is not None):
