@@ -191,8 +191,8 @@ def shared(model):
     (shared, (WIDTH + 1) * WIDTH * 4),
     (lambda model: model.half(), (WIDTH + 1) * WIDTH * 2),
     (lambda model: model.double(), (WIDTH + 1) * WIDTH * 8),
-], ids=["one element", "two rows", "data.fill_", "copy_", "training", "compile", "quantize", "shared", "half",
-        "double"])
+], ids=["one element", "two rows", "data.fill_", "copy_", "training", "compile", "quantize", "shared",
+        "half", "double"])
 def test_a_write_costs_what_was_written_and_stays_in_the_process(linear, write, own_bytes):
     model, path = linear
     before = path.read_bytes()
