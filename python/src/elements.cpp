@@ -74,6 +74,7 @@ PyObject* number_at(DType dtype, const std::byte* at) {
 
 // All elements, row-major, in this machine's byte order.
 std::vector<std::byte> bytes_of(const Tensor& tensor) {
+  check_repeats(tensor);
   const DType dtype = tensor.view().dtype();
   if (!stores_values(dtype))
     raise(ErrorCode::unsupported,
@@ -89,8 +90,13 @@ std::vector<std::byte> bytes_of(const Tensor& tensor) {
   return bytes;
 }
 
+// Elements, and lists, after which Ctrl-C is looked for.
+constexpr std::uint64_t between_signals = 1 << 16;
+
 // The lists of the dimensions from `dim` on. `at` goes on to what comes after them.
-nb::object list_of(const TensorView& view, std::size_t dim, const std::byte*& at) {
+nb::object list_of(const TensorView& view, std::size_t dim, const std::byte*& at,
+                   std::uint64_t& made) {
+  if (++made % between_signals == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
   if (dim == view.rank()) {
     PyObject* number = number_at(view.dtype(), at);
     if (number == nullptr) throw nb::python_error();
@@ -100,7 +106,7 @@ nb::object list_of(const TensorView& view, std::size_t dim, const std::byte*& at
   const nb::object list = nb::steal(PyList_New(view.shape()[dim]));
   if (!list.is_valid()) throw nb::python_error();
   for (std::int64_t i = 0; i < view.shape()[dim]; ++i)
-    if (PyList_SetItem(list.ptr(), i, list_of(view, dim + 1, at).release().ptr()) != 0)
+    if (PyList_SetItem(list.ptr(), i, list_of(view, dim + 1, at, made).release().ptr()) != 0)
       throw nb::python_error();
   return list;
 }
@@ -134,6 +140,13 @@ Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out) {
   return tensor.owner->checkpoint().gather(tensor.view(), out);
 }
 
+void check_repeats(const Tensor& tensor) {
+  constexpr std::uint64_t one_element = 1;
+  const auto no_more = [](std::span<const std::byte>) { return false; };
+  const Result<void> begun = for_each_piece(tensor.view(), no_more, one_element);
+  if (!begun && begun.error().code == ErrorCode::limit_exceeded) value_or_raise(begun);
+}
+
 bool stores_values(DType dtype) noexcept {
   const ElementFormat& format = element_format(dtype);
   // By this name numpy has it, or ml_dtypes.
@@ -152,7 +165,8 @@ nb::object item_of(const Tensor& tensor) {
 nb::object to_list(const Tensor& tensor) {
   const std::vector<std::byte> bytes = bytes_of(tensor);
   const std::byte* at = bytes.data();
-  return list_of(tensor.view(), 0, at);
+  std::uint64_t made = 0;
+  return list_of(tensor.view(), 0, at, made);
 }
 
 nb::object iterate(const Tensor& tensor) {

@@ -13,6 +13,10 @@ namespace weightmap::python {
 // Checkpoint::gather(), which fails where the file is not what was opened any more. Needs no GIL.
 Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out);
 
+// Raises limit_exceeded where strides repeat what is stored more often than OpenOptions::repeats
+// allows, before there is memory for it.
+void check_repeats(const Tensor& tensor);
+
 // The only element: bool, int, float or complex, exactly. Raises ValueError if there is not one,
 // UnsupportedError if what is stored is not the value: quantized and packed types, lazy bits.
 nanobind::object item_of(const Tensor& tensor);

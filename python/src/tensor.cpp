@@ -22,6 +22,7 @@ namespace {
 namespace nb = nanobind;
 
 nb::bytes to_bytes(const Tensor& tensor) {
+  check_repeats(tensor);
   const std::uint64_t size = tensor.view().nbytes();
   nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!bytes.is_valid()) throw nb::python_error();

@@ -49,7 +49,8 @@ def grid(folder):
 
 @pytest.mark.parametrize("path", ["alone", ("alone",), ("grid[0:4, 0:3]",)])
 def test_a_subtree_that_would_leave_out_what_lies_in_chunks_is_refused(folder, path):
-    with pytest.raises(weightmap.UnsupportedError, match="has tensors in chunks, which lie below"):
+    refusal = "has tensors in chunks, which lie below .*load_into"
+    with pytest.raises(weightmap.UnsupportedError, match=refusal):
         weightmap.open(folder).subtree(path)
 
 

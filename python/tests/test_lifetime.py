@@ -628,3 +628,22 @@ def test_shared_writes_of_a_child_reach_its_parent(copy_of, numpy):
 
     assert in_child(writes) == 0
     assert array[3, 5] == 77
+
+
+@pytest.mark.parametrize("before", ["nothing", "tensor", "checkpoint"])
+def test_torch_tensors_of_a_file_that_was_cut_are_refused_each_time(torch, tmp_path, before):
+    path = tmp_path / "cut.pt"
+    torch.save({"w": torch.arange(200000.0)}, path)
+    opened = weightmap.open(path, protection="guard")
+    tensor = opened["w"]
+    kept = {"nothing": list, "tensor": tensor.torch, "checkpoint": opened.torch}[before]()
+    os.truncate(path, 4096)
+    model = torch.nn.Module()
+    model.w = torch.nn.Parameter(torch.ones(200000))
+    for ask in (tensor.torch, opened.torch, lambda: opened.load_into(model, strict=False),
+                lambda: weightmap.torch.load(opened)):
+        for _ in range(2):
+            with pytest.raises(weightmap.FileError):
+                ask()
+    assert model.w.sum().item() == 200000
+    del kept

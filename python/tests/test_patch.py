@@ -188,6 +188,24 @@ def test_a_save_that_is_killed_leaves_the_file(model, python):
     assert os.listdir(model.parent) == [model.name]
 
 
+def test_what_a_killed_save_left_is_removed_by_any_other(model, python):
+    for save in (weightmap.torch.save, lambda state, path: weightmap.save(state, path),
+                 lambda state, path: weightmap.save_safetensors(state, path)):
+        assert python(KILLED, model).returncode == -signal.SIGKILL
+        assert len(os.listdir(model.parent)) == 2
+        save({"w": torch.ones(2)}, model)
+        assert os.listdir(model.parent) == [model.name]
+
+
+@pytest.mark.parametrize("options", [{}, {"pickle_protocol": 4}])
+def test_a_path_with_a_nul_is_refused(tmp_path, options):
+    with weightmap.torch.patch(files="all"):
+        with pytest.raises(weightmap.Error):
+            torch.save({}, f"{tmp_path}/a\0b", **options)
+    with pytest.raises(weightmap.InvalidArgumentError, match="NUL"):
+        weightmap.replacing("a\0b")
+
+
 def test_blocks_of_both_kinds_may_overlap(model):
     original, own_save = torch.load, torch.save
     with weightmap.torch.patch() as outer:
@@ -239,6 +257,41 @@ def test_settings_travel_with_the_block_into_threads(model, shard, safetensors, 
     with weightmap.config.patch("load.copy_on_write", False), weightmap.patch():
         with weightmap.patch(), concurrent.futures.ThreadPoolExecutor(1) as pool:
             assert pool.submit(modes).result() == [mode, mode]
+
+
+class Beside:
+    """A thread that runs already, and calls what it is given."""
+
+    def __init__(self):
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.call(int)
+
+    def call(self, function, *arguments):
+        return self.pool.submit(function, *arguments).result()
+
+
+def test_settings_reach_no_thread_that_runs_beside_the_block(model, shard, safetensors):
+    import safetensors as package
+
+    def modes():
+        with package.safe_open(shard, framework="pt") as opened:
+            tensors = torch.load(model)["w"], opened.get_tensor("a")
+        return [mapping_of(tensor)[1] for tensor in tensors]
+
+    def started():
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(modes).result()
+
+    start = threading.Thread.start
+    before, other = Beside(), Beside()
+    with weightmap.config.patch("load.copy_on_write", False), weightmap.patch():
+        assert started() == modes() == ["r--s", "r--s"]
+        assert before.call(modes) == before.call(started) == ["rw-p", "rw-p"]
+        inner = other.call(lambda: weightmap.patch())
+        other.call(inner.__enter__)
+        assert other.call(modes) == ["rw-p", "rw-p"] and modes() == ["r--s", "r--s"]
+        other.call(inner.__exit__, None, None, None)
+    assert threading.Thread.start is start
 
 
 def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors):
@@ -471,6 +524,49 @@ def test_the_variable_outlasts_what_a_program_does_before_it_loads(model, shard,
         pytest.importorskip("transformers", reason="this test imports it first")
     ended = run("-c", before + PROGRAM, model, shard)
     assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+
+
+OTHER_FINDER = """
+import sys
+from importlib.machinery import PathFinder
+sys.meta_path.insert(0, PathFinder)
+import torch, copy
+"""
+
+
+def test_a_package_that_another_finder_has_imported_is_named_at_the_end(run):
+    ended = run("-c", OTHER_FINDER, value="report")
+    assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == [
+        "weightmap: WEIGHTMAP_PATCH has not patched torch: another finder of modules was put before "
+        "weightmap's and imported it"
+    ]
+
+
+def test_a_loader_may_be_copied(run):
+    ended = run("-c", "import copy, importlib.util as u; s = u.find_spec('torch').loader;"
+                      "print(type(copy.copy(s)) is type(s), copy.copy(s).name)")
+    assert ended.stdout == "True torch\n", ended.stderr
+
+
+STICKING = """
+import sys, weightmap
+with weightmap.config.patch("load.copy_on_write", False):
+    import torch
+    from safetensors.torch import load_file
+    inside = torch.load(sys.argv[1]), load_file(sys.argv[2])
+after = torch.load(sys.argv[1]), load_file(sys.argv[2])
+def mode(tensor):
+    for line in open("/proc/self/maps"):
+        begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if begin <= tensor.data_ptr() < end:
+            return line.split()[1]
+print(*(mode(tensors[name]) for pair in (inside, after) for tensors, name in zip(pair, "wa")))
+"""
+
+
+def test_settings_of_a_block_end_with_it_if_it_imports_torch(model, shard, run):
+    ended = run("-c", STICKING, model, shard)
+    assert ended.stdout.split() == ["r--s", "r--s", "rw-p", "rw-p"], ended.stderr
 
 
 def test_isolated_interpreters_are_patched(model, shard, run):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import weightmap
+from weightmap import _owned_file
 from weightmap._owned_file import OwnedFile, content_of, names_with
 from weightmap._rank_progress import RankProgress
 from weightmap._reading_threads import ReadingThreads
@@ -110,6 +111,43 @@ def test_a_file_of_none_is_removed(runtime):
     path.chmod(0o600)
     assert content_of("left") is None
     assert not path.exists()
+
+
+def test_a_look_at_a_file_takes_it_from_no_other_thread(runtime, monkeypatch):
+    class Watched:
+        """A lock that says when somebody has to wait for it."""
+
+        lock = threading.Lock()
+
+        def __enter__(self):
+            if not self.lock.acquire(blocking=False):
+                goes_on.set()
+                self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    def take():
+        taken.append(OwnedFile.take("mine"))
+        goes_on.set()
+
+    def open_late(path, flags=0):
+        if threading.current_thread() is not taker and not taker.ident:
+            taker.start()
+            goes_on.wait()
+        return open_now(path, flags)
+
+    names_with("")
+    (runtime / "mine").write_bytes(b"by one that was killed")
+    (runtime / "mine").chmod(0o600)
+    taken, goes_on, taker = [], threading.Event(), threading.Thread(target=take)
+    open_now = _owned_file._open
+    monkeypatch.setattr(_owned_file, "_threads", Watched())
+    monkeypatch.setattr(_owned_file, "_open", open_late)
+    assert content_of("mine") is None
+    taker.join()
+    assert (runtime / "mine").exists()
+    taken[0].close()
 
 
 def test_a_file_that_is_taken_over_is_empty(runtime):

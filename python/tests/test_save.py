@@ -684,3 +684,25 @@ def test_imports_neither_torch_nor_numpy(python, tmp_path):
     )
     ran = python(program, tmp_path / "model.pt")
     assert (ran.stdout, ran.stderr) == ("[]\n", "")
+
+
+def test_what_a_checkpoint_does_not_list_is_said_to_be_left_out(data, tmp_path, caplog):
+    opened = weightmap.open(data / "dcp" / "default")
+    said = ("2 names left out, of what is pickled, compressed or has no elements of whole bytes: "
+            "'rank', ...")
+    for save in (weightmap.save_safetensors, weightmap.save,
+                 lambda thing, path: weightmap.save({"a": thing}, path)):
+        caplog.clear()
+        assert save(opened, tmp_path / "new").left_out == ("rank", "lr")
+        assert [record.getMessage() for record in caplog.records] == [f"{tmp_path / 'new'}: {said}"]
+    caplog.clear()
+    assert weightmap.save(weightmap.open(data / "training.pt"), tmp_path / "new").left_out == ()
+    assert not caplog.records
+
+
+def test_what_a_load_leaves_out_is_said(data, torch, caplog):
+    state = weightmap.torch.load(data / "dcp" / "default")
+    assert "lr" not in state
+    assert [record.getMessage().partition(", of")[0] for record in caplog.records] == [
+        f"{data / 'dcp' / 'default'}: 2 names left out"
+    ]

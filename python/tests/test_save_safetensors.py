@@ -424,3 +424,32 @@ def test_no_tensors(load_torch, path, torch):
 def test_a_folder_that_is_not_there(numpy, tmp_path):
     with pytest.raises(FileNotFoundError):
         weightmap.save_safetensors({"t": numpy.ones(1)}, tmp_path / "none" / "m.safetensors")
+
+
+@pytest.mark.parametrize("save", [
+    lambda thing, path: weightmap.save_safetensors({"w": thing}, path),
+    lambda thing, path: weightmap.save({"w": thing}, path),
+], ids=["safetensors", "torch"])
+def test_arrays_that_repeat_without_a_bound_are_refused(save, cube, tmp_path, monkeypatch):
+    numpy = pytest.importorskip("numpy", reason="this test saves arrays")
+    bound = (r"has 33554432 elements in a storage of \d+, and its strides may repeat each 1024 times; "
+             r"the option repeats=any \(WEIGHTMAP_REPEATS\)")
+    target = tmp_path / "new"
+    # Which no torch.save() writes without a copy.
+    array = numpy.lib.stride_tricks.as_strided(numpy.zeros(26, "<f4")[::-1], (2,) * 25, (-4,) * 25)
+    for view in (array, array.view(">f4")):
+        with pytest.raises(weightmap.LimitExceededError, match=bound):
+            save(view, target)
+    assert not target.exists()
+    save(array[(0,) * 20], target)
+    monkeypatch.setenv("WEIGHTMAP_REPEATS", "any")
+    save(array, target)
+    assert target.stat().st_size > 4 << 25
+
+
+def test_a_tensor_that_repeats_without_a_bound_is_refused_with_the_bound(cube, tmp_path, numpy):
+    tensor = weightmap.open(cube(25))["w"]
+    for thing in (tensor, tensor.numpy()):
+        with pytest.raises(weightmap.LimitExceededError, match="repeats=any"):
+            weightmap.save_safetensors({"w": thing}, tmp_path / "new")
+    assert weightmap.save({"w": tensor.numpy()}, tmp_path / "new").bytes < 4096  # its storage

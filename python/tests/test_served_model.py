@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -170,6 +171,11 @@ def compiled(model):
 def quantized(model):
     made = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(model), {torch.nn.Linear})
     assert type(made[0]).__module__ == "torch.ao.nn.quantized.dynamic.modules.linear"
+    return made
+
+
+def shared(model):
+    model.share_memory()
 
 
 # What is done to a model, and how much the process has then: the weight ends in the page of the
@@ -181,18 +187,19 @@ def quantized(model):
     (lambda model: model.weight.copy_(torch.ones(WIDTH, WIDTH)), 257 * PAGE),
     (torch.enable_grad()(train), 257 * PAGE),
     (compiled, 0),
-    (quantized, 0),
+    (quantized, WIDTH * WIDTH + WIDTH * 4),  # one byte for each weight, and the bias
+    (shared, (WIDTH + 1) * WIDTH * 4),
     (lambda model: model.half(), (WIDTH + 1) * WIDTH * 2),
     (lambda model: model.double(), (WIDTH + 1) * WIDTH * 8),
-], ids=["one element", "two rows", "data.fill_", "copy_", "training", "compile", "quantize", "half",
-        "double"])
+], ids=["one element", "two rows", "data.fill_", "copy_", "training", "compile", "quantize", "shared",
+        "half", "double"])
 def test_a_write_costs_what_was_written_and_stays_in_the_process(linear, write, own_bytes):
     model, path = linear
     before = path.read_bytes()
     model.weight.sum()
     assert weightmap.torch.summary(model).own_bytes == 0
     with torch.no_grad():
-        write(model)
+        model = write(model) if write is quantized else (write(model), model)[1]
     assert weightmap.torch.summary(model).own_bytes == own_bytes
     assert path.read_bytes() == before
 
@@ -288,6 +295,14 @@ def test_another_dtype_is_refused_with_what_it_would_cost(saved):
         "float32: converting them would take 0 MiB of anonymous memory in every worker. Convert the "
         "file once, by a load, .to() and a save, or leave dtype= out"
     )
+
+
+def test_a_model_that_is_a_part_of_the_file_is_found(tmp_path):
+    path = tmp_path / "train.pt"
+    torch.save({"net": torch.nn.Linear(3, 3).state_dict()}, path)
+    with pytest.raises(RuntimeError) as refused:
+        weightmap.torch.load_model(lambda: torch.nn.Linear(3, 3), path)
+    assert f'take weightmap.open({str(path)!r}).load_into(model, "net")' in str(refused.value)
 
 
 def test_names_that_differ_are_refused_as_torch_does(saved):
@@ -427,6 +442,37 @@ def test_threads_of_a_loader_get_the_same_parameters(transformers, folder, copy_
     assert {permissions(parameter)[0] for parameter in model.parameters()} == {mode}
 
 
+@pytest.mark.parametrize("options", [{}, {"copy_on_write": True}])
+def test_loads_at_once_get_what_each_has_asked_for(transformers, folder, options):
+    import safetensors
+
+    class Waits:
+        """A load that lasts until another one is done."""
+
+        @staticmethod
+        def from_pretrained(path, **options):
+            begun.set()
+            done.wait()
+            return LoadsInThreads.from_pretrained(path, **options)
+
+    def unrelated():
+        with safetensors.safe_open(file, framework="pt") as opened:
+            return permissions(opened.get_tensor(next(iter(opened.keys()))))[0]
+
+    begun, done = threading.Event(), threading.Event()
+    file = next(pathlib.Path(folder).glob("*.safetensors"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        pool.submit(int).result()
+        first = pool.submit(weightmap.transformers.load, folder, cls=Waits, copy_on_write=False)
+        begun.wait()
+        second = weightmap.transformers.load(folder, **options)
+        modes = unrelated(), pool.submit(unrelated).result()
+        done.set()
+        assert {permissions(each)[0] for each in first.result().parameters()} == {"r--s"}
+    assert {permissions(each)[0] for each in second.parameters()} == {"rw-p"}
+    assert modes[0] not in ("r--s", "r--p")
+
+
 @pytest.mark.parametrize("options", [
     {"dtype": torch.float32}, {"dtype": "float32"}, {"torch_dtype": "torch.float32"},
     {"dtype": "auto"}, {"dtype": None},
@@ -441,6 +487,67 @@ def test_the_dtype_of_the_files_is_taken(transformers, folder, options):
 def test_a_dtype_of_ones_own_is_refused(transformers, folder, options):
     with pytest.raises(weightmap.UnsupportedError, match="another dtype than float16, such as 'mod"):
         weightmap.transformers.load(folder, **options)
+
+
+@pytest.fixture
+def changed(folder, tmp_path):
+    """Makes a copy of the model whose config.json and tensors are changed by these functions."""
+    import json
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    def change(config=lambda fields: None, tensor=lambda name, tensor: tensor):
+        copy = pathlib.Path(shutil.copytree(folder, tmp_path / "changed"))
+        fields = json.loads((copy / "config.json").read_text())
+        config(fields)
+        (copy / "config.json").write_text(json.dumps(fields))
+        for shard in copy.glob("*.safetensors"):
+            tensors = {name: tensor(name, value.clone()) for name, value in load_file(shard).items()}
+            save_file(tensors, shard, {"format": "pt"})
+        return copy
+
+    return change
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_the_dtype_of_the_files_goes_before_that_of_the_config(transformers, changed, dtype, caplog):
+    model = weightmap.transformers.load(changed(lambda fields: fields.update(dtype=dtype)))
+    assert model.dtype == torch.float32
+    assert {permissions(each)[1].split("-")[0] for each in model.parameters()} == {"model"}
+    assert not caplog.records
+
+
+def test_files_that_mix_dtypes_are_converted_with_a_warning(transformers, changed, caplog):
+    def mixed(name, tensor):
+        return tensor if "norm" in name else tensor.bfloat16()
+
+    model = weightmap.transformers.load(changed(lambda fields: fields.update(dtype="bfloat16"), mixed))
+    norms = [each for name, each in model.named_parameters() if "norm" in name]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"LlamaForCausalLM: {sum(each.nbytes for each in norms):,} bytes of parameters are in memory "
+        "of this process alone, since they were converted or made anew; the files have bfloat16 and "
+        "float32, the model takes bfloat16"
+    ]
+
+
+def test_a_folder_with_both_kinds_of_files_is_that_of_safetensors(transformers, folder, changed):
+    copy = changed()
+    torch.save({"w": torch.ones(4, dtype=torch.float16)}, copy / "pytorch_model.bin")
+    for options in ({}, {"dtype": "float32"}):
+        assert weightmap.transformers.load(copy, **options).dtype == torch.float32
+
+
+def test_a_file_is_no_folder(transformers, folder):
+    file = next(pathlib.Path(folder).glob("*.safetensors"))
+    with pytest.raises(weightmap.InvalidArgumentError, match="is a file; .* takes the folder"):
+        weightmap.transformers.load(file)
+
+
+def test_a_name_is_printed_in_print(transformers):
+    with pytest.raises(weightmap.Error) as refused:
+        weightmap.transformers.load("a\0b\x1b[31m.pt")
+    assert str(refused.value).isprintable()
 
 
 def test_what_is_no_dtype_is_refused(transformers, folder):

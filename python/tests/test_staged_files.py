@@ -179,6 +179,24 @@ def test_a_path_that_leads_to_another_copy_is_not_believed(files, another, monke
             assert list(ahead.open(files[0])) == ["w1"]
 
 
+def test_a_copy_whose_owner_ends_while_it_is_opened_is_not_taken(files, another, monkeypatch):
+    other = another(files[0])
+    other.stdout.readline()
+    opened_from_another = _staged_files._opened_from_another
+
+    def opened_at_the_end(copy, key):
+        opened = opened_from_another(copy, key)
+        other.kill()
+        other.wait()
+        return opened
+
+    monkeypatch.setattr(_staged_files, "_opened_from_another", opened_at_the_end)
+    counts = WarmingCounts()
+    with StagedFiles(files[:1], ReadingWindow(files[:1], None), counts) as ahead:
+        assert list(ahead.open(files[0])) == ["w1"]
+    assert counts.bytes_waited_for == 0 and counts.bytes_read == os.stat(files[0]).st_size
+
+
 def test_copies_that_cannot_be_reached_are_made_by_each(files, another, monkeypatch):
     another(files[0]).stdout.readline()
     content_of = _staged_files.content_of

@@ -179,3 +179,12 @@ def test_lists_who_has_a_file_mapped(copy_of):
     assert mapped in weightmap.processes().mapped
     path.unlink()
     assert weightmap.processes(path).mapped[0].version == "deleted"
+
+
+@pytest.mark.parametrize("budget", [0, -1, "", 1e30, True, 2**64])
+def test_budgets_are_sizes(data, budget):
+    expected = "expected None or a number of bytes from 1 to"
+    with pytest.raises(weightmap.InvalidArgumentError, match=expected):
+        weightmap.stage(data / "training.pt", budget_bytes=budget)
+    with pytest.raises(weightmap.InvalidArgumentError, match=expected):
+        weightmap.open(data / "training.pt").warm(budget=budget)

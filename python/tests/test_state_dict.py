@@ -175,6 +175,29 @@ def test_a_model_below_a_subtree_is_found(saved, torch):
         )
 
 
+def test_a_part_that_fits_but_for_a_few_tensors_is_found(torch, tmp_path):
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(3)))
+    state = model.state_dict()
+    del state["0.bias"]
+    state["1.weight"] = torch.ones(3, 2)
+    torch.save({"model": state, "ema": {"0.bias": torch.ones(2)}}, tmp_path / "train.pt")
+    checkpoint = weightmap.open(tmp_path / "train.pt")
+    with pytest.raises(RuntimeError) as refused:
+        checkpoint.load_into(model)
+    assert str(refused.value) == (
+        f'{tmp_path / "train.pt"}: most tensors of the model are below "model": take '
+        'checkpoint.load_into(model, "model"), where others differ: \'0.bias\' is missing, '
+        "'1.weight' is [3, 2] there and [2, 2] in the model"
+    )
+
+
+def test_a_part_that_is_not_there_has_near_names(saved, torch):
+    path, model = saved
+    torch.save({"model": model.state_dict()}, path)
+    with pytest.raises(weightmap.TensorNotFoundError, match="below 'modell'; did you mean \"model\"?"):
+        weightmap.open(path).load_into(make_model(torch), "modell")
+
+
 # --- patterns
 
 

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import signal
 import struct
+import sys
 import zipfile
 
 import pytest
@@ -549,3 +551,38 @@ def test_a_stride_that_no_element_uses_need_not_fit(archive, float_archive):
         assert opened["w"].strides == (2**61,)
         assert opened["w"].buffer().strides == (0,)
         assert floats(opened["w"]) == [0.0]
+
+
+@pytest.mark.parametrize("method", ["tobytes", "tolist", "__bytes__"])
+@pytest.mark.parametrize("rank", [25, 45])
+def test_elements_that_repeat_without_a_bound_are_not_copied(cube, method, rank):
+    opened = weightmap.open(cube(rank))
+    with pytest.raises(weightmap.LimitExceededError, match=f"{2**rank} elements in a storage of"):
+        getattr(opened["w"], method)()
+
+
+def test_a_bound_on_repeats_may_be_lifted(cube):
+    opened = weightmap.open(cube(25), repeats="any")
+    assert len(opened["w"].tobytes()) == 4 << 25
+
+
+def test_a_long_list_is_ended_by_a_signal(cube):
+    class Stopped(Exception):
+        pass
+
+    def stop(*_):
+        made.append(sys.getallocatedblocks() - before)
+        raise Stopped
+
+    tensor = weightmap.open(cube(24))["w"]
+    made = []
+    before = sys.getallocatedblocks()
+    handler = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        with pytest.raises(Stopped):
+            tensor.tolist()
+            signal.pause()  # where it was too fast
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert made[0] < 1 << 24

@@ -1072,3 +1072,25 @@ def test_the_environment_is_read_by_the_library_and_named_where_it_is_wrong(tmp_
     loaded = weightmap.torch.load(path)
     loaded["w"].mul_(3)  # on a page of its own: shared memory is not mapped for writing unasked
     assert torch.load(path)["w"].tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("metadata", [
+    b"}X\x03\0\0\0negX\x03\0\0\0yess", b"}X\x03\0\0\0neg}s", b"}X\x03\0\0\0\xed\xa0\x80\x88s",
+], ids=["text", "dict", "surrogate"])
+def test_metadata_that_torch_does_not_take_is_an_error_of_weightmap(archive, metadata):
+    from conftest import _tensor, _text
+
+    tensor = _tensor("0", 4)[:-2] + metadata + b"tR"
+    path = archive(b"\x80\x02}" + _text("w") + tensor + b"s.", {"0": bytes(16)})
+    with pytest.raises(weightmap.Error):
+        weightmap.torch.load(path)
+
+
+def test_a_tuple_is_one_path(tmp_path):
+    path = tmp_path / "two.pt"
+    torch.save({"model": {"w": torch.ones(3)}, "ema": {"w": torch.ones(3)}}, path)
+    with pytest.raises(weightmap.TensorNotFoundError, match="modell.*did you mean \"model\""):
+        weightmap.torch.load(path, only=("modell",))
+    with pytest.raises(weightmap.TensorNotFoundError,
+                       match=r"a tuple is one path: several places are a list, \['model', 'ema'\]"):
+        weightmap.torch.load(path, only=("model", "ema"))

@@ -223,7 +223,9 @@ class Checkpoint(Mapping[str, Tensor]):
         core = self._core
         if core.has_chunks():
             raise UnsupportedError(
-                "has tensors in chunks, which lie below no key: find() has their names", file=self.path
+                "has tensors in chunks, which lie below no key: find() has their names, and "
+                f"load_into(model, {'.'.join(map(str, [path] if isinstance(path, str) else path))!r}) "
+                "and torch() take them by the beginning of these", file=self.path
             )
         return Subtree(core, self.path, path_to(core, path, self.path))
 
@@ -304,6 +306,11 @@ class Checkpoint(Mapping[str, Tensor]):
 
         state = self.torch(prefix)
         base = f"{prefix.removesuffix('.')}." if prefix else ""
+        if base and strict and not state:
+            from weightmap._place import like
+
+            near = like(base[:-1], {name[:end] for name in self for end in _dots_of(name)})
+            raise TensorNotFoundError(f"has no tensors below {base[:-1]!r}{near}", file=self.path)
         return LoadReport(*_tensors.load_into(model, state, strict, self.path, base))
 
     def warm(
@@ -336,7 +343,9 @@ class Checkpoint(Mapping[str, Tensor]):
             in this thread. What it raises, and Ctrl-C, ends the warm-up; what came stays.
         """
         from weightmap._reports import WarmReport
+        from weightmap._staging import bytes_allowed
 
+        allowed = bytes_allowed("budget", budget)
         if isinstance(names, (str, bytes)):
             raise TypeError(f"names are a list: [{names!r}]")
         if names is not None and order is not None:
@@ -353,7 +362,7 @@ class Checkpoint(Mapping[str, Tensor]):
             indices = self._core.load_order(os.fsencode(order))
         if not indices and not parts and (names is not None or order is not None):
             return WarmReport(0, 0, "", "populate", "", 0, 0.0)
-        warmed = self._core.warm(indices, parts, threads, budget or 0, crc, one_reader, progress)
+        warmed = self._core.warm(indices, parts, threads, allowed, crc, one_reader, progress)
         return WarmReport(**warmed)
 
     def demand(self, tensor: Tensor | ChunkedTensor) -> None:
@@ -483,6 +492,14 @@ class Checkpoint(Mapping[str, Tensor]):
             return f"<weightmap.Checkpoint {self.path!r}, closed>"
         plural = "" if len(self) == 1 else "s"
         return f"<weightmap.Checkpoint {self.path!r}, {len(self)} tensor{plural}>"
+
+
+def _dots_of(name: str) -> Iterator[int]:
+    """Where the parts of a name end."""
+    end = name.find(".")
+    while end != -1:
+        yield end
+        end = name.find(".", end + 1)
 
 
 class _Values(ValuesView[Tensor]):

@@ -38,12 +38,18 @@ class Error(Exception):
         self.errno = errno
 
     def __str__(self) -> str:
-        text = self.message if self.file is None else f"{self.file}: {self.message}"
+        text = self.message if self.file is None else f"{_printable(self.file)}: {self.message}"
         return text if self.file_offset is None else f"{text} (at byte {self.file_offset})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"file": self.file, "file_offset": self.file_offset, "errno": self.errno}
         return _restore, (type(self), self.message, state)
+
+
+def _printable(path: str) -> str:
+    return path if path.isprintable() else "".join(
+        letter if letter.isprintable() else repr(letter)[1:-1] for letter in path
+    )
 
 
 def _restore(kind: type[Error], message: str, state: dict[str, Any]) -> Error:

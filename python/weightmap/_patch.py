@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from weightmap._errors import Error
-from weightmap._patch_report import PatchReport, lock, note, settings_of
+from weightmap._patch_report import PatchReport, begun, lock, note, settings_of
 from weightmap._safe_open import SafeOpen, safe_open
 
 TYPE_CHECKING = False
@@ -31,8 +31,8 @@ def patch() -> Iterator[PatchReport]:
     in the block, is patched, but for a torch that was not installed when it began.
 
     Tensors are views of the mapped file, as safetensors' are: weightmap.config says which
-    (copy_on_write). What weightmap.config.patch() says where the block begins holds in it for all
-    threads.
+    (copy_on_write). What weightmap.config.patch() says where the block begins holds in it for this
+    thread and for those that are started in it; other threads keep their own settings.
 
     Yields a PatchReport: who was served, and who was not and why.
     """
@@ -57,7 +57,8 @@ def safe_open_patched(report: PatchReport) -> Iterator[None]:
         _reports.append(report)
         _follow_blocks()
     try:
-        yield
+        with begun(report):
+            yield
     finally:
         with lock():
             _reports.remove(report)

@@ -42,6 +42,8 @@ class _Loader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # of a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:
@@ -53,13 +55,14 @@ class _Loader:
 def _patch(package: str) -> None:
     if package in _reports:
         return
-    report = _reports[package] = PatchReport()
+    # What weightmap.config.patch() says where a program imports them first is none of theirs.
+    report = _reports[package] = PatchReport({})
     if package == "torch":
         try:
             import weightmap.torch  # which checks torch, and may be what imports it just now
-            from weightmap._torch_patch import patch
+            from weightmap._torch_patch import patched
 
-            _reports[package] = _blocks.enter_context(patch(files="all"))
+            _blocks.enter_context(patched(None, "all", report))
         except ImportError as error:  # one that is older than what is needed
             print(f"weightmap: WEIGHTMAP_PATCH leaves torch alone: {error}", file=sys.stderr)
     else:
@@ -72,6 +75,13 @@ def _print_reports() -> None:
     for report in _reports.values():
         if report.calls:
             print(report, file=sys.stderr)
+    for package in _PACKAGES:
+        if package in sys.modules and package not in _reports:
+            print(
+                f"weightmap: WEIGHTMAP_PATCH has not patched {package}: another finder of modules "
+                "was put before weightmap's and imported it",
+                file=sys.stderr,
+            )
 
 
 def _begin() -> None:

@@ -9,6 +9,7 @@ _MOST_KEYS = 10000
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from weightmap import _core
@@ -42,10 +43,18 @@ def path_to(
     return found[0]
 
 
+def missing_path(
+    core: _core.Checkpoint, path: tuple[str | int, ...], file: str
+) -> TensorNotFoundError:
+    """That nothing is at a path that was given as a tuple."""
+    near = _hint(core, ".".join(map(str, path)))
+    if len(path) > 1 and all(core.look(str(part)) is not None for part in path):
+        near = f"; a tuple is one path: several places are a list, {list(path)!r}"
+    return TensorNotFoundError(f"has nothing at {path!r}{near}", file=file)
+
+
 def _hint(core: _core.Checkpoint, way: str) -> str:
     """Names that are like it, as the lookup of tensors gives them."""
-    from difflib import get_close_matches
-
     if has_tensors_by_name_only(core) or len(way) > _LONGEST_WAY:
         return ""
     try:
@@ -59,9 +68,16 @@ def _hint(core: _core.Checkpoint, way: str) -> str:
         if down is None:
             break
         here, begin, rest = parts[down], f"{begin}{down}.", rest[len(down) + 1 :]
-    keys = [key for key in list(parts)[:_MOST_KEYS] if key.isprintable() and len(key) < _LONGEST_WAY]
-    near = [f'"{begin}{key}"' for key in get_close_matches(rest, keys)]
-    if not near:
+    return like(rest, parts, begin)
+
+
+def like(wanted: str, names: Iterable[str], begin: str = "") -> str:
+    """What of the names may be meant."""
+    from difflib import get_close_matches
+
+    shown = [name for name in names if name.isprintable() and len(name) < _LONGEST_WAY]
+    near = [f'"{begin}{name}"' for name in get_close_matches(wanted, shown[:_MOST_KEYS])]
+    if not near or len(wanted) > _LONGEST_WAY:
         return ""
     return f"; did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}?"
 

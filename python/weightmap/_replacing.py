@@ -30,6 +30,8 @@ class Replacing:
 
     def __init__(self, path: PathLike, crc: bool = False, any_content: bool = False) -> None:
         self._shown = os.fsdecode(path)
+        if "\0" in self._shown:
+            raise InvalidArgumentError("a path has no NUL in it", file=self._shown)
         self._target = os.fsdecode(os.path.realpath(path))
         self._crc = crc
         self._any_content = any_content
@@ -109,6 +111,17 @@ def _folders_of(target: str) -> Iterator[str]:
             path = os.path.join(folder, name)
             if os.path.isdir(path) and not os.path.islink(path):
                 yield path
+
+
+def remove_abandoned(path: PathLike) -> None:
+    """What replacing() of this path has left in processes that were killed."""
+    if "\0" in os.fsdecode(path):
+        return
+    try:
+        for abandoned in _folders_of(os.fsdecode(os.path.realpath(path))):
+            _remove_unlocked(abandoned)
+    except OSError:
+        pass  # the writing tells of a folder that is not there
 
 
 def _remove_unlocked(folder: str) -> None:

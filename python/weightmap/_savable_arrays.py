@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 
-from weightmap._errors import UnsupportedError
+from weightmap import config
+from weightmap._errors import LimitExceededError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from weightmap._savable_values import Made, Values
@@ -53,6 +56,8 @@ class Arrays:
         if name not in DTYPES:
             raise UnsupportedError(f"is an array of {thing.dtype}, for which torch has no type")
         array = thing
+        if not array.dtype.isnative or not _fits_a_storage(array):
+            check_repeats(array.shape, [step / array.itemsize for step in array.strides])
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if not _fits_a_storage(array):
@@ -85,6 +90,26 @@ class Arrays:
     def _exchanged(self, thing: Any) -> Made:
         made = self._values.begin(from_dlpack(thing))
         return self._values.remember(thing, made) if type(made) is int else made
+
+
+# As of mapped tensors (docs/options.md): elements for each stored one, and those besides.
+_MOST_REPEATS, _FREE_ELEMENTS = 1024, 1 << 24
+
+
+def check_repeats(shape: Sequence[int], strides: Sequence[float]) -> None:
+    """Refuses what is to be copied whose strides repeat a few elements without a bound."""
+    elements = math.prod(shape)
+    if elements <= _FREE_ELEMENTS or (config.load.repeats or os.environ.get(_REPEATS)) == "any":
+        return
+    stored = int(sum((length - 1) * abs(step) for length, step in zip(shape, strides))) + 1
+    if (elements - _FREE_ELEMENTS) // _MOST_REPEATS > stored:
+        raise LimitExceededError(
+            f"has {elements} elements in a storage of {stored}, and its strides may repeat each "
+            f"{_MOST_REPEATS} times; the option repeats=any ({_REPEATS}) lifts this bound"
+        )
+
+
+_REPEATS = "WEIGHTMAP_REPEATS"
 
 
 def from_dlpack(thing: Any) -> Any:

@@ -136,6 +136,7 @@ class Checkpoints:
                 "ones"
             )
         if isinstance(thing, Checkpoint) and has_tensors_by_name_only(opened):
+            self._values.left_out.extend(opened.info()["unsupported"])
             return self._values.begin(dict(thing.items()))
         path = thing.path if isinstance(thing, Subtree) else ()
         return self._values.begin(opened.evaluate(_Verbatim(opened), path))

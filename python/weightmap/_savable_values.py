@@ -68,6 +68,7 @@ class Values:
     def __init__(self, writer: _core.Writer, is_strict: bool) -> None:
         self.writer = writer
         self.is_strict = is_strict
+        self.left_out: list[str] = []  # what checkpoints among the values do not list
         self.has_own = False  # what is weightmap's, and pickle would write as something else
         self._names = SavableNames()
         self._refused: list[UnsupportedError] = []

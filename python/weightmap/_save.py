@@ -9,6 +9,8 @@ from weightmap import _core
 from weightmap._collector import collector_paused
 from weightmap._errors import Error, InvalidArgumentError, about_file
 from weightmap._record import Record
+from weightmap._replacing import remove_abandoned
+from weightmap._reports import warn_of_left_out
 from weightmap._savable_checkpoints import Checkpoints, core_of
 from weightmap._savable_values import Values
 
@@ -41,15 +43,20 @@ class SavedStorage(Record):
 class SaveReport:
     """What save() has written."""
 
-    __slots__ = ("path", "bytes", "_written")
+    __slots__ = ("path", "bytes", "left_out", "_written")
 
     path: str | None
     """The file, or None if it went to a write() of yours."""
     bytes: int
     """Of the whole file."""
+    left_out: tuple[str, ...]
+    """What checkpoints among what was saved do not list, as Info.unsupported of theirs."""
 
-    def __init__(self, path: str | None, written: _core.Written) -> None:
+    def __init__(
+        self, path: str | None, written: _core.Written, left_out: tuple[str, ...] = ()
+    ) -> None:
         self.path = path
+        self.left_out = left_out
         self.bytes = written.archive_bytes
         self._written = written
 
@@ -140,9 +147,11 @@ def _write(
     writer = _core.Writer(alignment, crc32, durable, byte_order, not strict)
     write = None if isinstance(path, (str, bytes, os.PathLike)) else getattr(path, "write", None)
     file = os.fsdecode(path) if write is None else None  # type: ignore[arg-type]
+    left_out: list[str] = []
     try:
-        root = _value(obj, writer, strict, reserve, byte_order)
+        root = _value(obj, writer, strict, reserve, byte_order, left_out)
         if write is None:
+            remove_abandoned(path)  # type: ignore[arg-type]
             written = writer.write_file(root, os.fsencode(path), progress)  # type: ignore[arg-type]
         else:
             written = writer.write_through(root, write, progress)
@@ -152,7 +161,8 @@ def _write(
         raise
     if write is not None and hasattr(path, "flush"):
         path.flush()
-    return SaveReport(file, written)
+    warn_of_left_out(file, left_out)
+    return SaveReport(file, written, tuple(left_out))
 
 
 def _value(
@@ -161,8 +171,10 @@ def _value(
     strict: bool,
     reserve: Reserve | Literal["data"],
     byte_order: str,
+    left_out: list[str],
 ) -> int:
     values = _values(writer, strict, reserve, byte_order)
+    values.left_out = left_out
     try:
         with collector_paused():
             return values.value(obj)

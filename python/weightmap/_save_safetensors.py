@@ -10,6 +10,8 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._chunked import ChunkedTensor
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError, about_file
 from weightmap._record import Record
+from weightmap._replacing import remove_abandoned
+from weightmap._reports import warn_of_left_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class SafetensorsReport(Record):
     bytes: int  # of all files
     tensor_bytes: int
     dropped: dict[str, str]  # names that are in no file -> the names of the same elements there
+    left_out: tuple[str, ...] = ()  # of a Checkpoint: what it does not list, as Info.unsupported
 
 
 def save_safetensors(
@@ -80,6 +83,8 @@ def save_safetensors(
             f"max_size is {max_size}, expected a number of bytes", file=file
         )
     adding = _Adding()
+    left_out: tuple[str, ...] = ()
+    remove_abandoned(path)
     try:
         if isinstance(tensors, Checkpoint):
             for name, tensor in tensors.items():
@@ -97,11 +102,15 @@ def save_safetensors(
     except Error as error:
         about_file(error, file)
         raise
+    if isinstance(tensors, Checkpoint):
+        left_out = tensors.info.unsupported
+        warn_of_left_out(file, left_out)
     return SafetensorsReport(
         [os.fsdecode(name) for name, _ in files],
         sum(size for _, size in files),
         tensor_bytes,
         dropped,
+        left_out,
     )
 
 
@@ -141,6 +150,10 @@ class _Adding:
         torch = sys.modules.get("torch")
         numpy = sys.modules.get("numpy")
         if isinstance(thing, _core.Tensor):
+            if not thing.is_contiguous:
+                from weightmap._savable_arrays import check_repeats
+
+                check_repeats(thing.shape, thing.strides)
             _check_contiguous(thing.is_contiguous, "save tensor.numpy(), or all of its Checkpoint")
             self.writer.add_mapped(name, thing)
         elif isinstance(thing, ChunkedTensor):
@@ -196,7 +209,7 @@ class _Adding:
     def _add_array(self, name: str, thing: Any) -> None:
         import numpy
 
-        from weightmap._savable_arrays import DTYPES
+        from weightmap._savable_arrays import DTYPES, check_repeats
 
         if isinstance(thing, numpy.ndarray) and type(thing) not in (numpy.ndarray, numpy.memmap):
             raise UnsupportedError(
@@ -206,6 +219,7 @@ class _Adding:
         dtype = array.dtype.name
         if dtype not in DTYPES:
             raise UnsupportedError(f"is an array of {array.dtype}, which safetensors has not")
+        check_repeats(array.shape, [step / array.itemsize for step in array.strides])
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if not array.flags.c_contiguous:

@@ -12,6 +12,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.hooks import unserializable_hook
 
+from weightmap import _tensors
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
 from weightmap._served_memory import mappings_of, summary
@@ -44,7 +45,11 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
     """What factory() makes, with the tensors of the checkpoint in the place of its own."""
     with torch.device("meta"):
         model = factory()
-    checkpoint.load_into(model, strict=strict)
+    # The file as it is, for who finds that the model is a part of it.
+    _tensors.load_into(
+        model, checkpoint.torch(), strict, checkpoint.path,
+        opened=f"weightmap.open({checkpoint.path!r})",
+    )
     if any(True for _ in _unsaved(model)):
         _take_unsaved(model, _with_buffers_only(factory))
     return model

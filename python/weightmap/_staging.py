@@ -83,11 +83,26 @@ class StagedFile:
         return f"<weightmap.StagedFile {'closed' if self.closed else self.path}>"
 
 
+_MOST_BYTES = 2**64 - 1
+
+
+def bytes_allowed(name: str, budget: int | None) -> int:
+    """A budget as the library takes it: 0 for None, which is what there is room for."""
+    if budget is None:
+        return 0
+    is_number = hasattr(budget, "__index__") and not isinstance(budget, bool)
+    if not is_number or not 0 < budget <= _MOST_BYTES:
+        raise InvalidArgumentError(
+            f"{name} is {budget!r}, expected None or a number of bytes from 1 to {_MOST_BYTES:,}"
+        )
+    return budget
+
+
 def stage(
     path: PathLike,
     *,
     name: str = "",
-    budget_bytes: int = 0,
+    budget_bytes: int | None = None,
     pinnable: bool = False,
     progress: Progress | None = None,
 ) -> StagedFile:
@@ -95,7 +110,7 @@ def stage(
 
     name: of a file to make in /dev/shm, mode 0600, which stays until remove_staged(). Default:
         memory without a name, sealed, which is gone with the last who has it open or mapped.
-    budget_bytes: refuse a larger file. Default: what the machine's memory has left.
+    budget_bytes: refuse a larger file. None: what the machine's memory has left.
     pinnable: keep the copy mapped for writing in this process, and seal it against every other way
         to write to it, for drivers that pin memory with write intent: see pinnable_memory(). Not
         together with a name.
@@ -105,8 +120,9 @@ def stage(
     What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
     meanwhile.
     """
+    allowed = bytes_allowed("budget_bytes", budget_bytes)
     return StagedFile(
-        _core.stage(os.fsencode(path), os.fsencode(name), budget_bytes, pinnable, progress)
+        _core.stage(os.fsencode(path), os.fsencode(name), allowed, pinnable, progress)
     )
 
 

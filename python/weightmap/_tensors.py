@@ -140,6 +140,8 @@ def state_dict(
             storages[key] = whole.clone() if misaligned and not foreign else whole
         return storages[key]
 
+    is_guarded = opened.info()["protection"] == "guard"
+
     def make(tensor: _core.Tensor | ChunkedTensor) -> torch.Tensor:
         if not isinstance(tensor, _core.Tensor):  # a copy, which shares with no other
             return tensor.torch().to(device=device, dtype=dtype if tensor.block[0] == 1 else None)
@@ -147,6 +149,8 @@ def state_dict(
         lazy = tensor.is_conjugate, tensor.is_negative
         key = tensor.storage_index, tensor.dtype, place, lazy
         if key not in made:
+            if is_guarded:
+                opened.check_unchanged(tensor)
             is_copy = False
             if tensor.block[0] > 1:
                 mapped = tensor.torch()
@@ -164,15 +168,16 @@ def state_dict(
 
 
 def load_into(
-    model: torch.nn.Module, state: dict[str, torch.Tensor], strict: bool, file: str, base: str = ""
+    model: torch.nn.Module, state: dict[str, torch.Tensor], strict: bool, file: str, base: str = "",
+    opened: str = "checkpoint",
 ) -> tuple[list[str], list[str]]:
     """The tensors of `state` become those of the model. Names that it misses, and that it does not
-    know. What errors say: `state` is what the file has below `base`."""
+    know. What errors say: `state` is what the file has below `base`, and how the file is opened."""
     tied = _tied_parameters(model)
     try:
         answer = model.load_state_dict(state, strict=strict, assign=True)
     except RuntimeError as error:
-        _explain_what_lies_deeper(error, model, state, file, base)
+        _explain_what_lies_deeper(error, model, state, file, base, opened)
         raise
     for names in tied:
         # assign=True makes a Parameter for each name, over the same bytes where they were tied.
@@ -189,25 +194,55 @@ def _shape(thing: Any) -> Any:
 
 
 def _explain_what_lies_deeper(
-    error: RuntimeError, model: torch.nn.Module, state: dict[str, torch.Tensor], file: str, base: str
+    error: RuntimeError, model: torch.nn.Module, state: dict[str, torch.Tensor], file: str,
+    base: str, opened: str,
 ) -> None:
     """For the checkpoint of a training, in which the model is a part: torch lists all names."""
     wanted = {name: _shape(tensor) for name, tensor in model.state_dict().items()}
-    lacking = next((name for name in wanted if name not in state), None)
-    if lacking is None:
+    places = _places_of_most(wanted, state)
+    if not places:
         return
-    places = [name[: -len(lacking) - 1] for name in state if name.endswith(f".{lacking}")]
-    fitting = [
-        place for place in places
-        if all(_shape(state.get(f"{place}.{name}")) == shape for name, shape in wanted.items())
-    ]
-    if fitting:
-        below = [f'"{base}{place}"' for place in fitting[:_MOST_PLACES]]
-        more = " and elsewhere" if len(fitting) > len(below) else ""
-        raise RuntimeError(
-            f"{file}: the tensors of the model are all below {' and below '.join(below)}{more}: "
-            f"take checkpoint.load_into(model, {below[0]})"
-        ) from error
+    fits = [place for place in places if not _differences(wanted, state, place)]
+    below = [f'"{base}{place}"' for place in (fits or places)[:_MOST_PLACES]]
+    more = " and elsewhere" if len(fits or places) > len(below) else ""
+    where = f"below {' and below '.join(below)}{more}: take {opened}.load_into(model, {below[0]})"
+    if fits:
+        raise RuntimeError(f"{file}: the tensors of the model are all {where}") from error
+    differing = _differences(wanted, state, places[0])
+    rest = len(differing) - _MOST_PLACES
+    listed = ", ".join(differing[:_MOST_PLACES]) + (f" and {rest} more" if rest > 0 else "")
+    raise RuntimeError(
+        f"{file}: most tensors of the model are {where}, where others differ: {listed}"
+    ) from error
+
+
+def _places_of_most(wanted: dict[str, Any], state: dict[str, torch.Tensor]) -> list[str]:
+    """Below which most of the names are, if that is more than half of them and than are here."""
+    counts: dict[str, int] = {}
+    for name in state:
+        end = name.find(".")
+        while end != -1:
+            if name[end + 1 :] in wanted:
+                counts[name[:end]] = counts.get(name[:end], 0) + 1
+            end = name.find(".", end + 1)
+    most = max(counts.values(), default=0)
+    here = sum(name in state for name in wanted)
+    if most <= here or 2 * most <= len(wanted):
+        return []
+    return [place for place, count in counts.items() if count == most]
+
+
+def _differences(
+    wanted: dict[str, Any], state: dict[str, torch.Tensor], place: str
+) -> list[str]:
+    found = []
+    for name, shape in wanted.items():
+        tensor = state.get(f"{place}.{name}")
+        if tensor is None:
+            found.append(f"{name!r} is missing")
+        elif _shape(tensor) != shape:
+            found.append(f"{name!r} is {list(tensor.shape)} there and {list(shape or ())} in the model")
+    return found
 
 
 def _tied_parameters(model: torch.nn.Module) -> list[list[str]]:

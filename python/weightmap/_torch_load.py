@@ -14,6 +14,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._chunked import chunked_tensors, named_tensors
 from weightmap._collector import collector_paused
 from weightmap._errors import (
+    CorruptError,
     Error,
     InvalidArgumentError,
     UnsafePickleError,
@@ -21,7 +22,8 @@ from weightmap._errors import (
     about_file,
 )
 from weightmap._options import OpenOptions
-from weightmap._place import has_tensors_by_name_only, path_to
+from weightmap._reports import warn_of_left_out
+from weightmap._place import has_tensors_by_name_only, missing_path, path_to
 from weightmap._weights_only import (
     LenientMachine,
     WeightsOnlyMachine,
@@ -47,6 +49,9 @@ def loaded(
     on_unknown: str = "refuse",
 ) -> Any:
     kind = opened.info()["format"]
+    if opened.info()["protection"] == "guard":
+        for index in range(len(opened)):
+            opened.check_unchanged(opened.at(index))
     if has_tensors_by_name_only(opened):
         return _flat(opened, file, map_location, only)
     if kind == "pt2" or (kind == "torchscript" and only is not None):
@@ -73,11 +78,29 @@ def loaded(
     except UnsafePickleError as error:
         raise about_file(machine.explained(error, opened, paths[len(parts)]), file) from None
     except Error as error:
+        if error.message == "has nothing at this path":
+            raise missing_path(opened, paths[len(parts)], file) from None
         raise about_file(error, file)
+    except (TypeError, RuntimeError) as error:
+        if _is_about_metadata(error):
+            raise CorruptError(
+                "a tensor's metadata is not what torch takes: true or false, by texts", file=file
+            ) from error
+        raise
     finally:
         thread_state.map_location = None
     validate_sparse_tensors()
     return dict(zip(places, parts)) if isinstance(only, list) else parts[0]
+
+
+def _is_about_metadata(error: BaseException) -> bool:
+    """Whether torch has refused what it gives a tensor beside its elements."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is torch._utils.set_tensor_metadata.__code__:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _flat(
@@ -88,6 +111,7 @@ def _flat(
         raise UnsupportedError(
             "has tensors by name and no tree, of which only= would choose a part", file=file
         )
+    warn_of_left_out(file, opened.info()["unsupported"])
     named = list(named_tensors(opened, chunked_tensors(opened)))
     is_meta = serialization._is_meta_location(map_location)
     try:

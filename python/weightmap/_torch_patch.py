@@ -16,7 +16,7 @@ from torch.utils.serialization import config as torch_config
 
 from weightmap import _core, _torch_load
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError
-from weightmap._patch_report import PatchReport, lock, note, settings_of
+from weightmap._patch_report import PatchReport, begun, lock, note, settings_of
 from weightmap._replacing import Replacing
 from weightmap._weights_only import registered_globals
 
@@ -24,10 +24,10 @@ from weightmap._weights_only import registered_globals
 class _Block:
     """One patch() under way."""
 
-    def __init__(self, save: bool, files: str) -> None:
+    def __init__(self, save: bool, files: str, report: PatchReport) -> None:
         self.save = save
         self.files = files
-        self.report = PatchReport()
+        self.report = report
 
 
 _blocks: list[_Block] = []  # in all threads
@@ -51,19 +51,28 @@ def patch(
     What weightmap does not do (weights_only=False, a file object, a path that ends with
     .safetensors, a TorchScript archive) still goes to torch. torch's default for mmap_options and
     torch.utils.serialization.config are followed, as is weightmap.config; what its patch() says
-    where the block begins holds in it for all threads. Blocks may nest and overlap, in several
-    threads: torch has its own functions back when the last of them ends.
+    where the block begins holds in it for this thread and for those that are started in it. Blocks
+    may nest and overlap, in several threads: torch has its own functions back when the last of them
+    ends.
 
     Yields a PatchReport: who was served, and who was not and why.
     """
     if files not in ("mmap", "all"):
         raise InvalidArgumentError(f"files is {files!r}, expected 'mmap' or 'all'")
-    block = _Block(files == "all" if save is None else bool(save), files)
+    with patched(save, files, PatchReport()) as report:
+        yield report
+
+
+@contextlib.contextmanager
+def patched(save: bool | None, files: str, report: PatchReport) -> Iterator[PatchReport]:
+    """patch(), with this report."""
+    block = _Block(files == "all" if save is None else bool(save), files, report)
     with lock():
         _blocks.append(block)
         _follow_blocks()
     try:
-        yield block.report
+        with begun(report):
+            yield report
     finally:
         with lock():
             _blocks.remove(block)
@@ -228,5 +237,5 @@ def _is_special_file(f: Any) -> bool:
     """A device or a pipe, which has no new version to take its place."""
     try:
         return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
-    except OSError:
+    except (OSError, ValueError):  # there is none, or none can be called so
         return False

@@ -87,7 +87,7 @@ def patch(
     """Changes settings for a block: patch("load.verify", "crc") or patch({"load.verify": "crc"}).
 
     Seen by this thread (or asyncio task) only, and by the calls that weightmap.patch() serves in
-    other threads. Patches nest.
+    the threads that are started in its block. Patches nest.
     """
     import contextlib
 

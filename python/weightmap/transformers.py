@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from typing import Any, Literal
 
 from weightmap import config
-from weightmap._errors import InvalidArgumentError, MissingFileError, MissingPackageError
+from weightmap._checkpoint import Checkpoint
+from weightmap._errors import Error, InvalidArgumentError, MissingFileError, MissingPackageError
 from weightmap._open import open
 from weightmap._patch import patch
+from weightmap._patch_report import settings_here
 
 try:
     import huggingface_hub
@@ -26,9 +29,12 @@ except ImportError:
 # transformers may be without it.
 import torch
 
+from weightmap._served_memory import bytes_in_no_file
 from weightmap._served_model import finish, refuse_conversion
 
 __all__ = ["load"]
+
+_logger = logging.getLogger("weightmap")
 
 
 def load(
@@ -38,7 +44,7 @@ def load(
     copy_on_write: bool | Literal["small"] | None = None,
     **options: Any,
 ) -> Any:
-    """What cls.from_pretrained(model, dtype="auto", **options) returns, over the mapped files.
+    """What cls.from_pretrained(model, **options) returns in the dtype of the files, over their mapping.
 
     model: a folder, or "org/name" in the local cache of huggingface_hub. MissingFileError if it is
         not there: nothing is fetched, unless local_files_only=False leaves that to transformers.
@@ -47,22 +53,77 @@ def load(
         and only what was written to costs memory. False: a write ends the process.
     options: of from_pretrained(). dtype is "auto" or the one that the file has; another, which would
         have each process convert all parameters into memory of its own, is an UnsupportedError.
+        "auto" is the dtype of the files, whatever config.json says; of files that mix several it is
+        what from_pretrained() makes of it, and the logger `weightmap` warns of what is converted.
     """
     options["dtype"] = _dtype(options.pop("torch_dtype", None) or options.get("dtype"))
     place = name = os.fspath(model)
     if options["dtype"] != "auto" or options.get("local_files_only", True):
         place = _folder_of(name, options)
-    if options["dtype"] != "auto":
-        below = options.get("subfolder")
-        files = os.path.join(place, below) if below else place
-        refuse_conversion(open(files, verify="chain"), options["dtype"])
+    dtypes = _settle_dtype(place, options)
     if cls is None:
         cls = _class_of(place, options)
-    chosen = {} if copy_on_write is None else {"load.copy_on_write": copy_on_write}
-    with config.patch(chosen), patch():
+    with settings_here():
+        chosen = config.load.copy_on_write if copy_on_write is None else copy_on_write
+    # Always said, so that no other block that is open meanwhile says anything else.
+    with config.patch("load.copy_on_write", chosen), patch():
         loaded = cls.from_pretrained(place, **options)
+    _warn_of_conversion(loaded, dtypes)
     _give_name(loaded, place, name)
     return finish(loaded)
+
+
+def _settle_dtype(place: str, options: dict[str, Any]) -> list[str]:
+    """Sets that of the files, if they have one, where none is asked for; refuses another. Returns
+    all that they have."""
+    asked = options["dtype"]
+    try:
+        files = _open_weights(place, options)
+    except Error:
+        if asked != "auto":
+            raise
+        return []  # from_pretrained() knows where they are, or says that there are none
+    if asked != "auto":
+        refuse_conversion(files, asked)
+    found = sorted({each.dtype for each in files.values() if _is_floating(each.dtype)})
+    if asked == "auto" and len(found) == 1 and found[0] in _OF_MODELS:
+        options["dtype"] = getattr(torch, found[0])
+    return found
+
+
+_OF_MODELS = ("bfloat16", "float16", "float32", "float64")
+
+
+def _is_floating(dtype: str) -> bool:
+    found = getattr(torch, dtype, None)
+    return isinstance(found, torch.dtype) and found.is_floating_point
+
+
+def _open_weights(place: str, options: dict[str, Any]) -> Checkpoint:
+    """What from_pretrained() takes of a folder that may have more than one kind of them."""
+    folder = os.path.join(place, options.get("subfolder") or "")
+    variant = f".{options['variant']}" if options.get("variant") else ""
+    kinds = [("pytorch_model", "bin")]
+    if options.get("use_safetensors") is not False:
+        kinds.insert(0, ("model", "safetensors"))
+    for stem, ending in kinds:
+        for name in (f"{stem}{variant}.{ending}", f"{stem}.{ending}.index{variant}.json"):
+            path = os.path.join(folder, name)
+            if os.path.exists(path):
+                return open(path, verify="chain")
+    return open(folder, verify="chain")
+
+
+def _warn_of_conversion(loaded: Any, dtypes: list[str]) -> None:
+    own = bytes_in_no_file([each for each in loaded.parameters() if each.is_floating_point()])
+    if own == 0 or not dtypes:
+        return
+    _logger.warning(
+        "%s: %s bytes of parameters are in memory of this process alone, since they were converted or "
+        "made anew; the files have %s, the model takes %s",
+        type(loaded).__name__, f"{own:,}", " and ".join(dtypes),
+        str(getattr(loaded, "dtype", "several")).removeprefix("torch."),
+    )
 
 
 def _give_name(loaded: Any, place: str, name: str) -> None:
@@ -89,6 +150,12 @@ def _folder_of(name: str, options: dict[str, Any]) -> str:
     """Of the model's files; from_pretrained() would ask the network, time and again."""
     if os.path.isdir(name):
         return name
+    if os.path.isfile(name):
+        raise InvalidArgumentError(
+            "is a file; weightmap.transformers.load() takes the folder that it is in with its "
+            "config.json, and weightmap.torch.load_model(factory, file) takes files",
+            file=name,
+        )
     chosen = {key: options[key] for key in ("cache_dir", "revision") if key in options}
     try:
         return huggingface_hub.snapshot_download(name, local_files_only=True, **chosen)
