@@ -12,7 +12,6 @@
 #include "fuzz/target.hpp"
 #include "runtime/zip/directory.hpp"
 #include "runtime/zip/storage_offsets.hpp"
-#include "runtime/zip/storage_run.hpp"
 #include "tests/support/archive_builder.hpp"
 
 namespace {
@@ -103,22 +102,6 @@ void check_extents(const Bytes& file, const zip::Directory& directory, const Ext
     fuzz::require(extent.nbytes == record.size &&
                       extent.payload_offset + extent.nbytes <= directory.limit_of(record),
                   "a storage reaches into the next record");
-  }
-}
-
-// What the short way says is what the long one says.
-void check_run(const zip::Directory& directory, std::uint64_t alignment, const Extents& extents,
-               bytes::Windows& windows) {
-  const std::optional<zip::StorageRun> run = zip::StorageRun::find(directory, alignment, windows);
-  if (!run) return;
-  for (std::uint32_t number = 0; number < std::min<std::size_t>(run->count(), extents.size());
-       ++number) {
-    zip::StorageExtent placed;
-    const zip::StorageExtent& located = extents[number];
-    if (!run->place(number, located.nbytes, 1, placed)) continue;
-    fuzz::require(placed.payload_offset == located.payload_offset &&
-                      placed.nbytes == located.nbytes && placed.record == located.record,
-                  "the two ways to find storages differ");
   }
 }
 

@@ -40,8 +40,7 @@ std::uint64_t slot_for(std::uint64_t hash, std::uint32_t entry) noexcept {
 
 }  // namespace
 
-CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory)
-    : dims_counted_(counts.dims) {
+CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory) {
   const Layout at(counts);
   block_ = bytes::Buffer(at.end, memory);
   entries_ = section<Entry>(block_, at.entries);
@@ -86,30 +85,42 @@ const CatalogBuilder::Shape* CatalogBuilder::find_or_add_shape(const TensorInput
   return last_shape_;
 }
 
-std::optional<Entry> CatalogBuilder::entry_of(const TensorInput& tensor) noexcept {
+bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
   const Shape* const shape = shape_of(tensor);
-  if (shape == nullptr || tensor.storage_offset < 0) return std::nullopt;
+  if (shape == nullptr || tensor.storage_offset < 0) return false;
+  const StorageEntry& storage = storages_[tensor.storage];
+  const std::uint64_t extent = shape->size.extent;
   std::uint64_t start;
   // A blocked tensor begins with its storage.
-  if ((is_blocked(tensor.dtype) && tensor.storage_offset != 0) ||
-      !bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
-                                         block_of(tensor.dtype).bytes, &start)) {
-    if (shape->size.extent != 0) return std::nullopt;
-    start = 0;
-  }
-  return Entry{start,
-               shape->size.extent,
-               tensor.storage_offset,
-               {},
-               {},
-               shape->dims,
-               0,
-               tensor.location,
-               tensor.dtype,
-               tensor.rank,
-               tensor.flags,
-               {},
-               shape->size.nbytes};
+  const bool fits =
+      (!is_blocked(tensor.dtype) || tensor.storage_offset == 0) &&
+      bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
+                                        block_of(tensor.dtype).bytes, &start) &&
+      bytes::contains(storage.nbytes, start, extent);
+  // An empty view may begin anywhere; it has no element that could lie outside.
+  if (!fits && extent != 0) return false;
+  entries_[entries_used_] = {storage.position + (fits ? start : 0),
+                             extent,
+                             tensor.storage_offset,
+                             tensor.name,
+                             tensor.path,
+                             shape->dims,
+                             tensor.storage,
+                             tensor.location,
+                             tensor.dtype,
+                             tensor.rank,
+                             tensor.flags,
+                             {},
+                             shape->size.nbytes};
+  // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
+  if (!bytes::checked_add(tensor_bytes_, shape->size.nbytes, &tensor_bytes_))
+    tensor_bytes_ = ~std::uint64_t{0};
+  if (entries_used_ - indexed_ == pending_max) index_oldest();
+  const std::uint64_t hash = hash_name({strings_ + tensor.name.offset, tensor.name.length}, seed_);
+  __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
+  pending_[entries_used_ % pending_max] = {hash, entries_used_};
+  ++entries_used_;
+  return true;
 }
 
 std::string CatalogBuilder::explain(const TensorInput& tensor) const {

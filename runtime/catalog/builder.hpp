@@ -74,49 +74,14 @@ class CatalogBuilder {
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
     storages_[storages_used_++] = {position, nbytes, key, crc32, source};
   }
-  // Of those that were added, by number.
-  const StorageEntry& storage(std::uint32_t number) const noexcept { return storages_[number]; }
   // Adds one part to the path that is being written; path_position() is where the next one begins.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
-  // How many dims there is room for yet.
-  std::uint64_t dims_left() const noexcept { return dims_counted_ - dims_used_; }
   // Proves that sizes, strides and offset are not negative and that
   // offset + sum((size - 1) * stride) stays inside the storage, in checked arithmetic; an empty
   // view may begin anywhere. False if not: explain() then says why. Also puts the name into the
   // index; a name that is there already makes the first entry of that name ambiguous.
-  [[nodiscard]] bool add_tensor(const TensorInput& tensor) noexcept {
-    const std::optional<Entry> entry = entry_of(tensor);
-    return entry && add_tensor_like(*entry, tensor.name, tensor.path, tensor.storage);
-  }
-  // The same in two steps, for many tensors that are alike. First what needs no storage: an entry
-  // without name, path and storage, which are not looked at, whose position counts from where its
-  // storage begins. nullopt where add_tensor() would answer false for any storage.
-  std::optional<Entry> entry_of(const TensorInput& tensor) noexcept;
-  // Then a tensor of this name in this storage; `flags` are added to those of the entry.
-  [[nodiscard]] bool add_tensor_like(const Entry& entry, const Text& name, const Path& path,
-                                     std::uint32_t storage, std::uint8_t flags = 0) noexcept {
-    const StorageEntry& in = storages_[storage];
-    const bool fits = bytes::contains(in.nbytes, entry.position, entry.extent);
-    // An empty view may begin anywhere; it has no element that could lie outside.
-    if (!fits && entry.extent != 0) return false;
-    Entry& added = entries_[entries_used_];
-    added = entry;
-    added.position = in.position + (fits ? entry.position : 0);
-    added.name = name;
-    added.path = path;
-    added.storage = storage;
-    added.flags = static_cast<std::uint8_t>(entry.flags | flags);
-    // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
-    if (!bytes::checked_add(tensor_bytes_, entry.nbytes, &tensor_bytes_))
-      tensor_bytes_ = ~std::uint64_t{0};
-    if (entries_used_ - indexed_ == pending_max) index_oldest();
-    const std::uint64_t hash = hash_name({strings_ + name.offset, name.length}, seed_);
-    __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
-    pending_[entries_used_ % pending_max] = {hash, entries_used_};
-    ++entries_used_;
-    return true;
-  }
+  [[nodiscard]] bool add_tensor(const TensorInput& tensor) noexcept;
   // "reaches beyond its storage ...": what is wrong with a tensor that was not added.
   [[gnu::cold]] std::string explain(const TensorInput& tensor) const;
 
@@ -163,7 +128,6 @@ class CatalogBuilder {
   };
   static constexpr std::uint32_t pending_max = 16;
 
-  std::uint64_t dims_counted_;
   std::uint64_t seed_ = 0;  // of hash_name()
   std::uint64_t tensor_bytes_ = 0;
   bytes::Buffer block_;  // of all of these

@@ -30,19 +30,11 @@ class EntryMaker {
       return {builder_.add_text(tree_.text(key.payload, key.count)), {catalog::Path::is_name, 1}};
     return path == TensorSpec::is_root ? Name{{}, {0, 0}} : add_joined_name(path, key);
   }
-  // What the builder is told of a tensor, but for its name and storage.
-  catalog::TensorInput view_of(const TensorSpec& spec) const noexcept {
-    return {{},         {0, 0},    spec.dims,     spec.storage_offset, 0, spec.location,
-            spec.dtype, spec.rank, flags_of(spec)};
-  }
-  // All of it, after the text of its name, which this adds.
+  // What the builder is told of a tensor, after the text of its name, which this adds.
   catalog::TensorInput input_of(const TensorSpec& spec) {
-    catalog::TensorInput tensor = view_of(spec);
     const Name name = add_name(spec.path, spec.key);
-    tensor.name = name.text;
-    tensor.path = name.path;
-    tensor.storage = spec.storage;
-    return tensor;
+    return {name.text,     name.path,  spec.dims, spec.storage_offset, spec.storage,
+            spec.location, spec.dtype, spec.rank, flags_of(spec)};
   }
   // For messages.
   std::string name_of(const TensorSpec& spec);

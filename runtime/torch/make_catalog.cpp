@@ -115,11 +115,11 @@ Result<catalog::Catalog> make_catalog(const CatalogInput& input,
 }
 
 void keep_nodes(const TensorTable& table, format::TensorNodes& nodes) {
-  nodes.nodes.reserve(table.tensors.size());
+  nodes.reserve(table.tensors.size());
   std::uint32_t number = 0;
   for (const TensorSpec& spec : table.tensors) {
     // An array stays what it is among the values, too.
-    if ((spec.storage & TensorSpec::in_pickle) == 0) nodes.nodes.push_back({spec.position, number});
+    if ((spec.storage & TensorSpec::in_pickle) == 0) nodes.add({spec.position, number});
     ++number;
   }
   nodes.sort();

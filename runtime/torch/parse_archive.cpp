@@ -11,7 +11,6 @@
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/torch/archive_records.hpp"
-#include "runtime/torch/catalog_pass.hpp"
 #include "runtime/torch/equal_key.hpp"
 #include "runtime/torch/globals.hpp"
 #include "runtime/torch/make_catalog.hpp"
@@ -24,7 +23,6 @@
 #include "runtime/zip/local_header.hpp"
 #include "runtime/zip/record_bytes.hpp"
 #include "runtime/zip/storage_offsets.hpp"
-#include "runtime/zip/storage_run.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -77,9 +75,8 @@ class ArchiveParser {
   ReadLimits read_limits() const noexcept;
   Result<void> place_tensors();
   Result<void> place_without_repeated_keys();
-  Result<bool> place_in_one_pass(std::uint32_t& next_mark);
   Result<void> read_directory_again();
-  Result<void> place_step_by_step(std::uint32_t first_mark);
+  Result<void> place(std::uint32_t first_mark);
   void describe();
 
   Input& input_;
@@ -169,10 +166,7 @@ Result<void> ArchiveParser::judge_globals() {
 }
 
 Result<void> ArchiveParser::place_tensors() {
-  std::uint32_t first_mark = 0;
-  TRY_ASSIGN(const bool is_done, place_in_one_pass(first_mark));
-  if (is_done) return {};
-  Result<void> placed = place_step_by_step(first_mark);
+  Result<void> placed = place(0);
   return placed || !is_key_twice(placed.error()) ? placed : place_without_repeated_keys();
 }
 
@@ -181,36 +175,7 @@ Result<void> ArchiveParser::place_without_repeated_keys() {
   TRY_ASSIGN(parsed_.facts.duplicate_keys, drop_repeated_keys(*parsed_.tree, read_limits()));
   if (input_.windows) input_.release(stats_);
   TRY(read_directory_again());
-  return place_step_by_step(mark_after_repeated_keys);
-}
-
-// False: nothing has changed but marks in the tree, all of which are below `next_mark`.
-Result<bool> ArchiveParser::place_in_one_pass(std::uint32_t& next_mark) {
-  if (kind_ != ArchiveKind::saved || parsed_.tree->packed_count() < CatalogPass::least_packed)
-    return false;
-  const auto storages =
-      zip::StorageRun::find(directory_, records_.storage_alignment, *input_.windows);
-  if (!storages) return false;
-  CatalogPass pass(*parsed_.tree, read_limits(), *storages, memory_);
-  const bool is_surveyed = pass.survey();
-  next_mark = pass.next_mark();
-  if (!is_surveyed) return false;
-  // The memory of the directory goes back before the catalog takes its own. Its names are asked for
-  // by verification only, and by the long way, which reads it again.
-  const bool verify = *options_.verify >= Verify::headers;
-  if (!verify) input_.release(stats_);
-  std::optional<catalog::Catalog> made = pass.make(records_.is_foreign(), parsed_.nodes);
-  if (!made) {
-    if (!verify) TRY(read_directory_again());
-    return false;
-  }
-  if (verify) TRY(zip::verify_extents(directory_, storages->extents(), *input_.file, stats_));
-  storages->count_into(stats_);
-  stats_.cache_hits = pass.cache_hits();
-  parsed_.catalog = std::move(*made);
-  if (verify) input_.release(stats_);
-  directory_ = zip::Directory();
-  return true;
+  return place(mark_after_repeated_keys);
 }
 
 Result<void> ArchiveParser::read_directory_again() {
@@ -224,7 +189,7 @@ ReadLimits ArchiveParser::read_limits() const noexcept {
           pickle_is_mapped_};
 }
 
-Result<void> ArchiveParser::place_step_by_step(std::uint32_t first_mark) {
+Result<void> ArchiveParser::place(std::uint32_t first_mark) {
   // One block for all tables that live only until the catalog is made: 130 bytes a tensor.
   std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130, &memory_);
   Result<TensorTable> tensors = read_tensors(*parsed_.tree, read_limits(), tables, first_mark);

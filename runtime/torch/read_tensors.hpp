@@ -14,8 +14,7 @@ namespace weightmap::torch {
 
 // Fails with unsafe_pickle if the pickle changes a tensor after making it, with corrupt if a
 // tensor's description contradicts itself, with limit_exceeded.
-// `memory` must outlive the result. `first_mark` is TreeWalk::next_mark() of a walk through the
-// same tree before, which counts for nothing.
+// `memory` must outlive the result. Marks in the tree below `first_mark` count for nothing.
 Result<TensorTable> read_tensors(const value::Tree& tree, const ReadLimits& limits,
                                  std::pmr::memory_resource& memory, std::uint32_t first_mark = 0);
 

@@ -9,6 +9,7 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/qualified_name.hpp"
+#include "runtime/torch/script_pickle.hpp"
 
 namespace weightmap::torch {
 
@@ -137,7 +138,15 @@ Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
 Result<std::uint32_t> TensorDecoder::intern(std::string_view key, std::int64_t numel, DType dtype,
                                             std::uint32_t position) {
   TRY(budget_.spent(key.size() / 64));
-  return storages_.intern(key, numel, dtype, pickle_offset_ + position);
+  if (key.find('/') != std::string_view::npos)
+    return corrupt(position,
+                   "a storage has the key " + bytes::quote(key) + ", expected one without a slash");
+  if (in_constants_) {
+    table_.owned_keys.push_back(std::string(constants_folder).append(key));
+    table_.decoded_bytes += key.size() + 2 * sizeof(std::string);
+    key = table_.owned_keys.back();
+  }
+  return table_.storages.intern(key, numel, dtype, pickle_offset_ + position);
 }
 
 Result<void> TensorDecoder::attach_state(TensorCall& call, std::size_t argument) {

@@ -44,32 +44,18 @@ struct TensorCall {
   std::vector<Attachment> attachments;
 };
 
-// Who numbers the storages that tensors lie in.
-class StorageNumbering {
- public:
-  // See StorageTable::intern().
-  virtual Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
-                                       std::uint64_t file_offset) = 0;
-
- protected:
-  ~StorageNumbering() = default;
-};
-
 // Enters storages, locations and sizes into a table; the tensors themselves are its user's to add.
 class TensorDecoder {
  public:
   // All of them must outlive the decoder. `pickle_offset` is where the pickle begins in the file,
-  // for error messages. Storages are entered into `storages`, the rest into `table`. `views`: of a
-  // legacy stream, else nullptr.
+  // for error messages. `views`: of a legacy stream, else nullptr.
   TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, LegacyViews* views,
-                const Limits& limits, TensorTable& table, StorageNumbering& storages,
-                WorkBudget& budget)
+                const Limits& limits, TensorTable& table, WorkBudget& budget)
       : tree_(tree),
         pickle_offset_(pickle_offset),
         views_(views),
         rank_limit_(limits.rank),
         table_(table),
-        storages_(storages),
         budget_(budget) {}
 
   // False if the object is not a dense tensor that is known by its rebuild function; then
@@ -95,6 +81,17 @@ class TensorDecoder {
     return true;
   }
   // Its storage, in the same way.
+  bool place_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
+                    std::uint32_t& storage) {
+    const std::string_view key = tree_.text(call.key_position, call.key_length);
+    if (!in_constants_ && call.key_position >= bytes::most_digits)
+      if (const auto next = table_.storages.intern_next(
+              key, call.shape->numel, meaning.storage_dtype, meaning.storage_element_size)) {
+        storage = *next;
+        return true;
+      }
+    return intern_packed(call, meaning, storage);
+  }
   bool intern_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                      std::uint32_t& storage);
   const Error& error() const noexcept { return error_; }
@@ -105,7 +102,11 @@ class TensorDecoder {
            id[0].string() == "storage";
   }
 
-  // See StorageNumbering.
+  // From here on keys are those of a TorchScript archive's constants, which are numbered by
+  // themselves.
+  void begin_constants() noexcept { in_constants_ = true; }
+
+  // See StorageTable::intern().
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint32_t position);
 
@@ -138,10 +139,10 @@ class TensorDecoder {
   LegacyViews* views_;
   std::uint32_t rank_limit_;
   TensorTable& table_;
-  StorageNumbering& storages_;
   WorkBudget& budget_;
   std::unordered_map<std::string_view, std::uint16_t> location_numbers_;
   std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
+  bool in_constants_ = false;
   Error error_;
 };
 

@@ -10,7 +10,6 @@
 #include "runtime/torch/key_text.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/plain_calls.hpp"
-#include "runtime/torch/script_pickle.hpp"
 
 namespace weightmap::torch {
 
@@ -19,12 +18,35 @@ using value::PackedCall;
 
 namespace {
 
+// The first tensors of a pickle and those in its last kilobyte are never packed.
+std::size_t expected_tensors(const value::Tree& tree) noexcept {
+  return tree.packed_count() + tree.packed_count() / 64 + 16;
+}
+
 bool may_be_composed(const Value& object) noexcept {
   const Value callable = object.callable();
   return rebuild_function(callable.module(), callable.name()) != Rebuild::none;
 }
 
 }  // namespace
+
+TreeWalk::TreeWalk(const value::Tree& tree, const ReadLimits& limits,
+                   std::pmr::memory_resource& memory, std::uint32_t first_mark)
+    : tree_(tree),
+      file_offset_(limits.file_offset),
+      limits_(limits.limits),
+      budget_(tree.pickle().size(), limits.file_offset),
+      table_(memory, expected_tensors(tree), expected_tensors(tree)),
+      decoder_(tree, limits.file_offset, limits.views, limits.limits, table_, budget_),
+      composed_(limits.file_offset, limits.limits.rank),
+      script_(limits.script),
+      has_arrays_(limits.has_arrays),
+      first_mark_(first_mark) {}
+
+Result<TensorTable> TreeWalk::run() && {
+  if (!walk()) return tl::unexpected<Error>(std::move(error_));
+  return std::move(table_);
+}
 
 bool TreeWalk::walk() {
   table_.paths.push_back({});
@@ -38,7 +60,7 @@ bool TreeWalk::walk_script() {
   const Value module = (*record).second;
   const auto [constants_key, constants] = *++record;
   if (!walk_from({{}, module.cell(), false}, 0)) return false;
-  in_constants_ = true;
+  decoder_.begin_constants();
   return walk_from({constants_key.cell(), constants.cell(), true}, 0);
 }
 
@@ -46,7 +68,6 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
   Child child;
   if (!visit(from, path)) return false;
   while (!frames_.empty()) {
-    if (!found_items(frames_.back())) return false;
     if (!(frames_.back().next(child) ? visit(child, frames_.back().path()) : leave())) return false;
   }
   return true;
@@ -83,23 +104,11 @@ std::uint8_t TreeWalk::role_of(const Child& child) const {
   return 0;
 }
 
-Result<std::uint32_t> TreeWalk::intern(std::string_view key, std::int64_t numel, DType dtype,
-                                       std::uint64_t file_offset) {
-  if (key.find('/') != std::string_view::npos)
-    return failure(ErrorCode::corrupt,
-                   "a storage has the key " + bytes::quote(key) + ", expected one without a slash",
-                   file_offset);
-  if (!in_constants_) return table_.storages.intern(key, numel, dtype, file_offset);
-  table_.owned_keys.push_back(std::string(constants_folder).append(key));
-  table_.decoded_bytes += key.size() + 2 * sizeof(std::string);
-  return table_.storages.intern(table_.owned_keys.back(), numel, dtype, file_offset);
-}
-
 bool TreeWalk::visit(Child child, std::uint32_t path) {
   if (!spend(1)) return false;
   if (script_ != nullptr && !unwrap_typed(child)) return false;
   if (const PackedCall* packed = value::packed_call(child.value))
-    return found_packed(*packed, child, path);
+    return visit_packed(*packed, child, path);
   switch (value::kind_of(child.value)) {
     case Value::Kind::object:
       return visit_object(child, path);
@@ -123,7 +132,25 @@ bool TreeWalk::visit_storage(const Child& child) {
   if (!decoder_.is_storage_id(id) || !id[2].string() || !id[4].integer()) return true;
   const std::optional<StorageType> type = storage_type(id[1].module(), id[1].name());
   if (!type) return true;
-  return found_storage(*id[2].string(), *id[4].integer(), type->dtype);
+  const auto number = decoder_.intern(*id[2].string(), *id[4].integer(), type->dtype, 0);
+  return number || fail(number.error());
+}
+
+bool TreeWalk::visit_packed(const PackedCall& call, const Child& child, std::uint32_t path) {
+  if (last_meaning_ == nullptr || last_meaning_->header != call.shape->header) {
+    const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(call);
+    if (!meaning) return fail(meaning.error()) || fail_in(child, path);
+    last_meaning_ = *meaning;
+  }
+  if (!last_meaning_->is_tensor) {  // nothing inside such a call can be a tensor
+    note_other_item();
+    return true;
+  }
+  TensorSpec spec;
+  if (!decoder_.describe_packed(call, *last_meaning_, spec) ||
+      !decoder_.place_packed(call, *last_meaning_, spec.storage))
+    return fail(decoder_.error()) || fail_in(child, path);
+  return add(spec, child, path);
 }
 
 bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
@@ -144,11 +171,11 @@ bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
   if (!*is_tensor && is_composed(call.function)) return visit_composed(call, child, path);
   if (!*is_tensor && has_arrays_)
     if (const std::optional<NumpyArray> array = numpy_array(value(child.value)))
-      return found_array(*array, child, path) || fail_in(child, path);
+      return add_array(*array, child, path) || fail_in(child, path);
   if (!*is_tensor) return enter_call(child, path);
   const auto number = static_cast<std::uint32_t>(attachments_.size());
   attachments_.push_back(std::move(call.attachments));
-  if (!found_call(call, child.value)) return fail_in(child, path);
+  if (!decode(call, child.value)) return fail_in(child, path);
   set_mark(mark, first_decoded + number);
   return visit_decoded(number, child, path);
 }
@@ -169,7 +196,7 @@ bool TreeWalk::enter_call(const Child& child, std::uint32_t path) {
 bool TreeWalk::visit_composed(const TensorCall& call, const Child& child, std::uint32_t path) {
   const std::size_t number = table_.composed.size();
   const std::size_t depth = frames_.size();
-  if (!found_composed(call, child, path)) return fail_in(child, path);
+  if (!add_composed(call, child, path)) return fail_in(child, path);
   if (!enter(child, path)) return false;
   if (table_.composed.size() > number && frames_.size() > depth)
     frames_.back().note_composed(number);
@@ -178,7 +205,7 @@ bool TreeWalk::visit_composed(const TensorCall& call, const Child& child, std::u
 
 bool TreeWalk::visit_decoded(std::uint32_t number, const Child& child, std::uint32_t path) {
   const std::size_t composed = table_.composed.size();
-  if (!found_object(number, child, path)) return false;
+  if (!add_decoded(number, child, path)) return false;
   if (attachments_[number].empty()) return true;
   if (!check_depth()) return false;
   const Frame::Before before{table_.tensor_count, table_.paths.size(), cuts_};
@@ -284,7 +311,10 @@ std::uint32_t TreeWalk::child_path(const Child& child, std::uint32_t parent) {
 }
 
 bool TreeWalk::is_tensor_cell(const Cell& cell) {
-  if (const PackedCall* packed = value::packed_call(cell)) return is_tensor(*packed);
+  if (const PackedCall* packed = value::packed_call(cell)) {
+    const Result<const HeaderMeaning*> meaning = decoder_.meaning_of(*packed);
+    return meaning && (*meaning)->is_tensor;
+  }
   const std::uint32_t* const mark = mark_of(cell);
   return mark != nullptr && mark_at(mark) >= first_decoded;
 }

@@ -135,24 +135,6 @@ class Frame {
     return true;
   }
 
-  // Takes the items ahead that are packed calls under texts, as many as lie in one piece: key,
-  // value, key, value ... `key_bytes` are those of their keys.
-  std::span<const value::Cell> take_packed_items(std::uint64_t& key_bytes) noexcept {
-    if (key_ != nullptr || tuple_at_ < tuple_.count || !elements_.piece().empty()) return {};
-    const std::span<const value::Cell> ahead = items_.piece();
-    std::size_t taken = 0;
-    key_bytes = 0;
-    for (; taken + 1 < ahead.size(); taken += 2) {
-      const value::Cell& key = ahead[taken];
-      if (value::kind_of(key) != Value::Kind::string ||
-          value::packed_call(ahead[taken + 1]) == nullptr)
-        break;
-      key_bytes += key.count;
-    }
-    items_.skip(taken);
-    return ahead.first(taken);
-  }
-
  private:
   static bool may_hold_tensors(const value::Cell& key) noexcept {
     switch (value::kind_of(key)) {
