@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <forward_list>
 #include <memory>
 #include <memory_resource>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,7 +17,7 @@
 namespace weightmap::safetensors {
 
 struct HeaderTensor {
-  std::string_view name;  // in the text, or of Header::decoded_names
+  std::string_view name;  // of Header::json
   std::uint64_t begin;    // of its bytes, behind the header
   std::uint64_t end;
   std::uint32_t first_dim;  // of Header::dims: `rank` sizes, then as many strides
@@ -35,8 +33,7 @@ struct Header {
       : json(text), tensors(&memory), dims(&memory) {}
 
   json::Reader json;
-  std::forward_list<std::string> decoded_names;  // that have escapes in the text
-  std::pmr::vector<HeaderTensor> tensors;        // by where they begin
+  std::pmr::vector<HeaderTensor> tensors;  // by where they begin
   std::pmr::vector<std::int64_t> dims;
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -514,69 +515,31 @@ TEST_CASE("refuses strings that do not begin or end as strings do") {
 }
 
 TEST_CASE("a text without escapes is a part of what is read, and no copy") {
-  const std::string text = R"(["plain", "esc\u0061ped", "p2", ""])";
+  const std::string text = R"(["plain", "esc\u0061ped", "p2", ""]        )";
   Reader json(text);
   std::vector<std::string_view> plain;
   REQUIRE(json.enter_array());
   for (std::string_view one; json.next_element() && json.string(one);)
-    if (json.is_borrowed(one)) plain.push_back(one);
+    if (one.data() > text.data() && one.data() < text.data() + text.size()) plain.push_back(one);
   REQUIRE(json.end());
   CHECK(plain == std::vector<std::string_view>{"plain", "p2", ""});
   CHECK(plain[0].data() == text.data() + 2);
 }
 
-TEST_CASE("a text with escapes is valid until the next key or string is asked for") {
-  const std::string text = R"({"k\u0065y": [[], 1, true, null, {}], "\n": "esc\u0061ped"} )";
+TEST_CASE("each text is valid as long as the reader is") {
+  std::string text = "[";
+  std::vector<std::string> expected;
+  for (int i = 0; i < 1000; ++i) {
+    text += R"("\u0061)" + std::to_string(i) + "\xc3\xa9\",";
+    expected.push_back("a" + std::to_string(i) + "\xc3\xa9");
+  }
+  text.back() = ']';
   Reader json(text);
-  std::string_view key, again;
-  REQUIRE(json.enter_object());
-  REQUIRE(json.next_key(key));
-  CHECK_FALSE(json.is_borrowed(key));
-  // What is no text leaves it.
-  std::uint64_t one = 0;
-  bool yes = false;
+  std::vector<std::string_view> texts;
   REQUIRE(json.enter_array());
-  REQUIRE(json.next_element());
-  REQUIRE(json.enter_array());
-  REQUIRE_FALSE(json.next_element());
-  REQUIRE(json.next_element());
-  REQUIRE(json.natural(one));
-  REQUIRE(json.next_element());
-  REQUIRE(json.boolean(yes));
-  REQUIRE(json.next_element());
-  REQUIRE(json.null());
-  REQUIRE(json.next_element());
-  REQUIRE(json.enter_object());
-  REQUIRE_FALSE(json.next_key(again));
-  REQUIRE_FALSE(json.next_element());
-  CHECK(key == "key");
-  REQUIRE(json.next_key(key));
-  CHECK(key == "\n");
-  CHECK_FALSE(json.is_borrowed(key));
-  REQUIRE(json.string(key));
-  CHECK(key == "escaped");
-  CHECK_FALSE(json.is_borrowed(key));
-  REQUIRE_FALSE(json.next_key(again));
+  while (json.next_element()) REQUIRE(json.string(texts.emplace_back()));
   REQUIRE(json.end());
-  CHECK(key == "escaped");
-}
-
-TEST_CASE("a copy of a reader reads on without the other") {
-  const std::string text = R"(["\u0061", "\u0062", "\u0063"])";
-  Reader json(text);
-  std::string_view one, ahead;
-  REQUIRE(json.enter_array());
-  REQUIRE(json.next_element());
-  REQUIRE(json.string(one));
-  Reader other = json;
-  while (other.next_element()) REQUIRE(other.string(ahead));
-  REQUIRE(other.end());
-  CHECK(ahead == "c");
-  CHECK(one == "a");
-  REQUIRE(json.next_element());
-  REQUIRE(json.string(one));
-  CHECK(one == "b");
-  CHECK(ahead == "c");
+  CHECK(std::ranges::equal(texts, expected));
 }
 
 TEST_CASE("nests 64 containers deep and says where the 65th begins") {
@@ -762,13 +725,12 @@ TEST_CASE("keys and elements come in the order of the text, each container withi
   CHECK(walk == "123456");
 }
 
-TEST_CASE("a caller may read a value himself and say how much of the text it was") {
+TEST_CASE("a caller who knows what a container begins with may go past it") {
   Reader json(R"({"a": [1, 2], "b": 3})");
   std::string_view key;
   REQUIRE(json.enter_object());
-  REQUIRE(json.next_key(key));
-  CHECK(json.rest() == R"( [1, 2], "b": 3})");
-  json.took(7);
+  CHECK(json.rest() == R"("a": [1, 2], "b": 3})");
+  json.skip_items(11);
   REQUIRE(json.next_key(key));
   CHECK(key == "b");
   std::uint64_t number = 0;
