@@ -1,14 +1,13 @@
 #include "runtime/json/json_tree.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/repeated.hpp"
 #include "runtime/value/tree.hpp"
 
 namespace weightmap::json {
@@ -55,10 +54,10 @@ class TreeMaker {
   bool add_object(Cell& made, bool (TreeMaker::*add_item)(Cell&)) {
     if (!json_.enter_object()) return false;
     Container object{build_.sequence(), {}};
-    std::vector<Key> keys;
+    std::vector<bytes::Named> keys;
     std::string_view key;
     while (fits() && json_.next_key(key)) {
-      keys.emplace_back(key, json_.position());
+      keys.push_back({key, json_.position()});
       object.waiting.push_back(build_.string(key));
       if (!(this->*add_item)(object.waiting.emplace_back())) return false;
       append(object, most_waiting);
@@ -72,8 +71,7 @@ class TreeMaker {
     value::Sequence* cells;
     std::vector<Cell> waiting;
   };
-  static constexpr std::size_t most_waiting = 254;       // little is left of a block of the arena
-  using Key = std::pair<std::string_view, std::size_t>;  // and its position
+  static constexpr std::size_t most_waiting = 254;  // little is left of a block of the arena
 
   bool add_array(Cell& made) {
     if (!json_.enter_array()) return false;
@@ -102,16 +100,11 @@ class TreeMaker {
     made = value::make_cell(kind, ended.cells);
     return fits();
   }
-  bool check(std::vector<Key>& keys) {
-    std::ranges::sort(keys);
-    const Key* again = nullptr;
-    for (std::size_t i = 1; i < keys.size(); ++i)
-      if (keys[i].first == keys[i - 1].first &&
-          (again == nullptr || keys[i].second < again->second))
-        again = &keys[i];
+  bool check(std::vector<bytes::Named>& keys) {
+    const bytes::Named* const again = bytes::find_repeated(keys);
     return again == nullptr ||
-           json_.fail("an object has the key " + bytes::quote(again->first) + " twice",
-                      again->second);
+           json_.fail("an object has the key " + bytes::quote(again->text) + " twice",
+                      again->position);
   }
   bool fits() const { return build_.check().has_value(); }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
@@ -144,7 +145,7 @@ Result<void> HeaderParser::read_tensor(std::string_view name) {
                    json_.position());
   HeaderTensor tensor{};
   tensor.name = name;
-  tensor.position = static_cast<std::uint32_t>(json_.position());
+  tensor.position = json_.position();
   tensor_ = &tensor;
   Info info;
   std::string_view field;
