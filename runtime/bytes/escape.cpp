@@ -27,8 +27,7 @@ Character first_character(std::string_view text) {
   const std::optional<CodePoint> first = first_code_point(text);
   if (!first) return {1, false};
   const std::uint32_t code = first->code;
-  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (is_surrogate) return {1, false};
+  if (is_surrogate(code)) return {1, false};
   if (first->length > 1) return {first->length, !deceives(code)};
   return {1, code >= 0x20 && code != 0x7F && code != '"' && code != '\\'};
 }

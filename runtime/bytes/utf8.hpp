@@ -14,6 +14,8 @@ struct CodePoint {
   std::size_t length;  // in bytes
 };
 
+constexpr bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xD800 && code < 0xE000; }
+
 // The first character, or nullopt if the text does not begin with one. Precondition: not empty.
 inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept {
   const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
@@ -56,7 +58,7 @@ inline std::size_t valid_prefix(std::string_view text) noexcept {
 inline bool is_utf8(std::string_view text) noexcept {
   for (std::size_t at = 0; at < text.size();) {
     const auto next = first_code_point(text.substr(at));
-    if (!next || (next->code >= 0xD800 && next->code < 0xE000)) return false;
+    if (!next || is_surrogate(next->code)) return false;
     at += next->length;
   }
   return true;

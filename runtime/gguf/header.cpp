@@ -19,6 +19,8 @@
 namespace weightmap::gguf {
 namespace {
 
+using format::ListedTensor;
+
 constexpr std::uint64_t longest_name = 63;  // ggml keeps it with a NUL in 64 bytes
 constexpr std::size_t most_rank = 4;        // GGML_MAX_DIMS
 constexpr std::uint64_t least_pair = 14;    // bytes: a key of one, and a value of one
@@ -61,12 +63,12 @@ class HeaderReader {
   bool read_count(std::uint64_t& count, std::string_view field);
   bool read_counts(std::uint64_t& pairs);
   bool read_tensor();
-  bool read_name(HeaderTensor& tensor);
-  bool read_sizes(HeaderTensor& tensor);
-  bool add_shape(const HeaderTensor& tensor, std::uint64_t at);
-  bool read_type(HeaderTensor& tensor);
-  bool measure(HeaderTensor& tensor, std::uint64_t at);
-  bool read_offset(HeaderTensor& tensor);
+  bool read_name(ListedTensor& tensor);
+  bool read_sizes(ListedTensor& tensor);
+  bool add_shape(const ListedTensor& tensor, std::uint64_t at);
+  bool read_type(ListedTensor& tensor);
+  bool measure(const ListedTensor& tensor, std::uint64_t at);
+  bool read_offset(ListedTensor& tensor);
   bool place_data();
   bool check_rest();
   std::string sizes_text(std::size_t rank) const;
@@ -83,6 +85,7 @@ class HeaderReader {
   std::uint64_t tensors_ = 0;
   std::string_view name_;  // of the tensor that is being read; empty: not known yet
   std::array<std::int64_t, most_rank> sizes_{};  // of it, as they stand there: the fastest first
+  std::uint64_t nbytes_ = 0;                     // of it
   std::uint64_t next_begin_ = 0;                 // where the bytes of the next tensor have to begin
 };
 
@@ -139,7 +142,8 @@ bool HeaderReader::read_counts(std::uint64_t& pairs) {
 
 bool HeaderReader::read_tensor() {
   name_ = {};
-  HeaderTensor tensor{};
+  ListedTensor tensor{};
+  tensor.is_viewable = true;
   tensor.position = reader_.position();
   if (!read_name(tensor) || !read_sizes(tensor)) return false;
   const std::uint64_t type_at = reader_.position();
@@ -148,7 +152,7 @@ bool HeaderReader::read_tensor() {
   return true;
 }
 
-bool HeaderReader::read_name(HeaderTensor& tensor) {
+bool HeaderReader::read_name(ListedTensor& tensor) {
   if (!reader_.text(tensor.name, "the name", longest_name)) return false;
   if (!bytes::is_utf8(tensor.name))
     return corrupt("the name " + bytes::quote(tensor.name) + " is not UTF-8", tensor.position);
@@ -159,7 +163,7 @@ bool HeaderReader::read_name(HeaderTensor& tensor) {
   return true;
 }
 
-bool HeaderReader::read_sizes(HeaderTensor& tensor) {
+bool HeaderReader::read_sizes(ListedTensor& tensor) {
   const std::uint64_t at = reader_.position();
   std::uint32_t rank = 0;
   if (!reader_.number(rank, "the number of dimensions")) return false;
@@ -186,7 +190,7 @@ bool HeaderReader::read_sizes(HeaderTensor& tensor) {
 }
 
 // The last size is the fastest in what is shown, and the first in the file.
-bool HeaderReader::add_shape(const HeaderTensor& tensor, std::uint64_t at) {
+bool HeaderReader::add_shape(const ListedTensor& tensor, std::uint64_t at) {
   std::pmr::vector<std::int64_t>& dims = header_.dims;
   dims.resize(dims.size() + std::size_t{2} * tensor.rank);
   std::int64_t* const shape = dims.data() + tensor.first_dim;
@@ -196,7 +200,7 @@ bool HeaderReader::add_shape(const HeaderTensor& tensor, std::uint64_t at) {
   return corrupt(sizes_text(tensor.rank) + " are more than 2^63 - 1 elements", at);
 }
 
-bool HeaderReader::read_type(HeaderTensor& tensor) {
+bool HeaderReader::read_type(ListedTensor& tensor) {
   const std::uint64_t at = reader_.position();
   std::int32_t number = 0;
   if (!reader_.number(number, "the type")) return false;
@@ -206,7 +210,7 @@ bool HeaderReader::read_type(HeaderTensor& tensor) {
   return true;
 }
 
-bool HeaderReader::measure(HeaderTensor& tensor, std::uint64_t at) {
+bool HeaderReader::measure(const ListedTensor& tensor, std::uint64_t at) {
   const Block block = block_of(tensor.dtype);
   const std::int64_t* const shape = header_.dims.data() + tensor.first_dim;
   const std::int64_t row = tensor.rank == 0 ? 1 : sizes_[0];
@@ -217,14 +221,14 @@ bool HeaderReader::measure(HeaderTensor& tensor, std::uint64_t at) {
                    at);
   std::uint64_t elements = 1;  // no more than the product without zeros, which fits
   for (std::size_t i = 0; i < tensor.rank; ++i) elements *= static_cast<std::uint64_t>(shape[i]);
-  if (bytes::checked_mul<std::uint64_t>(elements / block.elements, block.bytes, &tensor.nbytes))
+  if (bytes::checked_mul<std::uint64_t>(elements / block.elements, block.bytes, &nbytes_))
     return true;
   return corrupt(sizes_text(tensor.rank) + " of " + std::string(to_string(tensor.dtype)) +
                      " are more than 2^64 - 1 bytes",
                  at);
 }
 
-bool HeaderReader::read_offset(HeaderTensor& tensor) {
+bool HeaderReader::read_offset(ListedTensor& tensor) {
   const std::uint64_t at = reader_.position();
   const std::uint32_t alignment = header_.metadata.alignment;
   if (!reader_.number(tensor.begin, "the offset")) return false;
@@ -234,9 +238,10 @@ bool HeaderReader::read_offset(HeaderTensor& tensor) {
                        ", where the tensors before it end with an alignment of " +
                        std::to_string(alignment),
                    at);
-  if (!bytes::checked_add(tensor.begin, tensor.nbytes, &header_.data_bytes) ||
+  if (!bytes::checked_add(tensor.begin, nbytes_, &header_.data_bytes) ||
       !round_up(header_.data_bytes, alignment, next_begin_))
     return corrupt("the tensors up to it have more than 2^64 - 1 bytes", at);
+  tensor.end = header_.data_bytes;
   return true;
 }
 

@@ -4,37 +4,23 @@
 
 #include <cstdint>
 #include <memory_resource>
-#include <string_view>
-#include <vector>
 
 #include "runtime/bytes/windows.hpp"
+#include "runtime/format/own_storages.hpp"
 #include "runtime/gguf/metadata.hpp"
-#include "weightmap/dtype.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::gguf {
 
-struct HeaderTensor {
-  std::string_view name;  // in a window
-  std::uint64_t begin;    // of its bytes, behind Header::data_begin
-  std::uint64_t nbytes;
-  std::uint64_t position;   // of its description, in the file
-  std::uint32_t first_dim;  // of Header::dims: `rank` sizes, then as many strides
-  DType dtype;
-  std::uint8_t rank;
-};
-
-struct Header {
-  explicit Header(std::pmr::memory_resource& memory) : tensors(&memory), dims(&memory) {}
+// Its data_begin is the next multiple of the alignment behind `end`; names are in a window, and
+// positions in the file.
+struct Header : format::TensorList {
+  using TensorList::TensorList;
 
   std::uint32_t version = 0;
-  bool is_big_endian = false;
   Metadata metadata;
-  std::pmr::vector<HeaderTensor> tensors;  // in the order of their bytes
-  std::pmr::vector<std::int64_t> dims;
   std::uint64_t end = 0;         // of the descriptions
-  std::uint64_t data_begin = 0;  // the next multiple of the alignment
   std::uint64_t data_bytes = 0;  // with the padding between tensors, not with that behind the last
   std::uint64_t unread_bytes = 0;  // behind that
 };

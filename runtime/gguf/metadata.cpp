@@ -1,15 +1,14 @@
 #include "runtime/gguf/metadata.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/little_endian.hpp"
+#include "runtime/bytes/repeated.hpp"
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/value/build.hpp"
 #include "runtime/value/tree.hpp"
@@ -111,7 +110,7 @@ class MetadataReader {
   value::Sequence* pairs_;
   std::vector<Cell> waiting_;  // for pairs_
   std::vector<Array> open_;    // the array that is being read, and those that it is in
-  std::vector<Named> keys_;
+  std::vector<bytes::Named> keys_;
   std::string_view key_;  // of the pair that is being read; empty: not known yet
   KnownKey alignment_{"general.alignment", u32};
   KnownKey split_number_{"split.no", u16};
@@ -318,7 +317,7 @@ KnownKey* MetadataReader::find_known(std::string_view key) noexcept {
 }
 
 bool MetadataReader::check_keys() {
-  const Named* const again = find_repeated(keys_);
+  const bytes::Named* const again = bytes::find_repeated(keys_);
   return again == nullptr ||
          reader_.fail(ErrorCode::corrupt,
                       "the metadata have the key " + bytes::quote(again->text) + " twice",
@@ -379,17 +378,6 @@ bool MetadataReader::about_pair(std::uint64_t number) {
 }
 
 }  // namespace
-
-const Named* find_repeated(std::vector<Named>& names) {
-  std::ranges::sort(names, {},
-                    [](const Named& name) { return std::tie(name.text, name.position); });
-  const Named* again = nullptr;
-  for (std::size_t i = 1; i < names.size(); ++i)
-    if (names[i].text == names[i - 1].text &&
-        (again == nullptr || names[i].position < again->position))
-      again = &names[i];
-  return again;
-}
 
 bool read_metadata(Reader& reader, std::uint64_t count, const Limits& limits,
                    std::pmr::memory_resource& memory, Metadata& metadata) {

@@ -16,16 +16,6 @@
 
 namespace weightmap::gguf {
 
-// A name in the file, and where it stands.
-struct Named {
-  std::string_view text;
-  std::uint64_t position;
-};
-
-// The first, in the order of the file, of those whose text another one before it has; nullptr if
-// there is none. Sorts them.
-const Named* find_repeated(std::vector<Named>& names);
-
 struct Metadata {
   std::unique_ptr<value::Tree> tree;  // a dict
   std::uint32_t alignment = 32;

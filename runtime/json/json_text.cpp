@@ -17,27 +17,6 @@ void append_code(std::string& out, std::uint32_t code) {
   append_unit(out, 0xDC00 + (code & 0x3FF));
 }
 
-// The letter behind the backslash; 0 for a character that has none.
-char short_escape(std::uint32_t code) noexcept {
-  switch (code) {
-    case '"':
-    case '\\':
-      return static_cast<char>(code);
-    case '\b':
-      return 'b';
-    case '\f':
-      return 'f';
-    case '\n':
-      return 'n';
-    case '\r':
-      return 'r';
-    case '\t':
-      return 't';
-    default:
-      return '\0';
-  }
-}
-
 }  // namespace
 
 void append_string(std::string& out, std::string_view text, BeyondAscii beyond_ascii) {
@@ -45,11 +24,11 @@ void append_string(std::string& out, std::string_view text, BeyondAscii beyond_a
   while (!text.empty()) {
     const auto next = bytes::first_code_point(text);
     if (!next) break;
-    const bool is_escaped =
-        next->code < 0x20 || (next->code > 0x7E && beyond_ascii == BeyondAscii::escaped);
-    if (const char letter = short_escape(next->code); letter != '\0')
-      (out += '\\') += letter;
-    else if (is_escaped)
+    const std::size_t number =
+        text[0] == '/' ? std::string_view::npos : escaped_characters.find(text[0]);
+    if (number != std::string_view::npos)
+      (out += '\\') += escape_letters[number];
+    else if (next->code < 0x20 || (next->code > 0x7E && beyond_ascii == BeyondAscii::escaped))
       append_code(out, next->code);
     else
       out += text.substr(0, next->length);

@@ -7,6 +7,10 @@
 
 namespace weightmap::json {
 
+// The characters that have an escape of one letter, and these letters.
+inline constexpr std::string_view escaped_characters = "\"\\\b\f\n\r\t/";
+inline constexpr std::string_view escape_letters = "\"\\bfnrt/";
+
 // Whether characters beyond ASCII stay as they are, or become \uNNNN, as Python's json does it.
 enum class BeyondAscii : std::uint8_t { kept, escaped };
 

@@ -1,22 +1,15 @@
 #include "runtime/json/reader.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
 #include <utility>
 
 #include "runtime/bytes/utf8.hpp"
+#include "runtime/json/json_text.hpp"
 
 namespace weightmap::json {
 namespace {
 
-bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xD800 && code < 0xE000; }
-
-// The length of the character that a text begins with; 0 if it begins with none.
-std::size_t character_bytes(std::string_view text) noexcept {
-  const auto next = bytes::first_code_point(text);
-  return next && !is_surrogate(next->code) ? next->length : 0;
-}
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
@@ -39,182 +32,147 @@ Reader::Next Reader::next() noexcept {
 }
 
 bool Reader::too_deep() {
-  return fail("nests deeper than " + std::to_string(deepest) + " containers", at_);
+  return fail("nests deeper than " + std::to_string(deepest) + " containers", position());
 }
 
-void Reader::skip_plain_slowly() noexcept {
-  while (at_ < text_.size()) {
-    const auto c = static_cast<unsigned char>(text_[at_]);
-    if (c == '"' || c == '\\' || c < 0x20) return;
-    const std::size_t length = c < 0x80 ? 1 : character_bytes(text_.substr(at_));
-    if (length == 0) return;
-    at_ += length;
-  }
-}
-
-bool Reader::escaped_rest(std::size_t begin, std::string_view& text) {
-  decoded_.clear();
-  for (;;) {
-    decoded_.append(text_, begin, at_ - begin);
-    if (at_ == text_.size()) return not_json(at_);
-    if (text_[at_] == '"') break;
-    if (text_[at_] != '\\') return not_json(at_);
-    ++at_;
-    if (!add_escape(decoded_)) return false;
-    begin = at_;
-    skip_plain();
+// Of a string that stands for itself from `begin` up to here.
+bool Reader::unusual_string(const char* begin, std::string_view& text) {
+  // No string is longer than what it is written as, so those that were given out never move.
+  decoded_.reserve(text_.size());
+  const std::size_t first = decoded_.size();
+  decoded_.append(begin, at_);
+  while (next_byte() != '"') {
+    if (at_ == end_) return not_json(at_);
+    if (*at_ == '\\') {
+      if (!add_escape()) return false;
+      continue;
+    }
+    const auto character = bytes::first_code_point(rest());
+    if (!character || character->code < 0x20 || bytes::is_surrogate(character->code))
+      return not_json(at_);
+    decoded_.append(at_, character->length);
+    at_ += character->length;
   }
   ++at_;
-  text = decoded_;
+  text = std::string_view(decoded_).substr(first);
   return true;
 }
 
-// Behind the backslash.
-bool Reader::add_escape(std::string& text) {
-  constexpr std::string_view letters = "\"\\/bfnrt";
-  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-  const std::size_t begin = at_;
-  if (at_ == text_.size()) return not_json(at_);
-  if (const std::size_t letter = letters.find(text_[at_]); letter != std::string_view::npos) {
-    text += meanings[letter];
+bool Reader::add_escape() {
+  const char* const begin = ++at_;
+  const char letter = next_byte();
+  if (const std::size_t which = escape_letters.find(letter); which != std::string_view::npos) {
     ++at_;
+    decoded_ += escaped_characters[which];
     return true;
   }
-  std::uint32_t code = 0;
-  if (text_[at_] != 'u') return not_json(at_);
+  if (letter != 'u') return not_json(begin);
   ++at_;
+  std::uint32_t code = 0;
   if (!hex_digits(code)) return false;
-  if (is_surrogate(code)) {
+  if (bytes::is_surrogate(code)) {
     std::uint32_t low = 0;
-    if (code >= 0xDC00 || !text_.substr(at_).starts_with("\\u")) return not_json(begin);
+    if (code >= 0xDC00 || !rest().starts_with("\\u")) return not_json(begin);
     at_ += 2;
     if (!hex_digits(low)) return false;
     if (low < 0xDC00 || low >= 0xE000) return not_json(begin);
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
   char character[4];
-  text.append(character, bytes::put_code_point(code, character));
+  decoded_.append(character, bytes::put_code_point(code, character));
   return true;
 }
 
 bool Reader::hex_digits(std::uint32_t& code) {
-  for (const std::size_t end = at_ + 4; at_ < end; ++at_) {
-    const char c = at(at_);
-    const char lower = static_cast<char>(c | 0x20);
-    if (is_digit(c))
-      code = code << 4 | static_cast<std::uint32_t>(c - '0');
-    else if (lower >= 'a' && lower <= 'f')
-      code = code << 4 | static_cast<std::uint32_t>(lower - 'a' + 10);
-    else
-      return not_json(at_);
-  }
-  return true;
+  constexpr std::size_t count = 4;
+  const char* const begin = at_;
+  at_ = std::from_chars(begin, begin + std::min(count, left()), code, 16).ptr;
+  return at_ == begin + count || not_json(at_);
 }
 
-// From `token_` on: no number, 20 digits or more, or what is no natural number.
-bool Reader::unusual_natural(std::uint64_t& number) {
-  at_ = token_;
-  if (!is_digit(next_byte())) return fail_expected("a whole number");
-  bool is_integer = true;
-  if (!scan_number(is_integer)) return false;
-  if (!is_integer) {
-    at_ = token_;
-    return fail_expected("a whole number");
-  }
-  if (is_digit(next_byte())) return not_json(at_);  // behind a leading zero
-  if (std::from_chars(text_.data() + token_, text_.data() + at_, number).ec == std::errc())
-    return true;
-  return fail("a number is larger than 2^64 - 1", token_);
+bool Reader::scan_digits() {
+  const char* const begin = at_;
+  at_ = std::find_if_not(begin, end_, is_digit);
+  return at_ != begin || not_json(at_);
 }
 
-std::size_t Reader::skip_digits() noexcept {
-  const std::size_t begin = at_;
-  while (is_digit(at(at_))) ++at_;
-  return at_ - begin;
-}
-
+// Makes a token of a number.
 bool Reader::scan_number(bool& is_integer) {
-  if (at(at_) == '-') ++at_;
-  const bool is_zero = at(at_) == '0';
-  if (is_zero) ++at_;
-  if (!is_zero && skip_digits() == 0) return not_json(at_);
+  token_ = at_;
   is_integer = true;
-  if (at(at_) == '.') {
+  if (next_byte() == '-') ++at_;
+  if (next_byte() == '0')
+    ++at_;
+  else if (!scan_digits())
+    return false;
+  if (next_byte() == '.') {
     is_integer = false;
     ++at_;
-    if (skip_digits() == 0) return not_json(at_);
+    if (!scan_digits()) return false;
   }
-  if (at(at_) == 'e' || at(at_) == 'E') {
+  if (next_byte() == 'e' || next_byte() == 'E') {
     is_integer = false;
     ++at_;
-    if (at(at_) == '+' || at(at_) == '-') ++at_;
-    if (skip_digits() == 0) return not_json(at_);
+    if (next_byte() == '+' || next_byte() == '-') ++at_;
+    if (!scan_digits()) return false;
   }
   return true;
+}
+
+bool Reader::natural(std::uint64_t& number) {
+  bool is_integer = true;
+  if (!is_digit(skip_blanks())) return fail_expected("a whole number");
+  if (!scan_number(is_integer)) return false;
+  if (is_integer) return convert(number) || fail("a number is larger than 2^64 - 1", position());
+  at_ = token_;
+  return fail_expected("a whole number");
 }
 
 bool Reader::number(std::variant<std::int64_t, double>& number) {
-  if (failed_) return false;
-  const char first = skip_blanks();
-  if (first != '-' && !is_digit(first)) return fail_expected("a number");
-  token_ = at_;
   bool is_integer = true;
+  if (next() != Next::number) return fail_expected("a number");
   if (!scan_number(is_integer)) return false;
-  const char* const begin = text_.data() + token_;
-  const char* const end = text_.data() + at_;
-  if (is_integer) {
-    std::int64_t value = 0;
-    if (std::from_chars(begin, end, value).ec == std::errc()) {
-      number = value;
-      return true;
-    }
-    return fail(
-        first == '-' ? "a number is smaller than -2^63" : "a number is larger than 2^63 - 1",
-        token_);
-  }
-  double value = 0;
-  if (std::from_chars(begin, end, value).ec != std::errc())
-    return fail("a number does not fit a double", token_);
-  number = value;
-  return true;
+  if (!is_integer)
+    return convert(number.emplace<double>()) || fail("a number does not fit a double", position());
+  return convert(number.emplace<std::int64_t>()) ||
+         fail(
+             *token_ == '-' ? "a number is smaller than -2^63" : "a number is larger than 2^63 - 1",
+             position());
 }
 
 bool Reader::literal(std::string_view word, const char* expected) {
-  if (at(at_) != word.front()) return fail_expected(expected);
-  for (std::size_t i = 0; i < word.size(); ++i)
-    if (at(at_ + i) != word[i]) return not_json(at_ + i);
+  if (skip_blanks() != word.front()) return fail_expected(expected);
   token_ = at_;
-  at_ += word.size();
+  for (const char c : word) {
+    if (next_byte() != c) return not_json(at_);
+    ++at_;
+  }
   return true;
 }
 
 bool Reader::boolean(bool& value) {
-  if (failed_) return false;
-  value = skip_blanks() == 't';
-  return literal(value ? "true" : "false", "true or false");
+  const bool is_true = skip_blanks() == 't';
+  if (!literal(is_true ? "true" : "false", "true or false")) return false;
+  value = is_true;
+  return true;
 }
 
-bool Reader::null() {
-  if (failed_) return false;
-  skip_blanks();
-  return literal("null", "null");
-}
+bool Reader::null() { return literal("null", "null"); }
 
 bool Reader::end() {
-  if (failed_) return false;
   skip_blanks();
-  return at_ == text_.size() || not_json(at_);
+  return !failed() && (at_ == end_ || not_json(at_));
 }
 
 bool Reader::fail(std::string why, std::size_t position) {
-  error_ = {ErrorCode::corrupt, std::move(why), position, {}};
-  failed_ = true;
+  if (!failed()) error_ = {ErrorCode::corrupt, std::move(why), position, {}};
+  // So that nothing is found from here on.
+  at_ = end_;
+  is_first_ = false;
   return false;
 }
 
-bool Reader::not_json(std::size_t position) {
-  return fail("is not JSON", std::min(position, text_.size()));
-}
+bool Reader::not_json(const char* at) { return fail("is not JSON", offset(at)); }
 
 // JSON that is of another kind than the caller knows, or no JSON.
 bool Reader::fail_expected(const char* expected) {
@@ -224,7 +182,7 @@ bool Reader::fail_expected(const char* expected) {
   if (found == Next::other) return not_json(at_);
   return fail(
       std::string("expected ") + expected + ", found " + kinds[static_cast<std::size_t>(found)],
-      at_);
+      offset(at_));
 }
 
 }  // namespace weightmap::json

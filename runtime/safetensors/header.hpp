@@ -3,41 +3,26 @@
 #pragma once
 
 #include <cstdint>
-#include <forward_list>
 #include <memory>
 #include <memory_resource>
-#include <string>
 #include <string_view>
-#include <vector>
 
+#include "runtime/format/own_storages.hpp"
 #include "runtime/json/reader.hpp"
 #include "runtime/value/tree.hpp"
-#include "weightmap/dtype.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::safetensors {
 
-struct HeaderTensor {
-  std::string_view name;  // in the text, or of Header::decoded_names
-  std::uint64_t begin;    // of its bytes, behind the header
-  std::uint64_t end;
-  std::uint32_t first_dim;  // of Header::dims: `rank` sizes, then as many strides
-  std::uint32_t position;   // of the name, in the text
-  DType dtype;
-  std::uint8_t rank;
-  bool is_viewable;  // false: of a type that has no elements of whole bytes
-};
+using HeaderTensor = format::ListedTensor;  // whose position is that of the name, in the text
 
-struct Header {
+struct Header : format::TensorList {
   // Valid as long as `text` and this.
   Header(std::string_view text, std::pmr::memory_resource& memory)
-      : json(text), tensors(&memory), dims(&memory) {}
+      : TensorList(memory), json(text) {}
 
-  json::Reader json;
-  std::forward_list<std::string> decoded_names;  // that have escapes in the text
-  std::pmr::vector<HeaderTensor> tensors;        // by where they begin
-  std::pmr::vector<std::int64_t> dims;
+  json::Reader json;                      // has the names
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };
 

@@ -1,11 +1,8 @@
 #include "runtime/safetensors/parse_safetensors.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <limits>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -13,15 +10,12 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/little_endian.hpp"
-#include "runtime/catalog/builder.hpp"
 #include "runtime/safetensors/header.hpp"
-#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::safetensors {
 namespace {
 
 using catalog::Catalog;
-using catalog::CatalogBuilder;
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
@@ -63,63 +57,10 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   return length_bytes + length;
 }
 
-// Two tensors of one name are two ways to read the file.
-[[gnu::cold]] Result<void> check_names(const Header& header) {
-  std::vector<const HeaderTensor*> tensors;
-  for (const HeaderTensor& tensor : header.tensors) tensors.push_back(&tensor);
-  std::ranges::sort(tensors, {}, &HeaderTensor::position);
-  std::unordered_set<std::string_view> names;
-  const auto again = std::ranges::find_if(
-      tensors, [&names](const HeaderTensor* tensor) { return !names.insert(tensor->name).second; });
-  if (again == tensors.end()) return {};
-  return failure(ErrorCode::corrupt,
-                 "the header has tensor " + bytes::quote((*again)->name) + " twice",
-                 length_bytes + (*again)->position);
-}
-
-Result<Catalog> make_catalog(const Header& header, std::uint64_t data_begin,
-                             std::pmr::memory_resource& memory) {
-  constexpr std::string_view location = "cpu";
-  catalog::Counts counts{};
-  for (const HeaderTensor& tensor : header.tensors) {
-    if (!tensor.is_viewable) continue;
-    ++counts.tensors;
-    counts.dims += 2 * std::uint64_t{tensor.rank};
-    counts.string_bytes += tensor.name.size();
-  }
-  counts.storages = counts.tensors;
-  counts.locations = 1;
-  counts.string_bytes += location.size();
-  if (counts.dims > std::numeric_limits<std::uint32_t>::max())
-    return failure(ErrorCode::limit_exceeded,
-                   "the shapes of the tensors need more than a catalog can address");
-  CatalogBuilder builder(counts, memory);
-  builder.add_location(location);
-  const std::uint8_t flags =
-      std::endian::native == std::endian::big ? TensorView::foreign_order : 0;
-  std::uint32_t number = 0;
-  for (const HeaderTensor& tensor : header.tensors) {
-    if (!tensor.is_viewable) continue;
-    const catalog::Text name = builder.add_text(tensor.name);
-    builder.add_storage(name, data_begin + tensor.begin, tensor.end - tensor.begin, 0);
-    const catalog::TensorInput input{name,
-                                     {catalog::Path::is_name, 1},
-                                     header.dims.data() + tensor.first_dim,
-                                     0,
-                                     number++,
-                                     0,
-                                     tensor.dtype,
-                                     tensor.rank,
-                                     flags};
-    if (!builder.add_tensor(input))
-      return failure(ErrorCode::corrupt,
-                     "tensor " + bytes::quote(tensor.name) + " " + builder.explain(input),
-                     length_bytes + tensor.position);
-  }
-  // The catalog knows the names of those in it only.
-  if (builder.has_ambiguous_names() || counts.tensors != header.tensors.size())
-    TRY(check_names(header));
-  return std::move(builder).finish();
+// An error with a position in the header.
+tl::unexpected<Error> in_file(Error error) {
+  if (error.file_offset != Error::no_offset) error.file_offset += length_bytes;
+  return tl::unexpected<Error>(std::move(error));
 }
 
 // The largest power of two, up to a page, that all tensors begin at a multiple of.
@@ -143,14 +84,13 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   const Clock::time_point was_read = Clock::now();
   Header header({reinterpret_cast<const char*>(text.data()), text.size()}, memory);
   Result<void> read = read_header(header, input.file->size() - data_begin, options.limits, memory);
-  if (!read) {
-    std::uint64_t& at = read.error().file_offset;
-    if (at != Error::no_offset) at += length_bytes;
-    return tl::unexpected<Error>(std::move(read.error()));
-  }
+  if (!read) return in_file(std::move(read.error()));
   const Clock::time_point was_parsed = Clock::now();
   Parsed parsed(memory);
-  TRY_ASSIGN(parsed.catalog, make_catalog(header, data_begin, memory));
+  header.data_begin = data_begin;
+  Result<Catalog> catalog = format::make_catalog(header, memory);
+  if (!catalog) return in_file(std::move(catalog.error()));
+  parsed.catalog = std::move(*catalog);
   parsed.tree = std::move(header.metadata);
   for (const HeaderTensor& tensor : header.tensors)
     if (!tensor.is_viewable) parsed.facts.unsupported.emplace_back(tensor.name);

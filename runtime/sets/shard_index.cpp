@@ -65,7 +65,6 @@ class IndexParser {
     if (json_.enter_object())
       while (json_.next_key(tensor)) {
         const auto position = static_cast<std::uint32_t>(json_.position());
-        if (!json_.is_borrowed(tensor)) tensor = index_.decoded_names.emplace_front(tensor);
         std::string_view file;
         if (!json_.string(file)) break;
         TRY_ASSIGN(const std::uint32_t number, number_of(file));

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <forward_list>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -36,9 +35,8 @@ struct ShardIndex {
   };
 
   json::Reader json;
-  std::forward_list<std::string> decoded_names;  // of tensors, that have escapes in the text
-  std::vector<std::string> files;                // beside the index, or in folders there; sorted
-  std::vector<Item> items;                       // in the order of the index
+  std::vector<std::string> files;  // beside the index, or in folders there; sorted
+  std::vector<Item> items;         // in the order of the index
   std::unique_ptr<value::Tree> metadata;
 };
 

@@ -52,65 +52,12 @@ TEST_CASE("reads objects, arrays and each kind of value") {
 TEST_CASE("reads the largest and the smallest integer") {
   CHECK(Document("9223372036854775807").root().integer() == INT64_MAX);
   CHECK(Document("-9223372036854775808").root().integer() == INT64_MIN);
-  for (const char* large : {"9223372036854775808", "18446744073709551616"})
-    CHECK(refused(large).message == "a number is larger than 2^63 - 1");
-  CHECK(refused("-9223372036854775809").message == "a number is smaller than -2^63");
   CHECK(Document("18446744073709551616.0").root().real() == 18446744073709551616.0);
   CHECK(Document("-1E19").root().real() == -1e19);
 }
 
 TEST_CASE("refuses an object that has a key twice") {
   CHECK(refused(R"({"a": 1, "b": 2, "\u0061": 3})").message == "an object has the key \"a\" twice");
-}
-
-TEST_CASE("refuses what is not JSON, and says where") {
-  for (const auto& [text, wrong] : {std::pair{""s, 0u},
-                                    {"{"s, 1},
-                                    {"[1"s, 2},
-                                    {"[1 "s, 3},
-                                    {"[1,]"s, 3},
-                                    {"[,1]"s, 1},
-                                    {"[1,,2]"s, 3},
-                                    {"[1:2]"s, 2},
-                                    {"{\"a\"}"s, 4},
-                                    {"{\"a\" 12}"s, 5},
-                                    {"{\"a\": 1 \"b\": 2}"s, 8},
-                                    {"{\"a\": \"b\" \"cd\"}"s, 10},
-                                    {"{12: 3}"s, 1},
-                                    {"{null: 3}"s, 1},
-                                    {"[[] [1]]"s, 4},
-                                    {"nul"s, 3},
-                                    {"nulx"s, 3},
-                                    {"[tru]"s, 4},
-                                    {"truefalse"s, 4},
-                                    {"{\"a\": nul\"b\"}"s, 9},
-                                    {"1 23"s, 2},
-                                    {"[1 \"a\"]"s, 3},
-                                    {"[1\"a\"]"s, 2},
-                                    {"0123"s, 1},
-                                    {"[-0-12]"s, 3},
-                                    {"1.5.3"s, 3},
-                                    {"-"s, 1},
-                                    {"[1.]"s, 3},
-                                    {"0x1"s, 1},
-                                    {"+1"s, 0},
-                                    {"\"abc"s, 4},
-                                    {"\"\xff\""s, 1},
-                                    {"\"\xc3\""s, 1},
-                                    {"\"a\1\""s, 2},
-                                    {"\"\\x41\""s, 2},
-                                    {"'a'"s, 0},
-                                    {"[1] x"s, 4},
-                                    {"[1] [2]"s, 4},
-                                    {"\xef\xbb\xbf[]"s, 0},
-                                    {"\0"s, 0}}) {
-    const std::string& document = text;
-    CAPTURE(document);
-    const Error error = refused(document);
-    CHECK(error.code == ErrorCode::corrupt);
-    CHECK(error.message == "is not JSON");
-    CHECK(error.file_offset == wrong);
-  }
 }
 
 TEST_CASE("says where a key comes again, a number is too large and a container too deep") {

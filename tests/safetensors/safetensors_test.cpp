@@ -818,18 +818,18 @@ TEST_CASE("refuses sizes beyond 2^63 - 1, in empty tensors, too") {
 TEST_CASE("refuses tensors of one name, however it is written") {
   check_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                 R"(^"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-                2, "the header has tensor \"a\" twice");
+                2, "the file has tensor \"a\" twice");
   check_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                 R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},)"
                 R"(^"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
-                3, "the header has tensor \"a\" twice");
+                3, "the file has tensor \"a\" twice");
   // The second one lies before the first.
   check_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},)"
                 R"(^"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
-                2, "the header has tensor \"a\" twice");
+                2, "the file has tensor \"a\" twice");
   check_refused(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
                 R"(^"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
-                0, "the header has tensor \"a\" twice");
+                0, "the file has tensor \"a\" twice");
 }
 
 TEST_CASE("refuses tensors of one name of which one or both have a type that is not listed") {
@@ -839,7 +839,7 @@ TEST_CASE("refuses tensors of one name of which one or both have a type that is 
   const auto bytes = [](const char* offsets) {
     return R"("a":{"dtype":"U8","shape":[3],"data_offsets":)"s + offsets + "}";
   };
-  const std::string twice = "the header has tensor \"a\" twice";
+  const std::string twice = "the file has tensor \"a\" twice";
   check_refused("{" + six("[0,3]") + ",^" + six("[3,6]") + "}", 6, twice);
   check_refused("{" + six("[0,3]") + ",^" + bytes("[3,6]") + "}", 6, twice);
   check_refused("{" + bytes("[0,3]") + ",^" + six("[3,6]") + "}", 6, twice);
@@ -1365,7 +1365,7 @@ TEST_CASE("offsets of each number of digits are read alike for known and for oth
       text +=
           ",\""s + name + R"(":{"dtype":"F32","shape":[2],"data_offsets":[)" + offsets(from) + "]}";
     }
-    // Without and with text behind the last tensor, which the quick way needs some of.
+    // Without and with text behind the last tensor.
     for (const char* behind : {"}", "}                "}) {
       const Header read(text + behind, before + 24);
       REQUIRE_OK(read.result);
