@@ -87,7 +87,7 @@ Result<BenchFile> BenchFile::open(const std::string& path, const std::string& na
   if (!first) return tl::unexpected<Error>(about(path, first.error()));
   Result<TemporaryFolder> orders = write_orders(tensors, *first);
   if (!orders) return tl::unexpected<Error>(orders.error());
-  Result<WatchedFile> watched = WatchedFile::open(path, true);
+  Result<WatchedFile> watched = WatchedFile::open(path);
   if (!watched) return tl::unexpected<Error>(about(path, watched.error()));
   std::uint64_t sum = 0;
   for (const NamedTensor& tensor : tensors) sum += bench::checksum(tensor.view.bytes());
@@ -142,7 +142,7 @@ Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
                    target.string(), order_file(Order::file)});
   if (!done) return tl::unexpected<Error>(done.error());
   if (done->exit_code != 0) return "cannot be converted to safetensors: " + failure_text(*done);
-  Result<WatchedFile> watched = WatchedFile::open(target.string(), false);
+  Result<WatchedFile> watched = WatchedFile::open(target.string());
   if (!watched) return to_string(watched.error());
   safetensors_.emplace(std::move(*watched));
   converted_.emplace(std::move(*folder));
