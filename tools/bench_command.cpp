@@ -174,7 +174,6 @@ void add_how_to_measure(CLI::App& command, BenchCommand& options) {
           "Touch and free memory before each sample, or take it as it is; default: recycled")
       ->check(CLI::IsMember({"recycled", "as-is"}))
       ->type_name("recycled|as-is");
-  command.add_flag("--keep", options.keep, "Do not remove conversions to safetensors");
   command.add_option("--html", options.html, "Write the report as a page")->type_name("OUT");
   command.add_flag("--json", options.json, "One JSON document on standard output");
   command.add_flag("--list", options.list, "List engines, and why some cannot be measured here");

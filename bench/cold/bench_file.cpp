@@ -125,7 +125,7 @@ std::string BenchFile::order_file(Order order) const {
   return (orders_.path() / to_string(order)).string();
 }
 
-Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
+Result<WhyNot> BenchFile::convert(const std::string& python) {
   const fs::path parent = fs::absolute(description_.path).parent_path();
   const std::uint64_t needed = description_.tensor_bytes + (std::uint64_t{64} << 20);
   std::error_code error;
@@ -135,7 +135,6 @@ Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
            human_bytes(space.available) + " are free";
   Result<TemporaryFolder> folder = TemporaryFolder::create(parent);
   if (!folder) return to_string(folder.error());
-  if (keep) folder->keep();
   const fs::path target = folder->path() / "model.safetensors";
   const Result<Finished> done =
       run_process({python, "-c", std::string(python_source()), "--convert", description_.path,
