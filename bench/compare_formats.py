@@ -4,7 +4,7 @@
                        [--write FILE] [--write-figure FILE]
 
 Makes in DIR what bench/make_formats.py makes, a gigabyte and a half, and runs
-bench/formats_once.py with this interpreter, which needs weightmap, torch, numpy, safetensors and
+bench/python_once.py with this interpreter, which needs weightmap, torch, numpy, safetensors and
 gguf: every round runs each contender of a format once, in a fresh process. Prints the tables as
 Markdown; --write puts them between the markers in FILE (docs/performance.md), --write-figure the
 first one, without what is counted (README.md). --only measures some of: load, reshard, large.
@@ -32,14 +32,14 @@ OURS, THEIRS = "weightmap", "theirs"
 
 
 class Bench:
-    """Runs both contenders of formats_once.py, in turns, on what a folder has."""
+    """Runs both contenders of python_once.py, in turns, on what a folder has."""
 
     def __init__(self, arguments):
         self._arguments = arguments
 
     def compare(self, measure, kind, path, *options):
         def command(name):
-            return [sys.executable, os.path.join(HERE, "formats_once.py"), measure, name, kind,
+            return [sys.executable, os.path.join(HERE, "python_once.py"), measure, name, kind,
                     self._file(path), "--warm-up", self._file(f"small.{kind}"), *map(str, options)]
         samples = interleave(self._arguments.build, {name: command(name) for name in (OURS, THEIRS)},
                              self._arguments.rounds)

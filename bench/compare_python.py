@@ -1,169 +1,177 @@
-"""Compares the Python package with torch.load(mmap=True) and with safetensors.
+"""Compares opening and loading with torch.load(mmap=True) and with safetensors.
 
     compare_python.py --build build/release --files DIR [--rounds 7] [--only NAME ...]
-                      [--write FILE] [--write-figure FILE]
+                      [--lookups JSON] [--write FILE] [--write-figure FILE]
 
-Runs bench/python_once.py with this interpreter, which needs weightmap, torch, numpy and
-safetensors. Every round runs each contender once on a file in a fresh process, so that whatever
-else the machine does meets all of them; medians over the rounds. DIR holds what scripts/bench puts
-there. Prints the tables as Markdown; --write puts them between the markers in
-FILE (docs/performance.md), --write-figure one of the figures (README.md). --only measures some of:
-load, tensor, access, safetensors, memory.
+Every round runs each contender once on a file in a fresh process, so that whatever else the machine
+does meets all of them; medians over the rounds. Contenders are bench/open_once.cpp and
+bench/python_once.py with this interpreter, which needs weightmap, torch, numpy and safetensors. DIR
+holds what scripts/bench puts there. --lookups is what open_bench printed with
+--benchmark_format=json. Prints the tables as Markdown; --write puts each between its markers in FILE
+(docs/performance.md), --write-figure one figure of each (README.md). --only measures some of: open,
+load, safetensors.
 """
 import argparse
-import itertools
 import json
 import os
+import shlex
 import sys
 
 from samples import (HERE, duration, figure, has_between, interleave, machine_line, ratio_text,
                      table, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
-FIGURE_COUNT = 10000
-ACCESS_COUNTS = (10000, 100000)
+FIGURE_COUNT = 10000  # tensors; with torch as people run it
 COLLECTORS = ("on", "off")
-OFFSETS = ("read", "calculate")
-STAGES = ("direct", "functions")
+TORCH_VARIANTS = (("off", "read"), ("off", "calculate"), ("on", "read"))  # collector, offsets
 FRAMEWORKS = ("pt", "np")
-ACCESSORS = ("weightmap.open", "weightmap.safe_open", "safetensors")
+ACCESSORS = {"weightmap": "`weightmap.open`", "safe_open": "`weightmap.safe_open`",
+             "theirs": "`safetensors.safe_open`"}
 # safetensors files, and a set of shards, by what they hold.
-SAFETENSORS = {"10 tensors": "tensors_10.safetensors", "10,000 tensors": "tensors_10000.safetensors",
-               "100,000 tensors": "tensors_100000.safetensors",
-               "200 shards of 500 tensors": "shards"}
-READERS = {"weightmap.numpy": "`weightmap.open`, `.numpy()`",
-           "weightmap.torch": "`weightmap.open`, `.torch()`",
-           "weightmap.torch.load": "`weightmap.torch.load`",
-           "torch.load": "`torch.load(mmap=True)`"}
-BEGIN, END = "<!-- measured python: begin -->", "<!-- measured python: end -->"
+SAFETENSORS = {"10 tensors": ("safetensors", "tensors_10.safetensors"),
+               "10,000 tensors": ("safetensors", "tensors_10000.safetensors"),
+               "100,000 tensors": ("safetensors", "tensors_100000.safetensors"),
+               "200 shards of 500 tensors": ("shards", "shards")}
 
 
 class Bench:
-    """Runs contenders of python_once.py, in turns, on the files of a directory."""
+    """Runs contenders, in turns, on the files of a directory."""
 
     def __init__(self, arguments):
         self._arguments = arguments
+        self.lookups = arguments.lookups
 
     def file(self, name):
         return os.path.join(self._arguments.files, name)
 
-    def contender(self, measure, name, file, warm_up, *options):
-        return [sys.executable, os.path.join(HERE, "python_once.py"), measure, name,
-                self.file(file), "--warm-up", self.file(warm_up), *options]
+    def contender(self, measure, name, kind, file, *options):
+        suffix = "pt" if kind == "pt" else "safetensors"
+        return [sys.executable, os.path.join(HERE, "python_once.py"), measure, name, kind,
+                self.file(file), "--warm-up", self.file(f"tensors_10.{suffix}"), *options]
 
-    def interleave(self, contenders):
-        return interleave(self._arguments.build, contenders, self._arguments.rounds)
+    def opener(self, file, *options):
+        """The library alone, without Python."""
+        return [os.path.join(self._arguments.build, "bench", "open_once"), self.file(file), *options]
 
-
-# ---- what is measured: samples by contender, those by number of tensors and what else there is
-
-def measure_loads(bench):
-    return {(collector, count): measure_load(bench, collector, count)
-            for count in COUNTS for collector in COLLECTORS}
+    def interleave(self, contenders, *options):
+        return interleave(self._arguments.build, contenders, self._arguments.rounds, *options)
 
 
-def measure_load(bench, collector, count):
-    file, small = f"tensors_{count}.pt", "tensors_10.pt"
-    options = ("--gc", collector)
-    loaders = {"weightmap": bench.contender("load", "weightmap", file, small, *options)}
-    loaders |= {offsets: bench.contender("load", "torch", file, small, *options, "--offsets",
-                                         offsets) for offsets in OFFSETS}
-    stages = STAGES if collector == "off" else ()
-    samples = bench.interleave(
-        loaders | {stage: bench.contender("stages", stage, file, small) for stage in stages})
-    for name in loaders:
-        assert all(run["tensors"] == count for run in samples[name].runs), name
-    return samples
+# ---- opening, with the library alone
 
-
-def measure_tensors(bench):
+def measure_opens(bench):
+    """Samples by number of tensors and contender, and of cold opens."""
     samples = {}
     for count in COUNTS:
-        file, small = f"tensors_{count}.pt", "tensors_10.pt"
-        samples[count] = bench.interleave(
-            {"weightmap": bench.contender("tensor", "weightmap", file, small),
-             "torch": bench.contender("load", "torch", file, small)})
-    return samples
-
-
-def measure_accesses(bench):
-    samples = {}
-    for count, framework in itertools.product(ACCESS_COUNTS, FRAMEWORKS):
-        contenders = {}
-        for name in ACCESSORS:
-            suffix = "safetensors" if name == "safetensors" else "pt"
-            contenders[name] = bench.contender(
-                "access", name, f"tensors_{count}.{suffix}", f"tensors_10.{suffix}",
-                "--framework", framework)
-        samples[count, framework] = bench.interleave(contenders)
-        for name, taken in samples[count, framework].items():
+        file = f"tensors_{count}.pt"
+        ours = shlex.join(bench.opener(file))
+        # Twice, since importing torch warms the other side up.
+        contenders = {"weightmap": f"{ours} >/dev/null && {ours}"}
+        contenders |= {variant_name(variant): torch_state(bench, file, *variant)
+                       for variant in TORCH_VARIANTS}
+        samples[count] = bench.interleave(contenders)
+        for name, taken in samples[count].items():
             assert all(run["tensors"] == count for run in taken.runs), name
-    return samples
+    cold = bench.interleave({"cold": bench.opener("storages_8192.pt", "--evict")}, "--recycle", "0")
+    return samples, cold["cold"], os.path.getsize(bench.file("storages_8192.pt")), bench.lookups
 
 
-def measure_names(bench):
-    return {words: bench.interleave(
-        {name: bench.contender("names", name, file, "tensors_10.safetensors")
-         for name in ACCESSORS}) for words, file in SAFETENSORS.items()}
+def variant_name(variant):
+    return " ".join(variant)
 
 
-def measure_safetensors(bench):
-    file, small = "tensors_10000.safetensors", "tensors_10.safetensors"
-    tensors = {framework: bench.interleave(
-        {name: bench.contender("access", name, file, small, "--framework", framework)
-         for name in ACCESSORS}) for framework in FRAMEWORKS}
-    return measure_names(bench), tensors
+def torch_state(bench, file, collector, offsets):
+    return bench.contender("state", "theirs", "pt", file, "--gc", collector, "--offsets", offsets)
 
 
-def measure_memory(bench):
-    samples = bench.interleave(
-        {name: bench.contender("memory", name, "gibibyte.pt", "two_storages.pt")
-         for name in READERS})
-    read = {(run["bytes"], run["checksum"]) for taken in samples.values() for run in taken.runs}
-    assert len(read) == 1 and min(read)[0] == 1 << 30, read
-    return samples
+def open_lines(measured):
+    samples, cold, cold_size, lookups = measured
+    lines = [*open_table(samples), "", *cold_lines(cold, cold_size)]
+    return lines + ["", *lookup_table(lookups)] if lookups else lines
 
 
-# ---- tables
-
-def timed(samples, field="open_us"):
-    """Median and, in brackets, the lowest."""
-    return f"{duration(samples.median(field))} ({duration(samples.low(field))})"
-
-
-def load_table(samples, collector):
-    head = ["tensors", "`weightmap.torch.load`", "`torch.load(mmap=True)`", "ratio",
-            "the same, calculated offsets", "ratio"]
+def open_table(samples):
+    head = ["tensors", "weightmap", "a tensor", "reads", "bytes read", "memory touched",
+            "torch, gc off", "ratio", "torch, gc off, calculated offsets", "ratio", "torch, gc on",
+            "ratio"]
     rows = []
     for count in COUNTS:
-        measured = samples[collector, count]
-        cells = [f"{count:,}", f"**{timed(measured['weightmap'])}**"]
-        for offsets in OFFSETS:
-            theirs = measured[offsets]
-            cells += [timed(theirs), ratio_text(theirs.ratio_to("weightmap"), 1)]
+        ours = samples[count]["weightmap"]
+        touched = ours.median("peak_kib") - ours.median("peak_kib_before")
+        cells = [f"{count:,}", f"**{duration(ours.median())}**",
+                 f"{ours.median() * 1000 / count:.0f} ns", str(ours.runs[0]["reads"]),
+                 f"{ours.runs[0]['bytes_read']:,}", f"{touched / 1024:.1f} MiB"]
+        for variant in TORCH_VARIANTS:
+            theirs = samples[count][variant_name(variant)]
+            cells += [duration(theirs.median()), ratio_text(theirs.ratio_to("weightmap"), 0)]
         rows.append(cells)
     return table(head, rows)
 
 
-def stage_table(samples):
-    head = ["tensors", "open", "objects", "whole", "objects, a tensor",
-            "by torch's functions, a tensor", "ratio"]
+def cold_lines(cold, size):
+    run = cold.runs[0]
+    left = max(run["cached_pages_before"] for run in cold.runs)
+    return [f"Cold: a file of {size / 1e9:.2f} GB with {run['tensors']:,} storages, evicted from the "
+            f"page cache before each of {len(cold.runs)} opens (at most {left} of its pages stayed): "
+            f"median {duration(cold.median())}, {cold.median('disk_bytes') / 1e6:.2f} MB read from "
+            f"disk, {run['reads']} reads."]
+
+
+def lookup_table(path):
+    with open(path, encoding="utf-8") as file:
+        runs = json.load(file)["benchmarks"]
+    rows = []
+    for run in runs:
+        if run["name"].startswith("find/") and run["aggregate_name"] == "median":
+            count = int(run["run_name"].split("/")[1])
+            rows.append([f"{count:,}", f"{run['cpu_time']:.1f} {run['time_unit']}"])
+    return table(["names", "`find` of a random name, median"], rows)
+
+
+def open_figure(measured):
+    samples = measured[0]
+    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("weightmap", "on read"))
+    return figure(f"**Opening** a checkpoint of {FIGURE_COUNT:,} tensors, until each can be looked up "
+                  f"and read, takes **{duration(ours)}**; `torch.load(mmap=True)`, which makes tensor "
+                  f"objects, takes {duration(theirs)}.")
+
+
+# ---- loading: a whole state dict as torch tensors, and one tensor of many
+
+def measure_loads(bench):
+    """Samples by number of tensors and contender."""
+    samples = {}
+    for count in COUNTS:
+        file = f"tensors_{count}.pt"
+        contenders = {"one": bench.contender("tensor", "weightmap", "pt", file)}
+        for collector in COLLECTORS:
+            contenders[f"ours {collector}"] = bench.contender("state", "weightmap", "pt", file,
+                                                              "--gc", collector)
+            contenders[f"theirs {collector}"] = torch_state(bench, file, collector, "read")
+        samples[count] = bench.interleave(contenders)
+        for name, taken in samples[count].items():
+            assert all(run["tensors"] == count for run in taken.runs), name
+    return samples
+
+
+def load_lines(samples):
+    return ["A whole state dict as torch tensors, and one tensor of many:", "",
+            *load_table(samples), "", *tensor_table(samples)]
+
+
+def load_table(samples):
+    head = ["tensors"]
+    for collector in COLLECTORS:
+        head += [f"`weightmap.torch.load`, gc {collector}", "`torch.load(mmap=True)`", "ratio"]
     rows = []
     for count in COUNTS:
-        direct, functions = (samples["off", count][stage] for stage in STAGES)
-        opened, whole = direct.median("open_us"), direct.median("whole_us")
-        theirs = functions.median("whole_us") - functions.median("open_us")
-        rows.append([f"{count:,}", duration(opened), duration(whole - opened), duration(whole),
-                     f"{(whole - opened) / count:.1f} us", f"{theirs / count:.1f} us",
-                     ratio_text(functions.ratio_to("direct", "whole_us"), 1)])
+        cells = [f"{count:,}"]
+        for collector in COLLECTORS:
+            ours, theirs = (samples[count][f"{who} {collector}"] for who in ("ours", "theirs"))
+            cells += [f"**{timed(ours)}**", timed(theirs),
+                      ratio_text(theirs.ratio_to(f"ours {collector}"), 1)]
+        rows.append(cells)
     return table(head, rows)
-
-
-def load_figure(samples):
-    ours, theirs = (samples["on", FIGURE_COUNT][name].median() for name in ("weightmap", "read"))
-    return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
-                  f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
-                  "`torch.load(mmap=True)`.")
 
 
 def tensor_table(samples):
@@ -171,82 +179,65 @@ def tensor_table(samples):
             "ratio"]
     rows = []
     for count in COUNTS:
-        ours, theirs = samples[count]["weightmap"], samples[count]["torch"]
+        ours, theirs = samples[count]["one"], samples[count]["theirs on"]
         rows.append([f"{count:,}", f"**{timed(ours, 'tensor_us')}**", timed(theirs, "tensor_us"),
-                     ratio_text(theirs.ratio_to("weightmap", "tensor_us"), 0)])
+                     ratio_text(theirs.ratio_to("one", "tensor_us"), 0)])
     return table(head, rows)
 
 
-def access_table(samples):
-    head = ["tensors", "framework", "", "open", "ratio", "a tensor", "ratio"]
+def load_figure(samples):
+    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("ours on", "theirs on"))
+    return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
+                  f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
+                  "`torch.load(mmap=True)`.")
+
+
+def timed(samples, field="open_us"):
+    """Median and, in brackets, the lowest."""
+    return f"{duration(samples.median(field))} ({duration(samples.low(field))})"
+
+
+# ---- safetensors: the same files by both packages
+
+def measure_safetensors(bench):
+    names = {words: bench.interleave({name: bench.contender("names", name, kind, file)
+                                      for name in ACCESSORS})
+             for words, (kind, file) in SAFETENSORS.items()}
+    tensors = {framework: bench.interleave(
+        {name: bench.contender("access", name, "safetensors", "tensors_10000.safetensors",
+                               "--framework", framework) for name in ACCESSORS})
+        for framework in FRAMEWORKS}
+    return names, tensors
+
+
+def safetensors_lines(measured):
+    names, tensors = measured
+    return ["The same safetensors files, opened by both; behind a time how many times as long the "
+            "package safetensors takes:", "",
+            *accessor_table("until all names are known", names, timed, "open_us"), "",
+            *accessor_table("each of 10,000 tensors",
+                            {f"`{framework}`": taken for framework, taken in tensors.items()},
+                            lambda taken: f"{taken.median('access_ns'):,.0f} ns", "access_ns")]
+
+
+def accessor_table(title, samples, text, field):
     rows = []
-    for count, framework, name in itertools.product(ACCESS_COUNTS, FRAMEWORKS, ACCESSORS):
-        run, theirs = (samples[count, framework][either] for either in (name, "safetensors"))
-        access = f"{run.median('access_ns'):,.0f} ns ({run.low('access_ns'):,.0f})"
-        words = "safetensors.safe_open" if name == "safetensors" else name
-        cells = [f"{count:,}", f"`{framework}`", f"`{words}`", timed(run), "", access, ""]
-        if name != "safetensors":
-            cells[4] = ratio_text(theirs.ratio_to(name), 1)
-            cells[6] = ratio_text(theirs.ratio_to(name, "access_ns"), 1)
-        rows.append(cells)
-    return table(head, rows)
+    for words, taken in samples.items():
+        theirs = taken["theirs"]
+        ours = [f"{text(taken[name])}, {ratio_text(theirs.ratio_to(name, field), 1)}"
+                for name in ACCESSORS if name != "theirs"]
+        rows.append([words, *ours, text(theirs)])
+    return table([title, *ACCESSORS.values()], rows)
 
 
-def names_table(samples):
-    head = ["until all names are known", *(words_of(name) for name in ACCESSORS)]
-    rows = []
-    for words in SAFETENSORS:
-        run = samples[words]
-        theirs = run["safetensors"]
-        ours = [f"{timed(run[name])}, {ratio_text(theirs.ratio_to(name), 1)}"
-                for name in ACCESSORS[:-1]]
-        rows.append([words, *ours, timed(theirs)])
-    return table(head, rows)
+# What to run, the lines that say what came of it, the figure, and the markers around both.
+MEASURES = {"open": (measure_opens, open_lines, open_figure, "measured"),
+            "load": (measure_loads, load_lines, load_figure, "measured python"),
+            "safetensors": (measure_safetensors, safetensors_lines, None, "measured safetensors")}
 
 
-def words_of(name):
-    return "`safetensors.safe_open`" if name == "safetensors" else f"`{name}`"
-
-
-def tensors_table(samples):
-    head = ["each of 10,000 tensors", *(words_of(name) for name in ACCESSORS)]
-    rows = []
-    for framework in FRAMEWORKS:
-        run = samples[framework]
-        theirs = run["safetensors"]
-        ours = [f"{run[name].median('access_ns'):,.0f} ns, "
-                f"{ratio_text(theirs.ratio_to(name, 'access_ns'), 1)}" for name in ACCESSORS[:-1]]
-        rows.append([f"`{framework}`", *ours, f"{theirs.median('access_ns'):,.0f} ns"])
-    return table(head, rows)
-
-
-def memory_table(samples):
-    head = ["1 GiB read through", "RssAnon, growth", "highest of all rounds", "RssFile, growth"]
-    rows = []
-    for name, words in READERS.items():
-        run = samples[name]
-        rows.append([words, f"**{run.median('anonymous_kib') / 1024:.1f} MiB**",
-                     f"{run.high('anonymous_kib') / 1024:.1f} MiB",
-                     f"{run.median('file_kib') / 1024:,.0f} MiB"])
-    return table(head, rows)
-
-
-# What to run, and the lines that say what came of it.
-MEASURES = {
-    "load": (measure_loads, lambda samples: [
-        "A whole state dict as torch tensors, garbage collector on, as people run it:", "",
-        *load_table(samples, "on"), "", "Garbage collector off:", "", *load_table(samples, "off"),
-        "", "Where the time of `weightmap.torch.load` goes:", "", *stage_table(samples)]),
-    "tensor": (measure_tensors, lambda samples: ["One tensor of many:", "", *tensor_table(samples)]),
-    "access": (measure_accesses, lambda samples: [
-        "Compared with safetensors, the same tensors:", "", *access_table(samples)]),
-    "safetensors": (measure_safetensors, lambda samples: [
-        "The same safetensors files, opened by both; behind a time how many times as long the "
-        "package safetensors takes:", "", *names_table(samples[0]), "",
-        *tensors_table(samples[1])]),
-    "memory": (measure_memory, lambda samples: [
-        "Memory after every byte was read:", "", *memory_table(samples)]),
-}
+def markers(name):
+    return tuple(f"<!-- {MEASURES[name][3]}: {end} -->" for end in ("begin", "end"))
 
 
 # ---- preparing and running
@@ -293,32 +284,33 @@ def versions():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--files", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
+    parser.add_argument("--lookups")
     parser.add_argument("--write")
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()
-    for path in filter(None, (arguments.write, arguments.write_figure)):
-        if not has_between(path, BEGIN, END):
-            parser.error(f"{path} lacks the markers {BEGIN} and {END}")
-    if arguments.write_figure and "load" not in arguments.only:
-        parser.error("the figure is of load")
+    for name in arguments.only:
+        for path in (arguments.write, arguments.write_figure if MEASURES[name][2] else None):
+            if path and not has_between(path, *markers(name)):
+                parser.error(f"{path} lacks the markers {' and '.join(markers(name))}")
     bench = Bench(arguments)
-    for count in (10, *ACCESS_COUNTS):
+    for count in (10, 10000, 100000):
         make_safetensors(bench, count)
     make_shards(bench)
-    samples = {name: MEASURES[name][0](bench) for name in arguments.only}
-    lines = [machine_line(versions(), arguments.rounds) + " In round brackets the lowest."]
     for name in arguments.only:
-        lines += ["", *MEASURES[name][1](samples[name])]
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, BEGIN, END, lines)
-    if arguments.write_figure:
-        write_between(arguments.write_figure, BEGIN, END, load_figure(samples["load"]))
+        measure, lines_of, figure_of, _ = MEASURES[name]
+        measured = measure(bench)
+        lines = [machine_line(versions(), arguments.rounds) + " In round brackets the lowest.", "",
+                 *lines_of(measured)]
+        print("\n".join(lines), flush=True)
+        if arguments.write:
+            write_between(arguments.write, *markers(name), lines)
+        if arguments.write_figure and figure_of:
+            write_between(arguments.write_figure, *markers(name), figure_of(measured))
 
 
 if __name__ == "__main__":

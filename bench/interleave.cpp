@@ -21,7 +21,7 @@
 #include "bench/cold/process.hpp"
 #include "bench/cold/progress_line.hpp"
 #include "bench/cold/recycle_memory.hpp"
-#include "bench/cold/statistics_json.hpp"
+#include "bench/cold/statistics.hpp"
 #include "bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"

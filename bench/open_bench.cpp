@@ -3,7 +3,7 @@
 //   open_bench --files=DIR [Google Benchmark options]
 //
 // DIR holds tensors_10.pt, tensors_1000.pt, ... as scripts/bench makes them. What a fresh process
-// pays for an open is measured by open_once, what each of its stages costs by stage_bench.
+// pays for an open is measured by open_once.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

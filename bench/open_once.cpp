@@ -3,7 +3,7 @@
 //   open_once FILE [--evict]
 //
 // A loop in one process flatters an open several times over, because its memory is already there;
-// so bench/compare_open.py starts this program anew for every sample. --evict drops the file from
+// so bench/compare_python.py starts this program anew for every sample. --evict drops the file from
 // the page cache first and says how many of its pages stayed.
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -16,6 +16,11 @@ def pss_and_private(pid: int) -> tuple[int, int]:
     return 1024 * kib["Pss"], 1024 * kib["Private_Dirty"]
 
 
+def anonymous_bytes(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return 1024 * int(re.search(r"Anonymous:\s+(\d+) kB", rollup)[1])
+
+
 def children_of(parent: int) -> set[int]:
     """Without those that are dead and wait to be buried."""
     children = set()

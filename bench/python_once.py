@@ -1,261 +1,316 @@
-"""Measures one contender of bench/compare_python.py once, in this fresh process.
+"""Measures one contender of compare_python.py or compare_formats.py once, in this fresh process.
 
-    python_once.py load weightmap|torch FILE --warm-up SMALL [--gc off] [--offsets calculate]
-    python_once.py stages direct|functions FILE --warm-up SMALL
-    python_once.py tensor weightmap FILE --warm-up SMALL
-    python_once.py access weightmap.open|weightmap.safe_open|safetensors FILE --warm-up SMALL
-                          --framework pt|np
-    python_once.py names  weightmap.open|weightmap.safe_open|safetensors FILE|FOLDER
-                          --warm-up SMALL
-    python_once.py memory weightmap.numpy|weightmap.torch|weightmap.torch.load|torch.load FILE
-                          --warm-up SMALL
+    python_once.py MEASURE weightmap|safe_open|theirs KIND PATH --warm-up SMALL [options]
 
-Prints one JSON object; times are microseconds. Imports are never part of a time, nor is what a
-library does at its first use: each contender first does the same once to the file SMALL.
+KIND is pt, safetensors, shards, gguf or dcp; theirs is the library that the format comes from,
+safe_open is weightmap.safe_open. Prints one JSON object; times are microseconds, the rest is
+counted. Imports are never part of a time, nor is what a library does at its first use: each
+contender first does the same to SMALL.
+
+state:   a whole state dict by weightmap.torch.load or torch.load(mmap=True), and then one of its
+         tensors (--gc off, --offsets calculate).
+tensor:  one tensor of many, by weightmap.open.
+names:   until all names are known.
+access:  every tensor of safetensors by its name, each dropped at once (--framework pt|np).
+load:    until all names are known (open_us), then until every tensor is one of torch, of its bytes
+         where torch has no such type, and each byte was added up (load_us, with the opening).
+         --cold evicts the files before; weightmap warms up in a thread then, as its manual says.
+reshard: the slices of a rank of another number of ranks than have saved it (--rank, --of, --dim),
+         cold; and what of the files is in the page cache afterwards.
 """
 import argparse
 import gc
-import importlib
 import json
 import os
-import time
+import threading
+import warnings
+
+import torch
+from torch.utils.serialization import config
 
 import weightmap
 
-SOME_NAME = "model.layers.0.attention.wv.weight"  # one that bench/make_tensors.py always writes
+from counters import Counters, Stopwatch
+
+SOME_NAME = "model.layers.0.attention.wv.weight"  # one that make_tensors.py always writes
 
 
-class Stopwatch:
-    """Microseconds since it was made."""
+# ---- opening until all names are known, and all tensors: what contenders differ in
 
-    def __init__(self):
-        self._start = time.perf_counter_ns()
+class Weightmap:
+    """Every format."""
 
-    def read(self):
-        return (time.perf_counter_ns() - self._start) / 1000
+    def __init__(self, path, cold=False):
+        self._checkpoint = weightmap.open(path)
+        self._warmer = None
+        if cold:
+            self._warmer = threading.Thread(target=self._checkpoint.warm)
+            self._warmer.start()
+        self.names = list(self._checkpoint)
+
+    def tensors(self):
+        for tensor in self._checkpoint.values():
+            yield tensor.torch()
+        if self._warmer:
+            self._warmer.join()
+
+
+class WeightmapSafeOpen:
+    """Files of safetensors, as one who patches safetensors opens them."""
+
+    def __init__(self, path, _):
+        self.names = list(weightmap.safe_open(path, "pt").keys())
 
 
 def torch_load(path):
-    import torch
     return torch.load(path, mmap=True, weights_only=True)
 
 
-# ---- load: a whole state dict as torch tensors, and then one of them by its name
+class TorchLoad:
+    def __init__(self, path, _):
+        self._state = torch_load(path)
+        self.names = list(self._state)
 
-def measure_load(arguments):
-    from torch.utils.serialization import config
-    if arguments.offsets == "calculate":
-        config.load.calculate_storage_offsets = True
+    def tensors(self):
+        return self._state.values()
+
+
+class SafeOpen:
+    """A file, or each that an index names, as transformers opens them."""
+
+    def __init__(self, path, _):
+        import safetensors
+        self._files = [safetensors.safe_open(file, "pt") for file in shards_of(path)]
+        self._names = [list(file.keys()) for file in self._files]
+        self.names = sum(self._names, [])
+
+    def tensors(self):
+        for file, names in zip(self._files, self._names):
+            yield from map(file.get_tensor, names)
+
+
+def shards_of(path):
+    if not os.path.isdir(path):
+        return [path]
+    with open(os.path.join(path, "model.safetensors.index.json"), encoding="utf-8") as file:
+        weight_map = json.load(file)["weight_map"]
+    return [os.path.join(path, name) for name in sorted(set(weight_map.values()))]
+
+
+class GgufReader:
+    def __init__(self, path, _):
+        import gguf
+        self._reader = gguf.GGUFReader(path)
+        self.names = [tensor.name for tensor in self._reader.tensors]
+
+    def tensors(self):
+        return (torch.from_numpy(tensor.data) for tensor in self._reader.tensors)
+
+
+class TorchDcp:
+    """Names and sizes from the metadata; dcp.load() into tensors that are made for it."""
+
+    def __init__(self, path, _):
+        from torch.distributed.checkpoint import FileSystemReader
+        self._reader = FileSystemReader(path)
+        self._metadata = self._reader.read_metadata().state_dict_metadata
+        self.names = list(self._metadata)
+
+    def tensors(self):
+        import torch.distributed.checkpoint as dcp
+        state = {name: torch.empty(whole.size, dtype=whole.properties.dtype)
+                 for name, whole in self._metadata.items()}
+        dcp.load(state, storage_reader=self._reader, no_dist=True)
+        return state.values()
+
+
+THEIRS = {"pt": TorchLoad, "safetensors": SafeOpen, "shards": SafeOpen, "gguf": GgufReader,
+          "dcp": TorchDcp}
+
+
+def sum_of(tensor):
+    """Of the bytes as words, so that nothing is converted on the way; the last may be shorter."""
+    flat = tensor.reshape(-1).view(torch.uint8)
+    words = flat[:flat.numel() & ~7]
+    rest = bytes(flat[words.numel():].tolist())
+    return words.view(torch.int64).sum().item() + int.from_bytes(rest, "little")
+
+
+# ---- what is cached before
+
+def evict(path):
+    """Nothing of the files is in the page cache: SystemExit if something stays."""
+    report = weightmap.evict(path)
+    if report.cached_after:
+        raise SystemExit(f"{path}: {report.cached_after} bytes stay cached: {report.reason}")
+
+
+def read_through(path):
+    """All of the files is in the page cache."""
+    names = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
+    for name in names:
+        with open(name, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+# ---- the measures
+
+def measure_load(arguments, path):
+    opener = contender(arguments)
+    counters, watch = Counters(), Stopwatch()
+    opened = opener(path, arguments.cold)
+    open_us = watch.read()
+    kept, total, checksum = [], 0, 0
+    for tensor in opened.tensors():
+        kept.append(tensor)
+        total += tensor.nbytes
+        checksum += sum_of(tensor)
+    return {"open_us": open_us, "load_us": watch.read(), "tensors": len(opened.names),
+            "bytes": total, "checksum": checksum % 2**64, **counters.read()}
+
+
+def measure_names(arguments, path):
+    opener = contender(arguments)
+    counters, watch = Counters(), Stopwatch()
+    opened = opener(path, False)
+    return {"open_us": watch.read(), "tensors": len(opened.names), **counters.read()}
+
+
+def contender(arguments):
+    ours = {"weightmap": Weightmap, "safe_open": WeightmapSafeOpen}
+    return ours.get(arguments.contender) or THEIRS[arguments.kind]
+
+
+def measure_state(arguments, path):
     load = weightmap.torch.load if arguments.contender == "weightmap" else torch_load
-    load(arguments.warm_up)
-    if arguments.gc == "off":
-        gc.disable()
     watch = Stopwatch()
-    state = load(arguments.file)
+    state = load(path)
     open_us = watch.read()
     tensor = state[SOME_NAME]
     return {"tensors": len(state), "open_us": open_us, "tensor_us": watch.read(),
             "elements": tensor.numel()}
 
 
-# ---- stages: weightmap.torch.load as it is, and with every tensor made by torch's own functions
-
-def measure_stages(arguments):
-    from weightmap import _core, _direct
-    opened_us = []
-    open_file = _core.open
-
-    def timed_open(*options):
-        watch = Stopwatch()
-        opened = open_file(*options)
-        opened_us.append(watch.read())
-        return opened
-
-    def make_nothing_directly(*ignored):
-        return None
-
-    _core.open = timed_open
-    if arguments.contender == "functions":
-        _direct.settings = make_nothing_directly
-    weightmap.torch.load(arguments.warm_up)
-    gc.disable()
+def measure_tensor(arguments, path):
     watch = Stopwatch()
-    state = weightmap.torch.load(arguments.file)
-    return {"whole_us": watch.read(), "open_us": opened_us[-1], "tensors": len(state)}
+    checkpoint = weightmap.open(path)
+    tensor = checkpoint[SOME_NAME].torch()
+    return {"tensor_us": watch.read(), "tensors": len(checkpoint), "elements": tensor.numel()}
 
 
-# ---- tensor: one of many
+def measure_access(arguments, path):
+    tensor_of = accessor(arguments, path)
+    names = list(weightmap.open(path))
+    tensor_of(names[0])
+    watch = Stopwatch()
+    for name in names:
+        tensor_of(name)
+    return {"tensors": len(names), "access_ns": watch.read() * 1000 / len(names)}
 
-def measure_tensor(arguments):
-    importlib.import_module("torch")
 
-    def one_tensor(path):
-        watch = Stopwatch()
+def accessor(arguments, path):
+    if arguments.contender == "weightmap":
         checkpoint = weightmap.open(path)
-        tensor = checkpoint[SOME_NAME].torch()
-        return {"tensor_us": watch.read(), "tensors": len(checkpoint), "elements": tensor.numel()}
-
-    one_tensor(arguments.warm_up)
-    return one_tensor(arguments.file)
-
-
-# ---- access: opening, and every tensor by its name
-
-def measure_access(arguments):
-    importlib.import_module({"pt": "torch", "np": "numpy"}[arguments.framework])
-    opener, access_all = access_of(arguments.contender, arguments.framework)
-    small = opener(arguments.warm_up)
-    access_all(small, list(small.keys())[:1])
-    watch = Stopwatch()
-    opened = opener(arguments.file)
-    open_us = watch.read()
-    names = list(opened.keys())
-    access_all(opened, names[:1])
-    watch = Stopwatch()
-    access_all(opened, names)
-    access_ns = watch.read() * 1000 / len(names)
-    return {"tensors": len(names), "open_us": open_us, "access_ns": access_ns}
-
-
-def access_of(contender, framework):
-    """How to open a file, and how to take tensors from it, each dropped at once."""
-    if contender == "weightmap.open":
-        return weightmap.open, {"pt": items_as_torch, "np": items_as_numpy}[framework]
-    library = importlib.import_module(contender.partition(".")[0])
-    return (lambda path: library.safe_open(path, framework=framework)), get_tensors
-
-
-# ---- names: opening a safetensors file, or all shards that an index names, and the names in them
-
-def measure_names(arguments):
-    importlib.import_module("torch")
-    opener = {"weightmap.open": weightmap.open, "weightmap.safe_open": weightmap.safe_open,
-              "safetensors": open_safetensors}[arguments.contender]
-    list(opener(arguments.warm_up).keys())
-    watch = Stopwatch()
-    names = list(opener(arguments.file).keys())
-    return {"open_us": watch.read(), "tensors": len(names)}
-
-
-def open_safetensors(path):
+        if arguments.framework == "pt":
+            return lambda name: checkpoint[name].torch()
+        return lambda name: checkpoint[name].numpy()
     import safetensors
-    return SafetensorsSet(path) if os.path.isdir(path) else safetensors.safe_open(path, "pt")
+    library = weightmap if arguments.contender == "safe_open" else safetensors
+    return library.safe_open(path, framework=arguments.framework).get_tensor
 
 
-class SafetensorsSet:
-    """A set as transformers opens it: the index, then each of its shards and the names in it."""
-
-    def __init__(self, folder):
-        import safetensors
-        with open(os.path.join(folder, "model.safetensors.index.json"), encoding="utf-8") as file:
-            weight_map = json.load(file)["weight_map"]
-        self._shards = [safetensors.safe_open(os.path.join(folder, name), "pt")
-                        for name in sorted(set(weight_map.values()))]
-        self._names = [name for shard in self._shards for name in shard.keys()]
-
-    def keys(self):
-        return self._names
+def measure_reshard(arguments, path):
+    read = {"weightmap": read_slices, "theirs": load_slices}[arguments.contender]
+    counters, watch = Counters(), Stopwatch()
+    kept = read(path, arguments)
+    load_us = watch.read()
+    sums = [sum_of(tensor.contiguous()) for tensor in kept]
+    counted = counters.read()
+    with weightmap.open(path) as checkpoint:
+        cached = checkpoint.residency().cached_bytes
+    return {"load_us": load_us, "bytes": sum(tensor.nbytes for tensor in kept),
+            "checksum": sum(sums) % 2**64, "cached_bytes": cached, **counted}
 
 
-def items_as_torch(checkpoint, names):
-    for name in names:
-        checkpoint[name].torch()
-
-
-def items_as_numpy(checkpoint, names):
-    for name in names:
-        checkpoint[name].numpy()
-
-
-def get_tensors(opened, names):
-    get_tensor = opened.get_tensor
-    for name in names:
-        get_tensor(name)
-
-
-# ---- memory: what becomes resident when every byte is read
-
-def measure_memory(arguments):
-    read_all = {"weightmap.numpy": read_as_numpy, "weightmap.torch": read_as_torch,
-                "weightmap.torch.load": read_loaded, "torch.load": read_loaded}
-    read = read_all[arguments.contender]
-    load = weightmap.torch.load if arguments.contender == "weightmap.torch.load" else torch_load
-    read(arguments.warm_up, load, Resident())
-    gc.collect()
-    resident = Resident()
-    total, checksum = read(arguments.file, load, resident)
-    return {"bytes": total, "checksum": checksum,
-            "anonymous_kib": resident.most["RssAnon"] - resident.before["RssAnon"],
-            "file_kib": resident.most["RssFile"] - resident.before["RssFile"]}
-
-
-class Resident:
-    """The process's resident memory in KiB, of its own and of files, before and at most since."""
-
-    def __init__(self):
-        self.before = self.read()
-        self.most = dict(self.before)
-
-    @staticmethod
-    def read():
-        with open("/proc/self/status", encoding="ascii") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return {name: int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")}
-
-    def note(self):
-        for name, kib in self.read().items():
-            self.most[name] = max(self.most[name], kib)
-
-
-# Each keeps all it has read until the end, and answers how many bytes that were and a sum of them,
-# taken in words of 8 bytes, so that nothing is converted on the way.
-
-def read_as_numpy(path, _, resident):
-    import numpy
+def read_slices(path, arguments):
     checkpoint = weightmap.open(path)
-    kept, total, checksum = [], 0, 0
-    for tensor in checkpoint.values():
-        array = tensor.numpy()
-        kept.append(array)
-        total += array.nbytes
-        checksum += int(array.view(numpy.int64).sum())
-        resident.note()
-    return total, checksum
+    return [copy_of(checkpoint, tensor[slice_of(tensor.shape, arguments)])
+            for tensor in checkpoint.values() if tensor.ndim > arguments.dim]
 
 
-def read_as_torch(path, _, resident):
-    checkpoint = weightmap.open(path)
-    return read_tensors((tensor.torch() for tensor in checkpoint.values()), resident)
+def copy_of(checkpoint, part):
+    """By reads of the files: page faults would bring in what lies around, too."""
+    if isinstance(part, weightmap.Tensor) and part.is_contiguous:
+        copy = torch.empty_like(part.torch())
+        checkpoint.copy_to(part, copy.view(-1).view(torch.uint8).numpy())
+        return copy
+    return part.torch().contiguous()
 
 
-def read_loaded(path, load, resident):
-    return read_tensors(load(path).values(), resident)
+def slice_of(shape, arguments):
+    """As Shard(dim) cuts it: pieces of one length, the last shorter."""
+    length = -(-shape[arguments.dim] // arguments.of)
+    begin = min(arguments.rank * length, shape[arguments.dim])
+    whole = [slice(None)] * len(shape)
+    whole[arguments.dim] = slice(begin, min(begin + length, shape[arguments.dim]))
+    return tuple(whole)
 
 
-def read_tensors(tensors, resident):
-    import torch
-    kept, total, checksum = [], 0, 0
-    for tensor in tensors:
-        kept.append(tensor)
-        total += tensor.nbytes
-        checksum += int(tensor.view(torch.int64).sum())
-        resident.note()
-    return total, checksum
+def load_slices(path, arguments):
+    """dcp.load() into the DTensors of that rank, whose other ranks are not there."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import DTensor, Shard
+    reader = dcp.FileSystemReader(path)
+    mesh, shard = mesh_of(arguments), [Shard(arguments.dim)]
+    state = {}
+    for name, whole in reader.read_metadata().state_dict_metadata.items():
+        if len(whole.size) > arguments.dim:
+            part = torch.empty(whole.size, dtype=whole.properties.dtype, device="meta")
+            local = torch.empty(part[slice_of(whole.size, arguments)].shape, dtype=part.dtype)
+            state[name] = DTensor.from_local(local, mesh, shard, run_check=False, shape=whole.size,
+                                             stride=part.stride())
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    return [tensor.to_local() for tensor in state.values()]
+
+
+def mesh_of(arguments):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=arguments.rank, world_size=arguments.of,
+                                store=FakeStore())
+    return DeviceMesh("cpu", list(range(arguments.of)))
 
 
 def main():
-    measures = {"load": measure_load, "stages": measure_stages, "tensor": measure_tensor,
-                "access": measure_access, "names": measure_names, "memory": measure_memory}
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    measures = {"state": measure_state, "tensor": measure_tensor, "names": measure_names,
+                "access": measure_access, "load": measure_load, "reshard": measure_reshard}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("measure", choices=measures)
-    parser.add_argument("contender")
-    parser.add_argument("file")
+    parser.add_argument("contender", choices=("weightmap", "safe_open", "theirs"))
+    parser.add_argument("kind", choices=THEIRS)
+    parser.add_argument("path")
     parser.add_argument("--warm-up", required=True)
+    parser.add_argument("--cold", action="store_true")
     parser.add_argument("--gc", choices=("on", "off"), default="on")
     parser.add_argument("--offsets", choices=("read", "calculate"), default="read")
     parser.add_argument("--framework", choices=("pt", "np"), default="pt")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--dim", type=int, default=0)
     arguments = parser.parse_args()
-    print(json.dumps(measures[arguments.measure](arguments)))
+    torch.set_num_threads(1)
+    config.load.calculate_storage_offsets = arguments.offsets == "calculate"
+    measure = measures[arguments.measure]
+    warnings.simplefilter("ignore")
+    measure(arguments, arguments.warm_up)
+    is_cold = arguments.cold or arguments.measure == "reshard"
+    (evict if is_cold else read_through)(arguments.path)
+    if arguments.gc == "off":
+        gc.disable()
+    print(json.dumps(measure(arguments, arguments.path)))
 
 
 if __name__ == "__main__":

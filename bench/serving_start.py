@@ -21,9 +21,8 @@ import sys
 import time
 
 from compare_formats import OURS, THEIRS, figure_cell, mebibytes
-from process_memory import pss_and_private
+from process_memory import anonymous_bytes, pss_and_private
 from samples import HERE, has_between, interleave, machine_line, table, write_between
-from share_memory import anonymous_bytes
 
 FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
 LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,

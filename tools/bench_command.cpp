@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "bench/cold/engines.hpp"
-#include "bench/cold/report_csv.hpp"
 #include "bench/cold/report_html.hpp"
 #include "bench/cold/report_json.hpp"
 #include "bench/cold/report_text.hpp"
@@ -25,7 +24,6 @@ using namespace bench;
 
 struct BenchCommand : BenchOptions {
   std::string html;
-  std::string csv;
   bool json = false;
   bool list = false;
 };
@@ -106,9 +104,6 @@ Result<int> run_bench_command(Output& out, const BenchCommand& options) {
   if (!options.html.empty())
     if (Result<void> ok = write_report(options.html, options, html_report(*results)); !ok)
       return tl::unexpected<Error>(ok.error());
-  if (!options.csv.empty())
-    if (Result<void> ok = write_report(options.csv, options, csv_report(*results)); !ok)
-      return tl::unexpected<Error>(ok.error());
   return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
                                                                                  : exit_failed;
 }
@@ -179,9 +174,7 @@ void add_how_to_measure(CLI::App& command, BenchCommand& options) {
           "Touch and free memory before each sample, or take it as it is; default: recycled")
       ->check(CLI::IsMember({"recycled", "as-is"}))
       ->type_name("recycled|as-is");
-  command.add_flag("--keep", options.keep, "Do not remove conversions to safetensors");
-  command.add_option("--html", options.html, "Write the report with charts")->type_name("OUT");
-  command.add_option("--csv", options.csv, "Write all samples as a table")->type_name("OUT");
+  command.add_option("--html", options.html, "Write the report as a page")->type_name("OUT");
   command.add_flag("--json", options.json, "One JSON document on standard output");
   command.add_flag("--list", options.list, "List engines, and why some cannot be measured here");
 }

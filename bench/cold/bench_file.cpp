@@ -87,7 +87,7 @@ Result<BenchFile> BenchFile::open(const std::string& path, const std::string& na
   if (!first) return tl::unexpected<Error>(about(path, first.error()));
   Result<TemporaryFolder> orders = write_orders(tensors, *first);
   if (!orders) return tl::unexpected<Error>(orders.error());
-  Result<WatchedFile> watched = WatchedFile::open(path, true);
+  Result<WatchedFile> watched = WatchedFile::open(path);
   if (!watched) return tl::unexpected<Error>(about(path, watched.error()));
   std::uint64_t sum = 0;
   for (const NamedTensor& tensor : tensors) sum += bench::checksum(tensor.view.bytes());
@@ -125,7 +125,7 @@ std::string BenchFile::order_file(Order order) const {
   return (orders_.path() / to_string(order)).string();
 }
 
-Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
+Result<WhyNot> BenchFile::convert(const std::string& python) {
   const fs::path parent = fs::absolute(description_.path).parent_path();
   const std::uint64_t needed = description_.tensor_bytes + (std::uint64_t{64} << 20);
   std::error_code error;
@@ -135,14 +135,13 @@ Result<WhyNot> BenchFile::convert(const std::string& python, bool keep) {
            human_bytes(space.available) + " are free";
   Result<TemporaryFolder> folder = TemporaryFolder::create(parent);
   if (!folder) return to_string(folder.error());
-  if (keep) folder->keep();
   const fs::path target = folder->path() / "model.safetensors";
   const Result<Finished> done =
       run_process({python, "-c", std::string(python_source()), "--convert", description_.path,
                    target.string(), order_file(Order::file)});
   if (!done) return tl::unexpected<Error>(done.error());
   if (done->exit_code != 0) return "cannot be converted to safetensors: " + failure_text(*done);
-  Result<WatchedFile> watched = WatchedFile::open(target.string(), false);
+  Result<WatchedFile> watched = WatchedFile::open(target.string());
   if (!watched) return to_string(watched.error());
   safetensors_.emplace(std::move(*watched));
   converted_.emplace(std::move(*folder));

@@ -33,8 +33,8 @@ class BenchFile {
   // Whether it is one file of torch, of which engines for safetensors need a conversion.
   bool is_torch_file() const noexcept;
   // Writes the tensors as safetensors beside the file, with Python's help; this object's end
-  // removes them, unless `keep`. Why not, as a sentence; empty if it worked.
-  Result<WhyNot> convert(const std::string& python, bool keep);
+  // removes them. Why not, as a sentence; empty if it worked.
+  Result<WhyNot> convert(const std::string& python);
 
   // The file that engines read: the conversion, if there is one that they take.
   WatchedFile& watched(Reads reads) noexcept {

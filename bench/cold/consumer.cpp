@@ -1,7 +1,6 @@
 #include "bench/cold/consumer.hpp"
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -57,38 +56,27 @@ Result<Warmer> start_warmer(const Checkpoint& checkpoint, const std::vector<Name
   return Warmer::start(checkpoint, options);
 }
 
-Result<Consumed> consume_mapped(const NativeEngine& engine, const std::string& file,
-                                const std::vector<std::string>& names) {
-  Stopwatch watch;
-  const Result<Checkpoint> checkpoint = open(file, engine.huge_pages);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
-  if (!tensors) return tl::unexpected<Error>(tensors.error());
+// Each reads the tensors, and answers the sum of their bytes.
+
+Result<std::uint64_t> read_mapped(const NativeEngine& engine, const Checkpoint& checkpoint,
+                                  const std::vector<NamedTensor>& tensors, Stopwatch& watch) {
   std::optional<Warmer> warmer;
   if (engine.way == Way::warm) {
-    Result<Warmer> started = start_warmer(*checkpoint, *tensors, engine);
+    Result<Warmer> started = start_warmer(checkpoint, tensors, engine);
     if (!started) return tl::unexpected<Error>(started.error());
     warmer = std::move(*started);
   }
-  std::unique_ptr<Prefetcher> prefetcher;
-  if (engine.way == Way::prefetch) {
-    auto started = Prefetcher::start(*checkpoint, *tensors, engine.method);
-    if (!started) return tl::unexpected<Error>(started.error());
-    prefetcher = std::move(*started);
-  }
   watch.opened();
-  const std::uint64_t sum = add_up(views(*tensors), watch, [&](std::size_t i) {
-    if (warmer) warmer->passed((*tensors)[i].index);
+  const std::uint64_t sum = add_up(views(tensors), watch, [&](std::size_t i) {
+    if (warmer) warmer->passed(tensors[i].index);
   });
   if (warmer)
     if (const auto report = warmer->wait(); !report) return tl::unexpected<Error>(report.error());
-  prefetcher.reset();
-  Consumed consumed{watch.stop(), total_bytes(*tensors)};
-  consumed.sample.checksum = sum;
-  return consumed;
+  return sum;
 }
 
-// By their positions among Checkpoint::source().
+// By their positions among Checkpoint::source(). They are to live until the sample ends, since
+// their memory is a part of it.
 Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
   std::vector<CopiedFile> copies;
   for (std::size_t i = 0; i < checkpoint.source_count(); ++i) {
@@ -100,55 +88,41 @@ Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
   return copies;
 }
 
-Result<Consumed> consume_copied(const std::string& file, const std::vector<std::string>& names) {
-  Stopwatch watch;
-  const Result<Checkpoint> checkpoint = open(file, false);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
-  if (!tensors) return tl::unexpected<Error>(tensors.error());
-  const Result<std::vector<CopiedFile>> copies = copy_files(*checkpoint);
-  if (!copies) return tl::unexpected<Error>(copies.error());
+Result<std::uint64_t> read_copied(const Checkpoint& checkpoint,
+                                  const std::vector<NamedTensor>& tensors,
+                                  std::vector<CopiedFile>& copies, Stopwatch& watch) {
+  Result<std::vector<CopiedFile>> made = copy_files(checkpoint);
+  if (!made) return tl::unexpected<Error>(made.error());
+  copies = std::move(*made);
   std::vector<Bytes> bytes;
-  for (const NamedTensor& tensor : *tensors)
+  for (const NamedTensor& tensor : tensors)
     bytes.push_back(
-        (*copies)[tensor.source].bytes().subspan(tensor.file_offset, tensor.view.nbytes()));
+        copies[tensor.source].bytes().subspan(tensor.file_offset, tensor.view.nbytes()));
   watch.opened();
-  const std::uint64_t sum = add_up(bytes, watch);
-  Consumed consumed{watch.stop(), total_bytes(*tensors)};
-  consumed.sample.checksum = sum;
-  return consumed;
-}
-
-Result<Consumed> consume_directly(const std::string& file, const std::vector<std::string>& names) {
-  DirectBuffers buffers;
-  Stopwatch watch;
-  const Result<Checkpoint> checkpoint = open(file, false);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
-  if (!tensors) return tl::unexpected<Error>(tensors.error());
-  watch.opened();
-  const Result<std::uint64_t> sum = read_directly(*checkpoint, *tensors, buffers, watch);
-  if (!sum) return tl::unexpected<Error>(sum.error());
-  Consumed consumed{watch.stop(), total_bytes(*tensors)};
-  consumed.sample.checksum = *sum;
-  return consumed;
+  return add_up(bytes, watch);
 }
 
 }  // namespace
 
 Result<Consumed> consume(const NativeEngine& engine, const std::string& file,
                          const std::vector<std::string>& names) {
-  switch (engine.way) {
-    case Way::map:
-    case Way::warm:
-    case Way::prefetch:
-      return consume_mapped(engine, file, names);
-    case Way::copy:
-      return consume_copied(file, names);
-    case Way::direct:
-      return consume_directly(file, names);
-  }
-  return failure(ErrorCode::invalid_argument, "no such way");
+  std::optional<DirectBuffers> buffers;
+  if (engine.way == Way::direct) buffers.emplace();
+  Stopwatch watch;
+  const bool maps = engine.way == Way::map || engine.way == Way::warm;
+  const Result<Checkpoint> checkpoint = open(file, maps && engine.huge_pages);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
+  if (!tensors) return tl::unexpected<Error>(tensors.error());
+  std::vector<CopiedFile> copies;
+  if (buffers) watch.opened();
+  const Result<std::uint64_t> sum = buffers ? read_directly(*checkpoint, *tensors, *buffers, watch)
+                                    : maps  ? read_mapped(engine, *checkpoint, *tensors, watch)
+                                            : read_copied(*checkpoint, *tensors, copies, watch);
+  if (!sum) return tl::unexpected<Error>(sum.error());
+  Consumed consumed{watch.stop(), total_bytes(*tensors)};
+  consumed.sample.checksum = *sum;
+  return consumed;
 }
 
 }  // namespace weightmap::cli::bench

@@ -11,20 +11,10 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr NativeEngine prefetching(Prefetch method, std::string_view name, std::string_view title) {
-  return {name, title, Way::prefetch, true, false, method};
-}
-
 constexpr std::array native = {
     NativeEngine{"disk", "O_DIRECT reads of 4 MiB by two threads: what the disk can do",
                  Way::direct},
     NativeEngine{"populate", "weightmap, Warmer: MADV_POPULATE_READ", Way::warm},
-    prefetching(Prefetch::fault, "fault", "weightmap, prefetch by a touch of each page"),
-    prefetching(Prefetch::read, "read", "weightmap, prefetch by pread into a scratch buffer"),
-    prefetching(Prefetch::readahead, "readahead", "weightmap, prefetch by readahead(2)"),
-    prefetching(Prefetch::willneed, "willneed", "weightmap, prefetch by MADV_WILLNEED"),
-    prefetching(Prefetch::sequential, "sequential",
-                "weightmap, prefetch by a touch of each page under MADV_SEQUENTIAL"),
     NativeEngine{"window", "weightmap, Warmer: populate, dropping what has been read", Way::warm,
                  true, true},
     NativeEngine{"map-huge", "weightmap, page faults of 2 MiB where there are some", Way::map},

@@ -7,18 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/cold/prefetch.hpp"
 #include "bench/cold/results.hpp"
 
 namespace weightmap::cli::bench {
 
 // How an engine of this program comes to the bytes.
 enum class Way : std::uint8_t {
-  map,       // maps the file, and faults
-  warm,      // the same, with a Warmer
-  prefetch,  // the same, with a Prefetcher
-  copy,      // copies the whole file into memory of its own first
-  direct,    // reads past the page cache into two buffers: what the disk can do
+  map,     // maps the file, and faults
+  warm,    // the same, with a Warmer
+  copy,    // copies the whole file into memory of its own first
+  direct,  // reads past the page cache into two buffers: what the disk can do
 };
 
 struct NativeEngine {
@@ -27,7 +25,6 @@ struct NativeEngine {
   Way way = Way::map;
   bool huge_pages = true;  // of map
   bool window = false;     // of warm: within the memory there is, dropping what has been read
-  Prefetch method = Prefetch::fault;  // of prefetch
 };
 
 std::span<const NativeEngine> native_engines() noexcept;

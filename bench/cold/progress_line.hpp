@@ -15,8 +15,6 @@ class ProgressLine {
 
   // Shows what begins now. `what` is printable and short.
   void begin(const std::string& what);
-  // Some of the steps will not be made.
-  void skip(std::size_t steps) noexcept { done_ += steps; }
 
  private:
   bool enabled_;

@@ -21,19 +21,16 @@ Error system_error(const std::string& path, const char* what) {
 Result<RawFile> RawFile::open(const std::string& path, int flags) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (descriptor < 0) return tl::unexpected<Error>(system_error(path, "cannot be opened"));
-  RawFile file(descriptor, 0, 0);
+  RawFile file(descriptor, 0);
   struct stat facts {};
   if (::fstat(descriptor, &facts) != 0)
     return tl::unexpected<Error>(system_error(path, "cannot be opened"));
   file.bytes_ = static_cast<std::uint64_t>(facts.st_size);
-  file.device_ = facts.st_dev;
   return file;
 }
 
 RawFile::RawFile(RawFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_),
-      device_(other.device_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
 
 RawFile::~RawFile() {
   if (descriptor_ >= 0) ::close(descriptor_);

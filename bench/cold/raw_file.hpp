@@ -24,14 +24,11 @@ class RawFile {
 
   int descriptor() const noexcept { return descriptor_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
-  std::uint64_t device() const noexcept { return device_; }  // st_dev
 
  private:
-  RawFile(int descriptor, std::uint64_t bytes, std::uint64_t device) noexcept
-      : descriptor_(descriptor), bytes_(bytes), device_(device) {}
+  RawFile(int descriptor, std::uint64_t bytes) noexcept : descriptor_(descriptor), bytes_(bytes) {}
   int descriptor_;
   std::uint64_t bytes_;
-  std::uint64_t device_;
 };
 
 // The files that a checkpoint consists of, by their positions among Checkpoint::source().

@@ -1,27 +1,17 @@
 #include "bench/cold/read_ahead.hpp"
 
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-
 #include <fstream>
 #include <utility>
 
 #include "tools/support/text.hpp"
+#include "weightmap/surroundings.hpp"
 
 namespace weightmap::cli::bench {
 
 ReadAhead ReadAhead::of(const std::string& file) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0) return ReadAhead("");
-  const std::string number =
-      std::to_string(major(facts.st_dev)) + ":" + std::to_string(minor(facts.st_dev));
-  // A disk has it, a partition's disk is the folder above, and a file system without a disk of its
-  // own (btrfs, NFS) has only the last.
-  for (const std::string& setting : {"/sys/dev/block/" + number + "/queue/read_ahead_kb",
-                                     "/sys/dev/block/" + number + "/../queue/read_ahead_kb",
-                                     "/sys/class/bdi/" + number + "/read_ahead_kb"})
-    if (std::ifstream(setting).good()) return ReadAhead(setting);
-  return ReadAhead("");
+  const Result<Checkpoint> checkpoint = Checkpoint::open(file, OpenOptions::to_look());
+  if (!checkpoint) return ReadAhead("");
+  return ReadAhead(surroundings(*checkpoint).files.front().read_ahead_setting.string());
 }
 
 ReadAhead::ReadAhead(ReadAhead&& other) noexcept

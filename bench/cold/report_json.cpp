@@ -2,7 +2,7 @@
 
 #include "bench/cold/fields.hpp"
 #include "bench/cold/findings.hpp"
-#include "bench/cold/statistics_json.hpp"
+#include "bench/cold/statistics.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

@@ -5,7 +5,6 @@
 #include "bench/cold/fields.hpp"
 #include "bench/cold/findings.hpp"
 #include "bench/cold/numbers.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {
@@ -15,19 +14,6 @@ std::string labelled(const std::string& label, const std::string& text) {
   constexpr std::size_t label_width = 11;
   return label + std::string(label_width - std::min(label_width - 1, label.size()), ' ') + text +
          "\n";
-}
-
-std::string machine_text(const Machine& machine) {
-  return printable(machine.processor) + ", " + count(machine.cores, "core") + ", " +
-         human_bytes(machine.memory_bytes) + "; " + printable(machine.kernel) + "; " +
-         printable(machine.file_system) + " on " + printable(machine.device) + ", read-ahead " +
-         (machine.read_ahead_bytes ? human_bytes(*machine.read_ahead_bytes) : "not known") +
-         "; huge pages " + printable(machine.huge_pages);
-}
-
-std::string settings_text(const Results& results) {
-  return count(results.rounds, "round") + ", every sample a fresh process; memory " +
-         (results.recycled_memory ? "touched and freed before each" : "as the system gives it");
 }
 
 std::string engines_text(const Results& results) {
@@ -48,38 +34,6 @@ std::string header(const Results& results) {
   for (const std::string& warning : warnings(results))
     out += labelled("WARNING", printable(warning));
   return out;
-}
-
-std::string legend(const Results& results) {
-  const std::string reference = printable(results.reference);
-  return "\nTimes are milliseconds since the engine began to open the file, medians over the "
-         "rounds; less is better.\n"
-         "  OPEN      until tensors can be asked for; mapping moves no byte\n"
-         "  BYTE      until one byte of the first tensor was read; TENSOR: until all of it was\n"
-         "  ALL       until all bytes of all tensors were; MIN: the quickest round, P95: of 20 "
-         "rounds the second slowest\n"
-         "  GB/s      tensor bytes / ALL, 10^9 bytes a second\n"
-         "  RATIO     ALL / ALL of " +
-         reference +
-         ", median over the rounds, and its interval of at least 95 % confidence from 6 rounds "
-         "on;\n"
-         "            above 1 is slower; ~ in front: not told apart from " +
-         reference +
-         "\n"
-         "  DISK      bytes read from the disk / tensor bytes\n"
-         "  MIN/MAJ   page faults without and with waiting for the disk\n"
-         "  ANON      memory of its own at the end (RssAnon, growth)\n"
-         "  CACHED    of its file left in the page cache, and the part of that in pieces of 2 "
-         "MiB\n";
-}
-
-std::string file_text(const FileResults& file) {
-  return printable(file.path) + ", " + human_bytes(file.file_bytes) + "; " +
-         count(file.tensors, "tensor") + ", " + human_bytes(file.tensor_bytes) +
-         (file.tensors_left_out > 0 ? " (" + std::to_string(file.tensors_left_out) + " left out)"
-                                    : "") +
-         "; first tensor " + printable(file.named_tensor) + ", " +
-         human_bytes(file.named_tensor_bytes);
 }
 
 double median(const Finding& finding, const Field& field) {
@@ -106,36 +60,10 @@ std::string cached_text(double bytes, double huge_part) {
   return short_bytes(bytes) + " " + percent(huge_part);
 }
 
-std::vector<std::string> row(const Finding& finding, const FileResults& file) {
-  const auto of = [&](auto member) { return median(finding, {{}, member}); };
-  return {printable(finding.series->engine),
-          short_number(finding.open.median),
-          short_number(finding.first_byte.median),
-          short_number(finding.first_tensor.median),
-          all_text(finding.all),
-          gigabytes_per_second(file.tensor_bytes, finding.all.median),
-          ratio_cell(finding),
-          disk_text(of(&Sample::disk_bytes), file.tensor_bytes),
-          short_count(of(&Sample::minor_faults)) + "/" + short_count(of(&Sample::major_faults)),
-          short_bytes(of(&Sample::anonymous_bytes)),
-          cached_text(of(&Sample::cached_after), of(&Sample::huge_part_after))};
-}
-
 std::string table(const Section& section, const FileResults& file) {
-  const std::vector<Column> columns = {{"ENGINE"},
-                                       {"OPEN ms", Column::right},
-                                       {"BYTE ms", Column::right},
-                                       {"TENSOR ms", Column::right},
-                                       {"ALL ms (MIN, P95)", Column::right},
-                                       {"GB/s", Column::right},
-                                       {"RATIO [95 %]", Column::right},
-                                       {"DISK", Column::right},
-                                       {"MIN/MAJ", Column::right},
-                                       {"ANON", Column::right},
-                                       {"CACHED, HUGE", Column::right}};
   std::vector<std::vector<std::string>> rows;
-  for (const Finding& finding : section.findings) rows.push_back(row(finding, file));
-  return to_columns(columns, rows);
+  for (const Finding& finding : section.findings) rows.push_back(report_row(finding, file));
+  return to_columns(report_columns(), rows);
 }
 
 std::string section_text(const Results& results, const FileResults& file, const Section& section) {
@@ -157,10 +85,88 @@ std::string file_report(const Results& results, const FileResults& file) {
 
 }  // namespace
 
+std::vector<Column> report_columns() {
+  return {{"ENGINE"},
+          {"OPEN ms", Column::right},
+          {"BYTE ms", Column::right},
+          {"TENSOR ms", Column::right},
+          {"ALL ms (MIN, P95)", Column::right},
+          {"GB/s", Column::right},
+          {"RATIO [95 %]", Column::right},
+          {"DISK", Column::right},
+          {"MIN/MAJ", Column::right},
+          {"CALLS", Column::right},
+          {"ANON", Column::right},
+          {"CACHED, HUGE", Column::right}};
+}
+
+std::vector<std::string> report_row(const Finding& finding, const FileResults& file) {
+  const std::optional<std::uint64_t>& system_calls = finding.series->system_calls;
+  const auto of = [&](auto member) { return median(finding, {{}, member}); };
+  return {printable(finding.series->engine),
+          short_number(finding.open.median),
+          short_number(finding.first_byte.median),
+          short_number(finding.first_tensor.median),
+          all_text(finding.all),
+          gigabytes_per_second(file.tensor_bytes, finding.all.median),
+          ratio_cell(finding),
+          disk_text(of(&Sample::disk_bytes), file.tensor_bytes),
+          short_count(of(&Sample::minor_faults)) + "/" + short_count(of(&Sample::major_faults)),
+          system_calls ? std::to_string(*system_calls) : "-",
+          short_bytes(of(&Sample::anonymous_bytes)),
+          cached_text(of(&Sample::cached_after), of(&Sample::huge_part_after))};
+}
+
+std::string machine_text(const Machine& machine) {
+  return printable(machine.processor) + ", " + count(machine.cores, "core") + ", " +
+         human_bytes(machine.memory_bytes) + "; " + printable(machine.kernel) + "; " +
+         printable(machine.file_system) + " on " + printable(machine.device) + ", read-ahead " +
+         (machine.read_ahead_bytes ? human_bytes(*machine.read_ahead_bytes) : "not known") +
+         "; huge pages " + printable(machine.huge_pages);
+}
+
+std::string settings_text(const Results& results) {
+  return count(results.rounds, "round") + ", every sample a fresh process; memory " +
+         (results.recycled_memory ? "touched and freed before each" : "as the system gives it");
+}
+
+std::string file_text(const FileResults& file) {
+  return printable(file.path) + ", " + human_bytes(file.file_bytes) + "; " +
+         count(file.tensors, "tensor") + ", " + human_bytes(file.tensor_bytes) +
+         (file.tensors_left_out > 0 ? " (" + std::to_string(file.tensors_left_out) + " left out)"
+                                    : "") +
+         "; first tensor " + printable(file.named_tensor) + ", " +
+         human_bytes(file.named_tensor_bytes);
+}
+
+std::string report_legend(const Results& results) {
+  const std::string reference = printable(results.reference);
+  return "Times are milliseconds since the engine began to open the file, medians over the "
+         "rounds; less is better.\n"
+         "  OPEN      until tensors can be asked for; mapping moves no byte\n"
+         "  BYTE      until one byte of the first tensor was read; TENSOR: until all of it was\n"
+         "  ALL       until all bytes of all tensors were; MIN: the quickest round, P95: of 20 "
+         "rounds the second slowest\n"
+         "  GB/s      tensor bytes / ALL, 10^9 bytes a second\n"
+         "  RATIO     ALL / ALL of " +
+         reference +
+         ", median over the rounds, and its interval of at least 95 % confidence from 6 rounds "
+         "on;\n"
+         "            above 1 is slower; ~ in front: not told apart from " +
+         reference +
+         "\n"
+         "  DISK      bytes read from the disk / tensor bytes\n"
+         "  MIN/MAJ   page faults without and with waiting for the disk\n"
+         "  CALLS     system calls from opening to all bytes, in a run of its own\n"
+         "  ANON      memory of its own at the end (RssAnon, growth)\n"
+         "  CACHED    of its file left in the page cache, and the part of that in pieces of 2 "
+         "MiB\n";
+}
+
 std::string text_report(const Results& results) {
   std::string out = header(results);
   for (const FileResults& file : results.files) out += file_report(results, file);
-  return out + legend(results);
+  return out + "\n" + report_legend(results);
 }
 
 }  // namespace weightmap::cli::bench

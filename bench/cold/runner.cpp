@@ -85,12 +85,9 @@ class Runner {
       return engine.reads == Reads::safetensors;
     });
     if (!wanted || !file.is_torch_file()) return {};
-    Result<WhyNot> why = file.convert(options_.python, options_.keep);
+    Result<WhyNot> why = file.convert(options_.python);
     if (!why) return tl::unexpected<Error>(why.error());
     no_safetensors_ = std::move(*why);
-    if (no_safetensors_.empty() && options_.keep)
-      std::fprintf(stderr, "weightmap: kept %s\n",
-                   printable(file.watched(Reads::safetensors).path()).c_str());
     return {};
   }
 

@@ -22,7 +22,6 @@ struct BenchOptions {
   std::string python = "python3";
   std::optional<std::uint64_t> read_ahead_bytes;  // of the files' devices, while it runs
   bool recycle_memory = true;
-  bool keep = false;  // conversions
 };
 
 // Takes as long as it takes, and says on a terminal how far it has come. Fails as

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cold/page_bytes.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
@@ -28,7 +27,8 @@ constexpr int most_evictions = 5;
 constexpr std::chrono::milliseconds pause{100};
 
 void touch_pages(const std::byte* memory, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += page_bytes())
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes; at += page)
     [[maybe_unused]] const volatile std::byte value = memory[at];
 }
 
@@ -43,14 +43,7 @@ std::string staying(const EvictReport& report) {
 
 void WatchedFile::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
-Result<WatchedFile> WatchedFile::open(const std::string& path, bool is_checkpoint) {
-  if (!is_checkpoint) {
-    Result<RawFile> file = RawFile::open(path);
-    if (!file) return tl::unexpected<Error>(file.error());
-    std::vector<RawFile> files;
-    files.push_back(std::move(*file));
-    return WatchedFile(path, std::move(files));
-  }
+Result<WatchedFile> WatchedFile::open(const std::string& path) {
   Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
   Result<std::vector<RawFile>> sources = open_sources(*checkpoint);
@@ -58,9 +51,7 @@ Result<WatchedFile> WatchedFile::open(const std::string& path, bool is_checkpoin
   std::vector<RawFile> files;
   for (RawFile& file : *sources)
     if (file.bytes() > 0) files.push_back(std::move(file));
-  WatchedFile watched(path, std::move(files));
-  watched.checkpoint_.emplace(std::move(*checkpoint));
-  return watched;
+  return WatchedFile(path, std::move(*checkpoint), std::move(files));
 }
 
 std::uint64_t WatchedFile::bytes() const noexcept {
@@ -105,14 +96,15 @@ WhyNot WatchedFile::make_warm() {
 }
 
 WhyNot WatchedFile::hold(const RawFile& file) {
-  Result<Mapping> mapping = map(file);
-  if (!mapping) return to_string(mapping.error());
-  ::madvise(mapping->get(), file.bytes(), MADV_HUGEPAGE);
-  if (::madvise(mapping->get(), file.bytes(), MADV_POPULATE_READ) != 0) {
+  void* const memory = ::mmap(nullptr, file.bytes(), PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (memory == MAP_FAILED) return to_string(system_error(path_, "cannot be mapped"));
+  Mapping mapping(static_cast<std::byte*>(memory), Unmap{file.bytes()});
+  ::madvise(memory, file.bytes(), MADV_HUGEPAGE);
+  if (::madvise(memory, file.bytes(), MADV_POPULATE_READ) != 0) {
     if (errno != EINVAL) return to_string(system_error(path_, "cannot be brought into memory"));
-    touch_pages(mapping->get(), file.bytes());
+    touch_pages(mapping.get(), file.bytes());
   }
-  held_.push_back(std::move(*mapping));
+  held_.push_back(std::move(mapping));
   return {};
 }
 
@@ -126,7 +118,6 @@ WhyNot WatchedFile::make_poisoned() {
   for (int i = 0; i < 100 && !is_cached() && !interrupted(); ++i)
     std::this_thread::sleep_for(pause);
   if (!is_cached()) return "not all of the file could be read ahead into the page cache";
-  if (!checkpoint_) return {};  // filled in the same way as the checkpoint, which was looked at
   const std::optional<double> after = huge_part();
   if (!after) return "no range of 2 MiB is cached as a whole, or the system does not say how";
   char text[96];
@@ -148,38 +139,14 @@ bool WatchedFile::is_cached() const {
   return cached && *cached == bytes();
 }
 
-Result<WatchedFile::Mapping> WatchedFile::map(const RawFile& file) const {
-  void* memory = ::mmap(nullptr, file.bytes(), PROT_READ, MAP_SHARED, file.descriptor(), 0);
-  if (memory == MAP_FAILED) return tl::unexpected<Error>(system_error(path_, "cannot be mapped"));
-  return Mapping(static_cast<std::byte*>(memory), Unmap{file.bytes()});
-}
-
 Result<std::uint64_t> WatchedFile::cached_bytes() const {
-  std::uint64_t sum = 0;
-  for (const RawFile& file : files_) {
-    const Result<std::uint64_t> cached = cached_bytes(file);
-    if (!cached) return cached;
-    sum += *cached;
-  }
-  return sum;
-}
-
-Result<std::uint64_t> WatchedFile::cached_bytes(const RawFile& file) const {
-  const Result<Mapping> mapping = map(file);
-  if (!mapping) return tl::unexpected<Error>(mapping.error());
-  const std::uint64_t page = page_bytes();
-  std::vector<unsigned char> cached((file.bytes() + page - 1) / page);
-  if (::mincore(mapping->get(), file.bytes(), cached.data()) != 0)
-    return tl::unexpected<Error>(system_error(path_, "the system does not tell what is cached"));
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < cached.size(); ++i)
-    if ((cached[i] & 1) != 0) sum += std::min<std::uint64_t>(page, file.bytes() - i * page);
-  return sum;
+  const Result<ResidencyReport> report = residency(checkpoint_);
+  if (!report) return tl::unexpected<Error>(report.error());
+  return report->file.cached_bytes;
 }
 
 std::optional<double> WatchedFile::huge_part() const {
-  if (!checkpoint_) return std::nullopt;
-  const Result<ResidencyReport> report = residency(*checkpoint_);
+  const Result<ResidencyReport> report = residency(checkpoint_);
   if (!report || report->file.sampled_bytes == 0) return std::nullopt;
   return static_cast<double>(report->file.sampled_huge_bytes) /
          static_cast<double>(report->file.sampled_bytes);

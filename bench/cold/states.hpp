@@ -22,9 +22,8 @@ using WhyNot = std::string;
 // cache into a state and looks at it, and never reads through a mapping that samples do not expect.
 class WatchedFile {
  public:
-  // `is_checkpoint`: `path` may be a folder or an index of shards, and how the page cache holds the
-  // file can be seen, too.
-  static Result<WatchedFile> open(const std::string& path, bool is_checkpoint);
+  // `path` may be a folder or an index of shards.
+  static Result<WatchedFile> open(const std::string& path);
 
   const std::string& path() const noexcept { return path_; }
   std::uint64_t bytes() const noexcept;  // of all files
@@ -46,21 +45,19 @@ class WatchedFile {
   };
   using Mapping = std::unique_ptr<std::byte, Unmap>;
 
-  WatchedFile(std::string path, std::vector<RawFile> files) noexcept
-      : path_(std::move(path)), files_(std::move(files)) {}
+  WatchedFile(std::string path, Checkpoint checkpoint, std::vector<RawFile> files) noexcept
+      : path_(std::move(path)), checkpoint_(std::move(checkpoint)), files_(std::move(files)) {}
   WhyNot make_cold();
   WhyNot make_warm();
   WhyNot make_poisoned();
   bool is_cached() const;
   WhyNot hold(const RawFile& file);
   void read_ahead() const noexcept;
-  Result<Mapping> map(const RawFile& file) const;
-  Result<std::uint64_t> cached_bytes(const RawFile& file) const;
 
   std::string path_;
-  std::vector<RawFile> files_;            // none of them empty
-  std::optional<Checkpoint> checkpoint_;  // looked at with residency(), never read through
-  std::vector<Mapping> held_;             // keep what is in the page cache there
+  Checkpoint checkpoint_;       // looked at with residency(), never read through
+  std::vector<RawFile> files_;  // none of them empty
+  std::vector<Mapping> held_;   // keep what is in the page cache there
 };
 
 }  // namespace weightmap::cli::bench

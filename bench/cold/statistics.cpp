@@ -58,4 +58,16 @@ std::optional<Ratio> compare(std::span<const double> mine, std::span<const doubl
                rank.confidence};
 }
 
+Json describe(const Summary& summary) {
+  return {{"median", summary.median}, {"min", summary.min}, {"p95", summary.p95}};
+}
+
+Json describe(const std::optional<Ratio>& ratio) {
+  if (!ratio) return nullptr;
+  return {{"value", ratio->value},
+          {"low", ratio->low},
+          {"high", ratio->high},
+          {"confidence", ratio->confidence}};
+}
+
 }  // namespace weightmap::cli::bench

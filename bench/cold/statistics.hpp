@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "tools/support/json_out.hpp"
+
 namespace weightmap::cli::bench {
 
 // In the unit of the values. The median of an even count is the mean of the middle two. p95 is by
@@ -34,5 +36,10 @@ struct Ratio {
 // the smallest to the largest with the confidence that this has: 0 for one round.
 // Compares the rounds that both have. Nothing if there are none or if any reference is not above 0.
 std::optional<Ratio> compare(std::span<const double> mine, std::span<const double> reference);
+
+// As the reports in JSON have them: {"median", "min", "p95"}, and {"value", "low", "high",
+// "confidence"} or null.
+Json describe(const Summary& summary);
+Json describe(const std::optional<Ratio>& ratio);
 
 }  // namespace weightmap::cli::bench

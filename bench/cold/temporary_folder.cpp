@@ -17,11 +17,11 @@ Result<TemporaryFolder> TemporaryFolder::create(const std::filesystem::path& par
 }
 
 TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
-    : path_(std::exchange(other.path_, {})), kept_(other.kept_) {}
+    : path_(std::exchange(other.path_, {})) {}
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
-  if (!path_.empty() && !kept_) std::filesystem::remove_all(path_, ignored);
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace weightmap::cli::bench

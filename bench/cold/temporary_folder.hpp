@@ -14,15 +14,13 @@ class TemporaryFolder {
 
   TemporaryFolder(TemporaryFolder&& other) noexcept;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder();  // removes it with what is in it, unless it is kept
+  ~TemporaryFolder();  // removes it with what is in it
 
   const std::filesystem::path& path() const noexcept { return path_; }
-  void keep() noexcept { kept_ = true; }
 
  private:
   explicit TemporaryFolder(std::filesystem::path path) noexcept : path_(std::move(path)) {}
   std::filesystem::path path_;  // empty: moved from
-  bool kept_ = false;
 };
 
 }  // namespace weightmap::cli::bench

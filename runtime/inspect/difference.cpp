@@ -1,11 +1,13 @@
 #include "weightmap/difference.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/inspect/distinct.hpp"
@@ -77,63 +79,59 @@ Decode decoder_of_floats(DType dtype) noexcept {
   return decode;
 }
 
-// Of types of which double has every value; else nullptr.
-Decode decoder_of(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::int32:
-      return decode_as<std::int32_t>;
-    case DType::int16:
-      return decode_as<std::int16_t>;
-    case DType::int8:
-      return decode_as<std::int8_t>;
-    case DType::uint32:
-      return decode_as<std::uint32_t>;
-    case DType::uint16:
-      return decode_as<std::uint16_t>;
-    case DType::uint8:
-      return decode_as<std::uint8_t>;
-    case DType::boolean:
-      return decode_bools;
-    default:
-      return decoder_of_floats(dtype);
-  }
-}
+// How elements become doubles, of which each has `parts`; none of integers of 64 bits, of which
+// double has not every value, and of types of which only the bits are known.
+struct Decoder {
+  Decode decode = nullptr;
+  std::size_t parts = 1;
+};
 
-// Of half a complex number; else nullptr.
-Decode decoder_of_halves(DType dtype) noexcept {
+Decoder decoder_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::complex128:
-      return decode_as<double>;
+      return {decode_as<double>, 2};
     case DType::complex64:
-      return decode_as<float>;
+      return {decode_as<float>, 2};
     case DType::complex32:
-      return decode_as<float16>;
+      return {decode_as<float16>, 2};
+    case DType::int32:
+      return {decode_as<std::int32_t>};
+    case DType::int16:
+      return {decode_as<std::int16_t>};
+    case DType::int8:
+      return {decode_as<std::int8_t>};
+    case DType::uint32:
+      return {decode_as<std::uint32_t>};
+    case DType::uint16:
+      return {decode_as<std::uint16_t>};
+    case DType::uint8:
+      return {decode_as<std::uint8_t>};
+    case DType::boolean:
+      return {decode_bools};
     default:
-      return nullptr;
+      return {decoder_of_floats(dtype)};
   }
 }
 
 bool is_same(double x, double y) noexcept { return x == y || (std::isnan(x) && std::isnan(y)); }
 
-// What two tensors are, as far as it matters to comparing their elements.
-struct Types {
-  DType a;
-  DType b;
+// What compares numbers of a kind is made for the types of both, and has T and a member `compare`,
+// which takes in what differs in value.
 
-  bool are_equal() const noexcept { return a == b; }
-};
-
-// What compares numbers of a kind: a member `compare` that takes in what differs in value, and T.
-
-class Reals {
+class Decoded {
  public:
   using T = double;
-  explicit Reals(const Types& types)
-      : decode_a_(decoder_of(types.a)), decode_b_(decoder_of(types.b)) {}
+  Decoded(DType a, DType b)
+      : decode_a_(decoder_of(a).decode),
+        decode_b_(decoder_of(b).decode),
+        parts_(decoder_of(a).parts),
+        x_(parts_ * compared_elements),
+        y_(parts_ * compared_elements) {}
 
   void compare(const Block& block, Findings<double>& found) noexcept {
-    decode_a_(block.a, block.count, x_.data());
-    decode_b_(block.b, block.count, y_.data());
+    decode_a_(block.a, parts_ * block.count, x_.data());
+    decode_b_(block.b, parts_ * block.count, y_.data());
+    if (parts_ > 1) return compare_one_by_one(block, found);
     std::size_t end = block.count;
     for (; end % lanes != 0; ++end) x_[end] = y_[end] = 0;
     std::array<double, lanes> largest{};
@@ -163,10 +161,18 @@ class Reals {
 
   void compare_one_by_one(const Block& block, Findings<double>& found) const noexcept {
     for (std::size_t i = 0; i < block.count; ++i) {
-      if (is_same(x_[i], y_[i])) continue;
+      bool same = true;
+      bool finite = true;
+      double apart = 0;
+      for (std::size_t part = parts_ * i; part < parts_ * (i + 1); ++part) {
+        same = same && is_same(x_[part], y_[part]);
+        finite = finite && std::isfinite(x_[part]) && std::isfinite(y_[part]);
+        apart = std::hypot(apart, x_[part] - y_[part]);
+      }
+      if (same) continue;
       ++found.other_value;
-      if (std::isfinite(x_[i]) && std::isfinite(y_[i]))
-        found.take(std::abs(x_[i] - y_[i]), block.index + i);
+      if (finite)
+        found.take(apart, block.index + i);
       else
         ++found.not_finite;
     }
@@ -174,40 +180,15 @@ class Reals {
 
   Decode decode_a_;
   Decode decode_b_;
-  std::array<double, compared_elements> x_;
-  std::array<double, compared_elements> y_;
-};
-
-class Complexes {
- public:
-  using T = double;
-  explicit Complexes(const Types& types) : decode_(decoder_of_halves(types.a)) {}
-
-  void compare(const Block& block, Findings<double>& found) noexcept {
-    decode_(block.a, 2 * block.count, x_.data());
-    decode_(block.b, 2 * block.count, y_.data());
-    for (std::size_t i = 0; i < block.count; ++i) {
-      const double* const x = &x_[2 * i];
-      const double* const y = &y_[2 * i];
-      if (is_same(x[0], y[0]) && is_same(x[1], y[1])) continue;
-      ++found.other_value;
-      if (std::isfinite(x[0]) && std::isfinite(x[1]) && std::isfinite(y[0]) && std::isfinite(y[1]))
-        found.take(std::hypot(x[0] - y[0], x[1] - y[1]), block.index + i);
-      else
-        ++found.not_finite;
-    }
-  }
-
- private:
-  Decode decode_;
-  std::array<double, 2 * compared_elements> x_;
-  std::array<double, 2 * compared_elements> y_;
+  std::size_t parts_;
+  std::vector<double> x_;
+  std::vector<double> y_;
 };
 
 template <class Integer>
 struct WideIntegers {
   using T = std::uint64_t;
-  explicit WideIntegers(const Types&) {}
+  WideIntegers(DType, DType) {}
 
   void compare(const Block& block, Findings<std::uint64_t>& found) const noexcept {
     for (std::size_t i = 0; i < block.count; ++i) {
@@ -252,7 +233,7 @@ CountBits counter_of(std::size_t size) noexcept {
 // Of which nothing is known but their bits.
 struct OnlyBits {
   using T = double;
-  explicit OnlyBits(const Types& types) : count(counter_of(element_size(types.a))) {}
+  OnlyBits(DType a, DType) : count(counter_of(element_size(a))) {}
 
   void compare(const Block& block, Findings<double>& found) const noexcept {
     found.other_value += count(block);
@@ -274,8 +255,13 @@ class Comparison {
  public:
   static constexpr bool is_exact = true;  // whatever the order of the blocks is
 
-  Comparison(const Types& types, const Piece& piece)
-      : types_(types), piece_(piece), count_bits_(counter_of(size_a_)), numbers_(types) {}
+  Comparison(DType a, DType b, const Piece& piece)
+      : piece_(piece),
+        size_a_(element_size(a)),
+        size_b_(element_size(b)),
+        one_type_(a == b),
+        count_bits_(counter_of(size_a_)),
+        numbers_(a, b) {}
 
   void add(std::span<const std::byte> bytes) noexcept {
     std::size_t at = static_cast<std::size_t>(bytes.data() - piece_.a.data()) / size_a_;
@@ -292,19 +278,19 @@ class Comparison {
 
  private:
   void add(const Block& block) noexcept {
-    if (types_.are_equal()) {
+    if (one_type_) {
       if (std::memcmp(block.a, block.b, block.count * size_a_) == 0) return;
       found_.differing += count_bits_(block);
     }
     const std::uint64_t before = found_.other_value;
     numbers_.compare(block, found_);
-    if (!types_.are_equal()) found_.differing += found_.other_value - before;
+    if (!one_type_) found_.differing += found_.other_value - before;
   }
 
-  const Types types_;
   const Piece& piece_;
-  const std::size_t size_a_ = element_size(types_.a);
-  const std::size_t size_b_ = element_size(types_.b);
+  const std::size_t size_a_;
+  const std::size_t size_b_;
+  const bool one_type_;
   CountBits count_bits_;
   Numbers numbers_;
   Findings<typename Numbers::T> found_;
@@ -320,9 +306,8 @@ struct WhatToCompare {
   template <class Numbers>
   Result<TensorDifference> answer() {
     using Work = Comparison<Numbers>;
-    const Types types{a.dtype(), b.dtype()};
     Piece piece;
-    const auto make = [&] { return std::make_unique<Work>(types, piece); };
+    const auto make = [&] { return std::make_unique<Work>(a.dtype(), b.dtype(), piece); };
     const std::unique_ptr<Work> work = make();
     Following following{progress, a.nbytes()};
     const auto take = [&](std::span<const std::byte> bytes_a, std::span<const std::byte> bytes_b) {
@@ -332,7 +317,7 @@ struct WhatToCompare {
         take_in(bytes_a, *work, following, true);
       else
         take_in_parts<Work>(bytes_a, *work, following, make);
-      piece.index += bytes_a.size() / element_size(types.a);
+      piece.index += bytes_a.size() / element_size(a.dtype());
       return following.going.has_value();
     };
     TRY(for_each_pair(a, b, take));
@@ -349,8 +334,7 @@ struct WhatToCompare {
     all.not_finite = found.not_finite;
     if (found.largest == 0) return all;
     largest_at = found.largest_at;
-    if (std::is_same_v<T, double> && decoder_of_floats(a.dtype()) == nullptr &&
-        decoder_of_halves(a.dtype()) == nullptr)
+    if (decoder_of(a.dtype()).parts == 1 && decoder_of_floats(a.dtype()) == nullptr)
       all.largest = static_cast<std::uint64_t>(found.largest);
     else
       all.largest = found.largest;
@@ -362,8 +346,7 @@ Result<TensorDifference> compare_all(WhatToCompare& question) {
   const DType dtype = question.a.dtype();
   if (dtype == DType::int64) return question.answer<WideIntegers<std::int64_t>>();
   if (dtype == DType::uint64) return question.answer<WideIntegers<std::uint64_t>>();
-  if (decoder_of(dtype) != nullptr) return question.answer<Reals>();
-  if (decoder_of_halves(dtype) != nullptr) return question.answer<Complexes>();
+  if (decoder_of(dtype).decode != nullptr) return question.answer<Decoded>();
   return question.answer<OnlyBits>();
 }
 

@@ -3,10 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/cold/chart_svg.hpp"
 #include "bench/cold/findings.hpp"
 #include "bench/cold/numbers.hpp"
-#include "bench/cold/report_csv.hpp"
 #include "bench/cold/report_html.hpp"
 #include "bench/cold/report_json.hpp"
 #include "bench/cold/report_text.hpp"
@@ -275,7 +273,7 @@ TEST_CASE("says who is not told apart from the reference") {
   CHECK(contains(text_report(all), "GB/s); not told apart from the reference.\n"));
   CHECK(contains(html_report(all),
                  "<li>Not told apart from the reference: torch 0.92x [0.90, 1.06].</li>"));
-  CHECK(contains(html_report(all), "<td>not told apart</td>"));
+  CHECK(contains(html_report(all), "<td>~0.92x [0.90, 1.06]</td>"));
 }
 
 TEST_CASE("warns of few rounds, discarded samples and checksums that differ") {
@@ -300,24 +298,11 @@ TEST_CASE("writes a table for the terminal") {
                  "reference."));
   CHECK(contains(text,
                  "ours           3.25     6.50       9.75  13.0 (10.0, 16.0)  0.154"
-                 "              reference  50 %      0/0   0 B         0 B -\n"));
+                 "              reference  50 %      0/0      -   0 B         0 B -\n"));
   CHECK(contains(text,
                  "torch          6.50     13.0       19.5  26.0 (20.0, 32.0)  0.077"
-                 "     2.00x [2.00, 2.00]  50 %      0/0   0 B         0 B -\n"));
+                 "     2.00x [2.00, 2.00]  50 %      0/0      -   0 B         0 B -\n"));
   CHECK(contains(text, "not measured: absent: it is not installed\n"));
-}
-
-TEST_CASE("writes every sample as a row of CSV") {
-  Results all = results();
-  all.files[0].path = "a,\"b\"\nc.pt";
-  all.files[0].series = {series("ours", {10})};
-  all.files[0].series[0].samples[0].first_byte_ms = 0.1;
-  CHECK(csv_report(all) ==
-        "file,scenario,order,engine,round,open_ms,first_byte_ms,first_tensor_ms,all_ms,disk_bytes,"
-        "minor_faults,major_faults,anonymous_bytes,file_bytes,cached_before,cached_after,"
-        "huge_part_after,checksum\r\n"
-        "\"a,\"\"b\"\"\nc.pt\",cold,file,ours,1,2.5,0.1,7.5,10,1000000,0,0,0,0,0,0,,"
-        "0xfedcba9876543210\r\n");
 }
 
 TEST_CASE("writes JSON with samples, summaries and ratios") {
@@ -392,8 +377,6 @@ TEST_CASE("reports an empty series, no rounds and no files") {
   for (Series& one : all.files[0].series) one.samples.clear();
   CHECK(contains(text_report(all), "WARNING    model.pt: nothing was measured"));
   CHECK(contains(text_report(all), "not measured: ours: no samples\n"));
-  CHECK(occurrences(html_report(all), "<svg") == 0);
-  CHECK(occurrences(csv_report(all), "\r\n") == 1);
 
   all.files.clear();
   CHECK(contains(text_report(all), "weightmap bench 1.2.3, 2026-11-21\n"));
@@ -427,23 +410,19 @@ TEST_CASE("writes a page that needs nothing but itself") {
   CHECK(page.starts_with("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">"));
   for (const char* outside : {"http://", "https://", "src=", "href=", "url(", "@import", "<script"})
     CHECK_FALSE(contains(page, outside));
-  for (const char* name : {"html", "head", "body", "style", "table", "svg", "ul", "dl", "div", "tr",
-                           "td", "dt", "dd", "g", "text", "h2", "h3", "p", "li"}) {
+  for (const char* name : {"html", "head", "body", "style", "table", "ul", "pre", "div", "tr", "td",
+                           "h2", "h3", "p", "li"}) {
     INFO(name);
     CHECK(occurrences(page, "<" + std::string(name) + ">") +
               occurrences(page, "<" + std::string(name) + " ") ==
           occurrences(page, "</" + std::string(name) + ">"));
   }
   CHECK(contains(page, "prefers-color-scheme: dark"));
-  CHECK(contains(page, "<td class=\"why\" colspan=\"16\">not measured: it is not installed</td>"));
-  CHECK(contains(page, "<small>20.0 &#8211; 32.0</small><small>2.00x [2.00, 2.00]</small>"));
-  // One chart of all bytes, one of the first tensor, each with the reference in its own style.
-  CHECK(occurrences(page, "role=\"img\"") == 2);
-  CHECK(occurrences(page, "<g class=\"reference\">") == 2);
-  CHECK(occurrences(page, "<circle") == 42);
+  CHECK(contains(page, "<td class=\"why\" colspan=\"11\">not measured: it is not installed</td>"));
+  CHECK(contains(page, "<td>26.0 (20.0, 32.0)</td><td>0.077</td><td>2.00x [2.00, 2.00]</td>"));
 }
 
-TEST_CASE("says of several files which one a chart is of") {
+TEST_CASE("says of several files which one a table is of") {
   Results all = results();
   CHECK(contains(html_report(all), "<h2>cold, file order</h2>"));
   all.files.push_back(all.files[0]);
@@ -451,52 +430,6 @@ TEST_CASE("says of several files which one a chart is of") {
   CHECK(contains(html_report(all), "<title>Cold starts of 2 files</title>"));
   CHECK(contains(html_report(all), "<h2>cold, file order: model.pt</h2>"));
   CHECK(contains(html_report(all), "<h2>cold, file order: other.pt</h2>"));
-}
-
-TEST_CASE("draws every sample, every median and an axis from 0") {
-  const std::string svg = dot_chart(
-      {"title", "until done", {{"a < b", {1, 2, 7}, 2}, {"c", {3}, 3, DotRow::reference}}});
-  CHECK(contains(svg, "<title>title</title>\n<desc>Medians: a &lt; b 2.00 ms; c 3.00 ms;</desc>"));
-  CHECK(occurrences(svg, "<circle") == 4);
-  CHECK(occurrences(svg, "class=\"median\"") == 2);
-  CHECK(contains(svg, ">a &lt; b</text>"));
-  // 588 units for 0 to 7: 1 is at 26 + 84.
-  CHECK(contains(svg, "<circle class=\"dot\" cx=\"110\" cy=\"29\" r=\"4\"/>"));
-  CHECK(contains(svg, "<text class=\"axis\" x=\"26\" y=\"99\" text-anchor=\"middle\">0</text>"));
-  CHECK(contains(svg, "<text class=\"axis\" x=\"614\" y=\"99\" text-anchor=\"middle\">7</text>"));
-  CHECK(contains(svg, "class=\"baseline\" x1=\"278\""));
-  CHECK(contains(svg, "milliseconds until done</text>"));
-}
-
-TEST_CASE("draws seconds where there are many milliseconds") {
-  const std::string svg = dot_chart({"t", "x", {{"a", {1000}, 1000}, {"b", {4000}, 4000}}});
-  CHECK(contains(svg, "seconds x</text>"));
-  CHECK(contains(svg, "4.00 s</text>"));
-  CHECK(contains(svg, "x=\"614\" y=\"99\" text-anchor=\"middle\">4</text>"));
-}
-
-TEST_CASE("draws a logarithmic axis where one median is more than 20 times another") {
-  const auto drawn = [](double largest) {
-    return dot_chart({"t", "x", {{"a", {1}, 1}, {"b", {largest}, largest}}});
-  };
-  CHECK_FALSE(contains(drawn(20), "logarithmic"));
-  CHECK(contains(drawn(20.1), "milliseconds x, logarithmic scale</text>"));
-  CHECK(contains(drawn(100), "cx=\"26\" cy=\"29\""));
-  CHECK(contains(drawn(100), "cx=\"614\" cy=\"71\""));
-  CHECK(contains(drawn(100), ">50</text>"));
-  CHECK_FALSE(contains(drawn(100'000), ">50</text>"));
-}
-
-TEST_CASE("draws what has no extent") {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const std::string& svg :
-       {dot_chart({"t", "x", {}}), dot_chart({"t", "x", {{"a", {0, 0}, 0}}}),
-        dot_chart({"t", "x", {{"a", {0}, 0}, {"b", {1e9}, 1e9}}}),
-        dot_chart({"t", "x", {{"a", {nan}, nan}, {"b", {1e-9}, 1e-9}}})}) {
-    CHECK(contains(svg, "class=\"axis\""));
-    CHECK_FALSE(contains(svg, "nan"));
-    CHECK_FALSE(contains(svg, "inf"));
-  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class Tables(unittest.TestCase):
 class Checks(unittest.TestCase):
     def test_contenders_that_have_read_different_things_end_it(self):
         with tempfile.TemporaryDirectory() as folder:
-            script = pathlib.Path(folder) / "formats_once.py"
+            script = pathlib.Path(folder) / "python_once.py"
             script.write_text("import json, sys\n"
                               "print(json.dumps({'tensors': len(sys.argv[2]), 'bytes': 1}))\n")
             bench = compare_formats.Bench(argparse.Namespace(

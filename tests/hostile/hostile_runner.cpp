@@ -24,6 +24,13 @@
 #include "tests/hostile/expectation.hpp"
 #include "tests/hostile/process_memory.hpp"
 
+// What is freed is kept apart for a while, which is memory that the files' bounds do not allow for;
+// and RLIMIT_AS would end a sanitizer, so that its own bound takes the place of it.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() {
+  return "quarantine_size_mb=4:hard_rss_limit_mb=2048:max_allocation_size_mb=1024";
+}
+
 namespace weightmap::test {
 namespace {
 

@@ -20,8 +20,8 @@ inline constexpr bool is_sanitized = false;
 class PeakMemory {
  public:
   PeakMemory();
-  // Resident bytes at the peak since then, beyond those at the beginning. 0 under a sanitizer,
-  // whose own memory would count, and where the peak cannot be set back.
+  // Resident bytes at the peak since then, beyond those at the beginning. Under a sanitizer its own
+  // memory counts, too. 0 where the peak cannot be set back.
   std::uint64_t grown() const;
 
  private:

@@ -829,20 +829,19 @@ TEST_CASE("refuses tensors in an argument of a call that was filled after the ca
 
 TEST_CASE("refuses a state that is changed after it was set, which copies it") {
   const std::string object = "cmy\nThing\n)R";
-  const std::string later = get(1) + "X\x01" + std::string(3, '\0') + "y" + Tensor{}.text() + "s0";
+  const std::string key = std::string("X\x01\0\0\0", 5) + "y";
+  const std::string later = get(1) + key + Tensor{}.text() + "s0";
   const std::string why = "changes the state of an object after it was set";
   CHECK(refused(object + "}" + put(1) + "b" + later + ".").code == ErrorCode::unsupported);
   CHECK(mentions(refused(object + "}" + put(1) + "b" + later + "."), why));
-  CHECK(mentions(refused(object + "}" + put(1) + "N\x86b" + later + "."), why));
+  CHECK(mentions(refused(object + "}" + put(1) + "N\x86" + "b" + later + "."), why));
   // An item that is written over, of a tensor by a number.
-  const std::string first = "X\x01" + std::string(3, '\0') + "y" + Tensor{}.text() + "s";
-  CHECK(mentions(refused(object + "}" + put(1) + first + "b" + get(1) + "X\x01" +
-                         std::string(3, '\0') + "yK\x01s0."),
-                 why));
+  const std::string first = key + Tensor{}.text() + "s";
+  CHECK(
+      mentions(refused(object + "}" + put(1) + first + "b" + get(1) + key + "K\x01" + "s0."), why));
   // A list in the state is the same list later.
-  const std::string list = "X\x01" + std::string(3, '\0') + "y]" + put(2) + "s";
-  CHECK(name_list(*catalog_of(object + "}" + list + "b" + get(2) + Tensor{}.text() + "a0.")) ==
-        "y.0 ");
+  CHECK(name_list(*catalog_of(object + "}" + key + "]" + put(2) + "sb" + get(2) + Tensor{}.text() +
+                              "a0.")) == "y.0 ");
 }
 
 TEST_CASE("lists the tensors of an object that holds the list that it lies in") {
