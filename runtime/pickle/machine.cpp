@@ -259,7 +259,6 @@ void Machine::begin_part() {
   end_ = begin_ + parts_.front().end;
   stack_size_ = 0;
   memo_ = Memo(arena_);
-  templates_ = nullptr;
   headers_.clear();
   last_header_ = nullptr;
 }

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/pickle/call_templates.hpp"
 #include "runtime/pickle/memo.hpp"
 #include "runtime/pickle/operand.hpp"
 #include "runtime/pickle/parse.hpp"
@@ -145,9 +144,7 @@ class Machine {
   bool match_packed(std::uint8_t opcode);
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
-  bool repeat_call(const Byte* start, std::uint32_t name_length);  // by a template
   bool scan_call(const Byte* start, std::uint32_t name_length);
-  void add_template(const ScannedRun& run, const value::PackedShape& shape);
   [[gnu::cold]] bool has_valid_texts(const value::PackedCall& call) const;
   bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
@@ -180,7 +177,6 @@ class Machine {
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;
   Memo memo_;
-  CallTemplates* templates_ = nullptr;  // made when a run is long enough for them
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
   value::PackedShapes shapes_;
