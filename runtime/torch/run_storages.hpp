@@ -25,17 +25,15 @@ class RunStorages {
   // this object.
   void reserve() { references_.reserve(run_.count()); }
   void enter_into(catalog::CatalogBuilder& builder) noexcept { builder_ = &builder; }
-  std::uint32_t count() const noexcept { return next_.value(); }
+  std::uint32_t count() const noexcept { return count_; }
   bool has_all() const noexcept { return count() == run_.count(); }
   std::uint64_t cache_hits() const noexcept { return cache_hits_; }
 
   // Enters the storage whose number is how many there are so far. False if `key` is not that
-  // number, or if its record is not as StorageRequest says. Precondition: eight bytes before the
-  // end of `key` may be read.
+  // number, or if its record is not as StorageRequest says.
   bool add_next(std::string_view key, std::uint64_t nbytes, DType dtype,
                 std::uint8_t element_size) {
-    const auto* const end = reinterpret_cast<const std::byte*>(key.data() + key.size());
-    return next_.is_before(end, key.size()) && add(key, nbytes, dtype, element_size);
+    return bytes::decimal(key) == count_ && add(key, nbytes, dtype, element_size);
   }
   // As StorageTable::intern(). Fails wherever the long way has to say what is there, with an error
   // that says nothing.
@@ -54,14 +52,14 @@ class RunStorages {
     if (number == run_.count() || !run_.place(number, nbytes, element_size, extent)) return false;
     builder_->add_storage(key, extent.payload_offset, extent.nbytes, extent.crc32);
     references_.push_back({dtype, static_cast<std::uint8_t>(extent.nbytes - nbytes)});
-    next_.count();
+    ++count_;
     return true;
   }
 
   const zip::StorageRun& run_;
   catalog::CatalogBuilder* builder_ = nullptr;
   std::pmr::vector<Reference> references_;  // by number
-  bytes::CountedDecimal next_;
+  std::uint32_t count_ = 0;
   std::uint64_t cache_hits_ = 0;
 };
 
