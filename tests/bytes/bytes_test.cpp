@@ -10,7 +10,6 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/bytes/short_copy.hpp"
 #include "runtime/bytes/source.hpp"
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/bytes/windows.hpp"
@@ -243,16 +242,6 @@ TEST_CASE("each byte of a number must be a digit") {
         REQUIRE((decimal(text) != no_number) == is_number);
       }
     }
-  }
-}
-
-TEST_CASE("a short copy writes what it is given and nothing beside it") {
-  std::string from;
-  for (int i = 0; i < 100; ++i) from += static_cast<char>(' ' + i % 90);
-  for (std::size_t size = 0; size <= from.size(); ++size) {
-    std::string to(size + 2, '~');
-    copy_short(std::string_view(from).substr(0, size), to.data() + 1);
-    REQUIRE(to == "~" + from.substr(0, size) + "~");
   }
 }
 
