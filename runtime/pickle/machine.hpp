@@ -145,7 +145,7 @@ class Machine {
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
   bool scan_call(const Byte* start, std::uint32_t name_length);
-  [[gnu::cold]] bool has_valid_texts(const value::PackedCall& call) const;
+  bool has_valid_texts(const value::PackedCall& call) const;
   bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);

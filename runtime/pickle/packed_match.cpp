@@ -135,15 +135,6 @@ struct Scanner {
   }
 };
 
-// Bits that are set in some byte of a text, and maybe in one of the eight bytes in front of it,
-// which must be there.
-std::uint64_t bits_of(const Byte* text, std::uint32_t length) noexcept {
-  const Byte* const last = text + length - 8;
-  std::uint64_t bits = Scanner::load<std::uint64_t>(last);
-  for (; text < last; text += 8) bits |= Scanner::load<std::uint64_t>(text);
-  return bits;
-}
-
 // The first eight bytes of a run with these ids, if they all have the short form; else bytes with
 // which no run begins.
 std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
@@ -187,12 +178,8 @@ bool Machine::has_valid_texts(const value::PackedCall& call) const {
 // Inlined, since it runs for each tensor.
 [[gnu::always_inline]] inline bool Machine::keep_call(const value::PackedCall& call,
                                                       const Byte* end, std::uint32_t next_id) {
-  // Nearly always ASCII, which a few comparisons of eight bytes at once show. Of texts that are not
-  // UTF-8 the general handlers say what is wrong.
-  const std::uint64_t bits =
-      (call.has_key_put ? bits_of(begin_ + call.key_position, call.key_length) : 0) |
-      (call.has_name() ? bits_of(begin_ + call.name_position(), call.name_length) : 0);
-  if ((bits & 0x8080808080808080) != 0 && !has_valid_texts(call)) return false;
+  // Of texts that are not UTF-8 the general handlers say what is wrong.
+  if (!has_valid_texts(call)) return false;
   value::PackedCall* const kept = memo_.add_packed();
   // If the budget is spent, the general handlers run out of it, too, and say so.
   if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
