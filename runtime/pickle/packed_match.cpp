@@ -135,16 +135,6 @@ struct Scanner {
   }
 };
 
-// The first eight bytes of a run with these ids, if they all have the short form; else bytes with
-// which no run begins.
-std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
-  if (ids.callable > 255 || ids.tag > 255 || ids.type > 255) return 0;
-  const Byte bytes[8] = {
-      op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
-      op_BINGET, static_cast<Byte>(ids.tag),      op_BINGET, static_cast<Byte>(ids.type)};
-  return Scanner::load<std::uint64_t>(bytes);
-}
-
 }  // namespace
 
 bool Machine::match_named_call() {
@@ -206,17 +196,10 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
   value::PackedShape shape{};
   std::int64_t dims[2 * max_dims];
   value::PackedHeader::Ids ids;
-  const bool begins_like_last =
-      last_header_ != nullptr && Scanner::load<std::uint64_t>(scan.at) == last_header_->prefix;
-  if (begins_like_last) {
-    ids = last_header_->ids;
-    scan.at += sizeof last_header_->prefix;
-  } else {
-    ids.callable = scan.get();
-    scan.at += 2;  // the two marks
-    ids.tag = scan.get();
-    ids.type = scan.get();
-  }
+  ids.callable = scan.get();
+  scan.at += 2;  // the two marks
+  ids.tag = scan.get();
+  ids.type = scan.get();
   call.has_key_put = *scan.at == op_BINUNICODE;
   if (call.has_key_put) {
     const auto length = Scanner::load<std::uint32_t>(scan.at + 1);
@@ -284,7 +267,7 @@ value::PackedHeader* Machine::make_header(const value::PackedHeader::Ids& ids) {
     cell = *found;
     return true;
   };
-  value::PackedHeader header{ids, prefix_of(ids), {}, {}, {}, {}, {}, {}};
+  value::PackedHeader header{ids, {}, {}, {}, {}, {}, {}};
   constexpr Value::Kind named = Value::Kind::global;
   if (!lookup(ids.callable, named, header.callable) || !lookup(ids.tag, string, header.tag) ||
       !lookup(ids.type, named, header.type) || !lookup(ids.location, string, header.location) ||

@@ -107,7 +107,6 @@ std::uint64_t same_for_state_dict(const std::vector<bench::TensorShape>& tensors
   const value::Cell ordered_dict = build.global("collections", "OrderedDict");
   const value::PackedHeader* const header =
       build.packed_header({.ids = {},
-                           .prefix = 0,
                            .callable = build.global("torch._utils", "_rebuild_tensor_v2"),
                            .tag = build.string("storage"),
                            .type = build.global("torch", torch::storage_class(dtype)),
