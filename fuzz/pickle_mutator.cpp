@@ -85,31 +85,28 @@ std::string one_of(const Texts& from, Random& random) {
   return std::string(from[random.below(from.size())]);
 }
 
-std::string make_operand(Operand operand, Random& random) {
-  switch (operand) {
-    case Operand::none:
+std::string make_operand(std::uint8_t opcode, Random& random) {
+  const pickle::OperandForm form = pickle::operand_forms[opcode];
+  switch (form.kind) {
+    case pickle::OperandKind::no_opcode:
+    case pickle::OperandKind::none:
       return {};
-    case Operand::byte_1:
-      return little_endian(random.number(), 1);
-    case Operand::byte_2:
-      return little_endian(random.number(), 2);
-    case Operand::byte_4:
-      return little_endian(random.number(), 4);
-    case Operand::byte_8:
-      return little_endian(random.number(), 8);
-    case Operand::line:
-      return one_of(lines, random);
-    case Operand::lines:
+    case pickle::OperandKind::number:
+    case pickle::OperandKind::extension:
+      return little_endian(random.number(), form.width);
+    case pickle::OperandKind::two_names:
       return one_of(globals, random);
-    default:
+    case pickle::OperandKind::sized:
       return one_of(texts, random);
+    default:
+      return one_of(lines, random);
   }
 }
 
 Instruction make_instruction(Random& random) {
-  const auto known = known_opcodes();
-  const KnownOpcode& chosen = known[random.below(known.size())];
-  return {chosen.opcode, make_operand(chosen.operand, random)};
+  const std::span<const std::uint8_t> known = known_opcodes();
+  const std::uint8_t chosen = known[random.below(known.size())];
+  return {chosen, make_operand(chosen, random)};
 }
 
 using Position = Program::difference_type;
@@ -120,7 +117,7 @@ Position position_in(const Program& program, Random& random) {
 
 void change_operand(Instruction& instruction, Random& random) {
   if (random.once_in(2)) {
-    instruction.operand = make_operand(operand_of(instruction.opcode), random);
+    instruction.operand = make_operand(instruction.opcode, random);
   } else {
     mutate_bytes(instruction.operand, 4);
   }

@@ -37,14 +37,14 @@ inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept
 inline std::size_t valid_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
   while (at < text.size()) {
-    std::uint64_t word = 0;
-    const std::size_t count = text.size() - at < sizeof word ? text.size() - at : sizeof word;
-    if (count == sizeof word)
-      std::memcpy(&word, text.data() + at, sizeof word);
-    else
-      std::memcpy(&word, text.data() + at, count);
+    std::uint64_t word = 0x80;
+    if (text.size() - at >= sizeof word) std::memcpy(&word, text.data() + at, sizeof word);
     if ((word & 0x8080808080808080) == 0) {
-      at += count;
+      at += sizeof word;
+      continue;
+    }
+    if ((text[at] & 0x80) == 0) {
+      ++at;
       continue;
     }
     const auto next = first_code_point(text.substr(at));

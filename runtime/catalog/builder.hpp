@@ -13,7 +13,6 @@
 
 #include "runtime/bytes/buffer.hpp"
 #include "runtime/bytes/checked.hpp"
-#include "runtime/bytes/short_copy.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/catalog/view_size.hpp"
 
@@ -60,7 +59,7 @@ class CatalogBuilder {
   Text add_text(std::string_view text) noexcept {
     char* to;
     const Text added = add_text(static_cast<std::uint32_t>(text.size()), to);
-    bytes::copy_short(text, to);
+    std::copy(text.begin(), text.end(), to);
     return added;
   }
   void add_location(std::string_view location) noexcept;

@@ -45,27 +45,52 @@ bool Machine::run() {
   while (!stopped_) {
     opcode_at_ = at_;
     if (at_ == end_) return fail(ErrorCode::corrupt, "the pickle ends without a STOP opcode");
-    if (!step(*at_++)) return false;
+    const std::uint8_t opcode = *at_++;
+    if (packing_ == Packing::on && match_packed(opcode)) continue;
+    if (!read_operand(opcode) || !step(opcode)) return false;
   }
   return true;
+}
+
+bool Machine::match_packed(std::uint8_t opcode) {
+  if (opcode == op_BINUNICODE) return match_named_call();
+  return (opcode == op_BINGET || opcode == op_LONG_BINGET) && match_call(opcode_at_, no_name);
+}
+
+bool Machine::read_operand(std::uint8_t opcode) {
+  const OperandForm form = operand_forms[opcode];
+  if (form.kind == OperandKind::none) return true;
+  if (form.kind == OperandKind::extension) return refuse(opcode);
+  MemoryOperands source(at_, end_, {max_number_bytes, max_name_bytes});
+  const bool is_read = pickle::read_operand(source, form, operand_);
+  at_ = source.at;
+  return is_read || fail_operand(source);
+}
+
+bool Machine::fail_operand(const MemoryOperands& source) {
+  if (source.needed > source.left()) return fail_short(source.needed);
+  return fail(source.searched < source.left() ? ErrorCode::limit_exceeded : ErrorCode::corrupt,
+              "opcode " + opcode_name(*opcode_at_) + " has no newline within " +
+                  bytes::counted(source.searched, "byte"));
+}
+
+bool Machine::fail_short(std::uint64_t needed) {
+  return fail(ErrorCode::corrupt,
+              short_of(*opcode_at_, needed, static_cast<std::uint64_t>(end_ - at_)));
 }
 
 bool Machine::step(std::uint8_t opcode) {
   switch (opcode) {
     case op_BINUNICODE:
-      if (packing_ == Packing::on && match_named_call()) return true;
-      return push_unicode(4);
+    case op_SHORT_BINUNICODE:
+    case op_BINUNICODE8:
+      return push_unicode();
     case op_BINPUT:
-    case op_LONG_BINPUT: {
-      std::uint64_t id;
-      return read_unsigned(opcode == op_BINPUT ? 1 : 4, id) && put(id);
-    }
+    case op_LONG_BINPUT:
+      return put(operand_.number);
     case op_BINGET:
-    case op_LONG_BINGET: {
-      if (packing_ == Packing::on && match_call(opcode_at_, no_name)) return true;
-      std::uint64_t id;
-      return read_unsigned(opcode == op_BINGET ? 1 : 4, id) && get(id);
-    }
+    case op_LONG_BINGET:
+      return get(operand_.number);
     case op_MARK:
       if (marks_.size() >= limits_.depth * std::size_t{4})
         return fail(ErrorCode::limit_exceeded,
@@ -75,13 +100,13 @@ bool Machine::step(std::uint8_t opcode) {
       marks_.push_back(stack_size_);
       return true;
     case op_BININT:
-      return push_int(4, true);
+      return push(value::make_integer(static_cast<std::int32_t>(operand_.number)));
     case op_BININT1:
-      return push_int(1, false);
     case op_BININT2:
-      return push_int(2, false);
+      return push(value::make_integer(static_cast<std::int64_t>(operand_.number)));
     case op_LONG1:
-      return push_long(1);
+    case op_LONG4:
+      return push_long();
     case op_NEWTRUE:
       return push(value::make_cell(boolean, std::uint64_t{1}));
     case op_NEWFALSE:
@@ -89,7 +114,8 @@ bool Machine::step(std::uint8_t opcode) {
     case op_NONE:
       return push({});
     case op_BINFLOAT:
-      return push_float();
+      // The one big-endian operand of the format.
+      return push(value::make_cell(real, __builtin_bswap64(operand_.number)));
     case op_EMPTY_TUPLE:
       return push(value::make_cell(tuple, std::uint64_t{0}));
     case op_TUPLE1:
@@ -125,18 +151,13 @@ bool Machine::step(std::uint8_t opcode) {
     case op_BINPERSID:
       return persistent_id();
     case op_SHORT_BINSTRING:
-      return push_python_2(1);
     case op_BINSTRING:
-      return push_python_2(4);
-    case op_LONG4:
-      return push_long(4);
-    case op_PROTO: {
-      std::uint64_t version;
-      if (!read_unsigned(1, version)) return false;
-      if (version <= 5) return true;
-      return fail(ErrorCode::unsupported,
-                  "the pickle has protocol " + std::to_string(version) + ", expected 0 to 5");
-    }
+      return check_sign() && push_python_2(operand_.text);
+    case op_PROTO:
+      if (operand_.number <= 5) return true;
+      return fail(
+          ErrorCode::unsupported,
+          "the pickle has protocol " + std::to_string(operand_.number) + ", expected 0 to 5");
     case op_STOP:
       return stop();
     default:
@@ -146,24 +167,17 @@ bool Machine::step(std::uint8_t opcode) {
 
 bool Machine::step_protocol_4(std::uint8_t opcode) {
   switch (opcode) {
-    case op_FRAME: {  // only a hint for buffering
-      std::uint64_t length;
-      return read_unsigned(8, length) && need(length);
-    }
+    case op_FRAME:  // only a hint for buffering
+      if (operand_.number <= static_cast<std::uint64_t>(end_ - at_)) return true;
+      return fail_short(operand_.number);
     case op_MEMOIZE:
       return put(memo_.count());
-    case op_SHORT_BINUNICODE:
-      return push_unicode(1);
-    case op_BINUNICODE8:
-      return push_unicode(8);
     case op_SHORT_BINBYTES:
-      return push_bytes(Value::Kind::bytes, 1);
     case op_BINBYTES:
-      return push_bytes(Value::Kind::bytes, 4);
     case op_BINBYTES8:
-      return push_bytes(Value::Kind::bytes, 8);
+      return push_text(Value::Kind::bytes, operand_.text);
     case op_BYTEARRAY8:
-      return push_bytes(byte_array, 8);
+      return push_text(byte_array, operand_.text);
     case op_ADDITEMS:
       return extend_to_mark(set, &value::Object::elements);
     case op_FROZENSET:
@@ -245,7 +259,6 @@ void Machine::begin_part() {
   end_ = begin_ + parts_.front().end;
   stack_size_ = 0;
   memo_ = Memo(arena_);
-  templates_ = nullptr;
   headers_.clear();
   last_header_ = nullptr;
 }
@@ -267,36 +280,6 @@ bool Machine::end_part() {
   }
   tree_.root_ = value::make_cell(dict, whole_);
   stopped_ = true;
-  return true;
-}
-
-bool Machine::need(std::uint64_t count) {
-  const auto left = static_cast<std::uint64_t>(end_ - at_);
-  if (count <= left) return true;
-  return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " needs " +
-                                      bytes::counted(count, "byte") + ", the pickle has " +
-                                      std::to_string(left) + " left");
-}
-
-bool Machine::read_unsigned(unsigned width, std::uint64_t& value) {
-  if (!need(width)) return false;
-  value = 0;
-  for (unsigned i = 0; i < width; ++i) value |= std::uint64_t{at_[i]} << (8 * i);
-  at_ += width;
-  return true;
-}
-
-bool Machine::read_line(std::string_view& line, std::size_t most) {
-  const auto left = static_cast<std::size_t>(end_ - at_);
-  const std::size_t searched = most < left ? most + 1 : left;
-  const void* newline = std::memchr(at_, '\n', searched);
-  if (newline == nullptr)
-    return fail(searched < left ? ErrorCode::limit_exceeded : ErrorCode::corrupt,
-                "opcode " + opcode_name(*opcode_at_) + " has no newline within " +
-                    bytes::counted(searched, "byte"));
-  const auto* stop = static_cast<const Byte*>(newline);
-  line = tree_.text(position(at_), static_cast<std::uint64_t>(stop - at_));
-  at_ = stop + 1;
   return true;
 }
 
@@ -340,22 +323,13 @@ bool Machine::pop() {
   return true;
 }
 
-bool Machine::read_text(unsigned length_width, std::string_view& text) {
-  std::uint64_t length;
-  if (!read_unsigned(length_width, length) || !need(length)) return false;
-  text = tree_.text(position(at_), length);
-  at_ += length;
-  return true;
-}
-
 bool Machine::push_text(Value::Kind kind, std::string_view text) {
   return push(value::make_cell(kind, tree_.position_of(text.data()),
                                static_cast<std::uint32_t>(text.size())));
 }
 
-bool Machine::push_unicode(unsigned length_width) {
-  std::string_view text;
-  if (!read_text(length_width, text)) return false;
+bool Machine::push_unicode() {
+  const std::string_view text = operand_.text;
   const std::size_t valid = bytes::valid_prefix(text);
   if (valid == text.size()) return push_text(string, text);
   return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has the text " +
@@ -363,54 +337,28 @@ bool Machine::push_unicode(unsigned length_width) {
                                       std::to_string(valid));
 }
 
-bool Machine::push_bytes(Value::Kind kind, unsigned length_width) {
-  std::string_view text;
-  return read_text(length_width, text) && push_text(kind, text);
-}
-
-bool Machine::push_python_2(unsigned length_width) {
-  std::string_view text;
-  return read_text(length_width, text) && check_sign(text.size()) && push_python_2(text);
-}
-
 // A str of Python 2 is text if it can be.
 bool Machine::push_python_2(std::string_view text) {
   return push_text(bytes::is_utf8(text) ? string : Value::Kind::bytes, text);
 }
 
-bool Machine::check_sign(std::uint64_t length) {
-  if (length <= 0x7FFFFFFF) return true;
+bool Machine::check_sign() {
+  if (operand_.number <= 0x7FFFFFFF) return true;
   return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has a negative length");
 }
 
-bool Machine::push_int(unsigned width, bool is_signed) {
-  std::uint64_t value;
-  if (!read_unsigned(width, value)) return false;
-  if (is_signed) return push(value::make_integer(static_cast<std::int32_t>(value)));
-  return push(value::make_integer(static_cast<std::int64_t>(value)));
-}
-
-bool Machine::push_long(unsigned length_width) {
-  std::uint64_t length;
-  if (!read_unsigned(length_width, length) || !need(length) || !check_sign(length)) return false;
-  const Byte* first = at_;
-  at_ += length;
+bool Machine::push_long() {
+  if (!check_sign()) return false;
+  std::size_t length = operand_.text.size();
+  const auto* const first = reinterpret_cast<const Byte*>(operand_.text.data());
   // Digits that only repeat the sign make no other number.
   while (length > 8 && first[length - 1] == ((first[length - 2] & 0x80) != 0 ? 0xFF : 0)) --length;
-  if (length > 8) return push_text(big_integer, tree_.text(position(first), length));
+  if (length > 8) return push_text(big_integer, operand_.text.substr(0, length));
   std::uint64_t value = 0;
-  for (std::uint64_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);
+  for (std::size_t i = 0; i < length; ++i) value |= std::uint64_t{first[i]} << (8 * i);
   const bool is_negative = length > 0 && (first[length - 1] & 0x80) != 0;
   if (is_negative && length < 8) value |= ~std::uint64_t{0} << (8 * length);
   return push(value::make_integer(static_cast<std::int64_t>(value)));
-}
-
-bool Machine::push_float() {
-  if (!need(8)) return false;
-  std::uint64_t bits = 0;  // the one big-endian operand of the format
-  for (int i = 0; i < 8; ++i) bits = bits << 8 | at_[i];
-  at_ += 8;
-  return push(value::make_cell(real, bits));
 }
 
 bool Machine::nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth) {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/pickle/call_templates.hpp"
 #include "runtime/pickle/memo.hpp"
+#include "runtime/pickle/operand.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/value/packed_shapes.hpp"
 #include "runtime/value/tree.hpp"
@@ -43,6 +43,9 @@ class Machine {
   static constexpr std::size_t max_number_bytes = 4302;  // 4,300 digits, a sign and an L
 
   // Handlers return false after fail(); run() then stops.
+  bool read_operand(std::uint8_t opcode);
+  [[gnu::cold]] bool fail_operand(const MemoryOperands& source);
+  [[gnu::cold]] bool fail_short(std::uint64_t needed);
   bool step(std::uint8_t opcode);
   bool step_protocol_4(std::uint8_t opcode);
   bool step_old_protocol(std::uint8_t opcode);
@@ -58,14 +61,6 @@ class Machine {
   bool stop();
   [[gnu::cold]] void begin_part();
   [[gnu::cold]] bool end_part();
-
-  // Operands. Each returns false (after fail) if the stream ends first.
-  bool need(std::uint64_t count);
-  bool read_unsigned(unsigned width, std::uint64_t& value);
-  // A line of at most `most` bytes, without its newline.
-  bool read_line(std::string_view& line, std::size_t most);
-  bool read_text(unsigned length_width, std::string_view& text);
-  bool check_sign(std::uint64_t length);  // of four bytes that Python reads as signed
 
   bool push(const value::Cell& cell) {
     if (stack_size_ == stack_.size() && !grow_stack()) return false;
@@ -83,13 +78,10 @@ class Machine {
 
   // `text` lies in the pickle or in the arena.
   bool push_text(Value::Kind kind, std::string_view text);
-  bool push_unicode(unsigned length_width);
-  bool push_bytes(Value::Kind kind, unsigned length_width);
-  bool push_python_2(unsigned length_width);
+  bool push_unicode();
   bool push_python_2(std::string_view text);
-  bool push_long(unsigned length_width);
-  bool push_int(unsigned width, bool is_signed);
-  bool push_float();
+  bool push_long();
+  bool check_sign();  // of a length of four bytes, which Python reads as signed
 
   // Operands of protocol 0, which are lines of text (machine_text.cpp).
   bool push_int_line();
@@ -98,7 +90,9 @@ class Machine {
   bool push_float_line();
   bool push_string_line();
   bool push_unicode_line();
-  bool read_memo_line(std::uint64_t& id);
+  bool put_line();
+  bool get_line();
+  std::optional<std::uint64_t> id_of_line();  // nullopt after fail
   [[gnu::cold]] bool fail_line(std::string_view line, const char* expected);
 
   bool push_container(Value::Kind kind);
@@ -107,7 +101,6 @@ class Machine {
   bool tuple_to_mark();
   bool container_to_mark(Value::Kind kind);
 
-  bool read_global(value::Cell& made);
   bool make_global(std::string_view module, std::string_view name, value::Cell& cell);
   bool global();
   bool stack_global();
@@ -148,12 +141,11 @@ class Machine {
 
   // Packed calls. `name_length` is that of a string operand at `at_`, or no_name.
   static constexpr std::uint32_t no_name = value::PackedCall::no_name;
+  bool match_packed(std::uint8_t opcode);
   bool match_named_call();
   bool match_call(const Byte* start, std::uint32_t name_length);
-  bool repeat_call(const Byte* start, std::uint32_t name_length);  // by a template
   bool scan_call(const Byte* start, std::uint32_t name_length);
-  void add_template(const ScannedRun& run, const value::PackedShape& shape);
-  [[gnu::cold]] bool has_valid_texts(const value::PackedCall& call) const;
+  bool has_valid_texts(const value::PackedCall& call) const;
   bool keep_call(const value::PackedCall& call, const Byte* end, std::uint32_t next_id);
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
@@ -175,6 +167,7 @@ class Machine {
   const Byte* end_;        // of the part that is run
   const Byte* at_;         // next byte
   const Byte* opcode_at_;  // the opcode being run
+  Operand operand_;        // of that opcode
   std::uint64_t file_offset_;
   ParseLimits limits_;
   Packing packing_;
@@ -184,7 +177,6 @@ class Machine {
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;
   Memo memo_;
-  CallTemplates* templates_ = nullptr;  // made when a run is long enough for them
   std::vector<value::PackedHeader*> headers_;
   const value::PackedHeader* last_header_ = nullptr;
   value::PackedShapes shapes_;

@@ -32,16 +32,9 @@ bool is_named(value::Cell cell) noexcept {
 
 }  // namespace
 
-bool Machine::read_global(value::Cell& made) {
-  std::string_view module;
-  std::string_view name;
-  return read_line(module, max_name_bytes) && read_line(name, max_name_bytes) &&
-         make_global(module, name, made);
-}
-
 bool Machine::global() {
   value::Cell made;
-  return read_global(made) && push(made);
+  return make_global(operand_.text, operand_.second_line, made) && push(made);
 }
 
 bool Machine::stack_global() {
@@ -139,7 +132,8 @@ bool Machine::instance_of_name() {
   value::Cell type;
   value::Cell* first = nullptr;
   std::uint32_t count = 0;
-  return read_global(type) && pop_mark(first, count) && instance(type, first, count);
+  return make_global(operand_.text, operand_.second_line, type) && pop_mark(first, count) &&
+         instance(type, first, count);
 }
 
 bool Machine::instance_of_first() {
@@ -182,8 +176,7 @@ bool Machine::persistent_id() {
 }
 
 bool Machine::persistent_text() {
-  std::string_view line;
-  if (!read_line(line, max_name_bytes)) return false;
+  const std::string_view line = operand_.text;
   for (const char byte : line)
     if ((byte & 0x80) != 0) return fail_line(line, "ASCII text");
   return push_persistent_id(value::make_cell(string, tree_.position_of(line.data()),

@@ -1,7 +1,6 @@
 // Opcodes of protocol 0 whose operand is a line of text.
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "runtime/bytes/escape.hpp"
@@ -25,7 +24,6 @@ bool is_plain(std::string_view text) noexcept {
 }  // namespace
 
 bool Machine::step_text(std::uint8_t opcode) {
-  std::uint64_t id = 0;
   switch (opcode) {
     case op_INT:
       return push_int_line();
@@ -38,9 +36,9 @@ bool Machine::step_text(std::uint8_t opcode) {
     case op_UNICODE:
       return push_unicode_line();
     case op_PUT:
-      return read_memo_line(id) && put(id);
+      return put_line();
     case op_GET:
-      return read_memo_line(id) && get(id);
+      return get_line();
     default:
       return refuse(opcode);
   }
@@ -52,16 +50,14 @@ bool Machine::fail_line(std::string_view line, const char* expected) {
 }
 
 bool Machine::push_int_line() {
-  std::string_view line;
-  if (!read_line(line, max_number_bytes)) return false;
+  const std::string_view line = operand_.text;
   if (line == "00" || line == "01")
     return push(value::make_cell(boolean, std::uint64_t{line == "01"}));
   return push_decimal(line);
 }
 
 bool Machine::push_long_line() {
-  std::string_view line;
-  if (!read_line(line, max_number_bytes)) return false;
+  std::string_view line = operand_.text;
   if (line.ends_with('L')) line.remove_suffix(1);
   return push_decimal(line);
 }
@@ -81,16 +77,13 @@ bool Machine::push_decimal(std::string_view digits) {
 }
 
 bool Machine::push_float_line() {
-  std::string_view line;
-  if (!read_line(line, max_number_bytes)) return false;
-  const std::optional<double> made = decode_real(line);
-  if (!made) return fail_line(line, "a number that a float can hold");
+  const std::optional<double> made = decode_real(operand_.text);
+  if (!made) return fail_line(operand_.text, "a number that a float can hold");
   return push(value::make_cell(real, std::bit_cast<std::uint64_t>(*made)));
 }
 
 bool Machine::push_string_line() {
-  std::string_view line;
-  if (!read_line(line, std::numeric_limits<std::size_t>::max())) return false;
+  const std::string_view line = operand_.text;
   const bool is_quoted = line.size() >= 2 && line.front() == line.back() &&
                          (line.front() == '\'' || line.front() == '"');
   if (!is_quoted) return fail_line(line, "a text in quotes");
@@ -103,8 +96,7 @@ bool Machine::push_string_line() {
 }
 
 bool Machine::push_unicode_line() {
-  std::string_view line;
-  if (!read_line(line, std::numeric_limits<std::size_t>::max())) return false;
+  const std::string_view line = operand_.text;
   if (is_plain(line)) return push_text(string, line);
   char* const kept = arena_.allocate<char>(space_for(line));
   if (kept == nullptr) return fail_budget();
@@ -112,14 +104,23 @@ bool Machine::push_unicode_line() {
   return size ? push_text(string, {kept, *size}) : fail_line(line, "escapes as Python writes them");
 }
 
-bool Machine::read_memo_line(std::uint64_t& id) {
-  std::string_view line;
-  if (!read_line(line, max_number_bytes)) return false;
+std::optional<std::uint64_t> Machine::id_of_line() {
   constexpr std::size_t most = 10;  // digits of 32 bits
-  if (!is_decimal(line) || line.starts_with('-') || line.size() > most)
-    return fail_line(line, "a memo id");
-  id = static_cast<std::uint64_t>(*decode_small(line));
-  return true;
+  const std::string_view line = operand_.text;
+  if (is_decimal(line) && !line.starts_with('-') && line.size() <= most)
+    return static_cast<std::uint64_t>(*decode_small(line));
+  fail_line(line, "a memo id");
+  return std::nullopt;
+}
+
+bool Machine::put_line() {
+  const std::optional<std::uint64_t> id = id_of_line();
+  return id && put(*id);
+}
+
+bool Machine::get_line() {
+  const std::optional<std::uint64_t> id = id_of_line();
+  return id && get(*id);
 }
 
 }  // namespace weightmap::pickle

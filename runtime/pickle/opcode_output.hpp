@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/bytes/little_endian.hpp"
 #include "runtime/pickle/opcode.hpp"
 
 namespace weightmap::pickle {
@@ -39,18 +37,6 @@ class OpcodeOutput {
     if (!text.empty()) std::memcpy(bytes_.data() + size_, text.data(), text.size());
     size_ += text.size();
   }
-  // The first `count` of the bytes; space for all of them must be there.
-  template <std::size_t words>
-  void front_of(const std::array<std::uint64_t, words>& content, std::size_t count) noexcept {
-    std::memcpy(bytes_.data() + size_, content.data(), sizeof content);
-    size_ += count;
-  }
-  void word(std::uint32_t value) noexcept {
-    bytes::store_le(end(), value);
-    size_ += sizeof value;
-  }
-  // Behind what was written.
-  std::byte* end() noexcept { return bytes_.data() + size_; }
   std::size_t size() const noexcept { return size_; }
   std::vector<std::byte> take() {
     bytes_.resize(size_);

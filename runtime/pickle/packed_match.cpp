@@ -13,7 +13,6 @@
 // whole run has matched.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/pickle/machine.hpp"
@@ -26,7 +25,8 @@ using enum Value::Kind;
 using Byte = unsigned char;
 
 constexpr std::uint32_t max_dims = value::PackedShape::max_dims;
-constexpr std::ptrdiff_t max_ids = 8;         // of a run: the name's and those of its call
+constexpr std::ptrdiff_t max_ids = 8;  // of a run: the name's and those of its call
+constexpr std::uint32_t max_key_bytes = 64;
 constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from there on
 // More than the longest run of this form can have behind its name: the scanner below checks no
 // bounds, so it is only let loose where so much is left.
@@ -69,15 +69,12 @@ struct Scanner {
   void put() noexcept {
     const std::uint32_t id = next_id++;
     if (id >= least_long_id) {
-      ok &= is_long_put(at, id);
+      ok &= *at == op_LONG_BINPUT && load<std::uint32_t>(at + 1) == id;
       at += 5;
     } else {
       ok &= at[0] == op_BINPUT && at[1] == id;
       at += 2;
     }
-  }
-  static bool is_long_put(const Byte* at, std::uint64_t id) noexcept {
-    return ((load<std::uint64_t>(at) ^ (id << 8 | op_LONG_BINPUT)) << 24) == 0;
   }
 
   std::int64_t integer() noexcept {
@@ -138,25 +135,6 @@ struct Scanner {
   }
 };
 
-// Bits that are set in some byte of a text, and maybe in one of the eight bytes in front of it,
-// which must be there.
-std::uint64_t bits_of(const Byte* text, std::uint32_t length) noexcept {
-  const Byte* const last = text + length - 8;
-  std::uint64_t bits = Scanner::load<std::uint64_t>(last);
-  for (; text < last; text += 8) bits |= Scanner::load<std::uint64_t>(text);
-  return bits;
-}
-
-// The first eight bytes of a run with these ids, if they all have the short form; else bytes with
-// which no run begins.
-std::uint64_t prefix_of(const value::PackedHeader::Ids& ids) noexcept {
-  if (ids.callable > 255 || ids.tag > 255 || ids.type > 255) return 0;
-  const Byte bytes[8] = {
-      op_BINGET, static_cast<Byte>(ids.callable), op_MARK,   op_MARK,
-      op_BINGET, static_cast<Byte>(ids.tag),      op_BINGET, static_cast<Byte>(ids.type)};
-  return Scanner::load<std::uint64_t>(bytes);
-}
-
 }  // namespace
 
 bool Machine::match_named_call() {
@@ -176,7 +154,7 @@ bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   if (memo_.next_id() + max_ids > end_ - begin_) return false;  // put() may refuse one of them
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
-  return repeat_call(start, name_length) || scan_call(start, name_length);
+  return scan_call(start, name_length);
 }
 
 bool Machine::has_valid_texts(const value::PackedCall& call) const {
@@ -190,12 +168,8 @@ bool Machine::has_valid_texts(const value::PackedCall& call) const {
 // Inlined, since it runs for each tensor.
 [[gnu::always_inline]] inline bool Machine::keep_call(const value::PackedCall& call,
                                                       const Byte* end, std::uint32_t next_id) {
-  // Nearly always ASCII, which a few comparisons of eight bytes at once show. Of texts that are not
-  // UTF-8 the general handlers say what is wrong.
-  const std::uint64_t bits =
-      (call.has_key_put ? bits_of(begin_ + call.key_position, call.key_length) : 0) |
-      (call.has_name() ? bits_of(begin_ + call.name_position(), call.name_length) : 0);
-  if ((bits & 0x8080808080808080) != 0 && !has_valid_texts(call)) return false;
+  // Of texts that are not UTF-8 the general handlers say what is wrong.
+  if (!has_valid_texts(call)) return false;
   value::PackedCall* const kept = memo_.add_packed();
   // If the budget is spent, the general handlers run out of it, too, and say so.
   if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
@@ -209,31 +183,6 @@ bool Machine::has_valid_texts(const value::PackedCall& call) const {
   return true;
 }
 
-bool Machine::repeat_call(const Byte* start, std::uint32_t name_length) {
-  std::uint32_t id = memo_.next_id();
-  if (templates_ == nullptr || templates_->is_full()) return false;
-  if (name_length != no_name && !Scanner::is_long_put(start - 5, id++)) return false;
-  const Byte* key = nullptr;
-  std::uint32_t key_length = 0;
-  const auto fits = [&](const CallTemplate* made) {
-    if (made == nullptr) return false;
-    key_length = Scanner::load<std::uint32_t>(start + made->head_size);
-    key = start + made->head_size + sizeof key_length;
-    return key_length <= max_packed_key_bytes && made->matches(start, key + key_length, id);
-  };
-  const CallTemplate* made = templates_->expected();
-  if (!fits(made)) {
-    made = templates_->find(start);
-    if (!fits(made)) return false;
-  }
-  templates_->note(*made);
-  const Byte* const tail = key + key_length;
-  const bool requires_grad = tail[made->flag_at] == op_NEWTRUE;
-  return keep_call({made->shape, memo_.next_id(), position(opcode_at_), name_length, position(key),
-                    static_cast<std::uint16_t>(key_length), true, requires_grad, false},
-                   tail + made->tail_size, id + made->put_count);
-}
-
 bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
   value::PackedCall call{};
   call.memo_base = memo_.next_id();
@@ -244,25 +193,17 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
     scan.at = at_ + 4 + name_length;
     scan.put();
   }
-  const std::uint32_t first_id = scan.next_id;
   value::PackedShape shape{};
   std::int64_t dims[2 * max_dims];
   value::PackedHeader::Ids ids;
-  const bool begins_like_last =
-      last_header_ != nullptr && Scanner::load<std::uint64_t>(scan.at) == last_header_->prefix;
-  if (begins_like_last) {
-    ids = last_header_->ids;
-    scan.at += sizeof last_header_->prefix;
-  } else {
-    ids.callable = scan.get();
-    scan.at += 2;  // the two marks
-    ids.tag = scan.get();
-    ids.type = scan.get();
-  }
+  ids.callable = scan.get();
+  scan.at += 2;  // the two marks
+  ids.tag = scan.get();
+  ids.type = scan.get();
   call.has_key_put = *scan.at == op_BINUNICODE;
   if (call.has_key_put) {
     const auto length = Scanner::load<std::uint32_t>(scan.at + 1);
-    if (length > max_packed_key_bytes) return false;
+    if (length > max_key_bytes) return false;
     call.key_position = position(scan.at) + 5;
     call.key_length = static_cast<std::uint16_t>(length);
     scan.at += 5 + length;
@@ -271,7 +212,7 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
     const std::uint32_t key_id = scan.get();
     value::Cell scratch;
     const value::Cell* key = scan.ok ? memo_.get(key_id, scratch) : nullptr;
-    if (key == nullptr || kind_of(*key) != string || key->count > max_packed_key_bytes ||
+    if (key == nullptr || kind_of(*key) != string || key->count > max_key_bytes ||
         !tree_.is_in_pickle(key->payload))
       return false;
     call.key_position = static_cast<std::uint32_t>(key->payload);
@@ -280,16 +221,13 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
   ids.location = scan.get();
   shape.numel = scan.integer();
   scan.expect(op_TUPLE);
-  const Byte* const id_put = scan.at;
   scan.put();
   scan.expect(op_BINPERSID);
   shape.storage_offset = scan.integer();
   if (!scan.ok) return false;
   shape.size_count = scan.tuple_of_integers(dims);
   if (!scan.ok) return false;
-  const Byte* const strides = scan.at;
   shape.stride_count = scan.tuple_of_integers(dims + shape.size_count);
-  const Byte* const flag = scan.at;
   call.requires_grad = *scan.at == op_NEWTRUE;
   scan.ok &= *scan.at == op_NEWTRUE || *scan.at == op_NEWFALSE;
   ++scan.at;
@@ -311,20 +249,7 @@ bool Machine::scan_call(const Byte* start, std::uint32_t name_length) {
   shape.dims = dims;
   call.shape = shapes_.keep(shape);
   if (call.shape == nullptr) return false;
-  if (call.has_key_put && first_id >= least_long_id) {
-    const Byte* const key = begin_ + call.key_position;
-    add_template({start, key, key + call.key_length, id_put, strides, flag, scan.at}, *call.shape);
-  }
   return keep_call(call, scan.at, scan.next_id);
-}
-
-void Machine::add_template(const ScannedRun& run, const value::PackedShape& shape) {
-  if (templates_ == nullptr) {
-    templates_ = arena_.allocate<CallTemplates>();
-    if (templates_ == nullptr) return;
-    new (templates_) CallTemplates(arena_);
-  }
-  templates_->add(run, shape);
 }
 
 const value::PackedHeader* Machine::header_for(const value::PackedHeader::Ids& ids) {
@@ -342,7 +267,7 @@ value::PackedHeader* Machine::make_header(const value::PackedHeader::Ids& ids) {
     cell = *found;
     return true;
   };
-  value::PackedHeader header{ids, prefix_of(ids), {}, {}, {}, {}, {}, {}};
+  value::PackedHeader header{ids, {}, {}, {}, {}, {}, {}};
   constexpr Value::Kind named = Value::Kind::global;
   if (!lookup(ids.callable, named, header.callable) || !lookup(ids.tag, string, header.tag) ||
       !lookup(ids.type, named, header.type) || !lookup(ids.location, string, header.location) ||

@@ -1,13 +1,12 @@
 #include "runtime/pickle/scan.hpp"
 
 #include <charconv>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "runtime/bytes/counted.hpp"
-#include "runtime/pickle/opcode.hpp"
+#include "runtime/pickle/operand.hpp"
 
 namespace weightmap::pickle {
 namespace {
@@ -39,7 +38,7 @@ class GlobalScan {
     while (!stopped_) {
       opcode_at_ = at_;
       if (at_ == text_.size() ? !fail_early("the pickle ends without a STOP opcode")
-                              : !step(byte_at(at_++)))
+                              : !read_operand() || !step(byte_at(opcode_at_)))
         break;
     }
     scan_.length = stopped_ ? at_ : opcode_at_;
@@ -48,10 +47,9 @@ class GlobalScan {
 
  private:
   // These answer false after noting a fault.
+  bool read_operand();
   bool step(std::uint8_t opcode);
   bool step_operand(std::uint8_t opcode);
-  bool step_line(std::uint8_t opcode);
-  bool step_name(std::uint8_t opcode);
   bool fail(std::string message);
   bool fail_early(std::string message) {
     scan_.ends_early = true;
@@ -61,10 +59,6 @@ class GlobalScan {
   std::uint8_t byte_at(std::size_t at) const noexcept {
     return static_cast<std::uint8_t>(text_[at]);
   }
-  bool skip(std::uint64_t count);
-  bool read_unsigned(unsigned width, std::uint64_t& value);
-  bool read_line(std::string_view& line);
-
   bool check_budget();
   bool push(Known known) {
     stack_.push_back(known);
@@ -74,12 +68,9 @@ class GlobalScan {
   bool pop(std::size_t count);
   bool pop_to_mark();
   bool replace(std::size_t count) { return pop(count) && push(something); }
-  bool push_text(unsigned width);
-  bool skip_counted(unsigned width) {
-    std::uint64_t length = 0;
-    return read_unsigned(width, length) && skip(length) && push(something);
-  }
-  bool push_line(std::string_view line);
+  bool push_text(std::string_view text);
+  bool push_line();
+  std::optional<std::uint64_t> id_of_line();
   bool put(std::uint64_t id);
   bool get(std::uint64_t id);
   void note(std::string_view module, std::string_view of_it) {
@@ -94,6 +85,7 @@ class GlobalScan {
   const std::function<void(const ScannedGlobal&)>& found_;
   std::size_t at_ = 0;
   std::size_t opcode_at_ = 0;
+  Operand operand_;  // of that opcode
   std::vector<Known> stack_;
   std::vector<std::size_t> marks_;
   std::vector<Known> memo_;
@@ -117,30 +109,18 @@ bool GlobalScan::check_budget() {
   return false;
 }
 
-bool GlobalScan::skip(std::uint64_t count) {
-  if (count > text_.size() - at_)
-    return fail_early("opcode " + opcode_name(byte_at(opcode_at_)) + " needs " +
-                      bytes::counted(count, "byte") + ", the pickle has " +
-                      std::to_string(text_.size() - at_) + " left");
-  at_ += count;
-  return true;
-}
-
-bool GlobalScan::read_unsigned(unsigned width, std::uint64_t& value) {
-  const std::size_t first = at_;
-  if (!skip(width)) return false;
-  value = 0;
-  for (unsigned i = 0; i < width; ++i) value |= std::uint64_t{byte_at(first + i)} << (8 * i);
-  return true;
-}
-
-bool GlobalScan::read_line(std::string_view& line) {
-  const std::size_t end = text_.find('\n', at_);
-  if (end == std::string_view::npos)
-    return fail_early("opcode " + opcode_name(byte_at(opcode_at_)) + " has no newline behind it");
-  line = text_.substr(at_, end - at_);
-  at_ = end + 1;
-  return true;
+bool GlobalScan::read_operand() {
+  const std::uint8_t opcode = byte_at(at_++);
+  const OperandForm form = operand_forms[opcode];
+  if (form.kind == OperandKind::extension) note({}, {});
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(text_.data());
+  MemoryOperands source(bytes + at_, bytes + text_.size());
+  const bool is_read = pickle::read_operand(source, form, operand_);
+  at_ = text_.size() - source.left();
+  if (is_read) return true;
+  return fail_early(source.needed > source.left()
+                        ? short_of(opcode, source.needed, source.left())
+                        : "opcode " + opcode_name(opcode) + " has no newline behind it");
 }
 
 bool GlobalScan::pop(std::size_t count) {
@@ -160,18 +140,30 @@ bool GlobalScan::pop_to_mark() {
   return true;
 }
 
-bool GlobalScan::push_text(unsigned width) {
-  std::uint64_t length = 0;
-  if (!read_unsigned(width, length)) return false;
-  const auto position = static_cast<std::uint32_t>(at_);
-  return skip(length) && push({position, static_cast<std::uint32_t>(length)});
+bool GlobalScan::push_text(std::string_view text) {
+  return push({static_cast<std::uint32_t>(text.data() - text_.data()),
+               static_cast<std::uint32_t>(text.size())});
 }
 
 // STRING and UNICODE, in which a backslash would have to be undone; no name has one.
-bool GlobalScan::push_line(std::string_view line) {
-  if (line.find('\\') != std::string_view::npos) return push(something);
-  return push({static_cast<std::uint32_t>(line.data() - text_.data()),
-               static_cast<std::uint32_t>(line.size())});
+bool GlobalScan::push_line() {
+  std::string_view line = operand_.text;
+  if (byte_at(opcode_at_) == op_STRING) {
+    if (line.size() < 2 || line.front() != line.back() ||
+        (line.front() != '\'' && line.front() != '"'))
+      return fail("opcode STRING has a text without quotes");
+    line = line.substr(1, line.size() - 2);
+  }
+  return line.find('\\') == std::string_view::npos ? push_text(line) : push(something);
+}
+
+std::optional<std::uint64_t> GlobalScan::id_of_line() {
+  std::uint64_t id = 0;
+  const char* const last = operand_.text.data() + operand_.text.size();
+  const auto [end, error] = std::from_chars(operand_.text.data(), last, id);
+  if (error == std::errc{} && end == last) return id;
+  fail("opcode " + opcode_name(byte_at(opcode_at_)) + " has a memo id that is not a number");
+  return std::nullopt;
 }
 
 bool GlobalScan::put(std::uint64_t id) {
@@ -261,103 +253,47 @@ bool GlobalScan::step(std::uint8_t opcode) {
 }
 
 bool GlobalScan::step_operand(std::uint8_t opcode) {
-  std::uint64_t number = 0;
   switch (opcode) {
     case op_PROTO:
-      if (!read_unsigned(1, number)) return false;
-      return number <= 5 || fail("the pickle has protocol " + std::to_string(number));
+      return operand_.number <= 5 ||
+             fail("the pickle has protocol " + std::to_string(operand_.number));
     case op_FRAME:
-      return skip(8);
-    case op_BININT1:
-      return skip(1) && push(something);
-    case op_BININT2:
-      return skip(2) && push(something);
-    case op_BININT:
-      return skip(4) && push(something);
-    case op_BINFLOAT:
-      return skip(8) && push(something);
-    case op_LONG1:
-    case op_SHORT_BINBYTES:
-      return skip_counted(1);
-    case op_LONG4:
-    case op_BINBYTES:
-      return skip_counted(4);
-    case op_BINBYTES8:
-    case op_BYTEARRAY8:
-      return skip_counted(8);
+      return true;
     case op_SHORT_BINUNICODE:
     case op_SHORT_BINSTRING:
-      return push_text(1);
     case op_BINUNICODE:
     case op_BINSTRING:
-      return push_text(4);
     case op_BINUNICODE8:
-      return push_text(8);
+      return push_text(operand_.text);
+    case op_UNICODE:
+    case op_STRING:
+      return push_line();
     case op_BINPUT:
-      return read_unsigned(1, number) && put(number);
     case op_LONG_BINPUT:
-      return read_unsigned(4, number) && put(number);
+      return put(operand_.number);
     case op_MEMOIZE:
       return put(memo_count_);
     case op_BINGET:
-      return read_unsigned(1, number) && get(number);
     case op_LONG_BINGET:
-      return read_unsigned(4, number) && get(number);
-    default:
-      return step_line(opcode);
-  }
-}
-
-bool GlobalScan::step_line(std::uint8_t opcode) {
-  std::string_view line;
-  switch (opcode) {
-    case op_INT:
-    case op_LONG:
-    case op_FLOAT:
-    case op_PERSID:
-      return read_line(line) && push(something);
-    case op_UNICODE:
-      return read_line(line) && push_line(line);
-    case op_STRING:
-      if (!read_line(line)) return false;
-      if (line.size() < 2 || line.front() != line.back() ||
-          (line.front() != '\'' && line.front() != '"'))
-        return fail("opcode STRING has a text without quotes");
-      return push_line(line.substr(1, line.size() - 2));
-    case op_GET:
+      return get(operand_.number);
     case op_PUT: {
-      if (!read_line(line)) return false;
-      std::uint64_t id = 0;
-      const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), id);
-      if (error != std::errc{} || end != line.data() + line.size())
-        return fail("opcode " + opcode_name(opcode) + " has a memo id that is not a number");
-      return opcode == op_GET ? get(id) : put(id);
+      const std::optional<std::uint64_t> id = id_of_line();
+      return id && put(*id);
     }
-    default:
-      return step_name(opcode);
-  }
-}
-
-bool GlobalScan::step_name(std::uint8_t opcode) {
-  std::string_view module;
-  std::string_view of_it;
-  switch (opcode) {
+    case op_GET: {
+      const std::optional<std::uint64_t> id = id_of_line();
+      return id && get(*id);
+    }
     case op_GLOBAL:
-      if (!read_line(module) || !read_line(of_it)) return false;
-      note(module, of_it);
+      note(operand_.text, operand_.second_line);
       return push(something);
     case op_INST:
-      if (!read_line(module) || !read_line(of_it)) return false;
-      note(module, of_it);
+      note(operand_.text, operand_.second_line);
       return pop_to_mark() && push(something);
     case op_STACK_GLOBAL:
       return stack_global();
-    case op_EXT1:
-    case op_EXT2:
-    case op_EXT4:
-      note({}, {});
-      return skip(opcode == op_EXT1 ? 1 : opcode == op_EXT2 ? 2 : 4) && push(something);
-    default:
+    default:  // a number, bytes, or what an extension code stands for
+      if (operand_forms[opcode].kind != OperandKind::no_opcode) return push(something);
       return fail("the pickle has byte " + opcode_name(opcode) + " where an opcode should be");
   }
 }

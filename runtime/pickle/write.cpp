@@ -1,9 +1,7 @@
 #include "runtime/pickle/write.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,9 +9,7 @@
 
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/bytes/little_endian.hpp"
 #include "runtime/bytes/utf8.hpp"
-#include "runtime/pickle/call_templates.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/pickle/opcode_output.hpp"
 #include "runtime/pickle/written_nodes.hpp"
@@ -59,12 +55,6 @@ bool has_simple_elements(const Cell& tuple_cell) noexcept {
 bool is_flat(const Cell& cell) noexcept {
   return is_simple(cell) || (kind_of(cell) == tuple && has_simple_elements(cell));
 }
-
-// Where the parts of a packed call were written, in bytes of the pickle.
-struct RunPlaces {
-  std::size_t head, key, id_put, strides, flag;
-  std::uint32_t first_id;  // the next memo id before the call
-};
 
 // What is left to do with a value that was begun.
 enum class Step : std::uint8_t {
@@ -118,12 +108,6 @@ class Writer {
   bool node(const Tree* tree, const Cell& cell, bool may_replace);
   bool object(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   bool packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number);
-  // The same by the template of the call's shape; false, and nothing is written, if there is none
-  // or it does not fit.
-  bool repeat(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number);
-  // Of a call that stands at the end of the output.
-  void add_template(const Tree* tree, const value::PackedCall& call, const RunPlaces& places);
-  void expect_calls(const Tree& tree, std::size_t call_bytes);
   bool set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   bool string(std::string_view text, WrittenNodes::Number number);
   bool global(std::string_view module, std::string_view name, WrittenNodes::Number number);
@@ -176,7 +160,6 @@ class Writer {
   // Of the last packed call, and the memo ids that its values have here.
   const value::PackedHeader* known_header_ = nullptr;
   value::PackedHeader::Ids known_ids_{};
-  std::vector<CallTemplate> templates_;  // by the slot of the shape; empty until there is one
   Error error_;
 };
 
@@ -435,8 +418,7 @@ bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number num
   const value::PackedCall* const call = packed_call(cell);
   // Whoever may replace objects is asked about the hooks, too; pieces that are reached by another
   // way as well have memo ids to be remembered.
-  if (call != nullptr && !call->has_shared_pieces && !replace_)
-    return repeat(tree, *call, number) || packed(tree, *call, number);
+  if (call != nullptr && !call->has_shared_pieces && !replace_) return packed(tree, *call, number);
   const Value called(tree, cell);
   const Cell callable = called.callable().cell();
   const Cell arguments = called.arguments().cell();
@@ -458,9 +440,6 @@ bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNode
   const value::PackedHeader& header = *shape.header;
   value::PackedHeader::Ids& ids = known_ids_;
   const bool is_known = known_header_ == &header;
-  RunPlaces places{};
-  places.head = out_.size();
-  places.first_id = next_id_;
   const auto constant = [&](const Cell& cell, std::uint32_t& id) {
     if (is_known) {
       get(id);
@@ -474,24 +453,19 @@ bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNode
   out_.byte(op_MARK);
   out_.byte(op_MARK);
   if (!constant(header.tag, ids.tag) || !constant(header.type, ids.type)) return false;
-  constexpr std::size_t text_prefix = 5;
-  places.key = out_.size() + text_prefix;
   if (!value(tree, packed_key_cell(call)) || !constant(header.location, ids.location)) return false;
   integer(shape.numel);
   out_.byte(op_TUPLE);
-  places.id_put = out_.size();
   put();
   out_.byte(op_BINPERSID);
   integer(shape.storage_offset);
   for (const std::span<const std::int64_t> dims : {shape.sizes(), shape.strides()}) {
-    places.strides = out_.size();
     constexpr std::uint64_t longest_integer = 10;
     if (!reserve(dims.size() * longest_integer)) return false;
     if (dims.size() > 3) out_.byte(op_MARK);
     for (const std::int64_t dim : dims) integer(dim);
     end_tuple(dims.size(), Task::unshared);
   }
-  places.flag = out_.size();
   out_.byte(call.requires_grad ? op_NEWTRUE : op_NEWFALSE);
   if (!constant(header.hooks_callable, ids.hooks_callable)) return false;
   out_.byte(op_EMPTY_TUPLE);
@@ -504,63 +478,6 @@ bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNode
   out_.byte(op_REDUCE);
   put(number);
   known_header_ = &header;
-  add_template(tree, call, places);
-  return true;
-}
-
-void Writer::add_template(const Tree* tree, const value::PackedCall& call,
-                          const RunPlaces& places) {
-  // Then nothing in it but the key was new, and every id has four bytes.
-  const std::uint32_t ids = packed_memo_count(call) - call.has_name() - call.has_key_put + 1;
-  if (places.first_id < 256 || next_id_ - places.first_id != ids) return;
-  const auto at = [&](std::size_t place) {
-    return reinterpret_cast<const unsigned char*>(out_.end() - (out_.size() - place));
-  };
-  const std::optional<CallTemplate> made =
-      CallTemplate::of({.head = at(places.head),
-                        .key = at(places.key),
-                        .tail = at(places.key + call.key_length),
-                        .id_put = at(places.id_put),
-                        .strides = at(places.strides),
-                        .flag = at(places.flag),
-                        .end = at(out_.size())},
-                       *call.shape);
-  if (!made) return;
-  if (templates_.empty()) {
-    templates_.resize(value::PackedShape::slots);
-    expect_calls(*tree, out_.size() - places.head);
-  }
-  templates_[call.shape->slot] = *made;
-}
-
-// Space for all calls of the tree, which are about as long as this one and its name. A parsed tree
-// has it already. Whether it fits does not matter.
-void Writer::expect_calls(const Tree& tree, std::size_t call_bytes) {
-  constexpr std::size_t name_bytes = 40;
-  const std::uint64_t all = tree.packed_count() * (call_bytes + name_bytes);
-  if (tree.pickle().size() < all / 2) out_.reserve(all, max_bytes_);
-}
-
-bool Writer::repeat(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number) {
-  if (templates_.empty()) return false;
-  const CallTemplate& made = templates_[call.shape->slot];
-  const Cell key = packed_key_cell(call);
-  const std::string_view text = tree->text(key.payload, key.count);
-  if (made.shape != call.shape || bytes::valid_prefix(text) != text.size()) return false;
-  const WrittenNodes::Number key_number = nodes_.meet(*tree, key);
-  if (nodes_.id(key_number) != WrittenNodes::unknown ||
-      !out_.reserve(sizeof made.head + sizeof made.tail + text.size(), max_bytes_))
-    return false;
-  out_.front_of(made.head.bytes, made.head_size);
-  out_.word(static_cast<std::uint32_t>(text.size()));
-  out_.text(text);
-  std::byte* const tail = out_.end();
-  out_.front_of(made.tail.bytes, made.tail_size);
-  tail[made.flag_at] = static_cast<std::byte>(call.requires_grad ? op_NEWTRUE : op_NEWFALSE);
-  nodes_.id(key_number) = next_id_;
-  for (std::uint32_t i = 0; i < made.put_count; ++i)
-    bytes::store_le(tail + made.put_at[i], next_id_++);
-  if (number != Task::unshared) nodes_.id(number) = next_id_ - 1;
   return true;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/bytes/short_copy.hpp"
 #include "runtime/torch/joined_name.hpp"
 
 namespace weightmap::torch {
@@ -17,8 +16,8 @@ EntryMaker::Name EntryMaker::add_joined_name(std::uint32_t path, const value::Ce
   char* to;
   const catalog::Text name =
       builder_.add_text(static_cast<std::uint32_t>(prefix_.size() + text.size()), to);
-  bytes::copy_short(prefix_, to);
-  bytes::copy_short(text, to + prefix_.size());
+  to = std::copy(prefix_.begin(), prefix_.end(), to);
+  std::copy(text.begin(), text.end(), to);
   const PathNode& parent = table_.paths[path];
   if (parent.depth == 0 && !key.is_integer()) return {name, {Path::is_name, 1}};
   const Path parts{builder_.path_position(), std::uint32_t{parent.depth} + 1};

@@ -38,14 +38,11 @@ class StorageTable {
                                std::uint64_t file_offset);
 
   // The same for the usual case, that `key` is the number of storages so far: what torch calls the
-  // next storage it meets. nullopt in any other case; then intern() answers. Precondition: eight
-  // bytes before the end of `key` may be read.
+  // next storage it meets. nullopt in any other case; then intern() answers.
   std::optional<std::uint32_t> intern_next(std::string_view key, std::int64_t numel, DType dtype,
                                            std::uint8_t element_size) {
     const auto next = static_cast<std::uint32_t>(storages_.size());
-    const auto* const end = reinterpret_cast<const std::byte*>(key.data() + key.size());
-    if (!is_counted_ || bytes::decimal_before(end, key.size()) != next || numel < 0 ||
-        numel > max_numel)
+    if (!is_counted_ || bytes::decimal(key) != next || numel < 0 || numel > max_numel)
       return std::nullopt;
     storages_.push_back(
         {key, static_cast<std::uint64_t>(numel) * element_size, element_size, dtype, next});

@@ -84,7 +84,7 @@ class TensorDecoder {
   bool place_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                     std::uint32_t& storage) {
     const std::string_view key = tree_.text(call.key_position, call.key_length);
-    if (!in_constants_ && call.key_position >= bytes::most_digits)
+    if (!in_constants_)
       if (const auto next = table_.storages.intern_next(
               key, call.shape->numel, meaning.storage_dtype, meaning.storage_element_size)) {
         storage = *next;

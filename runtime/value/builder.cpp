@@ -167,7 +167,6 @@ const PackedHeader* Builder::packed_header(PackedHeader header) {
   header.ids = {};
   header.ids.type = headers_++;  // tells the headers apart
   header.ids.extra = has_extra ? 0 : PackedHeader::no_id;
-  header.prefix = 0;
   auto* const kept = tree_->arena_.allocate<PackedHeader>();
   if (!fits_budget(kept != nullptr)) return nullptr;
   *kept = header;

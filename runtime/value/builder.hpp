@@ -80,8 +80,8 @@ class Builder {
   Cell global(std::string_view module, std::string_view name);
   Cell object(const Call& call);
   Cell persistent_id(const Cell& id);
-  // What many usual calls have in common; `ids` and `prefix` are set here. An `extra` that is none
-  // is no argument. nullptr (and the builder has failed) beyond the budget.
+  // What many usual calls have in common; `ids` is set here. An `extra` that is none is no
+  // argument. nullptr (and the builder has failed) beyond the budget.
   const PackedHeader* packed_header(PackedHeader header);
   // The same tree as object() makes of the call's pieces, in a tenth of the memory; nullopt where a
   // PackedCall has no room for them.

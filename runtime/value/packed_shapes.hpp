@@ -20,7 +20,7 @@ class PackedShapes {
   const PackedShape* keep(PackedShape shape);
 
  private:
-  const std::int64_t* keep_dims(std::span<const std::int64_t> dims, std::uint64_t hash);
+  const std::int64_t* keep_dims(std::span<const std::int64_t> dims, std::uint8_t slot);
 
   bytes::Arena* arena_;
   std::array<const PackedShape*, PackedShape::slots> kept_{};

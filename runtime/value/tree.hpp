@@ -131,13 +131,12 @@ struct PackedHeader {
     std::uint32_t callable, tag, type, location, hooks_callable, extra;
     bool operator==(const Ids&) const noexcept = default;
   } ids;
-  std::uint64_t prefix;  // the first eight bytes of the run, or 0 if they vary
-  Cell callable;         // a global: the rebuild function
-  Cell tag;              // "storage"
-  Cell type;             // a global: the storage type
-  Cell location;         // a string
-  Cell hooks_callable;   // a global: OrderedDict
-  Cell extra;            // v3's dtype; only if ids.extra != no_id
+  Cell callable;        // a global: the rebuild function
+  Cell tag;             // "storage"
+  Cell type;            // a global: the storage type
+  Cell location;        // a string
+  Cell hooks_callable;  // a global: OrderedDict
+  Cell extra;           // v3's dtype; only if ids.extra != no_id
 };
 
 // What the calls for tensors of one type and shape have in common as well.

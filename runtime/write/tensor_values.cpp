@@ -90,7 +90,6 @@ const value::PackedHeader* TensorValues::header(const StorageTexts& texts, DType
     const Value hooks = global(ordered_dict_, "collections", "OrderedDict");
     const Value extra = is_typed(dtype) ? Value() : dtype_name(dtype);
     known = cells_.packed_header({.ids = {},
-                                  .prefix = 0,
                                   .callable = rebuild(is_typed(dtype)).cell(),
                                   .tag = of,
                                   .type = storage_type(dtype).cell(),

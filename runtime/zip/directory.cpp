@@ -79,6 +79,11 @@ class DirectoryParser {
   Result<void> parse(std::span<const std::byte> directory);
   std::size_t parse_storages(std::span<const std::byte> directory, std::uint32_t& count);
   void note(std::uint32_t index);
+  // Of the storage with this name; bytes::no_number if it is not the name of one with a number.
+  std::uint32_t number_of(std::string_view name) const noexcept {
+    if (!name.starts_with(storage_prefix_)) return bytes::no_number;
+    return bytes::decimal(name.substr(storage_prefix_.size()));
+  }
   Result<void> check_overlap_sorted();
   Result<void> index_names();
   Result<void> check_case();
@@ -88,9 +93,8 @@ class DirectoryParser {
   Directory& out_;
   const EndOfArchive& end_;
   bytes::Windows& windows_;
-  Record* records_ = nullptr;  // of out_, while they are parsed
-  StorageNames names_;
-  bytes::CountedDecimal next_number_;  // that a storage in plain entries may well have
+  Record* records_ = nullptr;          // of out_, while they are parsed
+  std::string storage_prefix_;         // what the names of all storages begin with
   std::vector<std::uint32_t> others_;  // records that are no storages with a number
   bool is_in_order_ = true;            // records follow one another and do not overlap
   bool has_number_twice_ = false;
@@ -110,7 +114,7 @@ void DirectoryParser::begin_numbers() {
   out_.top_folder_ = first.substr(0, first.find('/') + 1);
   auto* const table = reinterpret_cast<std::uint32_t*>(records_ + end_.record_count);
   out_.storages_ = StorageNumbers({table, end_.record_count});
-  names_ = StorageNames(out_.top_folder_);
+  storage_prefix_ = std::string(out_.top_folder_).append(StorageNumbers::folder);
 }
 
 Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
@@ -145,7 +149,7 @@ void DirectoryParser::note(std::uint32_t index) {
   const Record& record = records_[index];
   is_in_order_ =
       is_in_order_ && (index == 0 || ends_before(records_[index - 1], record.header_offset));
-  const std::uint32_t number = names_.number_of(record.full_name());
+  const std::uint32_t number = number_of(record.full_name());
   if (!out_.storages_.may_have(number))
     others_.push_back(index);
   else if (!out_.storages_.add(number, index))
@@ -158,7 +162,6 @@ std::size_t DirectoryParser::parse_storages(std::span<const std::byte> directory
                                             std::uint32_t& count) {
   // Copies, whose members need not be written each time.
   StorageNumbers numbers = out_.storages_;
-  bytes::CountedDecimal next = next_number_;
   bool is_in_order = is_in_order_;
   Record* record = records_ + count;
   Record* const end = records_ + end_.record_count;
@@ -167,17 +170,13 @@ std::size_t DirectoryParser::parse_storages(std::span<const std::byte> directory
     const std::size_t length =
         parse_plain_entry(directory.subspan(at), end_.archive_start, *new (record) Record);
     if (length == 0) break;
-    const std::string_view name = record->full_name();
-    const bool is_next = names_.is_name_of(next, name);
-    const std::uint32_t number = is_next ? next.value() : names_.number_of(name);
+    const std::uint32_t number = number_of(record->full_name());
     if (!numbers.may_have(number)) break;
-    if (is_next) next.count();
     is_in_order = is_in_order && ends_before(record[-1], record->header_offset);
     if (!numbers.add(number, count)) has_number_twice_ = true;
     at += length;
   }
   out_.storages_ = numbers;
-  next_number_ = next;
   is_in_order_ = is_in_order;
   return at;
 }

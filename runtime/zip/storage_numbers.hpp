@@ -5,14 +5,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "runtime/bytes/decimal.hpp"
-#include "runtime/bytes/little_endian.hpp"
 
 namespace weightmap::zip {
 
@@ -57,51 +54,6 @@ class StorageNumbers {
   std::uint32_t highest_ = 0;
   std::uint32_t first_ = 0;
   std::uint32_t last_ = 0;
-};
-
-// Tells the number of a storage by its name.
-class StorageNames {
- public:
-  StorageNames() = default;
-  explicit StorageNames(std::string_view top_folder)
-      : prefix_(std::string(word, '\0').append(top_folder).append(StorageNumbers::folder)),
-        length_(prefix_.size() - word) {
-    if (length_ < word) unused_ = ~std::uint64_t{0} >> 8 * length_;
-  }
-
-  // bytes::no_number if it is not the name of a storage with a number. Precondition: eight bytes
-  // before the name may be read, as they may in a directory, where the entry stands before it.
-  std::uint32_t number_of(std::string_view name) const noexcept {
-    const std::size_t digits = name.size() - length_;
-    const auto* const begin = reinterpret_cast<const std::byte*>(name.data());
-    if (digits - 1 >= bytes::most_digits || !has_prefix(begin)) return bytes::no_number;
-    return bytes::decimal_before(begin + name.size(), digits);
-  }
-  // Whether it is the name of the storage `number`. Precondition: as above.
-  bool is_name_of(const bytes::CountedDecimal& number, std::string_view name) const noexcept {
-    const auto* const begin = reinterpret_cast<const std::byte*>(name.data());
-    return name.size() > length_ && number.is_before(begin + name.size(), name.size() - length_) &&
-           has_prefix(begin);
-  }
-
- private:
-  static constexpr std::size_t word = 8;
-
-  // Word by word; the last one, which overlaps the one before, ends with the prefix.
-  bool has_prefix(const std::byte* name) const noexcept {
-    const auto* const prefix = reinterpret_cast<const std::byte*>(prefix_.data()) + word;
-    const auto difference = [&](std::size_t end) {
-      return bytes::load_le<std::uint64_t>(name + end - word) ^
-             bytes::load_le<std::uint64_t>(prefix + end - word);
-    };
-    for (std::size_t end = word; end < length_; end += word)
-      if (difference(end) != 0) return false;
-    return (difference(length_) & ~unused_) == 0;
-  }
-
-  std::string prefix_;  // eight zero bytes, then what all names begin with
-  std::size_t length_ = 0;
-  std::uint64_t unused_ = 0;  // of the last word, where the prefix is shorter
 };
 
 }  // namespace weightmap::zip

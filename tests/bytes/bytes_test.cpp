@@ -10,7 +10,6 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/bytes/short_copy.hpp"
 #include "runtime/bytes/source.hpp"
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/bytes/windows.hpp"
@@ -243,53 +242,6 @@ TEST_CASE("each byte of a number must be a digit") {
         REQUIRE((decimal(text) != no_number) == is_number);
       }
     }
-  }
-}
-
-TEST_CASE("what stands before a number does not matter") {
-  const std::string text = "12345678901234567";
-  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
-  CHECK(decimal_before(begin + 17, 1) == 7);
-  CHECK(decimal_before(begin + 17, 3) == 567);
-  CHECK(decimal_before(begin + 17, 8) ==
-        no_number);  // 01234567 does not begin with a digit above 0
-  CHECK(decimal_before(begin + 16, 6) == 123456);
-  CHECK(decimal_before(begin + 9, 8) == 23456789);
-}
-
-TEST_CASE("counts as std::to_string writes numbers, up to eight digits") {
-  CountedDecimal counted;
-  const auto is = [&](const std::string& text) {
-    const std::string behind_others = "12345678" + text;
-    const auto* const end =
-        reinterpret_cast<const std::byte*>(behind_others.data()) + behind_others.size();
-    return counted.is_before(end, text.size());
-  };
-  for (std::uint32_t number = 0; number <= 20'000; ++number, counted.count()) {
-    REQUIRE(counted.value() == number);
-    REQUIRE(is(std::to_string(number)));
-    REQUIRE_FALSE(is(std::to_string(number + 1)));
-    REQUIRE_FALSE(is("0" + std::to_string(number)));
-  }
-  CHECK_FALSE(is(""));
-  counted = CountedDecimal(99'999'998);
-  CHECK(is("99999998"));
-  counted.count();
-  CHECK(is("99999999"));
-  for (int i = 0; i < 300; ++i) {
-    counted.count();
-    for (const char* text : {"", "0", "00000000", "99999999", "100000000", "00000001", "100000001"})
-      REQUIRE_FALSE(is(text));
-  }
-}
-
-TEST_CASE("a short copy writes what it is given and nothing beside it") {
-  std::string from;
-  for (int i = 0; i < 100; ++i) from += static_cast<char>(' ' + i % 90);
-  for (std::size_t size = 0; size <= from.size(); ++size) {
-    std::string to(size + 2, '~');
-    copy_short(std::string_view(from).substr(0, size), to.data() + 1);
-    REQUIRE(to == "~" + from.substr(0, size) + "~");
   }
 }
 

@@ -1,4 +1,4 @@
-// Packed calls and their templates against the general machine on the same bytes.
+// Packed calls against the general machine on the same bytes.
 #include "tests/pickle/packing.hpp"
 
 #include <doctest/doctest.h>
@@ -54,8 +54,7 @@ const std::vector<Tensor> shapes{
 
 std::string layer(std::size_t i) { return "layers." + std::to_string(i) + ".weight"; }
 
-// Tensors whose memo ids have four bytes: all but the first are packed, and from the second of a
-// shape on by a template.
+// Tensors whose memo ids have four bytes: all but the first are packed.
 TensorPickle with_wide_ids() {
   TensorPickle pickle;
   pickle.add("first", "0").number_from(300).add("second", "1");
@@ -108,7 +107,6 @@ std::uint64_t same_for_state_dict(const std::vector<bench::TensorShape>& tensors
   const value::Cell ordered_dict = build.global("collections", "OrderedDict");
   const value::PackedHeader* const header =
       build.packed_header({.ids = {},
-                           .prefix = 0,
                            .callable = build.global("torch._utils", "_rebuild_tensor_v2"),
                            .tag = build.string("storage"),
                            .type = build.global("torch", torch::storage_class(dtype)),
@@ -182,7 +180,7 @@ TEST_CASE("gives the same tree for shapes in turn, in blocks and in random order
   }
 }
 
-TEST_CASE("gives the same tree for more shapes than there are templates") {
+TEST_CASE("gives the same tree for more shapes than are remembered") {
   TensorPickle pickle;
   for (std::size_t round = 0; round < 2; ++round)
     for (std::int64_t i = 0; i < 1300; ++i)
@@ -223,7 +221,7 @@ TEST_CASE("packs tensors of a list, which have no name of their own") {
   CHECK(same_with_and_without_packing(pickle.finish()) == 19);
 }
 
-TEST_CASE("finds every memo id of a tensor that was recognised by a template") {
+TEST_CASE("finds every memo id of a packed tensor") {
   TensorPickle pickle = with_wide_ids();
   for (const Tensor& tensor : {shapes[0], shapes[1], shapes[0], shapes[1]})
     pickle.add("name", "7", tensor);

@@ -108,7 +108,6 @@ Cell packed_calls(Builder& build, const std::vector<std::string>& keys) {
   const Cell callable = build.global("torch._utils", "_rebuild_tensor_v2");
   const value::PackedHeader* const header =
       build.packed_header({.ids = {},
-                           .prefix = 0,
                            .callable = callable,
                            .tag = build.string("storage"),
                            .type = build.global("torch", "FloatStorage"),

@@ -155,7 +155,6 @@ TEST_CASE("a packed call reads as the call that it stands for") {
   const Cell hooks = build.global("collections", "OrderedDict");
   const value::PackedHeader* const header =
       build.packed_header({.ids = {},
-                           .prefix = 0,
                            .callable = build.global("torch._utils", "_rebuild_tensor_v3"),
                            .tag = build.string("storage"),
                            .type = build.global("torch.storage", "UntypedStorage"),
