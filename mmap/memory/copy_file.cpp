@@ -1,14 +1,19 @@
 #include "mmap/memory/copy_file.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "mmap/direct_reader.hpp"
@@ -17,14 +22,27 @@
 #include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/read_depth.hpp"
-#include "mmap/read_queue.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/base/go_on.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
+
+constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // a multiple of every page size
+
+constexpr std::array<std::uint64_t, 9> local_types{
+    EXT4_SUPER_MAGIC, kernel::xfs_magic, BTRFS_SUPER_MAGIC,
+    F2FS_SUPER_MAGIC, kernel::zfs_magic, kernel::bcachefs_magic,
+    TMPFS_MAGIC,      RAMFS_MAGIC,       OVERLAYFS_SUPER_MAGIC,
+};
+
+unsigned reads_at_a_time(const File& file) noexcept {
+  struct statfs status {};
+  if (::fstatfs(file.descriptor(), &status) != 0) return local_reads;
+  return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
+}
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;
@@ -46,8 +64,10 @@ class Target {
   // Whole pages; empty, with errno set, if it could not be mapped.
   std::span<std::byte> bytes() const noexcept { return bytes_; }
 
-  // Sees to it that there is memory for this range, so that filling it raises no signal.
+  // Sees to it that there is memory for this range, so that filling it raises no signal. One thread
+  // at a time, since the system has a lock for it at which threads spin.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
+    const std::scoped_lock lock(allocating_);
     if (collapses_ && length >= large_page) collapse(offset);
     if (reserve(offset, length)) return {};
     return tl::unexpected<Error>(
@@ -74,63 +94,104 @@ class Target {
   int memory_;
   Reservation reservation_;
   std::span<std::byte> bytes_;
+  std::mutex allocating_;
   bool collapses_ = true;
 };
 
 class Copier {
  public:
-  Copier(const File& source, Target& target) : source_(source), target_(target) {
+  Copier(const File& source, Target& target, const Progress& progress)
+      : source_(source), target_(target), progress_(progress), reader_(source) {
     if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
 
-  // Copies what is cached, and answers where to read anything else to.
-  Result<std::span<std::byte>> prepare(std::uint64_t offset, std::uint64_t length) {
-    TRY(target_.allocate(offset, length));
-    if (!cached_ || cached_->cached_bytes(offset, length) < length)
-      return target_.bytes().subspan(offset, round_up(length, page_bytes()));
-    TRY(source_.read(offset, target_.bytes().subspan(offset, length)));
-    report_.cached_bytes += length;
-    return std::span<std::byte>();
+  Result<CopyReport> copy() {
+    const std::uint64_t count = (source_.size() + piece_bytes - 1) / piece_bytes;
+    TRY(parallel_for(count, reads_at_a_time(source_),
+                     [this](std::size_t number) { return copy_piece(number * piece_bytes); }));
+    if (told_ < source_.size()) TRY(tell(source_.size()));
+    report_.why_not_direct = reader_.why_not_direct();
+    return std::move(report_);
   }
-
-  void ended(const EndedRead& ended) {
-    const std::uint64_t offset = ended.read.offset;
-    const std::uint64_t end = std::min(source_.size(), offset + ended.read.memory.size());
-    if (ended.past_cache)
-      report_.direct_bytes += end - offset;
-    else
-      drop_what_came(offset, end);
-  }
-
-  CopyReport& report() noexcept { return report_; }
 
  private:
-  void drop_what_came(std::uint64_t begin, std::uint64_t end) {
+  Result<void> copy_piece(std::uint64_t offset) {
+    const std::uint64_t length = std::min(piece_bytes, source_.size() - offset);
+    TRY(target_.allocate(offset, length));
+    TRY_ASSIGN(const CopyReport came, fill(offset, length));
+    std::uint64_t done = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      report_.cached_bytes += came.cached_bytes;
+      report_.direct_bytes += came.direct_bytes;
+      report_.dropped_bytes += came.dropped_bytes;
+      done = done_ += length;
+    }
+    if (std::this_thread::get_id() != caller_) return {};
+    return tell(done);
+  }
+
+  Result<void> tell(std::uint64_t done) {
+    told_ = done;
+    return go_on(progress_, done, source_.size());
+  }
+
+  // From the page cache, if all of it is there.
+  Result<CopyReport> fill(std::uint64_t offset, std::uint64_t length) {
+    CopyReport came;
+    if (cached_ && cached_->cached_bytes(offset, length) == length) {
+      TRY(source_.read(offset, target_.bytes().subspan(offset, length)));
+      came.cached_bytes = length;
+      return came;
+    }
+    TRY_ASSIGN(
+        const bool past_cache,
+        reader_.read(offset, target_.bytes().subspan(offset, round_up(length, page_bytes()))));
+    if (past_cache)
+      came.direct_bytes = length;
+    else
+      drop_what_came(offset, offset + length, came);
+    return came;
+  }
+
+  void drop_what_came(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
     if (!cached_) return;  // not known, so left as it is
     for (std::uint64_t at = begin; at < end; at += page_bytes()) {
       const std::uint64_t stays = cached_->cached_bytes(at, page_bytes());
       if (stays == 0) continue;
-      report_.cached_bytes += stays;
-      drop(begin, at);
+      came.cached_bytes += stays;
+      drop(begin, at, came);
       begin = at + page_bytes();
     }
-    drop(begin, end);
+    drop(begin, end, came);
   }
 
-  void drop(std::uint64_t begin, std::uint64_t end) {
+  void drop(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
     if (begin >= end) return;
-    report_.dropped_bytes += end - begin;
+    came.dropped_bytes += end - begin;
     ::posix_fadvise(source_.descriptor(), static_cast<off_t>(begin),
                     static_cast<off_t>(round_up(end - begin, page_bytes())), POSIX_FADV_DONTNEED);
   }
 
   const File& source_;
   Target& target_;
+  const Progress& progress_;  // called by the caller's thread alone
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::uint64_t told_ = 0;
+  DirectReader reader_;
   std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
+  std::mutex mutex_;                   // over what follows
   CopyReport report_;
+  std::uint64_t done_ = 0;
 };
 
 }  // namespace
+
+unsigned reads_of_file_system(std::uint64_t type) noexcept {
+  return std::find(local_types.begin(), local_types.end(), type) != local_types.end()
+             ? local_reads
+             : network_reads;
+}
 
 Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
@@ -138,23 +199,7 @@ Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress
   if (target.bytes().empty()) return os_failure("map " + std::to_string(all) + " bytes");
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
-  Copier copier(source, target);
-  DirectReader reader(source);
-  std::uint64_t done = 0;
-  const auto say_done = [&](std::uint64_t more) { return go_on(progress, done += more, all); };
-  ReadSteps steps;
-  steps.prepare = [&](std::uint64_t offset, std::uint64_t length) -> Result<std::span<std::byte>> {
-    Result<std::span<std::byte>> wanted = copier.prepare(offset, length);
-    if (wanted && wanted->empty()) TRY(say_done(length));
-    return wanted;
-  };
-  steps.ended = [&](const EndedRead& ended) {
-    copier.ended(ended);
-    return say_done(std::min<std::uint64_t>(ended.read.memory.size(), all - ended.read.offset));
-  };
-  TRY(read_ahead(reader, ReadDepth(depth_for(source)), all, steps));
-  CopyReport report = std::move(copier.report());
-  report.why_not_direct = reader.why_not_direct();
+  TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
   const std::span<const std::byte> mapped(target.bytes());
   if (const Result<MappedMemory> held = mapped_memory(mapped); held) report.huge_bytes = held->huge;
   return report;
