@@ -18,6 +18,7 @@
 
 #include "mmap/direct_reader.hpp"
 #include "mmap/kernel.hpp"
+#include "mmap/memory/writable_memory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
@@ -30,7 +31,7 @@
 namespace weightmap::os {
 namespace {
 
-constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // a multiple of every page size
+constexpr std::uint64_t copied_piece = std::uint64_t{2} << 20;  // a multiple of every page size
 
 constexpr std::array<std::uint64_t, 9> local_types{
     EXT4_SUPER_MAGIC, kernel::xfs_magic, BTRFS_SUPER_MAGIC,
@@ -51,18 +52,9 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
 // A writable mapping of the new file, at an address that large pages can lie at.
 class Target {
  public:
-  Target(int memory, std::uint64_t bytes)
-      : memory_(memory),
-        reservation_(round_up(bytes, page_bytes()), large_page, Reservation::Access::none) {
-    const std::span<std::byte> place = reservation_.bytes();
-    if (place.empty()) return;
-    if (::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
-               0) != MAP_FAILED)
-      bytes_ = place;
-  }
+  Target(int memory, Reservation mapped) noexcept : memory_(memory), mapped_(std::move(mapped)) {}
 
-  // Whole pages; empty, with errno set, if it could not be mapped.
-  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }  // whole pages
 
   // Sees to it that there is memory for this range, so that filling it raises no signal. One thread
   // at a time, since the system has a lock for it at which threads spin.
@@ -87,13 +79,12 @@ class Target {
   // One page that is there becomes a large one, with nothing to copy.
   void collapse(std::uint64_t offset) noexcept {
     if (!reserve(offset, page_bytes())) return;
-    if (::madvise(&bytes_[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
+    if (::madvise(&mapped_.bytes()[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
       collapses_ = false;
   }
 
   int memory_;
-  Reservation reservation_;
-  std::span<std::byte> bytes_;
+  Reservation mapped_;
   std::mutex allocating_;
   bool collapses_ = true;
 };
@@ -106,9 +97,9 @@ class Copier {
   }
 
   Result<CopyReport> copy() {
-    const std::uint64_t count = (source_.size() + piece_bytes - 1) / piece_bytes;
+    const std::uint64_t count = (source_.size() + copied_piece - 1) / copied_piece;
     TRY(parallel_for(count, reads_at_a_time(source_),
-                     [this](std::size_t number) { return copy_piece(number * piece_bytes); }));
+                     [this](std::size_t number) { return copy_piece(number * copied_piece); }));
     if (told_ < source_.size()) TRY(tell(source_.size()));
     report_.why_not_direct = reader_.why_not_direct();
     return std::move(report_);
@@ -116,7 +107,7 @@ class Copier {
 
  private:
   Result<void> copy_piece(std::uint64_t offset) {
-    const std::uint64_t length = std::min(piece_bytes, source_.size() - offset);
+    const std::uint64_t length = std::min(copied_piece, source_.size() - offset);
     TRY(target_.allocate(offset, length));
     TRY_ASSIGN(const CopyReport came, fill(offset, length));
     std::uint64_t done = 0;
@@ -195,13 +186,13 @@ unsigned reads_of_file_system(std::uint64_t type) noexcept {
 
 Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
-  Target target(memory, all);
-  if (target.bytes().empty()) return os_failure("map " + std::to_string(all) + " bytes");
+  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, round_up(all, page_bytes())));
+  Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
   TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
-  const std::span<const std::byte> mapped(target.bytes());
-  if (const Result<MappedMemory> held = mapped_memory(mapped); held) report.huge_bytes = held->huge;
+  const Result<MappedMemory> held = mapped_memory(target.bytes());
+  if (held) report.huge_bytes = held->huge;
   return report;
 }
 
