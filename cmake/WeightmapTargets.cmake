@@ -42,18 +42,11 @@ function(weightmap_guide_fuzzer target)
   endif()
 endfunction()
 
-# weightmap_module(<name> SOURCES <sources> COMPACT <some of them> USES <modules, imported targets>)
-#
-# A small open is page faults, half of them for code. So sources stand in the order in which an open
-# comes to them, with what it does not need last; and COMPACT are those that an open runs once,
-# however many tensors there are, which are optimised for size.
+# weightmap_module(<name> SOURCES <sources> USES <modules, imported targets>)
 function(weightmap_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;COMPACT;USES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
   set(target weightmap_${name})
   add_library(${target} OBJECT ${ARG_SOURCES})
-  if(NOT CMAKE_UNITY_BUILD)  # which leaves out sources that have options of their own
-    set_source_files_properties(${ARG_COMPACT} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
-  endif()
   weightmap_compile_options(${target})
   weightmap_guide_fuzzer(${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})

@@ -68,108 +68,50 @@ DirectReader::DirectReader(const File& file) : file_(file) {
   why_not_direct_ = direct.get() < 0 ? why_not_opened(errno) : why_not_pages(direct.get());
   if (!why_not_direct_.empty()) return;
   direct_ = std::move(direct);
-  is_direct_ = true;
 }
 
-DirectReader::~DirectReader() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-  }
-  begun_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+std::string DirectReader::why_not_direct() const {
+  const std::scoped_lock lock(mutex_);
+  return why_not_direct_;
 }
 
-void DirectReader::begin(const QueuedRead& read) {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_.reserve(under_way_ + 1);
-    waiting_.push_back(read);
-    ++under_way_;
+Result<bool> DirectReader::read(std::uint64_t offset, std::span<std::byte> memory) {
+  bool past_cache = why_not_direct().empty();
+  if (past_cache) {
+    const Result<void> read = read_past_cache(offset, memory);
+    if (!read && !is_refusal(read.error())) return tl::unexpected<Error>(read.error());
+    past_cache = read.has_value();
   }
-  begun_.notify_one();
-  if (under_way_ <= threads_.size()) return;
-  try {
-    threads_.reserve(under_way_);
-    threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {  // fewer will do
-  }
-}
-
-Result<EndedRead> DirectReader::next() {
-  std::unique_lock lock(mutex_);
-  if (threads_.empty()) run_first(lock);
-  some_ended_.wait(lock, [this] { return !ended_.empty(); });
-  Ended ended = std::move(ended_.front());
-  ended_.erase(ended_.begin());
-  --under_way_;
-  if (ended.failure) std::rethrow_exception(ended.failure);
-  TRY_ASSIGN(const bool past_cache, std::move(ended.past_cache));
-  if (is_direct_ && !past_cache) {
-    is_direct_ = false;
-    why_not_direct_ = refused(words_of(EINVAL));
-  }
-  return EndedRead{ended.read, past_cache, ended.when};
-}
-
-void DirectReader::work() {
-  for (std::unique_lock lock(mutex_);;) {
-    begun_.wait(lock, [this] { return is_closed_ || !waiting_.empty(); });
-    if (is_closed_) return;
-    run_first(lock);
-  }
-}
-
-void DirectReader::run_first(std::unique_lock<std::mutex>& lock) {
-  Ended ended{waiting_.front(), {}, false, nullptr};
-  waiting_.pop_front();
-  const bool direct = is_direct_;
-  lock.unlock();
-  try {
-    ended.past_cache = read_piece(ended.read, direct);
-  } catch (...) {
-    ended.failure = std::current_exception();
-  }
-  lock.lock();
-  ended.when = std::chrono::steady_clock::now();
-  ended_.push_back(std::move(ended));
-  some_ended_.notify_one();
-}
-
-Result<bool> DirectReader::read_piece(const QueuedRead& read, bool direct) const {
-  const std::uint64_t in_file =
-      std::min<std::uint64_t>(read.memory.size(), file_.size() - read.offset);
-  Result<bool> past_cache = false;
-  if (direct) past_cache = read_past_cache(read);
-  if (!direct || (!past_cache && is_refusal(past_cache.error()))) {
-    TRY(file_.read(read.offset, read.memory.first(in_file)));
-    past_cache = false;
+  const std::uint64_t in_file = std::min<std::uint64_t>(memory.size(), file_.size() - offset);
+  if (!past_cache) {
+    TRY(file_.read(offset, memory.first(in_file)));
+    const std::scoped_lock lock(mutex_);
+    if (why_not_direct_.empty()) why_not_direct_ = refused(words_of(EINVAL));
   }
   // The disk's last block may hold anything behind the end of the file.
-  std::memset(read.memory.data() + in_file, 0, read.memory.size() - in_file);
+  std::memset(memory.data() + in_file, 0, memory.size() - in_file);
   return past_cache;
 }
 
-Result<bool> DirectReader::read_past_cache(const QueuedRead& read) const {
-  for (std::uint64_t done = 0; done < read.memory.size();) {
-    const std::uint64_t offset = read.offset + done;
-    const std::span<std::byte> left = read.memory.subspan(done);
+Result<void> DirectReader::read_past_cache(std::uint64_t offset,
+                                           std::span<std::byte> memory) const {
+  for (;;) {
     const ssize_t count =
-        ::pread(direct_.get(), left.data(), left.size(), static_cast<off_t>(offset));
+        ::pread(direct_.get(), memory.data(), memory.size(), static_cast<off_t>(offset));
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count < 0) return cannot_read(offset, left.size(), errno);
+    if (count < 0) return cannot_read(offset, memory.size(), errno);
     const auto got = static_cast<std::uint64_t>(count);
-    if (got == left.size() || offset + got >= file_.size()) break;
+    if (got == memory.size() || offset + got >= file_.size()) return {};
     // Goes on where the last whole page ended.
     const std::uint64_t whole = got / page_bytes() * page_bytes();
     if (whole == 0) {
       TRY(check_not_truncated(file_, offset,
-                              std::min<std::uint64_t>(left.size(), file_.size() - offset)));
-      return cannot_read(offset, left.size(), EIO);
+                              std::min<std::uint64_t>(memory.size(), file_.size() - offset)));
+      return cannot_read(offset, memory.size(), EIO);
     }
-    done += whole;
+    offset += whole;
+    memory = memory.subspan(whole);
   }
-  return true;
 }
 
 }  // namespace weightmap::os

@@ -23,61 +23,31 @@ ipc::mode_t mode_of(Sharing sharing, bool writable) noexcept {
   return writable ? ipc::copy_on_write : ipc::read_private;
 }
 
-bool lies_for_large_pages(const ipc::mapped_region& region) noexcept {
-  return region.get_size() < large_page ||
-         reinterpret_cast<std::uintptr_t>(region.get_address()) % large_page == 0;
-}
-
-// Where `size` bytes are free at this moment; nullptr if nowhere. Only a wish: a mapping made there
-// fails if another thread was faster.
-const void* free_place_for_large_pages(std::size_t size) noexcept {
-  return Reservation(size, large_page, Reservation::Access::none).bytes().data();
-}
-
-// At an address where large pages can be mapped as such. The system sees to that for most files on
-// disks (Linux 6.7), but not for shared memory.
-ipc::mapped_region map_whole(const File& file, ipc::mode_t mode, int native_flags) {
-  const auto size = static_cast<std::size_t>(file.size());
-  ipc::mapped_region region(Mappable(file), mode, 0, size, nullptr, native_flags);
-  if (lies_for_large_pages(region)) return region;
-  const void* const place = free_place_for_large_pages(size);
-  if (place == nullptr) return region;
-  try {
-    return ipc::mapped_region(Mappable(file), mode, 0, size, place, native_flags);
-  } catch (const ipc::interprocess_exception&) {
-    return region;  // as good, only slower to map
+// An open file as boost::interprocess::mapped_region takes it.
+struct Mappable {
+  boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
+    return {descriptor, false};
   }
-}
-
-// Answers an errno, or 0.
-int try_map(const MapFunction& map, const File& file, ipc::mode_t mode, int native_flags,
-            ipc::mapped_region& region) {
-  try {
-    region = map(file, mode, native_flags);
-    return 0;
-  } catch (const ipc::interprocess_exception& refusal) {
-    return refusal.get_native_error();
-  }
-}
+  int descriptor;
+};
 
 // What file systems that know no shared mappings answer.
 bool refuses_sharing(int error_number) noexcept {
   return error_number == ENODEV || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-// Puts a file into a reserved range. Answers an errno, or 0.
-int put(const PlacedFile& placed, std::span<std::byte> range, Sharing sharing,
-        const MapOptions& options) noexcept {
-  const int protection = options.writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int flags = (sharing == Sharing::shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED |
-                    (options.no_reserve ? MAP_NORESERVE : 0);
-  const void* const at = ::mmap(range.data() + placed.base, placed.file->size(), protection, flags,
-                                placed.file->descriptor(), 0);
-  return at == MAP_FAILED ? errno : 0;
+// Asked with one page at any address: a refusal at a fixed one may leave a hole there.
+bool can_be_shared(const File& file) {
+  try {
+    ipc::mapped_region(Mappable{file.descriptor()}, ipc::read_only, 0, 1);
+    return true;
+  } catch (const ipc::interprocess_exception& refusal) {
+    return !refuses_sharing(refusal.get_native_error());
+  }
 }
 
-Error map_failure(std::uint64_t bytes, int error_number, std::uint64_t offset = Error::no_offset) {
-  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number, offset);
+Error map_failure(std::uint64_t bytes, int error_number) {
+  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number);
   if (error_number == ENOMEM)
     error.message += " (address space, its limit RLIMIT_AS, or the number of mappings is used up)";
   return error;
@@ -128,23 +98,24 @@ Mapping::Mapping(const MapOptions& options) noexcept
       locked_(options.locked),
       huge_pages_(options.huge_pages) {}
 
-template <class Map>
-int Mapping::map_or_fall_back(const MapOptions& options, const Map& map) {
-  const int refused = map(options.sharing);
-  const bool may_be_private = options.sharing == Sharing::shared && !options.writable;
-  if (!may_be_private || !refuses_sharing(refused)) return refused;
-  sharing_ = Sharing::private_;
-  fell_back_ = true;
-  return map(Sharing::private_);
+Result<void> Mapping::place(const File& file, Reservation& rest, const MapOptions& options) {
+  Sharing sharing = options.sharing;
+  if (sharing == Sharing::shared && !options.writable && !can_be_shared(file)) {
+    sharing = sharing_ = Sharing::private_;
+    fell_back_ = true;
+  }
+  const int flags = MAP_FIXED | (options.no_reserve ? MAP_NORESERVE : 0);
+  try {
+    regions_.emplace_back(Mappable{file.descriptor()}, mode_of(sharing, options.writable), 0,
+                          file.size(), rest.bytes().data(), flags);
+  } catch (const ipc::interprocess_exception& refusal) {
+    return tl::unexpected<Error>(map_failure(file.size(), refusal.get_native_error()));
+  }
+  rest.take_front(file.size()).release();
+  return options.being_filled ? file.check_not_resized() : file.check_unchanged();
 }
 
 Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions& options) {
-  for (const PlacedFile& placed : files) {
-    Result<void> same =
-        options.being_filled ? placed.file->check_not_resized() : placed.file->check_unchanged();
-    if (!same && files.size() > 1) same.error().file_offset = placed.base;
-    TRY(same);
-  }
   if (options.guard) {
     TRY_ASSIGN(guard_, Guard::over(bytes_, writable_, files, options.loss_event, options.on_write));
   }
@@ -154,35 +125,29 @@ Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions
 }
 
 Result<Mapping> Mapping::map(const File& file, const MapOptions& options) {
-  return map_with(file, options, map_whole);
-}
-
-Result<Mapping> map_with(const File& file, const MapOptions& options, const MapFunction& map) {
-  const int flags = options.no_reserve ? MAP_NORESERVE : 0;
-  Mapping mapping(options);
-  const int refused = mapping.map_or_fall_back(options, [&](Sharing sharing) {
-    return try_map(map, file, mode_of(sharing, options.writable), flags, mapping.region_);
-  });
-  if (refused != 0) return tl::unexpected<Error>(map_failure(file.size(), refused));
-  mapping.bytes_ = {static_cast<std::byte*>(mapping.region_.get_address()),
-                    mapping.region_.get_size()};
   const PlacedFile placed{&file};
-  TRY(mapping.finish({&placed, 1}, options));
-  return mapping;
+  return map({&placed, 1}, options);
 }
 
 Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions& options) {
-  if (files.size() == 1) return map(*files.front().file, options);
   const std::uint64_t size = files.back().base + files.back().file->size();
+  const bool is_one = files.size() == 1;
+  Reservation rest(size, size < large_page ? page_bytes() : large_page,
+                   is_one ? Reservation::Access::none : Reservation::Access::read);
+  if (rest.is_empty()) return tl::unexpected<Error>(map_failure(size, errno));
   Mapping mapping(options);
-  mapping.reservation_ = Reservation(size, large_page, Reservation::Access::read);
-  mapping.bytes_ = mapping.reservation_.bytes();
-  if (mapping.bytes_.empty()) return tl::unexpected<Error>(map_failure(size, errno));
+  mapping.bytes_ = rest.bytes();
+  mapping.regions_.reserve(files.size());
+  mapping.gaps_.reserve(files.size() - 1);
+  rest.take_front(0);  // what lies before the first one is given back
   for (const PlacedFile& placed : files) {
-    const int refused = mapping.map_or_fall_back(
-        options, [&](Sharing sharing) { return put(placed, mapping.bytes_, sharing, options); });
-    if (refused != 0)
-      return tl::unexpected<Error>(map_failure(placed.file->size(), refused, placed.base));
+    const std::byte* const begin = mapping.bytes_.data() + placed.base;
+    if (begin != rest.bytes().data())
+      mapping.gaps_.push_back(
+          rest.take_front(static_cast<std::size_t>(begin - rest.bytes().data())));
+    Result<void> done = mapping.place(*placed.file, rest, options);
+    if (!done && !is_one) done.error().file_offset = placed.base;
+    TRY(done);
   }
   TRY(mapping.finish(files, options));
   return mapping;

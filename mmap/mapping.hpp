@@ -6,9 +6,9 @@
 
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "mmap/file.hpp"
 #include "mmap/guard.hpp"
@@ -30,20 +30,6 @@ struct MapOptions {
   bool guard = false;          // zeros instead of SIGBUS; the files must outlive the mapping
   int loss_event = -1;         // of the guard
   RefusedWrite on_write = {};  // of the guard
-};
-
-// Makes one mapping of the whole file with these native flags, or throws interprocess_exception.
-using MapFunction = std::function<boost::interprocess::mapped_region(
-    const File&, boost::interprocess::mode_t, int native_flags)>;
-
-// An open file as boost::interprocess::mapped_region takes it.
-struct Mappable {
-  explicit Mappable(const File& file) noexcept : Mappable(file.descriptor()) {}
-  explicit Mappable(int open_descriptor) noexcept : descriptor(open_descriptor) {}
-  boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
-    return {descriptor, false};
-  }
-  int descriptor;
 };
 
 class Mapping {
@@ -90,19 +76,15 @@ class Mapping {
   Result<void> check_not_lost(std::uint64_t base = 0) const;
 
  private:
-  friend Result<Mapping> map_with(const File&, const MapOptions&, const MapFunction&);
-
   explicit Mapping(const MapOptions& options) noexcept;
-  // Calls `map` with the sharing that was asked for, and with the one that serves where that is
-  // refused. It answers an errno, or 0; so does this.
-  template <class Map>
-  int map_or_fall_back(const MapOptions& options, const Map& map);
+  // Maps a file to the front of what is still reserved, if it is the one that was opened.
+  Result<void> place(const File& file, Reservation& rest, const MapOptions& options);
   // What is done with bytes that are mapped.
   Result<void> finish(std::span<const PlacedFile> files, const MapOptions& options);
 
   Guard guard_;  // first, so that assignment lets go of it before what it guards
-  boost::interprocess::mapped_region region_;  // of a single file
-  Reservation reservation_;                    // of several
+  std::vector<boost::interprocess::mapped_region> regions_;  // a file each
+  std::vector<Reservation> gaps_;                            // between them
   std::span<std::byte> bytes_;
   Sharing sharing_ = Sharing::shared;
   bool fell_back_ = false;
@@ -110,8 +92,5 @@ class Mapping {
   bool locked_ = false;
   bool huge_pages_ = false;
 };
-
-// Mapping::map() over another way to call mmap; for tests.
-Result<Mapping> map_with(const File& file, const MapOptions& options, const MapFunction& map);
 
 }  // namespace weightmap::os

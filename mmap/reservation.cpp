@@ -2,9 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
+#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
 
 namespace weightmap::os {
@@ -26,21 +28,35 @@ int protection_of(Reservation::Access access) noexcept {
 
 Reservation::Reservation(std::size_t size, std::size_t alignment, Access access) noexcept {
   std::size_t wanted = 0;
-  if (!bytes::checked_add(size, alignment, &wanted)) {
+  if (!bytes::checked_add(size, alignment - 1, &wanted)) {
     errno = ENOMEM;
     return;
   }
+  wanted = wanted / page_bytes() * page_bytes();  // enough from any page on
   void* const start = ::mmap(nullptr, wanted, protection_of(access),
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return;
-  start_ = start;
+  start_ = static_cast<std::byte*>(start);
   reserved_ = wanted;
   const std::size_t beyond = reinterpret_cast<std::uintptr_t>(start) % alignment;
-  bytes_ = {static_cast<std::byte*>(start) + (beyond == 0 ? 0 : alignment - beyond), size};
+  bytes_ = {start_ + (beyond == 0 ? 0 : alignment - beyond), size};
 }
 
 Reservation::~Reservation() {
-  if (start_ != nullptr) ::munmap(start_, reserved_);
+  if (reserved_ != 0) ::munmap(start_, reserved_);
+}
+
+Reservation Reservation::take_front(std::size_t size) noexcept {
+  const std::size_t page = page_bytes();
+  const std::size_t whole = (size + page - 1) / page * page;
+  Reservation front;
+  front.start_ = start_;
+  front.reserved_ = static_cast<std::size_t>(bytes_.data() - start_) + whole;
+  front.bytes_ = bytes_.first(size);
+  bytes_ = bytes_.subspan(std::min(whole, bytes_.size()));
+  start_ += front.reserved_;
+  reserved_ -= front.reserved_;
+  return front;
 }
 
 }  // namespace weightmap::os

@@ -1,5 +1,6 @@
-// A range of addresses that is given back as a whole: what is mapped into it can neither collide
-// with other mappings nor leave a hole that another thread's mapping gets into.
+// A range of addresses that is given back as a whole, or in parts that have an owner each: what is
+// mapped into it can neither collide with other mappings nor leave a hole that another thread's
+// mapping gets into.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,16 @@ class Reservation {
   ~Reservation();
 
   std::span<std::byte> bytes() const noexcept { return bytes_; }
+  bool is_empty() const noexcept { return reserved_ == 0; }
+
+  // The pages of the first `size` bytes, apart from the rest; with them goes what lies before them
+  // to find an aligned place.
+  Reservation take_front(std::size_t size) noexcept;
+  // What is mapped there is given back by somebody else.
+  void release() noexcept { reserved_ = 0; }
 
  private:
-  void* start_ = nullptr;  // of what was reserved to find an aligned place
+  std::byte* start_ = nullptr;  // of what was reserved to find an aligned place
   std::size_t reserved_ = 0;
   std::span<std::byte> bytes_;
 };

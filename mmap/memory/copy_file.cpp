@@ -1,30 +1,49 @@
 #include "mmap/memory/copy_file.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "mmap/direct_reader.hpp"
 #include "mmap/kernel.hpp"
+#include "mmap/memory/writable_memory.hpp"
 #include "mmap/os_error.hpp"
 #include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/read_depth.hpp"
-#include "mmap/read_queue.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/base/go_on.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::os {
 namespace {
+
+constexpr std::uint64_t copied_piece = std::uint64_t{2} << 20;  // a multiple of every page size
+
+constexpr std::array<std::uint64_t, 9> local_types{
+    EXT4_SUPER_MAGIC, kernel::xfs_magic, BTRFS_SUPER_MAGIC,
+    F2FS_SUPER_MAGIC, kernel::zfs_magic, kernel::bcachefs_magic,
+    TMPFS_MAGIC,      RAMFS_MAGIC,       OVERLAYFS_SUPER_MAGIC,
+};
+
+unsigned reads_at_a_time(const File& file) noexcept {
+  struct statfs status {};
+  if (::fstatfs(file.descriptor(), &status) != 0) return local_reads;
+  return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
+}
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;
@@ -33,21 +52,14 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
 // A writable mapping of the new file, at an address that large pages can lie at.
 class Target {
  public:
-  Target(int memory, std::uint64_t bytes)
-      : memory_(memory),
-        reservation_(round_up(bytes, page_bytes()), large_page, Reservation::Access::none) {
-    const std::span<std::byte> place = reservation_.bytes();
-    if (place.empty()) return;
-    if (::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
-               0) != MAP_FAILED)
-      bytes_ = place;
-  }
+  Target(int memory, Reservation mapped) noexcept : memory_(memory), mapped_(std::move(mapped)) {}
 
-  // Whole pages; empty, with errno set, if it could not be mapped.
-  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }  // whole pages
 
-  // Sees to it that there is memory for this range, so that filling it raises no signal.
+  // Sees to it that there is memory for this range, so that filling it raises no signal. One thread
+  // at a time, since the system has a lock for it at which threads spin.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
+    const std::scoped_lock lock(allocating_);
     if (collapses_ && length >= large_page) collapse(offset);
     if (reserve(offset, length)) return {};
     return tl::unexpected<Error>(
@@ -67,96 +79,120 @@ class Target {
   // One page that is there becomes a large one, with nothing to copy.
   void collapse(std::uint64_t offset) noexcept {
     if (!reserve(offset, page_bytes())) return;
-    if (::madvise(&bytes_[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
+    if (::madvise(&mapped_.bytes()[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
       collapses_ = false;
   }
 
   int memory_;
-  Reservation reservation_;
-  std::span<std::byte> bytes_;
+  Reservation mapped_;
+  std::mutex allocating_;
   bool collapses_ = true;
 };
 
 class Copier {
  public:
-  Copier(const File& source, Target& target) : source_(source), target_(target) {
+  Copier(const File& source, Target& target, const Progress& progress)
+      : source_(source), target_(target), progress_(progress), reader_(source) {
     if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
 
-  // Copies what is cached, and answers where to read anything else to.
-  Result<std::span<std::byte>> prepare(std::uint64_t offset, std::uint64_t length) {
-    TRY(target_.allocate(offset, length));
-    if (!cached_ || cached_->cached_bytes(offset, length) < length)
-      return target_.bytes().subspan(offset, round_up(length, page_bytes()));
-    TRY(source_.read(offset, target_.bytes().subspan(offset, length)));
-    report_.cached_bytes += length;
-    return std::span<std::byte>();
+  Result<CopyReport> copy() {
+    const std::uint64_t count = (source_.size() + copied_piece - 1) / copied_piece;
+    TRY(parallel_for(count, reads_at_a_time(source_),
+                     [this](std::size_t number) { return copy_piece(number * copied_piece); }));
+    if (told_ < source_.size()) TRY(tell(source_.size()));
+    report_.why_not_direct = reader_.why_not_direct();
+    return std::move(report_);
   }
-
-  void ended(const EndedRead& ended) {
-    const std::uint64_t offset = ended.read.offset;
-    const std::uint64_t end = std::min(source_.size(), offset + ended.read.memory.size());
-    if (ended.past_cache)
-      report_.direct_bytes += end - offset;
-    else
-      drop_what_came(offset, end);
-  }
-
-  CopyReport& report() noexcept { return report_; }
 
  private:
-  void drop_what_came(std::uint64_t begin, std::uint64_t end) {
+  Result<void> copy_piece(std::uint64_t offset) {
+    const std::uint64_t length = std::min(copied_piece, source_.size() - offset);
+    TRY(target_.allocate(offset, length));
+    TRY_ASSIGN(const CopyReport came, fill(offset, length));
+    std::uint64_t done = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      report_.cached_bytes += came.cached_bytes;
+      report_.direct_bytes += came.direct_bytes;
+      report_.dropped_bytes += came.dropped_bytes;
+      done = done_ += length;
+    }
+    if (std::this_thread::get_id() != caller_) return {};
+    return tell(done);
+  }
+
+  Result<void> tell(std::uint64_t done) {
+    told_ = done;
+    return go_on(progress_, done, source_.size());
+  }
+
+  // From the page cache, if all of it is there.
+  Result<CopyReport> fill(std::uint64_t offset, std::uint64_t length) {
+    CopyReport came;
+    if (cached_ && cached_->cached_bytes(offset, length) == length) {
+      TRY(source_.read(offset, target_.bytes().subspan(offset, length)));
+      came.cached_bytes = length;
+      return came;
+    }
+    TRY_ASSIGN(
+        const bool past_cache,
+        reader_.read(offset, target_.bytes().subspan(offset, round_up(length, page_bytes()))));
+    if (past_cache)
+      came.direct_bytes = length;
+    else
+      drop_what_came(offset, offset + length, came);
+    return came;
+  }
+
+  void drop_what_came(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
     if (!cached_) return;  // not known, so left as it is
     for (std::uint64_t at = begin; at < end; at += page_bytes()) {
       const std::uint64_t stays = cached_->cached_bytes(at, page_bytes());
       if (stays == 0) continue;
-      report_.cached_bytes += stays;
-      drop(begin, at);
+      came.cached_bytes += stays;
+      drop(begin, at, came);
       begin = at + page_bytes();
     }
-    drop(begin, end);
+    drop(begin, end, came);
   }
 
-  void drop(std::uint64_t begin, std::uint64_t end) {
+  void drop(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
     if (begin >= end) return;
-    report_.dropped_bytes += end - begin;
+    came.dropped_bytes += end - begin;
     ::posix_fadvise(source_.descriptor(), static_cast<off_t>(begin),
                     static_cast<off_t>(round_up(end - begin, page_bytes())), POSIX_FADV_DONTNEED);
   }
 
   const File& source_;
   Target& target_;
+  const Progress& progress_;  // called by the caller's thread alone
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::uint64_t told_ = 0;
+  DirectReader reader_;
   std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
+  std::mutex mutex_;                   // over what follows
   CopyReport report_;
+  std::uint64_t done_ = 0;
 };
 
 }  // namespace
 
+unsigned reads_of_file_system(std::uint64_t type) noexcept {
+  return std::find(local_types.begin(), local_types.end(), type) != local_types.end()
+             ? local_reads
+             : network_reads;
+}
+
 Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
-  Target target(memory, all);
-  if (target.bytes().empty()) return os_failure("map " + std::to_string(all) + " bytes");
+  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, round_up(all, page_bytes())));
+  Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
-  Copier copier(source, target);
-  DirectReader reader(source);
-  std::uint64_t done = 0;
-  const auto say_done = [&](std::uint64_t more) { return go_on(progress, done += more, all); };
-  ReadSteps steps;
-  steps.prepare = [&](std::uint64_t offset, std::uint64_t length) -> Result<std::span<std::byte>> {
-    Result<std::span<std::byte>> wanted = copier.prepare(offset, length);
-    if (wanted && wanted->empty()) TRY(say_done(length));
-    return wanted;
-  };
-  steps.ended = [&](const EndedRead& ended) {
-    copier.ended(ended);
-    return say_done(std::min<std::uint64_t>(ended.read.memory.size(), all - ended.read.offset));
-  };
-  TRY(read_ahead(reader, ReadDepth(depth_for(source)), all, steps));
-  CopyReport report = std::move(copier.report());
-  report.why_not_direct = reader.why_not_direct();
-  const std::span<const std::byte> mapped(target.bytes());
-  if (const Result<MappedMemory> held = mapped_memory(mapped); held) report.huge_bytes = held->huge;
+  TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
+  const Result<MappedMemory> held = mapped_memory(target.bytes());
+  if (held) report.huge_bytes = held->huge;
   return report;
 }
 

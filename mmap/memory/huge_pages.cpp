@@ -3,42 +3,38 @@
 #include <sys/mman.h>
 
 #include <cstdint>
-#include <limits>
 #include <new>
 
 namespace weightmap::os {
 namespace {
 
-constexpr std::size_t huge_page = HugePageResource::page;
-
-bool has_own_pages(std::size_t bytes, std::size_t alignment) noexcept {
-  return bytes >= HugePageResource::threshold && alignment <= huge_page;
-}
-
+// Of a request that gets pages of its own; 0 where that is beyond all addresses.
 std::size_t round_to_pages(std::size_t bytes) noexcept {
-  return (bytes + huge_page - 1) / huge_page * huge_page;
+  constexpr std::size_t page = HugePageResource::page;
+  return (bytes + page - 1) / page * page;
 }
 
 }  // namespace
 
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
-  if (!has_own_pages(bytes, alignment)) return ::operator new(bytes, std::align_val_t(alignment));
-  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * huge_page) throw std::bad_alloc();
+  if (bytes < threshold) return ::operator new(bytes, std::align_val_t(alignment));
   const std::size_t size = round_to_pages(bytes);
-  // mmap aligns to small pages only: ask for one huge page more and give back what sticks out.
-  void* const mapped = ::mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Systems before Linux 6.7 align to small pages only, so one huge page more is asked for, and
+  // what sticks out is given back.
+  void* const mapped = size == 0 ? MAP_FAILED
+                                 : ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   auto* const first = static_cast<std::byte*>(mapped);
-  const std::size_t before = -reinterpret_cast<std::uintptr_t>(first) % huge_page;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(first) % page;
   if (before != 0) ::munmap(first, before);
-  ::munmap(first + before + size, huge_page - before);
+  ::munmap(first + before + size, page - before);
   ::madvise(first + before, size, MADV_HUGEPAGE);  // a refusal leaves small pages
   return first + before;
 }
 
 void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size_t alignment) {
-  if (!has_own_pages(bytes, alignment))
+  if (bytes < threshold)
     ::operator delete(address, std::align_val_t(alignment));
   else
     ::munmap(address, round_to_pages(bytes));

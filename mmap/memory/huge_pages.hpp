@@ -7,7 +7,7 @@
 
 namespace weightmap::os {
 
-// May be used by any thread.
+// May be used by any thread. Nobody asks it for an alignment beyond that of a huge page.
 class HugePageResource final : public std::pmr::memory_resource {
  public:
   static constexpr std::size_t page = std::size_t{2} << 20;

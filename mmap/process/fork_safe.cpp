@@ -2,29 +2,11 @@
 
 #include <pthread.h>
 
-#ifdef __GLIBC__
-// What pthread_atfork() calls, as the Linux Standard Base has it. That function itself lies in each
-// program, behind all of its own code, where an open would pay for a page of it.
-extern "C" int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(),
-                                 void* whose) noexcept;
-extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;
-#endif
-
 namespace weightmap::os {
 namespace {
 
-int at_fork_in_child(void (*function)()) noexcept {
-#ifdef __GLIBC__
-  return ::__register_atfork(nullptr, nullptr, function, __dso_handle);
-#else
-  return ::pthread_atfork(nullptr, nullptr, function);
-#endif
-}
-
-// Both begin with something, so that they stand among data that was written to by then: an open
-// would pay for a page of zeros twice, when it is read and when it is written to.
-constinit std::atomic<std::uint32_t> forks{1};
-constinit std::atomic<bool> is_to_register{true};
+constinit std::atomic<std::uint32_t> forks{0};
+constinit std::atomic<bool> is_registered{false};
 
 // How a mutex is held, in the lowest two bits of its word.
 constexpr std::uint32_t state_bits = 3;
@@ -39,10 +21,10 @@ std::uint32_t word(std::uint32_t state) noexcept { return fork_count() << 2 | st
 std::uint32_t fork_count() noexcept { return forks.load(std::memory_order_relaxed); }
 
 void count_forks() noexcept {
-  if (!is_to_register.load(std::memory_order_acquire)) return;
+  if (is_registered.load(std::memory_order_acquire)) return;
   // Two threads that come here at once count each fork twice, which is another number as well.
-  static_cast<void>(at_fork_in_child([] { ++forks; }));
-  is_to_register.store(false, std::memory_order_release);
+  static_cast<void>(::pthread_atfork(nullptr, nullptr, [] { ++forks; }));
+  is_registered.store(true, std::memory_order_release);
 }
 
 bool ForkSafeMutex::lock() noexcept {

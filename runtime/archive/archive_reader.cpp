@@ -5,7 +5,7 @@
 
 #include "mmap/file.hpp"
 #include "mmap/memory/huge_pages.hpp"
-#include "runtime/archive/parallel_read.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/checked.hpp"
@@ -25,10 +25,25 @@ namespace {
 using Chunk = std::function<bool(std::span<const std::byte>)>;
 
 constexpr unsigned max_threads = 64;
+// A thread for less than this costs more than it brings.
+constexpr std::size_t least_of_thread = std::size_t{1} << 20;
 constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
 
 static_assert(ArchiveReader::min_version == torch::min_version &&
               ArchiveReader::max_version == torch::max_version);
+
+// Answers the first failure in the order of the file.
+Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span<std::byte> out,
+                           unsigned threads) {
+  const std::size_t useful = std::max<std::size_t>(1, out.size() / least_of_thread);
+  const std::size_t count = std::clamp<std::size_t>(threads, 1, useful);
+  const std::size_t part = (out.size() + count - 1) / count;
+  return parallel_for(count, count, [&](std::size_t number) {
+    const std::size_t begin = std::min(number * part, out.size());
+    const std::size_t length = std::min(part, out.size() - begin);
+    return file.read(offset + begin, out.subspan(begin, length));
+  });
+}
 
 }  // namespace
 
@@ -112,9 +127,9 @@ Result<void> ArchiveReader::State::read(const zip::Record& record, std::span<std
   const Result<std::uint64_t> offset = payload(record);
   if (!offset) return tl::unexpected<Error>(offset.error());
   if (record.method == zip::Method::stored)
-    return parallel_read(file, *offset, out, std::min(threads, max_threads));
+    return read_in_parts(file, *offset, out, std::min(threads, max_threads));
   std::vector<std::byte> stored(record.stored_size);
-  if (Result<void> ok = parallel_read(file, *offset, stored, 1); !ok) return ok;
+  if (Result<void> ok = file.read(*offset, stored); !ok) return ok;
   Result<void> inflated = zip::inflate(stored, out);
   if (inflated) return inflated;
   return failure(inflated.error().code,

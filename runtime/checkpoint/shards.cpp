@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "mmap/memory/huge_pages.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/catalog/merge.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/dcp/saved_offsets.hpp"
-#include "runtime/format/in_threads.hpp"
 #include "runtime/value/builder.hpp"
 
 namespace weightmap {
@@ -60,7 +60,7 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
 
 // What is wrong with the first that fails, in their order.
 Result<void> parse_all(Shards& shards, const OpenOptions& options) {
-  return format::in_threads(shards.size(), [&](std::size_t number) -> Result<void> {
+  return parallel_for(shards.size(), [&](std::size_t number) -> Result<void> {
     Shard& shard = *shards[number];
     Result<format::Parsed> parsed = parse(shard, options);
     if (!parsed) return tl::unexpected<Error>(shard.source->about(std::move(parsed.error())));

@@ -7,12 +7,12 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/buffer.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/dcp/boxes.hpp"
-#include "runtime/format/in_threads.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "weightmap/tensor_view.hpp"
 
@@ -228,7 +228,7 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
   }
   const OpenOptions options_of_item = for_one_tensor(options);
   std::mutex counting;
-  return format::in_threads(parts.size(), [&](std::size_t number) -> Result<void> {
+  return parallel_for(parts.size(), [&](std::size_t number) -> Result<void> {
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];

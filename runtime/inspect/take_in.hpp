@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/go_on.hpp"
+#include "runtime/base/parallel_for.hpp"
 
 namespace weightmap::inspect {
 
@@ -58,23 +58,14 @@ void take_in_parts(std::span<const std::byte> bytes, Work& first, Following& fol
   const std::size_t part_bytes = bytes.size() / parts / piece_bytes * piece_bytes;
   std::vector<std::unique_ptr<Work>> others;
   while (others.size() + 1 < parts) others.push_back(make());
-  std::atomic<std::size_t> next = 0;
-  const auto take_parts = [&](bool asks) {
-    for (std::size_t i = next++; i < parts; i = next++) {
-      const std::size_t begin = i * part_bytes;
-      const std::size_t length = i + 1 < parts ? part_bytes : bytes.size() - begin;
-      take_in(bytes.subspan(begin, length), i == 0 ? first : *others[i - 1], following, asks);
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    helpers.reserve(processors - 1);
-    try {
-      while (helpers.size() + 1 < processors) helpers.emplace_back(take_parts, false);
-    } catch (const std::system_error&) {  // as many as the system gives
-    }
-    take_parts(true);
-  }
+  const std::thread::id caller = std::this_thread::get_id();
+  static_cast<void>(parallel_for(parts, processors, [&](std::size_t i) -> Result<void> {
+    const std::size_t begin = i * part_bytes;
+    const std::size_t length = i + 1 < parts ? part_bytes : bytes.size() - begin;
+    take_in(bytes.subspan(begin, length), i == 0 ? first : *others[i - 1], following,
+            std::this_thread::get_id() == caller);
+    return {};
+  }));
   for (const std::unique_ptr<Work>& other : others) first.add(*other);
   if (following.going) following.ask();
 }

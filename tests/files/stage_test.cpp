@@ -11,12 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "mmap/mapping.hpp"
 #include "mmap/memory/copy_file.hpp"
@@ -225,9 +228,9 @@ TEST_CASE_FIXTURE(CopyFixture, "says so if the source is truncated on the way, o
   const os::File source = make(20 * mib);
   const UniqueFd memory = os::make_memfd(source.size()).value();
   const Progress cut = test::meanwhile([&] { fs::resize_file(folder.path() / "file", mib); });
-  const Result<os::CopyReport> report = os::copy_to_memory(source, memory.get(), cut);
-  REQUIRE_FALSE(report.has_value());
-  CHECK(report.error().code == ErrorCode::io);
+  with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, [&] {  // a piece after the other
+    CHECK_FAILS(os::copy_to_memory(source, memory.get(), cut), ErrorCode::io, "the file");
+  });
   const os::File whole = make(3 * mib);
   with_refusals({{SYS_pread64, EIO}}, [&] {
     const UniqueFd other = os::make_memfd(whole.size()).value();
@@ -243,6 +246,29 @@ TEST_CASE_FIXTURE(CopyFixture, "says so where memory runs out, without a signal"
     CHECK_FAILS(os::copy_to_memory(source, memory.get(), no_progress), ErrorCode::io,
                 "cannot get 2097152 bytes of shared memory: No space left on device");
   });
+}
+
+TEST_CASE("reads more at a time where the file system may be remote") {
+  for (const std::uint64_t local : {0xef53u, 0x58465342u, 0x9123683eu, 0x01021994u})
+    CHECK(os::reads_of_file_system(local) == 8);  // ext4, xfs, btrfs, tmpfs
+  for (const std::uint64_t remote : {0x6969u, 0xff534d42u, 0x65735546u, 0x00c36400u, 12345u})
+    CHECK(os::reads_of_file_system(remote) == 32);  // NFS, SMB, FUSE, Ceph, and what nobody knows
+}
+
+TEST_CASE_FIXTURE(CopyFixture, "progress is told by the caller's thread, and ends with all bytes") {
+  const os::File source = make(9 * mib + 5);
+  const UniqueFd memory = os::make_memfd(source.size()).value();
+  const std::thread::id here = std::this_thread::get_id();
+  std::vector<std::uint64_t> told;
+  const Progress progress = [&](std::uint64_t done, std::uint64_t all) {
+    CHECK(std::this_thread::get_id() == here);
+    CHECK(all == source.size());
+    told.push_back(done);
+    return true;
+  };
+  REQUIRE_OK(os::copy_to_memory(source, memory.get(), progress));
+  CHECK(std::is_sorted(told.begin(), told.end()));
+  CHECK(told.back() == source.size());
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "a large copy is mapped as large pages wherever it has such") {

@@ -17,6 +17,7 @@
 
 #include "mmap/page_size.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
@@ -29,6 +30,7 @@ using test::Refusal;
 using test::with_refusals;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::uint64_t piece = 2 * mib;
 const std::uint64_t page = page_bytes();
 
 std::uint64_t whole_pages(std::uint64_t size) { return (size + page - 1) / page * page; }
@@ -80,20 +82,12 @@ class Pages {
   std::unique_ptr<std::byte, decltype(&std::free)> memory_;
 };
 
-void begin_all(DirectReader& reader, std::uint64_t offset, const Pages& pages) {
-  for (std::uint64_t at = 0; at < pages.bytes().size(); at += queued_bytes) {
-    const std::uint64_t length = std::min(queued_bytes, pages.bytes().size() - at);
-    reader.begin({offset + at, pages.bytes().subspan(at, length)});
-  }
-}
-
 // Reads all of the file from `offset` on, and answers what the last read said of the page cache.
 Result<bool> read_all(DirectReader& reader, std::uint64_t offset, const Pages& pages) {
-  begin_all(reader, offset, pages);
   bool past_cache = false;
-  for (std::uint64_t at = 0; at < pages.bytes().size(); at += queued_bytes) {
-    TRY_ASSIGN(const EndedRead ended, reader.next());
-    past_cache = ended.past_cache;
+  for (std::uint64_t at = 0; at < pages.bytes().size(); at += piece) {
+    const std::uint64_t length = std::min(piece, pages.bytes().size() - at);
+    TRY_ASSIGN(past_cache, reader.read(offset + at, pages.bytes().subspan(at, length)));
   }
   return past_cache;
 }
@@ -132,7 +126,7 @@ TEST_CASE_FIXTURE(Fixture, "reads a range that begins with a page") {
   for (std::uint64_t i = 0; i < 3 * page; ++i) REQUIRE(pages.bytes()[i] == byte_at(5 * page + i));
 }
 
-TEST_CASE_FIXTURE(Fixture, "says that the file was truncated, with reads under way") {
+TEST_CASE_FIXTURE(Fixture, "says that the file was truncated") {
   for (std::uint64_t size : {5 * mib + 100, 3 * mib, std::uint64_t{100}}) {
     const File file = make(8 * mib);
     if (!reads_directly(file)) return;
@@ -145,42 +139,17 @@ TEST_CASE_FIXTURE(Fixture, "says that the file was truncated, with reads under w
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "reads where the system gives no more threads") {
+TEST_CASE_FIXTURE(Fixture, "any thread may read") {
   const File file = make(9 * mib + 1);
-  with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, [&] {
-    const Pages pages(file.size());
-    REQUIRE_OK(read_from(file, 0, pages));
-    CHECK(first_wrong(pages.bytes().first(file.size())) == file.size());
-  });
-}
-
-TEST_CASE_FIXTURE(Fixture, "reads nothing any more once it is gone, after an error or before") {
-  const File file = make(16 * mib);
+  DirectReader reader(file);
   const Pages pages(file.size());
-  const auto is_left_alone = [&] {
-    std::memset(pages.bytes().data(), 0xff, pages.bytes().size());
-    const File again = File::open(path, false).value();
-    REQUIRE_OK(read_from(again, 0, Pages(16 * mib)));  // as long as what was under way would take
-    CHECK(std::memcmp(pages.bytes().data(), pages.bytes().data() + 1, 16 * mib - 1) == 0);
-    CHECK(pages.bytes()[0] == std::byte{0xff});
-  };
-  {
-    DirectReader reader(file);
-    begin_all(reader, 0, pages);
-  }
-  is_left_alone();
-  {
-    DirectReader reader(file);
-    begin_all(reader, 0, pages);
-    REQUIRE_OK(reader.next());
-    std::filesystem::resize_file(path, mib);
-    reader.begin({2 * mib, pages.bytes().first(2 * mib)});
-    Result<EndedRead> read = reader.next();
-    while (read) read = reader.next();
-    CHECK_FAILS(read, ErrorCode::io, "the file");
-    std::filesystem::resize_file(path, 16 * mib);
-  }
-  is_left_alone();
+  REQUIRE_OK(parallel_for(5, 5, [&](std::size_t number) -> Result<void> {
+    const std::uint64_t at = number * piece;
+    const std::uint64_t length = std::min(piece, pages.bytes().size() - at);
+    TRY(reader.read(at, pages.bytes().subspan(at, length)));
+    return {};
+  }));
+  CHECK(first_wrong(pages.bytes().first(file.size())) == file.size());
 }
 
 TEST_CASE_FIXTURE(Fixture, "names the bytes that the disk did not give") {
@@ -224,10 +193,9 @@ TEST_CASE_FIXTURE(Fixture, "a file system may refuse only when it is to read") {
   // No memory begins at an odd address, so the system refuses that read, and no other.
   const Pages pages(3 * mib);
   DirectReader reader(file);
-  reader.begin({0, pages.bytes().subspan(1, 2 * mib)});
-  const Result<EndedRead> read = reader.next();
-  REQUIRE_OK(read);
-  CHECK_FALSE(read->past_cache);
+  const Result<bool> past_cache = reader.read(0, pages.bytes().subspan(1, 2 * mib));
+  REQUIRE_OK(past_cache);
+  CHECK_FALSE(*past_cache);
   CHECK(first_wrong(pages.bytes().subspan(1, 2 * mib)) == 2 * mib);
   CHECK(reader.why_not_direct() ==
         "the file system refuses reads past the page cache (O_DIRECT): Invalid argument");
