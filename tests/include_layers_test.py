@@ -33,6 +33,7 @@ LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", 
 SERVICES = ("warm", "inspect", "write", "files", "cuda")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
+LIBRARY["write"] = (*LIBRARY["inspect"], "inspect")  # a file may be written from tensors in pieces
 # The members of Checkpoint, some of which are told by a service.
 LIBRARY["facade"] = (*LIBRARY["checkpoint"], "checkpoint", *SERVICES)
 FACADE = "runtime/checkpoint/checkpoint.cpp"
@@ -60,7 +61,7 @@ PUBLIC = {
     "value_builder.hpp": "value",
     "checkpoint_writer.hpp": "write",
     "fill.hpp": "write",
-    "repack.hpp": "write",
+    "convert.hpp": "write",
     "safetensors_writer.hpp": "write",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",

@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <cstdio>
-#include <map>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tools/command.hpp"
@@ -12,53 +13,31 @@
 #include "tools/size_option.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/safetensors_writer.hpp"
+#include "weightmap/convert.hpp"
+#include "weightmap/tensor_order.hpp"
 
 namespace weightmap::cli {
 namespace {
 
 struct ConvertCommand {
-  std::string from;
+  std::vector<std::string> from;
   std::string to;
-  std::string format;  // "safetensors" or "pt"; empty: as `to` ends
-  std::string shared;  // empty: refuse
-  std::vector<std::string> metadata;
-  std::uint64_t max_bytes = 0;
-  OpenOptions open = OpenOptions::to_look();
+  std::string order = "file";
+  ConvertOptions how;
   bool json = false;
+
+  std::vector<std::filesystem::path> sources() const { return {from.begin(), from.end()}; }
 };
 
-struct Converted {
-  std::vector<std::string> files;
-  std::size_t tensors = 0;
-  std::uint64_t bytes = 0;
-  std::vector<SafetensorsReport::Dropped> dropped = {};
-  std::vector<std::string> left_out = {};  // CheckpointInfo::unsupported
-};
-
-// What is wrong with the words of the command line, beyond what each of them may be.
-void settle_format(ConvertCommand& command) {
-  const std::string ending = std::filesystem::path(command.to).extension().native();
-  if (command.format.empty() && ending == ".safetensors") command.format = "safetensors";
-  if (command.format.empty() && (ending == ".pt" || ending == ".pth" || ending == ".bin"))
-    command.format = "pt";
-  if (command.format.empty())
-    throw CLI::ValidationError("OUT",
-                               "must end in .safetensors, .pt, .pth or .bin, unless --to says what "
-                               "to write");
-  if (command.format == "safetensors") return;
-  const auto refuse = [](const char* option, const char* why) {
-    throw CLI::ValidationError(option, std::string("is for safetensors only") + why);
-  };
-  if (command.max_bytes != 0) refuse("--max-size", "; weightmap split divides such a file");
-  if (!command.metadata.empty()) refuse("--metadata", "");
-  if (!command.shared.empty()) refuse("--shared", ": a .pt file says which tensors are one");
+std::string_view word_of(WrittenFormat format) {
+  if (format == WrittenFormat::safetensors) return "safetensors";
+  return format == WrittenFormat::pt ? "pt" : "pt2";
 }
 
-std::string check_metadata(const std::string& text) {
-  return text.find('=') == text.npos ? "must be like KEY=TEXT" : "";
+WrittenFormat format_of(std::string_view word) {
+  if (word == "safetensors") return WrittenFormat::safetensors;
+  return word == "pt" ? WrittenFormat::pt : WrittenFormat::pt2;
 }
 
 SharedElements shared_from(std::string_view word) {
@@ -66,224 +45,168 @@ SharedElements shared_from(std::string_view word) {
   return word == "copy" ? SharedElements::copy : SharedElements::refuse;
 }
 
-// The metadata of a safetensors file stays, and each is one that transformers takes.
-SafetensorsMetadata metadata_of(const Checkpoint& checkpoint, const ConvertCommand& command) {
-  SafetensorsMetadata metadata;
-  const auto set = [&](std::string key, std::string text) {
-    const auto known = std::ranges::find(metadata, key, &SafetensorsMetadata::value_type::first);
-    if (known == metadata.end())
-      metadata.emplace_back(std::move(key), std::move(text));
-    else
-      known->second = std::move(text);
-  };
-  if (checkpoint.info().format == "safetensors" && files_of(checkpoint).size() == 1)
-    for (const auto& [key, text] : checkpoint.root().items())
-      set(std::string(key.string().value_or("")), std::string(text.string().value_or("")));
-  set("format", "pt");
-  for (const std::string& given : command.metadata)
-    set(given.substr(0, given.find('=')), given.substr(given.find('=') + 1));
-  return metadata;
+std::string check_metadata(const std::string& text) {
+  return text.find('=') == text.npos ? "must be like KEY=TEXT" : "";
 }
 
-Result<SafetensorsTensor> safetensor(const Checkpoint& checkpoint, std::string_view name,
-                                     const WholeTensor& tensor) {
-  if (tensor.piece_count == 1)
-    return SafetensorsTensor::of(std::string(name), checkpoint.tensors()[tensor.first_piece].view);
-  Result<RecordContent> content = content_of(checkpoint, name);
-  if (!content) return tl::unexpected<Error>(content.error());
-  return SafetensorsTensor{.name = std::string(name),
-                           .dtype = tensor.dtype,
-                           .shape = tensor.sizes,
-                           .content = std::move(*content)};
-}
-
-Result<Converted> to_safetensors(const Checkpoint& checkpoint, const ConvertCommand& command) {
-  std::vector<SafetensorsTensor> tensors;
-  for (const std::string_view name : whole_names(checkpoint)) {
-    const Result<WholeTensor> tensor = whole_tensor(checkpoint, name);
-    if (!tensor) return tl::unexpected<Error>(tensor.error());
-    Result<SafetensorsTensor> made = safetensor(checkpoint, name, *tensor);
-    if (!made) return tl::unexpected<Error>(made.error());
-    tensors.push_back(std::move(*made));
+// The names of the tensors in the order file, whose lines may be patterns.
+Result<std::vector<std::string>> names_in_order(const ConvertCommand& command) {
+  std::vector<Checkpoint> checkpoints;
+  std::vector<std::string_view> names;
+  for (const std::string& path : command.from) {
+    Result<Checkpoint> checkpoint = Checkpoint::open(path, command.how.open);
+    if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+    std::ranges::copy(whole_names(*checkpoint), std::back_inserter(names));
+    checkpoints.push_back(std::move(*checkpoint));
   }
-  const std::size_t count = tensors.size();
-  ProgressBar bar;
-  const Result<SafetensorsReport> report =
-      write_safetensors(std::move(tensors), metadata_of(checkpoint, command), command.to,
-                        {.max_file_bytes = command.max_bytes,
-                         .shared = shared_from(command.shared),
-                         .progress = bar.follow()});
-  if (!report) return tl::unexpected<Error>(report.error());
-  Converted made{.files = {},
-                 .tensors = count - report->dropped.size(),
-                 .bytes = report->bytes,
-                 .dropped = report->dropped};
-  for (const SafetensorsReport::File& file : report->files)
-    made.files.push_back(file.path.native());
-  return made;
+  const Result<TensorOrder> order = load_tensor_order(names, command.order);
+  if (!order) return tl::unexpected<Error>(order.error());
+  std::vector<std::string> ordered;
+  for (const std::size_t index : order->tensors) ordered.emplace_back(names[index]);
+  return ordered;
 }
 
-// Tensors that are one and the same stay so; each other has a storage of its own elements.
-class FlatDict {
- public:
-  Result<void> add(CheckpointWriter& writer, const Checkpoint& checkpoint, std::string_view name) {
-    const Result<WholeTensor> tensor = whole_tensor(checkpoint, name);
-    if (!tensor) return tl::unexpected<Error>(tensor.error());
-    const NamedTensor first = checkpoint.tensors()[tensor->first_piece];
-    if (is_blocked(tensor->dtype))
-      return tl::unexpected<Error>(
-          first.about({ErrorCode::unsupported, "is of " + std::string(to_string(tensor->dtype)) +
-                                                   ", which torch does not have"}));
-    if (tensor->piece_count == 1) return add(writer, first);
-    Result<RecordContent> content = content_of(checkpoint, name);
-    if (!content) return tl::unexpected<Error>(content.error());
-    const std::size_t number = writer.add_storage(std::move(*content));
-    Dims strides(tensor->sizes.size());
-    std::int64_t stride = 1;
-    for (std::size_t dim = strides.size(); dim-- > 0; stride *= tensor->sizes[dim])
-      strides[dim] = stride;
-    items_.push_back(writer.values().string(name));
-    items_.push_back(writer.tensor(
-        number, {.dtype = tensor->dtype, .sizes = tensor->sizes, .strides = strides}));
-    return {};
-  }
-  const std::vector<Value>& items() const noexcept { return items_; }
-
- private:
-  using Dims = std::vector<std::int64_t>;
-  using Key = std::tuple<const std::byte*, DType, unsigned, Dims, Dims>;
-
-  Result<void> add(CheckpointWriter& writer, const NamedTensor& tensor) {
-    const TensorView& view = tensor.view;
-    if (to_string(view.dtype()).starts_with('q'))
-      return tl::unexpected<Error>(tensor.about(
-          {ErrorCode::unsupported, "is of " + std::string(to_string(view.dtype())) +
-                                       ", whose scales are not in a dict of tensors"}));
-    const Key key{view.stored_bytes().data(),
-                  view.dtype(),
-                  view.flags(),
-                  {view.shape().begin(), view.shape().end()},
-                  {view.strides().begin(), view.strides().end()}};
-    auto known = values_.find(key);
-    if (known == values_.end() || view.stored_bytes().empty()) {
-      const Result<Value> made = writer.tensor(view);
-      if (!made) return tl::unexpected<Error>(tensor.about(made.error()));
-      known = values_.insert_or_assign(key, *made).first;
-    }
-    items_.push_back(writer.values().string(tensor.name));
-    items_.push_back(known->second);
-    return {};
-  }
-
-  std::map<Key, Value> values_;
-  std::vector<Value> items_;  // key, value ...
-};
-
-Result<Converted> to_pt(const Checkpoint& checkpoint, const ConvertCommand& command) {
-  ProgressBar bar;
-  CheckpointWriter writer({.progress = bar.follow()});
-  FlatDict dict;
-  const std::vector<std::string_view> names = whole_names(checkpoint);
-  for (const std::string_view name : names)
-    if (Result<void> ok = dict.add(writer, checkpoint, name); !ok)
-      return tl::unexpected<Error>(ok.error());
-  const Value root = writer.ordered_dict(dict.items());
-  const Result<WritePlan> written = std::move(writer).write(root, command.to);
-  if (!written) return tl::unexpected<Error>(written.error());
-  return Converted{.files = {command.to}, .tensors = names.size(), .bytes = written->archive_bytes};
-}
-
-std::string describe_as_json(const ConvertCommand& command, const Converted& made) {
+std::string describe_as_json(const ConvertCommand& command, const ConvertReport& report) {
   Json dropped = Json::object();
-  for (const auto& [name, kept] : made.dropped) dropped[name] = kept;
-  return to_text(Json{{"file", command.from},
+  for (const auto& [name, kept] : report.dropped) dropped[name] = kept;
+  Json files = Json::array();
+  for (const std::filesystem::path& file : report.files) files.push_back(file.native());
+  return to_text(Json{{"sources", command.from},
                       {"target", command.to},
-                      {"format", command.format},
-                      {"files", made.files},
-                      {"tensors", made.tensors},
-                      {"bytes", made.bytes},
+                      {"format", word_of(report.format)},
+                      {"files", files},
+                      {"tensors", report.tensors},
+                      {"storages", report.storages},
+                      {"alignment", report.alignment},
+                      {"old_bytes", report.old_bytes},
+                      {"bytes", report.new_bytes},
                       {"dropped", dropped},
-                      {"left_out", made.left_out}}) +
+                      {"left_out", report.left_out}}) +
          "\n";
 }
 
-std::string describe_as_text(const Converted& made) {
+std::string describe_as_text(const ConvertReport& report) {
   std::string text;
-  for (const std::string& file : made.files) text += printable(file) + "\n";
-  for (const auto& [name, kept] : made.dropped)
+  for (const std::filesystem::path& file : report.files) text += printable(file.native()) + "\n";
+  for (const auto& [name, kept] : report.dropped)
     text += printable(name) + " is " + printable(kept) + ", and in the metadata only\n";
   return text;
 }
 
-// What would be written as something else than it is.
-Result<void> check_source(const Checkpoint& checkpoint, const ConvertCommand& command) {
-  if (!checkpoint.info().reserved || checkpoint.info().reserved->is_sealed) return {};
-  return tl::unexpected<Error>(
-      Error{.code = ErrorCode::unsupported,
-            .message = "the file has reserved storages and is not sealed, so it may change yet",
-            .file = printable(command.from)});
+// "3 names: epoch, lr, optimizer.param_groups"
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 8;
+  std::string text = count(names.size(), "name");
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+    text += (i == 0 ? ": " : ", ") + printable(names[i]);
+  return text + (names.size() > most ? ", ..." : "");
 }
 
-Result<int> run_convert(Output& out, const ConvertCommand& command) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(command.from, command.open);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (Result<void> ok = check_source(*checkpoint, command); !ok)
-    return tl::unexpected<Error>(ok.error());
-  Result<Converted> made =
-      command.format == "pt" ? to_pt(*checkpoint, command) : to_safetensors(*checkpoint, command);
-  if (!made) return tl::unexpected<Error>(made.error());
-  const CheckpointInfo& info = checkpoint->info();
-  made->left_out = info.unsupported;
-  if (!info.unsupported.empty())
-    std::fprintf(stderr, "weightmap: left out: %s\n", unlisted_text(info).c_str());
-  out.write(command.json ? describe_as_json(command, *made) : describe_as_text(*made));
+Result<int> run_convert(Output& out, ConvertCommand& command) {
+  if (command.order != "file") {
+    Result<std::vector<std::string>> names = names_in_order(command);
+    if (!names) return tl::unexpected<Error>(names.error());
+    command.how.order = std::move(*names);
+  }
+  ProgressBar bar;
+  command.how.progress = bar.follow();
+  const Result<ConvertReport> report = convert(command.sources(), command.to, command.how);
+  if (!report) return tl::unexpected<Error>(report.error());
+  if (!report->left_out.empty())
+    std::fprintf(stderr, "weightmap: left out: %s\n", list_of(report->left_out).c_str());
+  out.write(command.json ? describe_as_json(command, *report) : describe_as_text(*report));
   return exit_good;
+}
+
+void add_layout_options(CLI::App& command, ConvertCommand& options) {
+  add_size_option(
+      command, "--align", [&options](std::uint64_t bytes) { options.how.alignment = bytes; },
+      "Of a torch file: begin storages at multiples of this: 64, 4096, 2MiB; default: as they are");
+  command
+      .add_option("--order", options.order,
+                  "The tensors in FILE come first, in its order (weightmap warm has such files); "
+                  "default: file, as they are")
+      ->type_name("file|FILE");
+  add_size_option(
+      command, "--max-shard-size",
+      [&options](std::uint64_t bytes) { options.how.max_shard_bytes = bytes; },
+      "Bytes of tensors in each file of a set; default: one file");
+  command
+      .add_option_function<std::string>(
+          "--crc", [&options](const std::string& word) { options.how.crc32 = word == "on"; },
+          "Of a torch file: whether to write CRC-32s; default: as it is")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off");
+  command.add_flag("--tensors-only", options.how.tensors_only,
+                   "Of a torch file that would be kept as it is, write the tensors by their names");
+}
+
+void add_safetensors_options(CLI::App& command, ConvertCommand& options) {
+  const auto add_metadata = [&options](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts)
+      options.how.metadata.emplace_back(text.substr(0, text.find('=')),
+                                        text.substr(text.find('=') + 1));
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--metadata", add_metadata,
+          "A text for the metadata of safetensors; may be given again. format=pt is there by "
+          "itself")
+      ->check(CLI::Validator(check_metadata, ""))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("KEY=TEXT");
+  command
+      .add_option_function<std::string>(
+          "--shared",
+          [&options](const std::string& word) { options.how.shared = shared_from(word); },
+          "Tensors that share their elements, in safetensors: refuse them (default), drop all "
+          "names but the first into the metadata, or write a copy for each")
+      ->check(CLI::IsMember({"refuse", "drop", "copy"}))
+      ->type_name("refuse|drop|copy");
 }
 
 }  // namespace
 
 void add_convert(CLI::App& app, Run& run) {
   auto options = std::make_shared<ConvertCommand>();
-  CLI::App& command =
-      *app.add_subcommand("convert", "Write the tensors of a checkpoint as another format");
-  command.add_option("IN", options->from, "A checkpoint: a file, a set, a folder, org/name")
+  CLI::App& command = *app.add_subcommand(
+      "convert", "Write checkpoints as another format, laid out otherwise, in other files");
+  // CLI11 gives a list all that stands there, so OUT is the last of it.
+  command
+      .add_option("IN", options->from,
+                  "Checkpoints: a file, a set, a folder, org/name; and last the file to write, "
+                  "which may be one of them: .safetensors, or .pt, .pth, .bin for torch; the index "
+                  "of a set; or a folder, with a slash behind it")
       ->required()
-      ->type_name("");
+      ->option_text("... OUT REQUIRED");
   command
-      .add_option("OUT", options->to,
-                  "The file to write, which may be IN: .safetensors, or .pt, .pth, .bin for torch")
-      ->required()
-      ->type_name("");
-  command.add_option("--to", options->format, "The format, whatever OUT ends with")
-      ->check(CLI::IsMember({"safetensors", "pt"}))
-      ->type_name("safetensors|pt");
-  add_size_option(
-      command, "--max-size", [options](std::uint64_t bytes) { options->max_bytes = bytes; },
-      "Bytes of tensors in each file of a set; default: one file");
-  command
-      .add_option("--metadata", options->metadata,
-                  "A text for the metadata; may be given again. format=pt is there by itself")
-      ->check(CLI::Validator(check_metadata, ""))
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("KEY=TEXT");
-  command
-      .add_option("--shared", options->shared,
-                  "Tensors that share their elements: refuse them (default), drop all names but "
-                  "the first into the metadata, or write a copy for each")
-      ->check(CLI::IsMember({"refuse", "drop", "copy"}))
-      ->type_name("refuse|drop|copy");
+      .add_option_function<std::string>(
+          "--to", [options](const std::string& word) { options->how.format = format_of(word); },
+          "The format, whatever OUT ends with; of a folder safetensors, unless this says pt")
+      ->check(CLI::IsMember({"safetensors", "pt", "pt2"}))
+      ->type_name("safetensors|pt|pt2");
+  add_layout_options(command, *options);
+  add_safetensors_options(command, *options);
   command.add_flag("--json", options->json, "One JSON document on standard output");
-  add_open_option(command, "repeats", options->open);
+  add_open_option(command, "repeats", options->how.open);
   command.footer(
-      "Tensors are called by their names; other values of the checkpoint are left out. The new\n"
-      "files appear once all are whole and on the disk.\n"
+      "A torch file that becomes a torch file keeps all that it has. Else tensors are written by\n"
+      "their names, and standard error names what is left out. The new files appear once all are\n"
+      "whole and on the disk. Who has the old ones open keeps them.\n"
       "Examples:\n"
       "  weightmap convert pytorch_model.bin model.safetensors --shared drop\n"
-      "  weightmap convert model.pt model.safetensors --max-size 5GB\n"
-      "  weightmap convert model/ model.pt                    # a folder of shards");
+      "  weightmap convert model.pt model/ --max-shard-size 5GB   # a set and its index\n"
+      "  weightmap convert model/ model.pt                        # a folder of shards\n"
+      "  weightmap convert encoder.pt decoder.pt model.pt\n"
+      "  weightmap convert model.pt model.pt --align 2MiB         # for huge pages\n"
+      "  weightmap convert model.pt model.pt --order order        # in the order of use");
   command.callback([options, &run] {
-    settle_format(*options);
+    if (options->from.size() < 2) throw CLI::RequiredError("OUT");
+    options->to = std::move(options->from.back());
+    options->from.pop_back();
+    if (const Result<void> ok = check_target(options->to, options->how); !ok)
+      throw CLI::ValidationError("convert", ok.error().message);
     run = [options](Output& out) { return run_convert(out, *options); };
   });
 }

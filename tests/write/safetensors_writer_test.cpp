@@ -441,11 +441,11 @@ TEST_SUITE("safetensors writer") {
     "total_size": 44
   },
   "weight_map": {
-    "a": "model-00001-of-00003.safetensors",
+    "a": "model-00002-of-00003.safetensors",
     "b": "model-00003-of-00003.safetensors",
-    "large": "model-00002-of-00003.safetensors",
+    "large": "model-00001-of-00003.safetensors",
     "none": "model-00003-of-00003.safetensors",
-    "\u00e9": "model-00001-of-00003.safetensors"
+    "\u00e9": "model-00002-of-00003.safetensors"
   }
 }
 )");

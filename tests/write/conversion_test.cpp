@@ -1,5 +1,3 @@
-#include "weightmap/repack.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
@@ -14,6 +12,7 @@
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/convert.hpp"
 
 namespace weightmap {
 namespace {
@@ -104,7 +103,7 @@ std::filesystem::path exported(const TemporaryFolder& folder) {
   return path;
 }
 
-TEST_SUITE("repack") {
+TEST_SUITE("convert") {
   TEST_CASE("a file of torch.save is copied byte for byte") {
     const TemporaryFolder folder;
     // What is not opened; what another tool zipped, whose layout is not torch's; TorchScript, which
@@ -117,7 +116,7 @@ TEST_SUITE("repack") {
       if (entry.path().extension() != ".pt" || others.contains(name)) continue;
       CAPTURE(name);
       const std::filesystem::path copy = folder.path() / name;
-      REQUIRE_OK(repack(entry.path(), copy));
+      REQUIRE_OK(convert(entry.path(), copy));
       CHECK(read_file(copy) == read_file(entry.path()));
       ++compared;
     }
@@ -127,10 +126,10 @@ TEST_SUITE("repack") {
   TEST_CASE("what differs for another reason has the same tensors") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(data / "no_byteorder.pt", copy));
+    REQUIRE_OK(convert(data / "no_byteorder.pt", copy));
     CHECK(contents(copy) == contents(data / "no_byteorder.pt"));
     CHECK(has_record(copy, "byteorder"));
-    REQUIRE_OK(repack(data / "rezipped_stored.pt", copy));
+    REQUIRE_OK(convert(data / "rezipped_stored.pt", copy));
     CHECK(contents(copy) == contents(data / "state_dict.pt"));
     const Checkpoint read = opened(copy);
     CHECK(read.stats().local_headers_read == 1);
@@ -142,7 +141,7 @@ TEST_SUITE("repack") {
     const std::filesystem::path copy = folder.path() / "copy.pt";
     for (const std::uint64_t alignment : {4096u, 32768u, 1u << 20, 2u << 20}) {
       CAPTURE(alignment);
-      const RepackReport report = repack(path, copy, {.alignment = alignment}).value();
+      const ConvertReport report = convert(path, copy, {.alignment = alignment}).value();
       CHECK(report.alignment == alignment);
       CHECK(report.storages == 3);
       CHECK(report.new_bytes == std::filesystem::file_size(copy));
@@ -152,18 +151,18 @@ TEST_SUITE("repack") {
       CHECK(contents(copy) == contents(path));
       CHECK(read.verify_crc().faults.empty());
       // The same again, which is found by itself.
-      REQUIRE_OK(repack(copy, folder.path() / "same.pt"));
+      REQUIRE_OK(convert(copy, folder.path() / "same.pt"));
       CHECK(read_file(folder.path() / "same.pt") == read_file(copy));
     }
-    REQUIRE_OK(repack(path, copy, {.alignment = 4096}));
-    REQUIRE_OK(repack(copy, copy, {.alignment = 64}));
+    REQUIRE_OK(convert(path, copy, {.alignment = 4096}));
+    REQUIRE_OK(convert(copy, copy, {.alignment = 64}));
     CHECK(read_file(copy) == read_file(path));
   }
 
   TEST_CASE("an alignment that no record said before is said") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(data / "old_order.pt", copy, {.alignment = 256}));
+    REQUIRE_OK(convert(data / "old_order.pt", copy, {.alignment = 256}));
     const Checkpoint read = opened(copy);
     CHECK(read.info().storage_alignment == 256);
     CHECK(contents(copy) == contents(data / "old_order.pt"));
@@ -172,10 +171,10 @@ TEST_SUITE("repack") {
   TEST_CASE("an alignment that cannot be is refused") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    CHECK_FAILS(repack(data / "views.pt", copy, {.alignment = 0}), ErrorCode::invalid_argument,
+    CHECK_FAILS(convert(data / "views.pt", copy, {.alignment = 0}), ErrorCode::invalid_argument,
                 "alignment of 0");
-    CHECK_FAILS(repack(data / "views.pt", copy, {.alignment = 100000}), ErrorCode::invalid_argument,
-                "it must be a power of two");
+    CHECK_FAILS(convert(data / "views.pt", copy, {.alignment = 100000}),
+                ErrorCode::invalid_argument, "it must be a power of two");
     CHECK(std::filesystem::is_empty(folder.path()));
   }
 
@@ -183,26 +182,26 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, 4);
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(path, copy, {.order = {"c", "a", "c"}}));
+    REQUIRE_OK(convert(path, copy, {.order = {"c", "a", "c"}}));
     const std::vector<std::string> names{
         "data.pkl", ".storage_alignment",    "byteorder", "data/2", "data/0", "data/1",
         "version",  ".data/serialization_id"};
     CHECK(record_names(copy) == names);
     CHECK(contents(copy) == contents(path));
-    REQUIRE_OK(repack(copy, copy, {.order = {"a", "b", "c"}}));
+    REQUIRE_OK(convert(copy, copy, {.order = {"a", "b", "c"}}));
     CHECK(record_names(copy)[3] == "data/0");
   }
 
   TEST_CASE("the order that the file has keeps .format_version") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, 4);
-    REQUIRE_OK(repack(path, folder.path() / "copy.pt", {.order = {"a", "b"}}));
+    REQUIRE_OK(convert(path, folder.path() / "copy.pt", {.order = {"a", "b"}}));
     CHECK(read_file(folder.path() / "copy.pt") == read_file(path));
   }
 
   TEST_CASE("an order with a tensor that there is not is refused") {
     const TemporaryFolder folder;
-    CHECK_FAILS(repack(data / "views.pt", folder.path() / "copy.pt", {.order = {"wieght"}}),
+    CHECK_FAILS(convert(data / "views.pt", folder.path() / "copy.pt", {.order = {"wieght"}}),
                 ErrorCode::not_found, "wieght");
     CHECK(std::filesystem::is_empty(folder.path()));
   }
@@ -211,11 +210,11 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, 100);
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(path, copy, {.crc32 = false}));
+    REQUIRE_OK(convert(path, copy, {.crc32 = false}));
     CHECK(first_crc(copy) == 0);
-    REQUIRE_OK(repack(copy, folder.path() / "kept.pt"));
+    REQUIRE_OK(convert(copy, folder.path() / "kept.pt"));
     CHECK(first_crc(folder.path() / "kept.pt") == 0);
-    REQUIRE_OK(repack(copy, copy, {.crc32 = true}));
+    REQUIRE_OK(convert(copy, copy, {.crc32 = true}));
     CHECK(read_file(copy) == read_file(path));
   }
 
@@ -224,7 +223,7 @@ TEST_SUITE("repack") {
     const std::filesystem::path copy = folder.path() / "copy.pt";
     for (const char* name : {"dict.pt", "dtypes.pt", "module.pt"}) {
       CAPTURE(name);
-      REQUIRE_OK(repack(data / "legacy" / name, copy));
+      REQUIRE_OK(convert(data / "legacy" / name, copy));
       CHECK(contents(copy) == contents(data / "legacy" / name));
       OpenOptions options;
       options.verify = Verify::crc;
@@ -233,16 +232,16 @@ TEST_SUITE("repack") {
       CHECK(made.stats().strategy == OffsetStrategy::calculated);
       CHECK(made.storage(0).key == "0");
     }
-    REQUIRE_OK(repack(copy, folder.path() / "again.pt"));
+    REQUIRE_OK(convert(copy, folder.path() / "again.pt"));
     CHECK(read_file(folder.path() / "again.pt") == read_file(copy));
-    CHECK_FAILS(repack(data / "legacy" / "dict.pt", copy, {.order = {"w"}}), ErrorCode::unsupported,
-                "repack it first");
+    CHECK_FAILS(convert(data / "legacy" / "dict.pt", copy, {.order = {"w"}}),
+                ErrorCode::unsupported, "convert it first");
   }
 
   TEST_CASE("compressed storages are stored again") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    REQUIRE_OK(repack(data / "rezipped_deflated.pt", copy));
+    REQUIRE_OK(convert(data / "rezipped_deflated.pt", copy));
     const Checkpoint made = opened(copy);
     CHECK(made.stats().storages_copied == 0);
     CHECK(contents(copy) == contents(data / "state_dict.pt"));
@@ -252,7 +251,7 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, 100000);
     const Checkpoint mapped = opened(path);
-    REQUIRE_OK(repack(path, path, {.alignment = 4096}));
+    REQUIRE_OK(convert(path, path, {.alignment = 4096}));
     CHECK(mapped.state() == CheckpointState::replaced);
     CHECK(mapped.verify_crc().faults.empty());
     const Checkpoint read = opened(path);
@@ -267,8 +266,8 @@ TEST_SUITE("repack") {
     std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
         .seekp(static_cast<std::streamoff>(place))
         .put('x');
-    CHECK_FAILS(repack(path, folder.path() / "copy.pt"), ErrorCode::corrupt, "has CRC-32");
-    CHECK_FAILS(repack(path, folder.path() / "copy.pt", {.crc32 = false}), ErrorCode::corrupt,
+    CHECK_FAILS(convert(path, folder.path() / "copy.pt"), ErrorCode::corrupt, "has CRC-32");
+    CHECK_FAILS(convert(path, folder.path() / "copy.pt", {.crc32 = false}), ErrorCode::corrupt,
                 "data/1");
     CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
   }
@@ -277,18 +276,18 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, std::size_t{4} << 20);
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    RepackOptions options;
+    ConvertOptions options;
     options.progress = [&](std::uint64_t, std::uint64_t) {
       std::ofstream(path, std::ios::app | std::ios::binary).put('x');
       return true;
     };
-    CHECK_FAILS(repack(path, copy, options), ErrorCode::io, "was written to while it was copied");
-    REQUIRE_OK(repack(three_tensors(folder, std::size_t{4} << 20), path));
+    CHECK_FAILS(convert(path, copy, options), ErrorCode::io, "was written to while it was copied");
+    REQUIRE_OK(convert(three_tensors(folder, std::size_t{4} << 20), path));
     options.progress = [&](std::uint64_t, std::uint64_t) {
       std::filesystem::resize_file(path, 4096);
       return true;
     };
-    CHECK_FAILS(repack(path, copy, options), ErrorCode::io, "");
+    CHECK_FAILS(convert(path, copy, options), ErrorCode::io, "");
     CHECK_FALSE(std::filesystem::exists(copy));
   }
 
@@ -296,16 +295,16 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = three_tensors(folder, std::size_t{2} << 20);
     std::uint64_t last = 0;
-    RepackOptions options;
+    ConvertOptions options;
     options.progress = [&](std::uint64_t done, std::uint64_t all) {
       CHECK(done <= all);
       last = done;
       return true;
     };
-    const RepackReport report = repack(path, folder.path() / "copy.pt", options).value();
+    const ConvertReport report = convert(path, folder.path() / "copy.pt", options).value();
     CHECK(last == report.new_bytes);
     options.progress = [](std::uint64_t, std::uint64_t) { return false; };
-    CHECK_FAILS(repack(path, folder.path() / "no.pt", options), ErrorCode::cancelled, "stopped");
+    CHECK_FAILS(convert(path, folder.path() / "no.pt", options), ErrorCode::cancelled, "stopped");
     CHECK_FALSE(std::filesystem::exists(folder.path() / "no.pt"));
   }
 
@@ -317,7 +316,7 @@ TEST_SUITE("repack") {
     const Value root = writer.tensor(writer.add_storage(RecordContent::reserved(12)),
                                      {.sizes = sizes, .strides = strides});
     REQUIRE_OK(std::move(writer).write(root, path));
-    CHECK_FAILS(repack(path, folder.path() / "copy.pt"), ErrorCode::unsupported, "is not sealed");
+    CHECK_FAILS(convert(path, folder.path() / "copy.pt"), ErrorCode::unsupported, "is not sealed");
     CHECK_FALSE(std::filesystem::exists(folder.path() / "copy.pt"));
   }
 
@@ -325,7 +324,7 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
     for (const char* name : {"torchscript.pt", "scripted.pt"}) {
-      REQUIRE_OK(repack(data / name, copy));
+      REQUIRE_OK(convert(data / name, copy));
       CHECK(contents(copy) == contents(data / name));
       CHECK(has_record(copy, "constants.pkl"));
       CHECK(has_record(copy, "code/__torch__.py") == has_record(data / name, "code/__torch__.py"));
@@ -336,7 +335,7 @@ TEST_SUITE("repack") {
     const TemporaryFolder folder;
     const std::filesystem::path path = exported(folder);
     const std::filesystem::path copy = folder.path() / "copy.pt2";
-    CHECK(repack(path, copy, {.order = {"c", "b", "a"}}).value().storages == 3);
+    CHECK(convert(path, copy, {.order = {"c", "b", "a"}}).value().storages == 3);
     CHECK(record_names(copy) ==
           std::vector<std::string>{"archive_format", "data/weights/weight_2",
                                    "data/weights/weight_1", "data/weights/weight_0",
@@ -350,7 +349,7 @@ TEST_SUITE("repack") {
     CHECK(offset("c") < offset("b"));
     CHECK(offset("b") < offset("a"));
 
-    CHECK(repack(path, copy, {.alignment = 4096}).value().storages == 3);
+    CHECK(convert(path, copy, {.alignment = 4096}).value().storages == 3);
     CHECK(contents(copy) == contents(path));
     const Checkpoint aligned = opened(copy);
     for (std::size_t i = 0; i < 3; ++i) CHECK(aligned.storage(i).payload_offset % 4096 == 0);
@@ -359,8 +358,9 @@ TEST_SUITE("repack") {
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {
     const TemporaryFolder folder;
     const std::filesystem::path copy = folder.path() / "copy.pt";
-    CHECK_FAILS(repack(data / "strangers" / "archive.7z", copy), ErrorCode::not_a_checkpoint, "7z");
-    CHECK_FAILS(repack(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
+    CHECK_FAILS(convert(data / "strangers" / "archive.7z", copy), ErrorCode::not_a_checkpoint,
+                "7z");
+    CHECK_FAILS(convert(folder.path() / "none.pt", copy), ErrorCode::io, "No such file");
   }
 }
 

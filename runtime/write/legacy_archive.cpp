@@ -1,4 +1,4 @@
-#include "runtime/write/repack_legacy.hpp"
+#include "runtime/write/legacy_archive.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 #include "runtime/archive/archive_name.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/checkpoint/state.hpp"
 #include "runtime/pickle/write.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/write/record_list.hpp"
+#include "runtime/write/stored_content.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
@@ -104,40 +104,25 @@ class NewReferences {
   std::unique_ptr<value::Tree> tree_;
 };
 
-// By pread, since a file that is cut meanwhile must be an error.
-RecordContent content_of(const Sources& sources, const NamedStorage& storage) {
-  const std::uint64_t offset = storage.payload_offset;
-  const std::uint64_t size = storage.nbytes;
-  return RecordContent::produced(
-      size, [&sources, offset, size](const RecordContent::Take& take) -> Result<void> {
-        std::vector<std::byte> chunk(std::min<std::uint64_t>(size, std::uint64_t{1} << 20));
-        for (std::uint64_t done = 0; done < size; done += chunk.size()) {
-          chunk.resize(std::min<std::uint64_t>(chunk.size(), size - done));
-          TRY(sources.read(offset + done, chunk));
-          TRY(take(chunk));
-        }
-        return {};
-      });
-}
-
-Result<void> check_options(const RepackOptions& options) {
+Result<void> check_options(const ConvertOptions& options) {
   if (options.order.empty()) return {};
   return failure(ErrorCode::unsupported,
-                 "is a legacy torch stream, of which repack makes an archive and changes nothing "
-                 "else; repack it first, and then the archive with an order");
+                 "is a legacy torch stream, which becomes an archive in the order of its pickle; "
+                 "convert it first, and then the archive with an order");
 }
 
 }  // namespace
 
-Result<RepackReport> repack_legacy(const Checkpoint& source, const std::filesystem::path& to,
-                                   const RepackOptions& options) {
+Result<ConvertReport> write_legacy_as_archive(const Checkpoint& source,
+                                              const std::filesystem::path& to,
+                                              const ConvertOptions& options) {
   TRY(check_options(options));
   NewReferences references(source);
   TRY(references.collect(source.root()));
   TRY_ASSIGN(const std::vector<std::byte> pickle, references.rewrite(source.root()));
 
-  RepackReport report;
-  report.old_bytes = source.info().file_bytes;
+  ConvertReport report;
+  report.tensors = source.tensors().size();
   report.alignment = options.alignment.value_or(zip::Layout::default_alignment);
   report.storages = references.storages().size();
   const std::string name = archive_name(to, {});
@@ -150,10 +135,10 @@ Result<RepackReport> repack_legacy(const Checkpoint& source, const std::filesyst
   records.emplace_back(".storage_alignment", RecordContent::text(padding));
   records.emplace_back("byteorder", RecordContent::text("little"));
   const std::size_t head = records.size();
-  const Sources& sources = Checkpoint::Access::state(source).sources;
   for (std::size_t index : references.storages())
-    records.emplace_back(zip::storage_record(std::to_string(records.size() - head)),
-                         content_of(sources, source.storage(index)));
+    records.emplace_back(
+        zip::storage_record(std::to_string(records.size() - head)),
+        stored_content(source, source.storage(index), 0, source.storage(index).nbytes));
   for (std::size_t i = 0; i < records.size(); ++i)
     TRY(i < head ? list.add(records[i].first, records[i].second)
                  : list.add_storage(records[i].first, records[i].second));
