@@ -69,8 +69,8 @@ enum class SharedElements : std::uint8_t {
 
 struct SafetensorsOptions {
   // Bytes of tensors in each file; 0: one file, however large. Tensors go to the files as they were
-  // given, a new file where one would become larger than this. A tensor that is larger has a file of
-  // its own, and the next ones go where those before it went. Files are numbered as they become
+  // given, a new file where one would become larger than this. A tensor that is larger has a file
+  // of its own, and the next ones go where those before it went. Files are numbered as they become
   // full: as transformers does it.
   std::uint64_t max_file_bytes = 0;
   bool always_index = false;  // numbered files and an index also where one has all tensors

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/torch/archive_records.hpp"
@@ -109,10 +110,10 @@ Result<void> add_records(const Checkpoint& checkpoint, const OpenOptions& option
 // `format` says of which library the tensors of the file are, as it says it of the new file.
 void add_metadata(const Checkpoint& checkpoint, const SafetensorsMetadata& kept,
                   std::vector<std::string>& names) {
-  for (const auto& [key, text] : checkpoint.root().items()) {
-    const std::string name(key.string().value_or(""));
-    const bool is_kept = std::ranges::any_of(
-        kept, [&](const auto& item) { return item.first == name && item.second == text.string(); });
+  for (const auto& item : checkpoint.root().items()) {
+    const std::string name(item.first.string().value_or(""));
+    const std::string text(item.second.string().value_or(""));
+    const bool is_kept = std::ranges::find(kept, std::pair(name, text)) != kept.end();
     if (!is_kept && name != "format") names.push_back(name);
   }
 }

@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -353,6 +355,106 @@ TEST_SUITE("convert") {
     CHECK(contents(copy) == contents(path));
     const Checkpoint aligned = opened(copy);
     for (std::size_t i = 0; i < 3; ++i) CHECK(aligned.storage(i).payload_offset % 4096 == 0);
+  }
+
+  TEST_CASE("tensors of several sources, and back") {
+    const TemporaryFolder folder;
+    const std::filesystem::path three = three_tensors(folder, 4);
+    const std::array<std::filesystem::path, 2> sources{three, data / "views.pt"};
+    const std::filesystem::path all = folder.path() / "all.pt";
+    ConvertReport report = convert(sources, all).value();
+    CHECK(report.tensors == 3 + contents(data / "views.pt").size());
+    CHECK(report.old_bytes ==
+          std::filesystem::file_size(three) + std::filesystem::file_size(data / "views.pt"));
+    CHECK(report.new_bytes == std::filesystem::file_size(all));
+    std::vector<std::string> expected = contents(three);
+    for (const std::string& text : contents(data / "views.pt")) expected.push_back(text);
+    CHECK(contents(all) == expected);
+    const std::filesystem::path set = folder.path() / "set" / "";
+    report = convert(all, set, {.max_shard_bytes = 40, .shared = SharedElements::copy}).value();
+    CHECK(report.files.size() > 3);
+    CHECK(report.files.back() == set / "model.safetensors.index.json");
+    std::vector<std::string> found = contents(set);
+    std::ranges::sort(found);
+    std::ranges::sort(expected);
+    CHECK(found == expected);
+    const std::filesystem::path index = folder.path() / "set" / "m.bin.index.json";
+    report = convert(set, index, {.max_shard_bytes = 40}).value();
+    CHECK(report.left_out.empty());
+    found = contents(index);
+    std::ranges::sort(found);
+    CHECK(found == expected);
+    CHECK_FAILS(convert(std::array{three, all}, folder.path() / "twice.pt"),
+                ErrorCode::invalid_argument, "has a, and so has");
+  }
+
+  TEST_CASE("what is left out has a name") {
+    const TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "copy.safetensors";
+    ConvertOptions options{.shared = SharedElements::copy};
+    const ConvertReport report = convert(data / "training.pt", copy, options).value();
+    CHECK(report.left_out.front() == "model._metadata");
+    CHECK(std::ranges::count(report.left_out, "optimizer.param_groups") == 1);
+    for (const char* name : {"sparse.pt", "nested_tensor.pt", "scripted.pt", "torchscript.pt"}) {
+      CAPTURE(name);
+      CHECK_FALSE(convert(data / name, copy, options).value().left_out.empty());
+    }
+    for (const char* name : {"tensor_root.pt", "views.pt"})
+      CHECK(convert(data / name, copy, options).value().left_out.empty());
+  }
+
+  TEST_CASE("every fixture becomes a dict of the same tensors, or says why not") {
+    const TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "copy.pt";
+    std::set<std::string> refused;
+    for (const auto& entry : std::filesystem::directory_iterator(data)) {
+      if (entry.path().extension() != ".pt") continue;
+      CAPTURE(entry.path().filename().native());
+      const Result<ConvertReport> report = convert(entry.path(), copy, {.tensors_only = true});
+      if (!report) {
+        CHECK_FALSE(report.error().message.empty());
+        refused.insert(entry.path().filename());
+        continue;
+      }
+      CHECK(contents(copy) == contents(entry.path()));
+    }
+    // Names that are there twice, lazy bits, and scales that no dict of tensors has.
+    CHECK(refused == std::set<std::string>{"colliding_names.pt", "conjugate.pt", "int_keys.pt",
+                                           "negative.pt", "quantized.pt"});
+  }
+
+  TEST_CASE("an order and an alignment of what becomes a dict") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = three_tensors(folder, 2000);
+    const std::filesystem::path copy = folder.path() / "copy.pt";
+    REQUIRE_OK(convert(path, copy, {.alignment = 4096, .order = {"c", "a"}, .tensors_only = true}));
+    const Checkpoint read = opened(copy);
+    CHECK(read.tensors()[0].name == "c");
+    CHECK(read.tensors()[1].name == "a");
+    for (std::size_t i = 0; i < 3; ++i) CHECK(read.storage(i).payload_offset % 4096 == 0);
+    CHECK_FAILS(convert(path, copy, {.order = {"d"}, .tensors_only = true}), ErrorCode::not_found,
+                "no tensor \"d\"");
+  }
+
+  TEST_CASE("targets that cannot be") {
+    const auto refused = [](const char* path, const ConvertOptions& options, const char* words) {
+      CHECK_FAILS(check_target(path, options), ErrorCode::invalid_argument, words);
+    };
+    refused("model.gguf", {}, "must end in .safetensors");
+    refused("model", {}, "must end in .safetensors");
+    refused(".index.json", {}, "must end in .safetensors");
+    refused("m.safetensors", {.alignment = 64}, "is for torch files only");
+    refused("m.pt", {.shared = SharedElements::drop}, "is for safetensors only");
+    refused("m.pt2", {.tensors_only = true}, "one file of its own kind");
+    refused("m", {.format = WrittenFormat::pt, .max_shard_bytes = 1}, "must have an ending");
+    REQUIRE_OK(check_target("m", {.format = WrittenFormat::pt}));
+    REQUIRE_OK(check_target("m/", {.max_shard_bytes = 1}));
+    const TemporaryFolder folder;
+    CHECK_FAILS(convert(data / "views.pt", folder.path() / "x.pt2"), ErrorCode::unsupported,
+                "no single archive of torch.export");
+    CHECK_FAILS(convert(std::span<const std::filesystem::path>(), folder.path() / "x.pt"),
+                ErrorCode::invalid_argument, "no checkpoint");
+    CHECK(std::filesystem::is_empty(folder.path()));
   }
 
   TEST_CASE("what is no checkpoint of torch is refused as it is by open()") {

@@ -473,6 +473,16 @@ TEST_SUITE("safetensors writer") {
     CHECK(report->files.size() == 1);
   }
 
+  TEST_CASE_FIXTURE(Folder, "one file has an index where that is wanted") {
+    const Result<SafetensorsReport> report = write({over("t", four)}, {.always_index = true});
+    REQUIRE_OK(report);
+    CHECK(names() == std::vector<std::string>{"model-00001-of-00001.safetensors",
+                                              "model.safetensors.index.json"});
+    CHECK(report->has_index);
+    const Checkpoint checkpoint = opened(path() / "model.safetensors.index.json");
+    CHECK(checkpoint.tensors().size() == 1);
+  }
+
   TEST_CASE_FIXTURE(Folder, "a set needs a name that ends as its files do") {
     const Result<SafetensorsReport> refused =
         write_safetensors({over("t", four)}, {}, path() / "model.bin", {.max_file_bytes = 16});
