@@ -185,8 +185,8 @@ class Rules(unittest.TestCase):
         self.accepts("tools/weightmap/main.cpp", "#include <CLI/CLI.hpp>")
 
     def test_the_tool_stands_on_the_benchmark_that_it_carries(self):
-        self.accepts("tools/bench_command.cpp", '#include "bench/cold/runner.hpp"')
-        self.refuses("tools/bench_command.cpp", '#include "bench/model_shape.hpp"')
+        self.accepts("tools/commands/bench_command.cpp", '#include "bench/cold/runner.hpp"')
+        self.refuses("tools/commands/bench_command.cpp", '#include "bench/model_shape.hpp"')
         self.accepts("bench/cold/runner.cpp", '#include "tools/support/text.hpp"')
         self.refuses("bench/cold/runner.cpp", '#include "tools/command.hpp"')
         self.refuses("bench/cold/runner.cpp", '#include "runtime/zip/directory.hpp"')

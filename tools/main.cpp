@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "tools/command.hpp"
-#include "tools/path_hint.hpp"
+#include "tools/output/path_hint.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
