@@ -33,6 +33,7 @@ LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", 
 SERVICES = ("warm", "inspect", "write", "files", "cuda")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
+LIBRARY["write"] = (*LIBRARY["inspect"], "inspect")  # a file may be written from tensors in pieces
 # The members of Checkpoint, some of which are told by a service.
 LIBRARY["facade"] = (*LIBRARY["checkpoint"], "checkpoint", *SERVICES)
 FACADE = "runtime/checkpoint/checkpoint.cpp"
@@ -60,7 +61,7 @@ PUBLIC = {
     "value_builder.hpp": "value",
     "checkpoint_writer.hpp": "write",
     "fill.hpp": "write",
-    "repack.hpp": "write",
+    "convert.hpp": "write",
     "safetensors_writer.hpp": "write",
     "warmer.hpp": "warm",
     "tensor_order.hpp": "warm",
@@ -184,8 +185,8 @@ class Rules(unittest.TestCase):
         self.accepts("tools/weightmap/main.cpp", "#include <CLI/CLI.hpp>")
 
     def test_the_tool_stands_on_the_benchmark_that_it_carries(self):
-        self.accepts("tools/bench_command.cpp", '#include "bench/cold/runner.hpp"')
-        self.refuses("tools/bench_command.cpp", '#include "bench/model_shape.hpp"')
+        self.accepts("tools/commands/bench_command.cpp", '#include "bench/cold/runner.hpp"')
+        self.refuses("tools/commands/bench_command.cpp", '#include "bench/model_shape.hpp"')
         self.accepts("bench/cold/runner.cpp", '#include "tools/support/text.hpp"')
         self.refuses("bench/cold/runner.cpp", '#include "tools/command.hpp"')
         self.refuses("bench/cold/runner.cpp", '#include "runtime/zip/directory.hpp"')

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "tools/command.hpp"
-#include "tools/path_hint.hpp"
+#include "tools/output/path_hint.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
@@ -94,9 +94,6 @@ int run_command_line(int argc, char** argv) {
   add_stage(app, run);
   add_ps(app, run);
   add_publish(app, run);
-  add_repack(app, run);
-  add_merge(app, run);
-  add_split(app, run);
   add_convert(app, run);
   add_hold(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH

@@ -69,9 +69,11 @@ enum class SharedElements : std::uint8_t {
 
 struct SafetensorsOptions {
   // Bytes of tensors in each file; 0: one file, however large. Tensors go to the files as they were
-  // given, a new file where the next one would become larger than this. A tensor that is larger
-  // has a file of its own.
+  // given, a new file where one would become larger than this. A tensor that is larger has a file
+  // of its own, and the next ones go where those before it went. Files are numbered as they become
+  // full: as transformers does it.
   std::uint64_t max_file_bytes = 0;
+  bool always_index = false;  // numbered files and an index also where one has all tensors
   SharedElements shared = SharedElements::refuse;
   NewFileOptions file = {};  // how each file comes into being
   Progress progress = {};    // of the tensors' bytes, of all files; is called by the calling thread
@@ -113,7 +115,7 @@ struct SafetensorsReport {
 // name that is taken twice, that is `__metadata__` or not UTF-8, a content of another size than the
 // shape has, a scalar of float4_e2m1fn_x2, six-bit elements that do not fill whole bytes, shared
 // elements unless they are copied or dropped, metadata that is not UTF-8 or has a key twice, a path
-// that does not end in .safetensors while max_file_bytes is set; with limit_exceeded for a header
+// that does not end in .safetensors while it may be that of a set; with limit_exceeded for a header
 // of more than 100,000,000 bytes, which no reader takes; with io, cancelled, or what a content
 // fails with. Not for use on one path by two threads.
 WEIGHTMAP_API Result<SafetensorsReport> write_safetensors(std::vector<SafetensorsTensor> tensors,

@@ -13,12 +13,13 @@
 // tensors(); if two tensors share a name, for both. Blanks at either end of a line, empty lines and
 // lines that begin with # are skipped. In a saved name, a backslash, a quotation mark, *, ?, [ and
 // #, blanks at either end, control characters and what is not UTF-8 are written as \xHH; the empty
-// name is \ alone. Both functions may be called from any thread.
+// name is \ alone. All functions may be called from any thread.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
@@ -49,6 +50,9 @@ WEIGHTMAP_API Result<void> save_tensor_order(const Checkpoint& checkpoint,
 // read or is not a regular file (a FIFO is not waited for); with limit_exceeded if it has more than
 // 64 MiB, a line of more than 1 MiB, or lines with wildcards of together more than 64 KiB.
 WEIGHTMAP_API Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
+                                                    const std::filesystem::path& path);
+// The same of any names, such as those of several checkpoints: positions in `names`.
+WEIGHTMAP_API Result<TensorOrder> load_tensor_order(std::span<const std::string_view> names,
                                                     const std::filesystem::path& path);
 
 }  // namespace weightmap

@@ -54,7 +54,7 @@ Result<void> check_none_is_compressed(std::span<const CompressedStorage> compres
   return failure(ErrorCode::unsupported,
                  "record " + bytes::quote(first.record) +
                      " is compressed, so it would have to be copied, which zero_copy_only "
-                     "forbids; weightmap repack writes the file again without compression",
+                     "forbids; weightmap convert writes the file again without compression",
                  first.file_offset);
 }
 

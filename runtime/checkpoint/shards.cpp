@@ -49,8 +49,8 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
              parse_file(*format, input, options, shard.stats, *shard.memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported,
-                   "has compressed storages, which a shard may not have; open it alone, or repack "
-                   "it");
+                   "has compressed storages, which a shard may not have; open it alone, or "
+                   "convert it first");
   if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
     return failure(ErrorCode::unsupported,
                    "has reserved storages that are not filled in, which a shard may not have; open "

@@ -162,7 +162,7 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
                               " zero bytes; a copy or download probably did not finish");
   if (begins_legacy_stream(head))
     return foreign(
-        other, "is a legacy torch stream, which is no archive; weightmap repack makes one of it");
+        other, "is a legacy torch stream, which is no archive; weightmap convert makes one of it");
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
     return foreign(other,
                    "is a bare pickle, not a torch archive; it is not opened, since only "

@@ -78,13 +78,11 @@ Result<std::string> read_text(const std::filesystem::path& path) {
 // Gathers the tensors that lines name.
 class OrderReader {
  public:
-  explicit OrderReader(const Checkpoint& checkpoint)
-      : checkpoint_(checkpoint),
-        by_name_(checkpoint.tensors().size()),
-        taken_(checkpoint.tensors().size()) {
+  explicit OrderReader(std::span<const std::string_view> names)
+      : names_(names), by_name_(names.size()), taken_(names.size()) {
     std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
     std::stable_sort(by_name_.begin(), by_name_.end(),
-                     [this](std::size_t a, std::size_t b) { return name(a) < name(b); });
+                     [this](std::size_t a, std::size_t b) { return names_[a] < names_[b]; });
   }
 
   Result<void> read(std::string_view text) {
@@ -104,10 +102,6 @@ class OrderReader {
   TensorOrder take() noexcept { return std::move(order_); }
 
  private:
-  std::string_view name(std::size_t tensor) const noexcept {
-    return checkpoint_.tensors()[tensor].name;
-  }
-
   Result<void> read_line(std::string_view line, std::size_t at) {
     ++lines_;
     const NamePattern pattern(line);
@@ -124,19 +118,19 @@ class OrderReader {
   bool take_named(std::string_view wanted) {
     const auto first =
         std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
-                         [this](std::size_t a, std::string_view b) { return name(a) < b; });
+                         [this](std::size_t a, std::string_view b) { return names_[a] < b; });
     auto at = first;
     // Where the first one of this name was taken, all were.
-    for (; at != by_name_.end() && name(*at) == wanted && !taken_[*at]; ++at) take_tensor(*at);
-    return first != by_name_.end() && name(*first) == wanted;
+    for (; at != by_name_.end() && names_[*at] == wanted && !taken_[*at]; ++at) take_tensor(*at);
+    return first != by_name_.end() && names_[*first] == wanted;
   }
 
   bool take_matching(const NamePattern& pattern) {
     bool found = false;
-    for (const NamedTensor& tensor : checkpoint_.tensors()) {
-      if (!pattern.matches(tensor.name)) continue;
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (!pattern.matches(names_[i])) continue;
       found = true;
-      if (!taken_[tensor.index]) take_tensor(tensor.index);
+      if (!taken_[i]) take_tensor(i);
     }
     return found;
   }
@@ -146,7 +140,7 @@ class OrderReader {
     order_.tensors.push_back(tensor);
   }
 
-  const Checkpoint& checkpoint_;
+  std::span<const std::string_view> names_;
   std::vector<std::size_t> by_name_;
   std::vector<bool> taken_;
   std::size_t lines_ = 0;
@@ -154,8 +148,8 @@ class OrderReader {
   TensorOrder order_;
 };
 
-Result<TensorOrder> read_order(const Checkpoint& checkpoint, std::string_view text) {
-  OrderReader reader(checkpoint);
+Result<TensorOrder> read_order(std::span<const std::string_view> names, std::string_view text) {
+  OrderReader reader(names);
   if (Result<void> ok = reader.read(text); !ok) return tl::unexpected<Error>(ok.error());
   TensorOrder order = reader.take();
   if (order.tensors.empty() && reader.lines() > 0)
@@ -188,9 +182,17 @@ Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std
 
 Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
                                       const std::filesystem::path& path) {
+  std::vector<std::string_view> names;
+  names.reserve(checkpoint.tensors().size());
+  for (const NamedTensor& tensor : checkpoint.tensors()) names.push_back(tensor.name);
+  return load_tensor_order(names, path);
+}
+
+Result<TensorOrder> load_tensor_order(std::span<const std::string_view> names,
+                                      const std::filesystem::path& path) {
   const Result<std::string> text = read_text(path);
   if (!text) return tl::unexpected<Error>(about(path, text.error()));
-  Result<TensorOrder> order = read_order(checkpoint, *text);
+  Result<TensorOrder> order = read_order(names, *text);
   if (!order) return tl::unexpected<Error>(about(path, order.error()));
   return order;
 }

@@ -46,6 +46,8 @@ class ContentFile {
   Result<void> put(const RecordContent& content, const std::string& what);
   // To the disk, unless it is not durable.
   Result<void> sync();
+  // What must be on the disk by then; see NewFile::check_end().
+  Result<void> check_end(std::span<const std::byte> end) const { return file_.check_end(end); }
   Result<void> commit() { return file_.commit(); }
 
  private:

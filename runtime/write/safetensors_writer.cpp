@@ -1,10 +1,8 @@
 #include "weightmap/safetensors_writer.hpp"
 
 #include <bit>
-#include <map>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <unordered_set>
 
 #include "runtime/base/element_walk.hpp"
@@ -12,9 +10,9 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/utf8.hpp"
-#include "runtime/json/json_text.hpp"
-#include "runtime/write/content_file.hpp"
+#include "runtime/write/file_set.hpp"
 #include "runtime/write/safetensors_layout.hpp"
+#include "runtime/write/shards.hpp"
 #include "runtime/write/shared_elements.hpp"
 #include "runtime/write/view_content.hpp"
 
@@ -50,92 +48,19 @@ Result<void> check_metadata(const SafetensorsMetadata& metadata) {
 }
 
 Files divide(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_file_bytes) {
-  Files files(1);
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::uint64_t size = tensors[i].content.size();
-    const bool fits =
-        max_file_bytes == 0 || (bytes <= max_file_bytes && size <= max_file_bytes - bytes);
-    if (!fits && !files.back().empty()) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    files.back().push_back(i);
-    bytes += size;
-  }
-  return files;
+  std::vector<ShardItem> items;
+  for (const SafetensorsTensor& tensor : tensors)
+    items.push_back({tensor.content.size(), items.size()});
+  return divide_into_shards(items, max_file_bytes);
 }
 
-std::string five_digits(std::size_t number) {
-  const std::string digits = std::to_string(number);
-  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-}
-
-std::filesystem::path path_of_file(const std::filesystem::path& path, std::size_t index,
-                                   std::size_t count) {
-  if (count == 1) return path;
-  std::string name = path.stem().native() + "-" + five_digits(index + 1) + "-of-";
-  return path.parent_path() / (name + five_digits(count)).append(extension);
-}
-
-// As transformers writes it.
 std::string index_text(const std::vector<SafetensorsTensor>& tensors, const Files& files,
                        const std::filesystem::path& path, std::uint64_t tensor_bytes) {
-  std::map<std::string_view, std::size_t> file_of;
+  std::vector<std::pair<std::string_view, std::size_t>> file_of;
   for (std::size_t i = 0; i < files.size(); ++i)
-    for (const std::size_t tensor : files[i]) file_of.emplace(tensors[tensor].name, i);
-  std::string text = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(tensor_bytes) +
-                     "\n  },\n  \"weight_map\": {";
-  std::string_view before = "\n    ";
-  for (const auto& [name, file] : file_of) {
-    text += before;
-    json::append_string(text, name, json::BeyondAscii::escaped);
-    text += ": ";
-    json::append_string(text, path_of_file(path, file, files.size()).filename().native(),
-                        json::BeyondAscii::escaped);
-    before = ",\n    ";
-  }
-  return text + "\n  }\n}\n";
+    for (const std::size_t tensor : files[i]) file_of.emplace_back(tensors[tensor].name, i);
+  return shard_index_text(std::move(file_of), files.size(), path, tensor_bytes);
 }
-
-// The files of one write, none of which has its name before all are whole.
-class NewSet {
- public:
-  NewSet(const SafetensorsOptions& options, std::uint64_t tensor_bytes)
-      : options_(options), written_(options.progress, tensor_bytes) {}
-
-  // Gets the space.
-  Result<void> add(std::filesystem::path path, std::uint64_t bytes) {
-    TRY_ASSIGN(ContentFile file,
-               ContentFile::create(std::move(path), bytes, options_.file, written_));
-    files_.push_back(std::move(file));
-    return {};
-  }
-  std::vector<ContentFile>& files() noexcept { return files_; }
-
-  // Gives all their names, in order.
-  Result<void> commit() {
-    std::vector<std::filesystem::path> made;
-    for (ContentFile& file : files_) {
-      std::error_code ignored;
-      const bool is_free = !std::filesystem::exists(symlink_status(file.path(), ignored));
-      // A file that got its name, of which the disk does not know for sure, is taken back, too;
-      // one that is all there is stays, as NewFile says.
-      if (is_free && files_.size() > 1) made.push_back(file.path());
-      Result<void> ok = file.commit();
-      if (ok) continue;
-      for (const std::filesystem::path& path : made) std::filesystem::remove(path, ignored);
-      return ok;
-    }
-    written_.finish();
-    return {};
-  }
-
- private:
-  const SafetensorsOptions& options_;
-  WrittenBytes written_;
-  std::vector<ContentFile> files_;
-};
 
 class SafetensorsWriting {
  public:
@@ -145,11 +70,11 @@ class SafetensorsWriting {
 
   Result<SafetensorsReport> run() {
     TRY(prepare());
-    NewSet set(options_, report_.tensor_bytes);
+    FileSet set(options_.file, options_.progress, report_.tensor_bytes);
     for (std::size_t i = 0; i < layouts_.size(); ++i)
-      TRY(set.add(path_of_file(path_, i, layouts_.size()), layouts_[i].bytes));
-    if (report_.has_index)
-      TRY(set.add(std::filesystem::path(path_) += ".index.json", index_.size()));
+      TRY(set.add(report_.has_index ? shard_path(path_, i, layouts_.size()) : path_,
+                  layouts_[i].bytes));
+    if (report_.has_index) TRY(set.add(index_path(path_), index_.size()));
     for (std::size_t i = 0; i < layouts_.size(); ++i)
       TRY(about_file(write(set.files()[i], layouts_[i]), set.files()[i].path()));
     if (report_.has_index) {
@@ -176,7 +101,8 @@ class SafetensorsWriting {
       return failure(ErrorCode::unsupported,
                      "safetensors files have little-endian elements, and this machine is "
                      "big-endian");
-    if (options_.max_file_bytes != 0 && path_.extension() != extension)
+    const bool may_be_set = options_.max_file_bytes != 0 || options_.always_index;
+    if (may_be_set && path_.extension() != extension)
       return failure(ErrorCode::invalid_argument,
                      "the path of what may be a set of files must end in .safetensors");
     TRY(check_tensors(tensors_));
@@ -189,7 +115,7 @@ class SafetensorsWriting {
       report_.tensor_bytes += layout.bytes - layout.header.size();
       layouts_.push_back(std::move(layout));
     }
-    report_.has_index = files.size() > 1;
+    report_.has_index = options_.always_index || files.size() > 1;
     if (!report_.has_index) return {};
     if (!bytes::is_utf8(path_.filename().native()))
       return failure(ErrorCode::invalid_argument,

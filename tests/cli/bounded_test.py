@@ -91,7 +91,6 @@ class Bounded(unittest.TestCase):
             "cat -o": lambda name: ("cat", f"{name}.pt", "w", "-o", "array.npy"),
             "cat --as": lambda name: ("cat", f"{name}.pt", "w", "--as", "float32", "--raw", "-o",
                                       "raw"),
-            "to pt": lambda name: ("convert", f"{name}.pt", "new.pt"),
             "to safetensors": lambda name: ("convert", f"{name}.pt", "new.safetensors"),
         }
         for name, (shape, _, _) in FILES.items():
@@ -103,7 +102,7 @@ class Bounded(unittest.TestCase):
                 with self.subTest(label, name=name):
                     _, err = self.run_tool(*command(name), file=f"{name}.pt", status=1)
                     self.assertIn(REFUSAL.format(count, reached), err)
-            for left in ("raw", "array.npy", "new.pt", "new.safetensors"):
+            for left in ("raw", "array.npy", "new.safetensors"):
                 self.assertFalse((self.folder / left).exists())
 
     def test_diff_says_of_which_tensors_it_compares_nothing(self):
@@ -143,7 +142,6 @@ class Bounded(unittest.TestCase):
         commands = {
             "diff": (("diff", "cube_24.pt", "cube_24_too.pt", "--exit-code"), None),
             "cat": (("cat", "cube_24.pt", "w", "--raw", "-o", "raw"), "raw"),
-            "to pt": (("convert", "cube_24.pt", "whole.pt"), "whole.pt"),
             "to safetensors": (("convert", "cube_24.pt", "whole.safetensors"), "whole.safetensors"),
         }
         for label, (command, made) in commands.items():
@@ -157,8 +155,21 @@ class Bounded(unittest.TestCase):
                     # All indices but the last two are 1.
                     self.assertIn(struct.pack("<4f", 22, 23, 23, 24), content.read())
 
+    def test_a_torch_file_keeps_strides_and_stays_small(self):
+        for name in FILES:
+            for options in ((), ("--tensors-only",)):
+                with self.subTest(name, options=options):
+                    path = self.folder / f"{name}.pt"
+                    self.run_tool("convert", path.name, "kept.pt", *options, file=path.name)
+                    self.assertLessEqual((self.folder / "kept.pt").stat().st_size,
+                                         path.stat().st_size + 1024)
+                    [kept] = json.loads(self.run_tool("ls", "--json", "kept.pt",
+                                                      file=path.name)[0])["tensors"]
+                    self.assertEqual((kept["shape"], kept["strides"]),
+                                     tuple(map(list, FILES[name][:2])))
+
     def test_the_bound_is_lifted_by_an_option(self):
-        self.run_tool("convert", "bytes_25.pt", "large.pt", file="bytes_25.pt", status=1)
+        self.run_tool("convert", "bytes_25.pt", "large.safetensors", file="bytes_25.pt", status=1)
         out, _ = self.run_tool("diff", "bytes_25.pt", "bytes_25_too.pt", "--repeats", "any",
                                file="bytes_25.pt")
         self.assertIn("1 equal", out)

@@ -1859,10 +1859,10 @@ class Usage(Case):
             ("du", "--depth"): ("0", "65536"), ("residency", "--depth"): ("0", "65536"),
             ("tree", "--depth"): ("65536",), ("warm", "--threads"): ("0", "65"),
             ("warm", "--budget"): ("0",),
-            ("stage", "--budget"): ("0",), ("convert", "--max-size"): ("0",),
-            ("split", "--max-size"): ("0",), ("repack", "--align"): ("0",),
+            ("stage", "--budget"): ("0",), ("convert", "--max-shard-size"): ("0",),
+            ("convert", "--align"): ("0",),
         }
-        outputs = {"convert": ("new.safetensors",), "split": ("folder",), "repack": ("new.pt",)}
+        outputs = {"convert": ("new.pt",)}
         for (command, option), words in options.items():
             for word in (*words, *no_numbers):
                 with self.subTest(command, option=option, word=word):

@@ -56,6 +56,15 @@ class Convert(unittest.TestCase):
         self.assertIn(words, result.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before)
 
+    def make(self, name, count, shape="16x16"):
+        path = self.folder / name
+        subprocess.run([MAKER, path, "--count", str(count), "--shape", shape, "--dtype",
+                        "float32"], check=True)
+        return path
+
+    def listed(self, path):
+        return json.loads(run("ls", "--json", path).stdout)["tensors"]
+
     def contents(self, path):
         """Name, type, shape and digits of each tensor."""
         return {tensor["name"]: (tensor["dtype"], tensor["shape"],
@@ -78,18 +87,19 @@ class Convert(unittest.TestCase):
     def test_json(self):
         document = json.loads(self.convert(self.model, self.out, "--json"))
         self.assertEqual(document, {
-            "file": str(self.model), "target": str(self.out), "format": "safetensors",
-            "files": [str(self.out)], "tensors": 5, "bytes": self.out.stat().st_size,
+            "sources": [str(self.model)], "target": str(self.out), "format": "safetensors",
+            "files": [str(self.out)], "tensors": 5, "storages": 5, "alignment": 64,
+            "old_bytes": self.model.stat().st_size, "bytes": self.out.stat().st_size,
             "dropped": {}, "left_out": []})
         back = self.folder / "back.pt"
         document = json.loads(self.convert(self.out, back, "--json"))
         self.assertEqual(document, {
-            "file": str(self.out), "target": str(back), "format": "pt", "files": [str(back)],
-            "tensors": 5, "bytes": back.stat().st_size, "dropped": {},
-            "left_out": []})
+            "sources": [str(self.out)], "target": str(back), "format": "pt", "files": [str(back)],
+            "tensors": 5, "storages": 5, "alignment": 64, "old_bytes": self.out.stat().st_size,
+            "bytes": back.stat().st_size, "dropped": {}, "left_out": []})
 
     def test_sets(self):
-        printed = self.convert(self.model, self.out, "--max-size", "2100")
+        printed = self.convert(self.model, self.out, "--max-shard-size", "2100")
         names = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
         names.append("model.safetensors.index.json")
         self.assertEqual(printed, "".join(f"{self.folder / name}\n" for name in names))
@@ -103,25 +113,82 @@ class Convert(unittest.TestCase):
         self.assertEqual(self.contents(one), self.contents(self.model))
 
     def test_views_and_the_other_byte_order(self):
-        for name in ("views.pt", "big_endian.pt", "scalars_and_empty.pt"):
-            for ending in ("safetensors", "pt"):
+        for name in ("views.pt", "big_endian.pt", "scalars_and_empty.pt", "rezipped_deflated.pt",
+                     "parameters.pt", "old_order.pt"):
+            for ending, options in (("safetensors", ("--shared", "copy")),
+                                    ("pt", ("--tensors-only",))):
                 to = self.folder / f"copy.{ending}"
-                self.convert(DATA / name, to, *["--shared", "copy"] * (ending != "pt"))
+                self.convert(DATA / name, to, *options)
                 self.assertEqual(self.contents(to), self.contents(DATA / name))
                 self.assertEqual(run("verify", to).returncode, 0)
 
-    def test_other_values_are_left_out(self):
-        self.convert(DATA / "training.pt", self.out, "--shared", "copy")
+    def test_a_torch_file_keeps_strides(self):
+        to = self.folder / "copy.pt"
+        self.convert(DATA / "views.pt", to, "--tensors-only")
+        strides = {tensor["name"]: tensor["strides"] for tensor in self.listed(DATA / "views.pt")}
+        self.assertEqual({tensor["name"]: tensor["strides"] for tensor in self.listed(to)}, strides)
+
+    # --- what is left out -----------------------------------------------------------------------
+
+    def left_out(self, *arguments):
+        """The names, which standard error has, too."""
+        result = run("convert", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        names = json.loads(result.stdout)["left_out"]
+        said = "weightmap: left out: " + ", ".join(names[:8])
+        if len(names) > 8:
+            said += ", ..."
+        count = f"{len(names)} name{'s' * (len(names) != 1)}: "
+        said = said.replace("left out: ", "left out: " + count, 1)
+        self.assertEqual(result.stderr, said + "\n" if names else "")
+        return names
+
+    def test_other_values_are_named(self):
+        names = self.left_out(DATA / "training.pt", self.out, "--shared", "copy")
         self.assertEqual(self.contents(self.out), self.contents(DATA / "training.pt"))
+        flat = self.folder / "flat.pt"
+        self.assertEqual(self.left_out(DATA / "training.pt", flat, "--tensors-only"), names)
+        self.assertEqual(self.contents(flat), self.contents(DATA / "training.pt"))
+        self.assertEqual(names, [
+            "model._metadata", "optimizer.param_groups", "scheduler", "epoch", "best_loss", "name",
+            "resumed_from", "finished", "big", "negative", "history.0", "history.1.0",
+            "history.1.1.1", "shape", "dtype", "device", "raw", "tags", "betas"])
+
+    def test_a_tree_without_tensors_has_one_name(self):
+        self.assertEqual(self.left_out(DATA / "no_tensors.pt", self.out), ["epoch", "loss"])
+
+    def test_what_has_more_to_it_than_its_parts_is_named(self):
+        names = self.left_out(DATA / "sparse.pt", self.out, "--shared", "copy")
+        composed = json.loads(run("ls", "--json", DATA / "sparse.pt").stdout)["composed"]
+        self.assertEqual(names, [tensor["name"] for tensor in composed])
 
     def test_what_is_not_listed_is_said_to_be_left_out(self):
         for to in (self.out, self.folder / "of_dcp.pt"):
-            result = run("convert", DATA / "dcp" / "default", to, "--json")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(json.loads(result.stdout)["left_out"], ["rank", "lr"])
-            self.assertEqual(result.stderr, "weightmap: left out: 2 names, of what is pickled, "
-                             "compressed or has no elements of whole bytes: rank, ...\n")
+            self.assertEqual(self.left_out(DATA / "dcp" / "default", to), ["rank", "lr"])
         self.assertIn("2 names, of what is pickled", run("info", DATA / "dcp" / "default").stdout)
+
+    def test_a_program_and_its_records_are_named(self):
+        names = self.left_out(DATA / "scripted.pt", self.out, "--shared", "copy")
+        self.assertEqual(names[:3], ["data", "constants", "code/__torch__.py"])
+        self.assertIn("constants.pkl", names)
+
+    def test_metadata_that_a_torch_file_has_not_is_named(self):
+        self.convert(self.model, self.out, "--metadata", "a=b", "--metadata", "c=d")
+        self.assertEqual(self.left_out(self.out, self.folder / "x.pt"), ["a", "c"])
+        self.assertEqual(self.left_out(self.out, self.out, "--metadata", "c=e"), ["c"])
+
+    def test_tensors_of_files_that_their_index_does_not_name_are_named(self):
+        self.split()
+        self.change_index(lambda names: names.pop("tensor.1"))
+        self.assertEqual(self.left_out(self.index, self.out), ["tensor.1"])
+        self.assertEqual(len(self.contents(self.out)), 4)
+
+    def test_a_torch_file_that_stays_one_keeps_all(self):
+        for name in ("training.pt", "scripted.pt", "sparse.pt", "list_root.pt", "quantized.pt"):
+            to = self.folder / name
+            self.assertEqual(self.left_out(DATA / name, to), [])
+            self.assertEqual(run("diff", "--exit-code", DATA / name, to).returncode, 0)
+        self.assertEqual(self.left_out(DATA / "legacy" / "module.pt", self.folder / "l.pt"), [])
 
     def test_metadata(self):
         self.convert(self.model, self.out, "--metadata", "made by=hand=s", "--metadata", "a=")
@@ -136,6 +203,199 @@ class Convert(unittest.TestCase):
         to = self.folder / "weights"
         self.convert(self.model, to, "--to", "safetensors")
         self.assertIn("__metadata__", header_of(to))
+
+    # --- the layout of a torch file -------------------------------------------------------------
+
+    def test_storages_are_aligned(self):
+        for source in (self.model, self.out):
+            to = self.folder / "aligned.pt"
+            self.convert(self.model, self.out)
+            report = json.loads(self.convert(source, to, "--align", "4096", "--json"))
+            self.assertEqual((report["alignment"], report["storages"]), (4096, 5))
+            for tensor in self.listed(to):
+                self.assertEqual(tensor["file_offset"] % 4096, 0)
+            self.assertEqual(run("verify", "--crc", to).returncode, 0)
+
+    def test_an_order_file_puts_tensors_in_front(self):
+        order = self.folder / "order"
+        order.write_text("# first\ntensor.2\n*.1\n")
+        for to in (self.model, self.out, self.folder / "flat.pt"):
+            self.convert(self.model, to, "--order", order, *self.flat(to))
+            at = {tensor["name"]: tensor["file_offset"] for tensor in self.listed(to)}
+            self.assertLess(at["tensor.2"], at["tensor.1"])
+            self.assertLess(at["tensor.1"], at["tensor.0"])
+
+    def flat(self, to):
+        return ["--tensors-only"] if to.name == "flat.pt" else []
+
+    def test_the_order_of_the_file_is_the_default(self):
+        to = self.folder / "copy.pt"
+        self.convert(self.model, to, "--order", "file")
+        self.assertEqual(to.read_bytes(), self.model.read_bytes())
+
+    def test_crcs_can_be_left_out(self):
+        for options in ((), ("--tensors-only",)):
+            to = self.folder / "copy.pt"
+            self.convert(self.model, to, "--crc", "off", *options)
+            self.assertIn("5 storages had no CRC", run("verify", "--crc", to).stdout)
+
+    def test_damage_is_refused(self):
+        [offset] = [tensor["file_offset"] for tensor in self.listed(self.model)
+                    if tensor["name"] == "tensor.3"]
+        content = bytearray(self.model.read_bytes())
+        content[offset] ^= 1
+        self.model.write_bytes(content)
+        for options in ((), ("--tensors-only",), ("--max-shard-size", "2100")):
+            self.refuses(1, "has CRC-32", self.model, self.folder / "copy.pt", *options)
+
+    def test_what_fails_leaves_nothing_behind(self):
+        before = self.model.read_bytes()
+        for options, message in ((("--align", "100000"), "it must be a power of two"),
+                                 (("--order", self.folder / "nowhere"), "No such file")):
+            for more in ((), ("--tensors-only",)):
+                self.refuses(1, message, self.model, self.model, *options, *more)
+        self.refuses(1, "complex128", DATA / "dtypes.pt", str(self.folder / "folder") + "/")
+        self.assertEqual(self.model.read_bytes(), before)
+
+    # --- sets of a torch file -------------------------------------------------------------------
+
+    @property
+    def shards(self):
+        return self.folder / "shards"
+
+    @property
+    def index(self):
+        return self.shards / "pytorch_model.bin.index.json"
+
+    def split(self, source=None, size="2100"):  # 1024 bytes each
+        return self.convert(source or self.model, f"{self.shards}/", "--to", "pt",
+                            "--max-shard-size", size)
+
+    def change_index(self, change):
+        index = json.loads(self.index.read_text())
+        change(index["weight_map"])
+        self.index.write_text(json.dumps(index))
+
+    def test_a_folder_gets_shards_and_their_index(self):
+        printed = self.split()
+        names = [f"pytorch_model-0000{i}-of-00003.bin" for i in (1, 2, 3)] + [self.index.name]
+        self.assertEqual(printed, "".join(f"{self.shards / name}\n" for name in names))
+        self.assertEqual(sorted(os.listdir(self.shards)), names)
+        self.assertEqual(json.loads(self.index.read_text()), {
+            "metadata": {"total_size": 5 * 1024},
+            "weight_map": {"tensor.0": names[0], "tensor.1": names[0], "tensor.2": names[1],
+                           "tensor.3": names[1], "tensor.4": names[2]}})
+        self.assertTrue(self.index.read_text().startswith('{\n  "metadata": {\n    "total_size"'))
+        for name in names[:3]:
+            self.assertEqual(run("verify", "--crc", self.shards / name).returncode, 0)
+
+    def test_shards_are_put_together_again(self):
+        self.split()
+        for sources in ([self.index], [self.shards], sorted(self.shards.glob("*.bin"))):
+            merged = self.folder / "merged.pt"
+            report = json.loads(self.convert(*sources, merged, "--json"))
+            self.assertEqual((report["tensors"], report["left_out"]), (5, []))
+            self.assertEqual(self.contents(merged), self.contents(self.model))
+            self.assertEqual(run("verify", "--crc", merged).returncode, 0)
+
+    def test_an_index_may_be_asked_for(self):
+        for ending in ("bin", "safetensors"):
+            to = self.folder / f"one.{ending}.index.json"
+            one = self.folder / f"one-00001-of-00001.{ending}"
+            self.assertEqual(self.convert(self.model, to), f"{one}\n{to}\n")
+            self.assertEqual(self.contents(to), self.contents(self.model))
+
+    def test_what_fits_one_file_has_no_index(self):
+        self.split(size="1GB")
+        self.assertEqual(os.listdir(self.shards), ["pytorch_model.bin"])
+        self.assertEqual(self.contents(self.shards), self.contents(self.model))
+        again = self.folder / "again.pt"
+        self.convert(self.shards, again, "--align", "4096")
+        self.assertEqual(self.contents(again), self.contents(self.model))
+        self.convert(self.model, self.shards)  # it is there by now
+        self.assertIn("model.safetensors", os.listdir(self.shards))
+
+    def test_a_tensor_that_is_larger_has_a_shard_of_its_own(self):
+        self.split(self.make("model.pt", 5, "64x64,16x16"), "6KiB")
+        weight_map = json.loads(self.index.read_text())["weight_map"]
+        # They are full before the shard of the small ones, which was begun earlier.
+        self.assertEqual([weight_map[f"tensor.{i}"][14:19] for i in range(5)],
+                         ["00001", "00004", "00002", "00004", "00003"])
+
+    def test_tensors_that_share_a_storage_stay_in_one_shard(self):
+        source = DATA / "state_dict.pt"
+        self.split(source, "1")
+        weight_map = json.loads(self.index.read_text())["weight_map"]
+        shard_of = {}
+        for tensor in self.listed(source):
+            shard = weight_map[tensor["name"]]
+            self.assertEqual(shard_of.setdefault(tensor["storage"], shard), shard)
+        merged = self.folder / "merged.pt"
+        self.convert(self.index, merged)
+        self.assertEqual(self.contents(merged), self.contents(source))
+
+    # --- several checkpoints --------------------------------------------------------------------
+
+    def test_several_checkpoints_become_one(self):
+        other = self.make("other.pt", 1)
+        renamed = self.folder / "renamed.safetensors"
+        self.convert(other, renamed)
+        header = renamed.read_bytes().replace(b"tensor.0", b"tensor.X")
+        renamed.write_bytes(header)
+        self.split()
+        expected = self.contents(self.model) | self.contents(renamed)
+        for to in (self.out, self.folder / "all.pt"):
+            self.convert(self.shards, renamed, to)
+            self.assertEqual(self.contents(to), expected)
+        order = self.folder / "order"
+        order.write_text("tensor.X\ntensor.4\n")
+        self.convert(self.shards, renamed, self.out, "--order", order)
+        self.assertEqual([tensor["name"] for tensor in self.listed(self.out)][:2],
+                         ["tensor.X", "tensor.4"])
+
+    def test_a_name_that_two_files_have_is_refused(self):
+        other = self.make("other.pt", 1)
+        for to in (self.out, self.folder / "merged.pt"):
+            self.refuses(1, f"other.pt: has tensor.0, and so has {self.model}", self.model, other,
+                         to)
+
+    def test_a_file_that_is_missing_is_refused(self):
+        self.split()
+        (self.shards / "pytorch_model-00002-of-00003.bin").unlink()
+        self.refuses(1, "pytorch_model-00002-of-00003.bin: cannot open the file: No such file",
+                     self.index, self.folder / "merged.pt")
+
+    def test_a_tensor_that_is_missing_is_refused(self):
+        self.split()
+        name = "pytorch_model-00001-of-00003.bin"
+        self.change_index(lambda names: names.update({"head": name}))
+        self.refuses(1, f'tensor "head" in "{name}", which has no such tensor', self.index,
+                     self.folder / "merged.pt")
+
+    def test_a_tensor_in_another_file_than_the_index_says_is_refused(self):
+        self.split()
+        name = "pytorch_model-00002-of-00003.bin"
+        self.change_index(lambda names: names.update({"tensor.0": name}))
+        self.refuses(1, f'tensor "tensor.0" in "{name}", which has no such tensor', self.index,
+                     self.folder / "merged.pt")
+
+    def test_a_file_that_is_not_beside_the_index_is_refused(self):
+        self.split()
+        self.change_index(lambda names: names.update({"tensor.0": "../model.pt"}))
+        self.refuses(1, "../model.pt", self.index, self.folder / "merged.pt")
+
+    def test_a_name_that_the_index_has_twice_is_refused(self):
+        self.split()
+        one = "pytorch_model-00001-of-00003.bin"
+        self.index.write_text('{"metadata": {"a": 1}, "weight_map": '
+                              f'{{"tensor.0": "{one}", "tensor.1": "{one}", "tensor.0": "{one}"}}}}')
+        self.refuses(1, "twice", self.index, self.folder / "merged.pt")
+
+    def test_what_is_no_index_is_refused(self):
+        for text in ("", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 1}}', "{" * 1000):
+            path = self.folder / "x.index.json"
+            path.write_text(text)
+            self.refuses(1, "weightmap: ", path, self.folder / "m.pt")
 
     # --- shared elements ------------------------------------------------------------------------
 
@@ -164,7 +424,7 @@ class Convert(unittest.TestCase):
 
     def test_a_pt_file_keeps_ties(self):
         to = self.folder / "tied.pt"
-        self.convert(self.tied(), to)
+        self.convert(self.tied(), to, "--tensors-only")
         self.assertEqual(self.contents(to), self.contents(self.tied()))
         storages = {tensor["storage"]
                     for tensor in json.loads(run("ls", "--json", to).stdout)["tensors"]}
@@ -175,23 +435,36 @@ class Convert(unittest.TestCase):
     def test_types_that_cannot_be_written(self):
         self.refuses(1, "which safetensors has not", DATA / "quantized.pt", self.out)
         self.refuses(1, "whose scales are not in a dict of tensors", DATA / "quantized.pt",
-                     self.folder / "q.pt")
+                     self.folder / "q.pt", "--tensors-only")
 
     def test_lazy_conjugates(self):
         self.refuses(1, "conjugate", DATA / "conjugate.pt", self.out)
-        self.refuses(1, "conjugate", DATA / "conjugate.pt", self.folder / "c.pt")
+        self.refuses(1, "conjugate", DATA / "conjugate.pt", self.folder / "c.pt", "--tensors-only")
 
     def test_wrong_usage(self):
-        self.refuses(2, "must end in .safetensors, .pt, .pth or .bin", self.model,
+        self.refuses(2, "must end in .safetensors, .pt, .pth, .bin", self.model,
                      self.folder / "model.gguf")
+        self.refuses(2, "OUT is required", self.model)
         to = self.folder / "other.pt"
-        self.refuses(2, "--max-size: is for safetensors only; weightmap split", self.model, to,
-                     "--max-size", "1G")
-        self.refuses(2, "--metadata: is for safetensors only", self.model, to, "--metadata", "a=b")
-        self.refuses(2, "--shared: is for safetensors only", self.model, to, "--shared", "drop")
+        self.refuses(2, "metadata is for safetensors only", self.model, to, "--metadata", "a=b")
+        self.refuses(2, "shared is for safetensors only", self.model, to, "--shared", "drop")
+        self.refuses(2, "an alignment is for torch files only", self.model, self.out, "--align",
+                     "4096")
+        self.refuses(2, "crc is for torch files only", self.model, self.out, "--crc", "off")
         self.refuses(2, "must be like KEY=TEXT", self.model, self.out, "--metadata", "a")
         self.refuses(2, "--shared", self.model, self.out, "--shared", "keep")
         self.refuses(2, "--to", self.model, self.out, "--to", "gguf")
+        self.refuses(2, "--crc", self.model, to, "--crc", "maybe")
+        self.refuses(2, "must be a size", self.model, to, "--align", "many")
+        self.refuses(2, "must have an ending", self.model, self.folder / "x", "--to", "pt",
+                     "--max-shard-size", "1G")
+        exported = self.folder / "x.pt2"
+        for options in (("--tensors-only",), ("--max-shard-size", "1G")):
+            self.refuses(2, "a .pt2 archive is one file of its own kind", self.model, exported,
+                         *options)
+        self.refuses(2, "a .pt2 archive is one file; say its name", self.model,
+                     f"{self.folder}/", "--to", "pt2")
+        self.refuses(1, "is no single archive of torch.export", self.model, exported)
 
     def test_an_interrupted_or_killed_run_leaves_the_old_file_or_the_new(self):
         subprocess.run([MAKER, self.model, "--count", "8", "--shape", "1024x1024"], check=True)

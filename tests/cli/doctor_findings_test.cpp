@@ -211,7 +211,7 @@ TEST_CASE("odd addresses, compressed records and the other byte order mean copie
   facts.inflated_bytes = mib;
   check(facts, "copies", Finding::slow,
         "3 storages compressed, inflated into 1.0 MiB for each worker",
-        "weightmap repack m.pt m.stored.pt");
+        "weightmap convert m.pt m.stored.pt");
 }
 
 TEST_CASE("what the kernel lacks is named") {

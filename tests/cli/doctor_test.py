@@ -126,7 +126,7 @@ class Doctor(unittest.TestCase):
 
     def test_takes_a_folder(self):
         (self.folder / "set").mkdir()
-        self.run_tool("convert", self.make(), "set/model.safetensors", "--max-size", "20K")
+        self.run_tool("convert", self.make(), "set/model.safetensors", "--max-shard-size", "20K")
         self.assertEqual(self.findings("set")["dtype"]["found"],
                          "float32 32.0 KiB; --dtype says what another one would cost")
 

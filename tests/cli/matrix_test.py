@@ -290,57 +290,114 @@ def publish(cell):
     cell.equal(cell.out.read_bytes(), cell.path.read_bytes())
 
 
-def repacked(cell, *options):
-    """What the program of the format reads again."""
-    target = cell.out.with_name("out" + cell.path.suffix)
-    cell.run("repack", cell.path, target, *options)
-    read = format_files.FORMATS["pt" if cell.form == "legacy" else cell.form][1]
-    cell.holds(read(target), cell.tensors)
+READERS = {".pt": format_files.read_torch, ".safetensors": format_files.read_safetensors}
+# What a dict of tensors has not, where that is for the command to say and no part of the format.
+LEFT_OUT = {"pt": ["array", "text", "lr"], "pt, protocol 5": ["lr"],
+            "legacy": ["array", "text", "lr"], "safetensors": [], "shards": [], "dcp": [],
+            "dcp, two ranks": ["rank", "lr"]}
+
+
+def converted(cell, ending, *options, sources=()):
+    """What the program of the new format reads again."""
+    target = cell.out.with_suffix(ending)
+    report = cell.json("convert", cell.path, *sources, target, *options)
+    if cell.form in LEFT_OUT:
+        cell.equal(report["left_out"], LEFT_OUT[cell.form])
+    found = READERS[ending](target)
+    cell.holds({name: found[name] for name in found if name != "other"}, cell.tensors)
+    return found
+
+
+def same_format(cell, *options):
+    """What the program of the format reads again. Of folders, those of safetensors are written."""
+    is_file = cell.path.is_file()
+    target = cell.out.with_suffix(cell.path.suffix) if is_file else f"{cell.out}/"
+    report = cell.json("convert", cell.path, target, *options)
+    cell.equal(report["left_out"], LEFT_OUT[cell.form] if cell.form == "dcp, two ranks" else [])
+    form = {"legacy": "pt", "dcp": "shards", "dcp, two ranks": "shards",
+            "splits": "shards"}.get(cell.form, cell.form)
+    cell.holds(format_files.FORMATS[form][1](pathlib.Path(target)), cell.tensors)
+    return target
+
+
+def as_torch(cell, *options):
+    """A torch file, which is kept, or a dict of tensors."""
+    if cell.path.suffix in (".pt", ".pt2"):
+        return same_format(cell, *options)
+    converted(cell, ".pt", *options)
+    return cell.out.with_suffix(".pt")
+
+
+def offsets(cell, target):
     return {tensor["name"]: tensor["file_offset"] for tensor in cell.json("ls", target)["tensors"]}
 
 
-def repack(cell):
-    repacked(cell)
+def convert(cell):
+    same_format(cell)
 
 
-def repack_align(cell):
-    offsets = repacked(cell, "--align", "4096")
-    cell.equal({name: offsets[name] % 4096 for name in ("weight", "low", "scalar")},
-               {"weight": 0, "low": 0, "scalar": 0})
+def convert_to(cell):
+    cell.run("convert", cell.path, cell.out, "--to", "safetensors", "--shared", "copy")
+    cell.holds(format_files.read_safetensors(cell.out), cell.tensors)
 
 
-def repack_order(cell):
+def convert_align(cell):
+    found = offsets(cell, as_torch(cell, "--align", "4096"))
+    names = [name for name, tensor in cell.tensors.items() if tensor.nbytes and name != "tied"]
+    cell.equal({name: found[name] % 4096 for name in names}, dict.fromkeys(names, 0))
+
+
+def convert_order(cell):
     order = cell.folder / "order"
     order.write_text("\n".join(reversed(cell.listed())))
-    offsets = repacked(cell, "--order", order)
-    cell.equal(sorted(("weight", "low", "scalar"), key=offsets.get), ["scalar", "low", "weight"])
+    found = offsets(cell, as_torch(cell, "--order", order))
+    names = [name for name in ("scalar", "low", "weight") if name in cell.tensors]
+    cell.equal(sorted(names, key=found.get), names)
 
 
-def merge(cell):
+def convert_crc(cell):
+    target = as_torch(cell, "--crc", "off")
+    found = cell.json("verify --crc", target)
+    # That of the empty tensor, which is 0 anyway.
+    cell.equal((found["crc"]["storages_checked"], found["ok"]), (1, True))
+
+
+def convert_max_shard_size(cell):
+    """To a folder, and to the index of a set."""
+    (cell.folder / "set").mkdir()
+    for target in (f"{cell.out}/", cell.folder / "set" / "model.bin.index.json"):
+        report = cell.json("convert", cell.path, target, "--to", "pt", "--max-shard-size", "50")
+        found = {}
+        for file in report["files"][:-1]:
+            found.update(format_files.read_torch(cell.folder / file))
+        cell.equal(report["files"][-1].endswith(".bin.index.json"), True)
+        cell.holds(found, cell.tensors)
+
+
+def convert_metadata(cell):
+    """To a folder, too."""
+    cell.run("convert", cell.path, f"{cell.out}/", "--max-shard-size", "50", "--shared", "copy",
+             "--metadata", "a=b")
+    cell.holds(format_files.read_safetensors(cell.out), cell.tensors)
+    for file in cell.out.glob("*.safetensors"):
+        cell.equal("a: 'b'" in cell.run("tree", file), True)
+
+
+def convert_shared(cell):
+    converted(cell, ".safetensors", "--shared", "copy")
+
+
+def convert_tensors_only(cell):
+    converted(cell, ".pt", "--tensors-only")
+
+
+def convert_several(cell):
     """With a file of tensors by other names."""
     other = cell.folder / "other.pt"
     torch.save({"other": torch.ones(3)}, other)
-    cell.run("merge", cell.out, cell.path, other)
-    cell.holds(format_files.read_torch(cell.out), {**cell.tensors, "other": torch.ones(3)})
-
-
-def split(cell):
-    found = {}
-    for file in cell.json("split", cell.path, cell.out, "--max-size", "50")["files"]:
-        found.update(format_files.read_torch(cell.out / pathlib.Path(file["file"]).name))
-    cell.holds(found, cell.tensors)
-
-
-def convert_to_safetensors(cell):
-    target = cell.out.with_suffix(".safetensors")
-    cell.run("convert", cell.path, target, "--shared", "copy")
-    cell.holds(format_files.read_safetensors(target), cell.tensors)
-
-
-def convert_to_pt(cell):
-    target = cell.out.with_suffix(".pt")
-    cell.run("convert", cell.path, target)
-    cell.holds(format_files.read_torch(target), cell.tensors)
+    for ending, options in ((".pt", ()), (".safetensors", ("--shared", "copy"))):
+        found = converted(cell, ending, *options, sources=[other])
+        cell.equal(torch.equal(found["other"], torch.ones(3)), True)
 
 
 def bench(cell):
@@ -352,13 +409,16 @@ def bench(cell):
 
 # Without the words behind the command, one function for each.
 COMMANDS = {
-    "ls": ls, "ls --records": ls_records, "du": du, "tree": tree, "info": info, "info --globals": info_globals, "scan": scan,
-    "cat": cat, "cat --slice": cat_slice, "cat -o": cat_to_file, "stats": stats, "diff": diff,
-    "verify": verify, "residency": residency, "residency --repair": residency_repair,
-    "doctor": doctor, "evict": evict, "warm": warm, "warm --crc": warm_crc, "stage": stage,
-    "ps": ps, "hold": hold, "publish": publish, "repack": repack, "repack --align": repack_align,
-    "repack --order": repack_order, "merge": merge, "split": split,
-    "convert --to safetensors": convert_to_safetensors, "convert --to pt": convert_to_pt,
+    "ls": ls, "ls --records": ls_records, "du": du, "tree": tree, "info": info,
+    "info --globals": info_globals, "scan": scan, "cat": cat, "cat --slice": cat_slice,
+    "cat -o": cat_to_file, "stats": stats, "diff": diff, "verify": verify,
+    "residency": residency, "residency --repair": residency_repair, "doctor": doctor,
+    "evict": evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "ps": ps, "hold": hold,
+    "publish": publish, "convert": convert, "convert --align": convert_align,
+    "convert --to": convert_to, "convert --order": convert_order, "convert --crc": convert_crc,
+    "convert --max-shard-size": convert_max_shard_size, "convert --metadata": convert_metadata,
+    "convert --shared": convert_shared, "convert --tensors-only": convert_tensors_only,
+    "convert several": convert_several,
     "bench": bench,
 }
 NOT_OF_FILES = {"completion"}
@@ -368,31 +428,26 @@ if "bench" not in LISTED:
     print("SKIPPED: bench, which this tool is built without")
     del COMMANDS["bench"]
 
-ARCHIVES = ("repack", "repack --align", "repack --order", "merge", "split")
-PLAIN = ("merge", "split")
 SEVERAL = ("shards", "splits", "dcp", "dcp, two ranks")
+TO_SAFETENSORS = ("convert --to", "convert --metadata", "convert --shared")
+TO_TORCH = ("convert --align", "convert --order", "convert --crc", "convert --max-shard-size",
+            "convert --tensors-only", "convert several")
 REFUSALS = [
-    (PLAIN, ("pt", "pt, protocol 5"), "is not a dict of plain tensors: array is of kind object"),
-    (PLAIN, ("legacy",), "is a legacy torch stream, which is no archive; weightmap repack"),
-    (PLAIN, ("torchscript",), "is not a dict of plain tensors: data is of kind object"),
-    (PLAIN, ("pt2",),
-     "is not a dict of plain tensors: data/weights/model_weights_config.json is of kind dict"),
-    (("repack --order",), ("legacy",),
-     "is a legacy torch stream, of which repack makes an archive and changes nothing else"),
-    (ARCHIVES, ("safetensors",), "is a safetensors file, which is no archive"),
-    (ARCHIVES, ("gguf",), "is a GGUF file, which is no archive"),
     (("ls --records",), ("legacy",), "is a legacy torch stream, which is no archive"),
     (("ls --records",), ("safetensors",), "is a safetensors file, which is no archive"),
     (("ls --records",), ("gguf",), "is a GGUF file, which is no archive"),
-    (ARCHIVES + ("info --globals", "ls --records", "residency --repair"), SEVERAL,
+    (("info --globals", "ls --records", "residency --repair"), SEVERAL,
      "is a directory, expected a regular file"),
     (("stage",), SEVERAL, "is a checkpoint of several files; stage each of them by its name"),
     (("publish",), SEVERAL,
      "is a checkpoint of several files, which cannot be replaced at one moment"),
-    (("convert --to safetensors",), ("gguf", "splits"),
+    (("convert",), ("gguf",), "the target must end in .safetensors, .pt"),
+    (("convert",), ("splits",), 'the tensor "blocks" is of q8_0, which safetensors has not'),
+    (TO_SAFETENSORS, ("gguf", "splits"),
      'the tensor "blocks" is of q8_0, which safetensors has not'),
-    (("convert --to pt",), ("gguf", "splits"),
-     'tensor "blocks": is of q8_0, which torch does not have'),
+    (TO_TORCH, ("gguf", "splits"), 'tensor "blocks": is of q8_0, which torch does not have'),
+    (("convert --order",), ("legacy",),
+     "is a legacy torch stream, which becomes an archive in the order of its pickle"),
 ]
 REFUSED = {(row, form): words for rows, forms, words in REFUSALS for row in rows for form in forms}
 
@@ -402,6 +457,17 @@ class Matrix(unittest.TestCase):
 
     def test_every_command_is_in_a_table(self):
         self.assertEqual(LISTED, {row.split()[0] for row in COMMANDS} | NOT_OF_FILES)
+
+    def test_every_option_of_convert_is_in_a_table(self):
+        text = subprocess.run([TOOL, "convert", "--help"], capture_output=True, text=True,
+                              check=True).stdout
+        listed = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) - {"--json", "--repeats"}
+        rows = {row.split()[1] for row in COMMANDS if row.startswith("convert --")}
+        self.assertEqual(listed, rows)
+
+    def test_every_row_succeeds_on_a_format(self):
+        for row in COMMANDS:
+            self.assertLess({form for of, form in REFUSED if of == row}, set(format_files.FORMATS))
 
     def test_every_command_on_every_format(self):
         made = self.enter(tempfile.TemporaryDirectory())

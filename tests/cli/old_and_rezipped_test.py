@@ -84,11 +84,11 @@ class OldAndRezipped(unittest.TestCase):
         self.assertIn("is big-endian",
                       self.run_tool("ls", "--strict", DATA / "big_endian.pt", status=1).stderr)
 
-    def test_repack_makes_archives_of_both(self):
+    def test_convert_makes_archives_of_both(self):
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             for path in (LEGACY, REZIPPED):
                 copy = pathlib.Path(folder) / "copy.pt"
-                self.run_tool("repack", path, copy)
+                self.run_tool("convert", path, copy)
                 self.run_tool("verify", "--crc", "--strict", copy)
                 self.assertEqual(self.text("stats", "--tsv", copy), self.text("stats", "--tsv", path))
                 copy.unlink()

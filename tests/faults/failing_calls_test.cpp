@@ -24,8 +24,8 @@
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/convert.hpp"
 #include "weightmap/globals.hpp"
-#include "weightmap/repack.hpp"
 #include "weightmap/residency.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -142,9 +142,9 @@ Result<Sum> looks_at_residency(const std::filesystem::path& path) {
 }
 
 // Into the folder, of which it is to leave nothing but the whole file.
-Operation repacks_into(const std::filesystem::path& folder) {
-  return [to = folder / "repacked.pt"](const std::filesystem::path& path) -> Result<Sum> {
-    const Result<RepackReport> report = repack(path, to);
+Operation converts_into(const std::filesystem::path& folder) {
+  return [to = folder / "converted.pt"](const std::filesystem::path& path) -> Result<Sum> {
+    const Result<ConvertReport> report = convert(path, to);
     if (!report) return tl::unexpected<Error>(report.error());
     return opens()(to);
   };
@@ -282,12 +282,12 @@ TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of looking at residency") {
   check_every_call(looks_at_residency, state_dict);
 }
 
-TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of repacking") {
+TEST_CASE_FIXTURE(ManyDescriptors, "refused calls of a conversion") {
   const test::TemporaryFolder folder;
   const std::filesystem::path& there = folder.path();
-  check_every_call(repacks_into(there), state_dict, [&] {
+  check_every_call(converts_into(there), state_dict, [&] {
     for (const auto& file : std::filesystem::directory_iterator(there)) {
-      CHECK(file.path().filename() == "repacked.pt");
+      CHECK(file.path().filename() == "converted.pt");
       REQUIRE_OK(opens()(file.path()));
       std::filesystem::remove(file.path());
     }

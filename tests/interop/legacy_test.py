@@ -4,7 +4,7 @@
     legacy_test.py TOOL [--files N] [--seed SEED]
 
 Names, dtypes, shapes, strides, storage offsets, which tensors share a storage, and every byte; then
-the archive that `weightmap repack` makes of the stream, as torch loads it.
+the archive that `weightmap convert` makes of the stream, as torch loads it.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main():
             tensors = list(walk(torch.load(path, weights_only=False)))
             compare(tool, path, tensors)
             archive.unlink(missing_ok=True)
-            tool.output("repack", path, archive)
+            tool.output("convert", path, archive)
             compare(tool, archive, list(walk(torch.load(archive, weights_only=False))))
             compared += len(tensors)
     assert compared, "no stream held a tensor"

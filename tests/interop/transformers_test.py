@@ -66,7 +66,7 @@ def check_model(tool, folder, tied, size):
     indexes = list(source.glob("*.index.json"))
     assert len(indexes) == (1 if size == "20KB" else 0), indexes
     checked = check_tensors(tool, source, written)
-    for arguments in ((), ("--max-size", "20KB")):
+    for arguments in ((), ("--max-shard-size", "20KB")):
         target = folder / "target"
         target.mkdir()
         for file in source.glob("*config.json"):

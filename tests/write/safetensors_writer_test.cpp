@@ -441,11 +441,11 @@ TEST_SUITE("safetensors writer") {
     "total_size": 44
   },
   "weight_map": {
-    "a": "model-00001-of-00003.safetensors",
+    "a": "model-00002-of-00003.safetensors",
     "b": "model-00003-of-00003.safetensors",
-    "large": "model-00002-of-00003.safetensors",
+    "large": "model-00001-of-00003.safetensors",
     "none": "model-00003-of-00003.safetensors",
-    "\u00e9": "model-00001-of-00003.safetensors"
+    "\u00e9": "model-00002-of-00003.safetensors"
   }
 }
 )");
@@ -471,6 +471,16 @@ TEST_SUITE("safetensors writer") {
     CHECK(names() == std::vector<std::string>{"model.safetensors"});
     CHECK(!report->has_index);
     CHECK(report->files.size() == 1);
+  }
+
+  TEST_CASE_FIXTURE(Folder, "one file has an index where that is wanted") {
+    const Result<SafetensorsReport> report = write({over("t", four)}, {.always_index = true});
+    REQUIRE_OK(report);
+    CHECK(names() == std::vector<std::string>{"model-00001-of-00001.safetensors",
+                                              "model.safetensors.index.json"});
+    CHECK(report->has_index);
+    const Checkpoint checkpoint = opened(path() / "model.safetensors.index.json");
+    CHECK(checkpoint.tensors().size() == 1);
   }
 
   TEST_CASE_FIXTURE(Folder, "a set needs a name that ends as its files do") {

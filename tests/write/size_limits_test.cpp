@@ -16,10 +16,10 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive_writer.hpp"
 #include "weightmap/checkpoint_writer.hpp"
+#include "weightmap/convert.hpp"
 #include "weightmap/fill.hpp"
 #include "weightmap/new_file.hpp"
 #include "weightmap/publish.hpp"
-#include "weightmap/repack.hpp"
 #include "weightmap/safetensors_writer.hpp"
 #include "weightmap/stage.hpp"
 #include "weightmap/tensor_order.hpp"
@@ -76,13 +76,15 @@ struct Files {
                                              .shape = {floats},
                                              .content = RecordContent::zeros(4 * floats)}};
     };
+    ConvertOptions as_pt;
+    as_pt.format = WrittenFormat::pt;
     return {
         {"save", [this] { return only_error(save(made, RecordContent::text(bytes))); }},
         {"empty", [this] { return only_error(save(made, RecordContent::reserved(4 * floats))); }},
         {"safetensors", [=, this] { return only_error(write_safetensors(tensors(), {}, made)); }},
-        {"repack", [this] { return only_error(repack(file, made)); }},
-        {"repack a legacy stream",
-         [this] { return only_error(repack(test::data / "legacy" / "dict.pt", made)); }},
+        {"convert", [=, this] { return only_error(convert(file, made, as_pt)); }},
+        {"convert a legacy stream",
+         [=, this] { return only_error(convert(test::data / "legacy" / "dict.pt", made, as_pt)); }},
         {"an archive",
          [this] {
            Result<ArchiveWriter> archive = ArchiveWriter::create(made, {});

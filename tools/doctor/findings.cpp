@@ -209,7 +209,7 @@ Finding copies(const Facts& facts) {
     return {"copies", Finding::slow,
             count(facts.inflated_storages, "storage") + " compressed, inflated into " +
                 human_bytes(facts.inflated_bytes) + " for each worker",
-            "weightmap repack " + quoted(facts.file) + " " + new_file(facts, ".stored.pt")};
+            "weightmap convert " + quoted(facts.file) + " " + new_file(facts, ".stored.pt")};
   if (tensors.foreign > 0)
     return {
         "copies", Finding::slow,

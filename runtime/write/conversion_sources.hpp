@@ -1,0 +1,52 @@
+// The checkpoints that are converted, and their tensors.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/chunks.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+struct SourceTensor {
+  const Checkpoint* checkpoint;
+  std::string_view name;
+  WholeTensor whole;
+
+  NamedTensor first_piece() const { return checkpoint->tensors()[whole.first_piece]; }
+  bool is_in_pieces() const noexcept { return whole.piece_count != 1; }
+};
+
+class ConversionSources {
+ public:
+  // Fails as Checkpoint::open() does; with unsupported for reserved storages that are not sealed.
+  static Result<ConversionSources> open(std::span<const std::filesystem::path> paths,
+                                        const OpenOptions& options);
+
+  const std::vector<Checkpoint>& checkpoints() const noexcept { return checkpoints_; }
+  Checkpoint take_one() && { return std::move(checkpoints_.front()); }
+  std::uint64_t bytes() const noexcept;  // of all files
+  // Whether all there is is one file of that format, such as "torch_zip".
+  bool is_one(std::string_view format) const noexcept;
+
+  // Those that `order` names first, in its order. Borrowed from this. Fails with invalid_argument
+  // for a name that is there twice, with not_found for one in `order` that is not.
+  Result<std::vector<SourceTensor>> tensors(const std::vector<std::string>& order) const;
+
+ private:
+  ConversionSources(std::vector<std::filesystem::path> paths, std::vector<Checkpoint> checkpoints)
+      : paths_(std::move(paths)), checkpoints_(std::move(checkpoints)) {}
+
+  std::vector<std::filesystem::path> paths_;
+  std::vector<Checkpoint> checkpoints_;
+};
+
+}  // namespace weightmap

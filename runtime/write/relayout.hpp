@@ -1,0 +1,17 @@
+// A torch archive, or a legacy stream, that is written again with all that it has.
+#pragma once
+
+#include <filesystem>
+
+#include "runtime/write/conversion_target.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/convert.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// `opened` is that of `from`, one file.
+Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& from,
+                               const ConversionTarget& target, const ConvertOptions& options);
+
+}  // namespace weightmap

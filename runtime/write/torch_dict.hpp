@@ -1,0 +1,18 @@
+// Tensors of any checkpoints as torch archives of a dict: one, or a set with its index.
+#pragma once
+
+#include <vector>
+
+#include "runtime/write/conversion_sources.hpp"
+#include "runtime/write/conversion_target.hpp"
+#include "weightmap/convert.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// The sources of the tensors are borrowed.
+Result<ConvertReport> write_torch_dict(const std::vector<SourceTensor>& tensors,
+                                       const ConversionTarget& target,
+                                       const ConvertOptions& options);
+
+}  // namespace weightmap

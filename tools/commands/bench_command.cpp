@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bench/cold/engines.hpp"
+#include "bench/cold/report_html.hpp"
+#include "bench/cold/report_json.hpp"
+#include "bench/cold/report_text.hpp"
+#include "bench/cold/runner.hpp"
+#include "tools/command.hpp"
+#include "tools/options/size_option.hpp"
+#include "tools/output/output_file.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+using namespace bench;
+
+struct BenchCommand : BenchOptions {
+  std::string html;
+  bool json = false;
+  bool list = false;
+};
+
+void check_engine(const char* option, const std::string& name) {
+  const std::vector<std::string> names = engine_names();
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw CLI::ValidationError(
+        option, "must be one of " + joined_words(names) + ", not \"" + printable(name) + "\"");
+}
+
+// Of words such as "cold,warm" the values that are called so.
+template <class T>
+std::vector<T> parse_words(const char* option, const std::vector<std::string>& words,
+                           const std::vector<T>& values) {
+  std::vector<std::string> names;
+  for (const T value : values) names.emplace_back(to_string(value));
+  std::vector<T> found;
+  for (const std::string& word : words) {
+    const auto at = std::find(names.begin(), names.end(), word);
+    if (at == names.end())
+      throw CLI::ValidationError(
+          option, "must be of " + joined_words(names) + ", not \"" + printable(word) + "\"");
+    found.push_back(values[static_cast<std::size_t>(at - names.begin())]);
+  }
+  return found;
+}
+
+Json describe_engines(const std::vector<BenchEngine>& engines) {
+  Json list = Json::array();
+  for (const BenchEngine& engine : engines)
+    list.push_back({{"name", engine.name},
+                    {"title", engine.title},
+                    {"why_not", engine.why_not.empty() ? Json(nullptr) : Json(engine.why_not)}});
+  return {{"engines", list}};
+}
+
+Result<int> list(Output& out, const BenchCommand& options) {
+  const std::vector<BenchEngine> engines = list_engines(options.python);
+  if (options.json) {
+    out.write(to_text(describe_engines(engines)) + "\n");
+    return exit_good;
+  }
+  print_columns(out, {}, {{"ENGINE"}, {"WHAT IT DOES"}, {"WHY NOT HERE"}}, engines.size(),
+                [&](std::size_t i) {
+                  return std::vector<std::string>{
+                      engines[i].name, printable(engines[i].title),
+                      engines[i].why_not.empty() ? "" : printable(engines[i].why_not)};
+                });
+  return exit_good;
+}
+
+Result<void> write_report(const std::string& path, const BenchCommand& options,
+                          const std::string& text) {
+  Result<OutputFile> file = OutputFile::create(path, options.files.front());
+  if (!file) return tl::unexpected<Error>(file.error());
+  if (Result<void> ok = file->write(std::as_bytes(std::span(text))); !ok) return ok;
+  return file->commit();
+}
+
+bool was_measured(const FileResults& file) {
+  return std::any_of(file.series.begin(), file.series.end(),
+                     [](const Series& series) { return !series.samples.empty(); });
+}
+
+Result<int> run_bench_command(Output& out, const BenchCommand& options) {
+  if (options.list) return list(out, options);
+  const Result<Results> results = run_bench(options);
+  if (!results && interrupted()) {
+    std::fprintf(stderr, "weightmap: interrupted; everything is as it was before\n");
+    return exit_interrupted;
+  }
+  if (!results) return tl::unexpected<Error>(results.error());
+  if (options.json)
+    out.write(to_text(json_report(*results)) + "\n");
+  else
+    out.write(text_report(*results));
+  if (!options.html.empty())
+    if (Result<void> ok = write_report(options.html, options, html_report(*results)); !ok)
+      return tl::unexpected<Error>(ok.error());
+  return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
+                                                                                 : exit_failed;
+}
+
+void add_what_to_measure(CLI::App& command, BenchCommand& options) {
+  command.add_option("FILE", options.files, "Checkpoints")->type_name("");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--engines",
+          [&options](const std::vector<std::string>& names) {
+            for (const std::string& name : names) check_engine("--engines", name);
+            options.engines = names;
+          },
+          "What to measure, in the order of the report; default: all")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--scenarios",
+          [&options](const std::vector<std::string>& words) {
+            options.scenarios = parse_words<Scenario>(
+                "--scenarios", words, {Scenario::cold, Scenario::warm, Scenario::poisoned});
+          },
+          "States of the page cache, of cold,warm,poisoned; default: all")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--orders",
+          [&options](const std::vector<std::string>& words) {
+            options.orders = parse_words<Order>("--orders", words, {Order::file, Order::random});
+          },
+          "Orders of tensors, of file,random; default: both")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command.add_option("--rounds", options.rounds, "Samples of each; default: 7")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  command
+      .add_option("--tensor", options.tensor,
+                  "The tensor that is needed first; default: the first of at least 8 MiB")
+      ->type_name("NAME");
+  command
+      .add_option_function<std::string>(
+          "--reference",
+          [&options](const std::string& name) {
+            check_engine("--reference", name);
+            options.reference = name;
+          },
+          "What others are compared with; default: populate")
+      ->type_name("ENGINE");
+}
+
+void add_how_to_measure(CLI::App& command, BenchCommand& options) {
+  command.add_option("--python", options.python, "For engines of other libraries")
+      ->type_name("PYTHON");
+  add_size_option(
+      command, "--read-ahead",
+      [&options](std::uint64_t bytes) { options.read_ahead_bytes = bytes; },
+      "Of the device, while it runs, e.g. 128KiB; takes root");
+  command
+      .add_option_function<std::string>(
+          "--memory",
+          [&options](const std::string& word) { options.recycle_memory = word == "recycled"; },
+          "Touch and free memory before each sample, or take it as it is; default: recycled")
+      ->check(CLI::IsMember({"recycled", "as-is"}))
+      ->type_name("recycled|as-is");
+  command.add_option("--html", options.html, "Write the report as a page")->type_name("OUT");
+  command.add_flag("--json", options.json, "One JSON document on standard output");
+  command.add_flag("--list", options.list, "List engines, and why some cannot be measured here");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Run& run) {
+  auto options = std::make_shared<BenchCommand>();
+  options->scenarios = {Scenario::cold, Scenario::warm, Scenario::poisoned};
+  options->orders = {Order::file, Order::random};
+  CLI::App& command = *app.add_subcommand("bench", "Compare ways to load the file, cold and warm");
+  add_what_to_measure(command, *options);
+  add_how_to_measure(command, *options);
+  command.footer(
+      "Each sample is a fresh process that reads all tensors, in a state of the page cache that "
+      "was\n"
+      "proven just before. Ends with exit status 1 if nothing of a file could be measured.\n"
+      "Examples:\n"
+      "  weightmap bench model.pt\n"
+      "  weightmap bench model.pt --engines disk,populate,map --scenarios cold --html cold.html\n"
+      "  weightmap bench --list --python .venv/bin/python");
+  command.callback([options, &run] {
+    if (options->files.empty() && !options->list) throw CLI::RequiredError("FILE");
+    run = [options](Output& out) { return run_bench_command(out, *options); };
+  });
+}
+
+}  // namespace weightmap::cli

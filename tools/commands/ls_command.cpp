@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/ls/composed_table.hpp"
+#include "tools/ls/record_table.hpp"
+#include "tools/options/sort_option.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
+#include "tools/tensors/tensor_selection.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct LsOptions : CommonOptions {
+  TensorSelection selection;
+  TableStyle style;
+  SortBy sort = SortBy::file;
+  bool long_form = false;
+  bool records = false;
+};
+
+Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOptions& options) {
+  Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
+  if (!indices) return indices;
+  std::sort(indices->begin(), indices->end());
+  sort(
+      *indices, options.sort, [&](std::size_t i) { return checkpoint.tensors()[i].name; },
+      [&](std::size_t i) { return checkpoint.tensors()[i].view.nbytes(); });
+  return indices;
+}
+
+// One tensor a line, written as it comes: a document of a hundred thousand tensors needs no memory.
+void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
+                const std::vector<std::size_t>& indices, std::span<const ComposedTensor> composed) {
+  out.write("{\"file\":" + to_text(Json(options.file)) + ",\"tensors\":[");
+  const char* separator = "\n";
+  for (std::size_t index : indices) {
+    if (out.failed()) return;
+    out.write(separator + to_text(describe(checkpoint, checkpoint.tensors()[index])));
+    separator = ",\n";
+  }
+  out.write("\n]");
+  if (!composed.empty()) {
+    Json described = Json::array();
+    for (const ComposedTensor& each : composed) described.push_back(describe(each));
+    out.write(",\"composed\":" + to_text(described));
+  }
+  out.write("}\n");
+}
+
+// What reading the elements still has to do to them.
+std::string lazy_text(const TensorView& view) {
+  if (view.is_conjugate()) return view.is_negative() ? "conjugate, negative" : "conjugate";
+  return view.is_negative() ? "negative" : "";
+}
+
+// "model-00002-of-00004.safetensors"
+std::string file_name(const NamedTensor& tensor) {
+  return std::string(tensor.file.substr(tensor.file.rfind('/') + 1));
+}
+
+// Why a tensor is not the file's bytes as they are.
+std::string copy_text(const NamedTensor& tensor) {
+  if (tensor.is_copied) return "inflated";
+  return tensor.view.is_foreign_byte_order() ? "byte order" : "-";
+}
+
+// Columns that only some files need.
+struct Extras {
+  bool lazy = false;
+  bool copied = false;
+  bool file = false;                          // of a checkpoint of several files
+  const ReservedStorages* filling = nullptr;  // of a file that is not sealed
+};
+
+std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options,
+                             const Extras& extras) {
+  const TensorView& view = tensor.view;
+  const TableStyle& style = options.style;
+  std::vector<std::string> cells = {printable(tensor.name), std::string(to_string(view.dtype())),
+                                    style.dims(view.shape()), style.bytes(view.nbytes())};
+  if (options.long_form)
+    cells.insert(cells.end(),
+                 {style.dims(view.strides()), printable(tensor.storage),
+                  std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
+  if (extras.lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
+  if (extras.file) cells.push_back(printable(file_name(tensor)));
+  if (extras.copied) cells.push_back(copy_text(tensor));
+  if (extras.filling != nullptr)
+    cells.push_back(extras.filling->is_unwritten(tensor.storage) ? "no" : "yes");
+  return cells;
+}
+
+std::string summary(const Checkpoint& checkpoint, const TableStyle& style,
+                    const std::vector<std::size_t>& indices) {
+  std::uint64_t bytes = 0;
+  for (std::size_t index : indices) bytes += checkpoint.tensors()[index].view.nbytes();
+  const std::size_t all = checkpoint.tensors().size();
+  const std::string what =
+      indices.size() == all
+          ? count(all, "tensor") + ", " + count(checkpoint.storage_count(), "storage")
+          : std::to_string(indices.size()) + " of " + count(all, "tensor");
+  return what + ", " + style.bytes(bytes) + (style.exact_bytes ? " bytes\n" : "\n");
+}
+
+Extras extras_of(const Checkpoint& checkpoint, const LsOptions& options,
+                 const std::vector<std::size_t>& indices) {
+  Extras extras;
+  extras.lazy =
+      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
+        return !lazy_text(checkpoint.tensors()[index].view).empty();
+      });
+  extras.copied =
+      options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
+        return !checkpoint.tensors()[index].is_zero_copy();
+      });
+  extras.file = options.long_form && files_of(checkpoint).size() > 1;
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  if (reserved && !reserved->is_sealed) extras.filling = &*reserved;
+  return extras;
+}
+
+void print_composed(Output& out, const LsOptions& options,
+                    std::span<const ComposedTensor> composed) {
+  if (options.style.tsv || composed.empty()) return;
+  if (options.long_form)
+    out.write("\n" + composed_table(composed));
+  else
+    out.write("composed tensors: " + composed_summary(composed) + " (see ls --long)\n");
+}
+
+void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
+                 const std::vector<std::size_t>& indices) {
+  std::vector<Column> columns = {{"NAME", Column::left},
+                                 {"DTYPE", Column::left},
+                                 {"SHAPE", Column::left},
+                                 {"SIZE", Column::right}};
+  if (options.long_form)
+    columns.insert(columns.end(), {{"STRIDES", Column::left},
+                                   {"STORAGE", Column::right},
+                                   {"OFFSET", Column::right},
+                                   {"FILE OFFSET", Column::right}});
+  const Extras extras = extras_of(checkpoint, options, indices);
+  if (extras.lazy) columns.push_back({"LAZY", Column::left});
+  if (extras.file) columns.push_back({"FILE", Column::left});
+  if (extras.copied) columns.push_back({"COPIED", Column::left});
+  if (extras.filling != nullptr) columns.push_back({"WRITTEN", Column::left});
+  if (!indices.empty() || options.style.tsv)
+    print_columns(out, options.style, columns, indices.size(), [&](std::size_t i) {
+      return row(checkpoint.tensors()[indices[i]], options, extras);
+    });
+  if (!options.style.tsv) out.write(summary(checkpoint, options.style, indices));
+}
+
+Result<int> run_records(Output& out, const LsOptions& options) {
+  const Result<ArchiveReader> archive = ArchiveReader::open(options.file, options.open);
+  if (!archive) return tl::unexpected<Error>(archive.error());
+  if (options.json)
+    print_records_json(out, *archive, options.file);
+  else
+    print_records(out, *archive, options.style);
+  return exit_good;
+}
+
+// Those of which a name is listed.
+std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
+                                   const std::vector<std::size_t>& indices, bool all) {
+  std::vector<ComposedTensor> found;
+  for (const ComposedTensor& each : composed) {
+    const auto first = std::lower_bound(indices.begin(), indices.end(), each.first_part);
+    const bool has_part = first != indices.end() && *first - each.first_part < each.part_count;
+    if (all || has_part) found.push_back(each);
+  }
+  return found;
+}
+
+Result<int> run_ls(Output& out, const LsOptions& options) {
+  if (options.records) return run_records(out, options);
+  Result<Checkpoint> checkpoint = open_checkpoint(options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  const Result<std::vector<std::size_t>> indices = listed(*checkpoint, options);
+  if (!indices) return tl::unexpected<Error>(about(options, indices.error()));
+  std::vector<std::size_t> in_file_order = *indices;
+  std::sort(in_file_order.begin(), in_file_order.end());
+  const std::vector<ComposedTensor> composed =
+      listed(composed_tensors(*checkpoint), in_file_order, options.selection.patterns.empty());
+  if (options.json) {
+    print_json(out, *checkpoint, options, *indices, composed);
+  } else {
+    print_table(out, *checkpoint, options, *indices);
+    print_composed(out, options, composed);
+  }
+  return exit_good;
+}
+
+}  // namespace
+
+void add_ls(CLI::App& app, Run& run) {
+  auto options = std::make_shared<LsOptions>();
+  CLI::App& command = *app.add_subcommand("ls", "List the tensors");
+  add_common_options(command, *options);
+  command
+      .add_option("PATTERN", options->selection.patterns,
+                  "Only names that match, e.g. '*.wq.weight'")
+      ->type_name("");
+  command.add_flag("-l,--long", options->long_form, "Add strides, storage and offsets");
+  command.add_flag("--records", options->records,
+                   "All records of the archive instead: code, extra files, storages");
+  add_sort_option(command, options->sort);
+  add_table_options(command, options->style);
+  add_verify_option(command, *options);
+  command.footer(
+      "Examples:\n"
+      "  weightmap ls model.pt\n"
+      "  weightmap ls --long model.pt 'layers.0.*'\n"
+      "  weightmap ls --records model.pt\n"
+      "  weightmap ls --sort size model.pt '*.weight' '*.bias' | head\n"
+      "  weightmap ls --tsv model.pt | cut -f 1,4\n"
+      "  weightmap ls --json model.pt | jq -r '.tensors[].name'");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_ls(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/output/progress_bar.hpp"
+#include "tools/output/terminal.hpp"
+#include "tools/support/columns.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/staying.hpp"
+#include "tools/support/text.hpp"
+#include "tools/tensors/tensor_groups.hpp"
+#include "tools/tensors/tensor_selection.hpp"
+#include "weightmap/residency.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+constexpr std::chrono::seconds watch_interval{1};
+
+struct ResidencyOptions {
+  std::string file;
+  TensorSelection selection;
+  TableStyle style;
+  std::optional<std::size_t> depth;
+  bool by_tensor = false;
+  bool watch = false;
+  bool repair = false;
+  bool json = false;
+};
+
+struct Picture {
+  Residency file;
+  std::vector<TensorGroup> groups;
+  std::vector<StorageResidency> storages;
+};
+
+struct Repair {
+  Residency before;
+  RepairReport report;
+};
+
+// Those that the tensors lie in, in the order of the report.
+std::vector<StorageResidency> storages_of(const Checkpoint& checkpoint,
+                                          const ResidencyReport& report,
+                                          const std::vector<std::size_t>& indices) {
+  std::vector<bool> is_wanted(report.storages.size());
+  for (std::size_t index : indices) is_wanted[checkpoint.tensors()[index].storage_index] = true;
+  std::vector<StorageResidency> storages;
+  for (std::size_t i = 0; i < is_wanted.size(); ++i)
+    if (is_wanted[i]) storages.push_back(report.storages[i]);
+  return storages;
+}
+
+Grouping grouping_of(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
+                     const ResidencyOptions& options) {
+  if (options.by_tensor) return {};
+  return options.depth ? Grouping{*options.depth} : Grouping::by_size(checkpoint, indices);
+}
+
+Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
+                     const ResidencyOptions& options) {
+  const Result<ResidencyReport> report = residency(checkpoint);
+  if (!report) return tl::unexpected<Error>(report.error());
+  return Picture{
+      report->file,
+      group_tensors(checkpoint, indices, grouping_of(checkpoint, indices, options), *report),
+      storages_of(checkpoint, *report, indices)};
+}
+
+Json nullable(const std::optional<bool>& flag) { return flag ? Json(*flag) : Json(nullptr); }
+
+Json describe_repair(const Repair& repair) {
+  const EvictReport& evicted = repair.report.evicted;
+  const std::string_view reason = staying_reason(evicted);
+  return {{"cached_before", evicted.cached_before},
+          {"fragmented_before", nullable(repair.before.is_fragmented)},
+          {"stayed_bytes", evicted.cached_after},
+          {"reason", reason.empty() ? Json(nullptr) : Json(reason)},
+          {"read_bytes", repair.report.read_bytes},
+          {"huge_bytes", repair.report.huge_mapped_bytes}};
+}
+
+Json describe_picture(const std::string& file, const Picture& picture,
+                      const std::optional<Repair>& repair) {
+  Json groups = Json::array();
+  for (const TensorGroup& group : picture.groups)
+    groups.push_back({{"name", group.name},
+                      {"tensors", group.tensors},
+                      {"bytes", group.bytes},
+                      {"cached_bytes", group.cached_bytes}});
+  Json storages = Json::array();
+  for (const StorageResidency& storage : picture.storages)
+    storages.push_back({{"key", storage.key},
+                        {"file_offset", storage.file_offset},
+                        {"bytes", storage.extent_bytes},
+                        {"cached_bytes", storage.cached_bytes}});
+  Json document = {{"file", file},
+                   {"file_bytes", picture.file.file_bytes},
+                   {"cached_bytes", picture.file.cached_bytes},
+                   {"fragmented", nullable(picture.file.is_fragmented)},
+                   {"sampled_bytes", picture.file.sampled_bytes},
+                   {"sampled_huge_bytes", picture.file.sampled_huge_bytes},
+                   {"groups", groups},
+                   {"storages", storages}};
+  if (repair) document["repair"] = describe_repair(*repair);
+  return document;
+}
+
+double part_of(std::uint64_t cached, std::uint64_t bytes) {
+  return bytes == 0 ? 0 : static_cast<double>(cached) / static_cast<double>(bytes);
+}
+
+// Neither little nor most is rounded to nothing or to all.
+std::string percent(std::uint64_t cached, std::uint64_t bytes) {
+  if (bytes == 0) return "-";
+  if (cached == 0) return "0%";
+  if (cached >= bytes) return "100%";
+  const double exact = part_of(cached, bytes) * 100;
+  if (exact < 1) return "<1%";
+  return std::to_string(std::min(static_cast<int>(exact), 99)) + "%";
+}
+
+std::string bar(std::uint64_t cached, std::uint64_t bytes, std::size_t cells) {
+  const auto full = static_cast<std::size_t>(part_of(cached, bytes) * static_cast<double>(cells));
+  return "[" + std::string(std::min(full, cells), '#') +
+         std::string(cells - std::min(full, cells), '.') + "]";
+}
+
+// What a line has left beside the name and three columns of numbers with two spaces between.
+std::size_t bar_cells(const std::vector<TensorGroup>& rows) {
+  constexpr std::size_t others = 2 + 10 + 2 + 10 + 2 + 4 + 2 + 2;
+  std::size_t name = 0;
+  for (const TensorGroup& row : rows) name = std::max(name, width(printable(row.name)));
+  const std::size_t all = terminal_width();
+  return std::clamp<std::size_t>(all < others + name ? 0 : all - others - name, 10, 50);
+}
+
+// For programs: no bar, and no line that has all the others in it.
+void print_tsv(Output& out, const Picture& picture, const ResidencyOptions& options) {
+  const std::vector<Column> columns = {
+      {options.by_tensor ? "TENSOR" : "GROUP"}, {"SIZE"}, {"CACHED"}};
+  const std::vector<TensorGroup>& rows = picture.groups;
+  print_columns(out, options.style, columns, rows.size(), [&](std::size_t i) {
+    return std::vector<std::string>{printable(rows[i].name), options.style.bytes(rows[i].bytes),
+                                    options.style.bytes(rows[i].cached_bytes)};
+  });
+}
+
+void print_table(Output& out, const Picture& picture, const ResidencyOptions& options) {
+  std::vector<TensorGroup> rows = picture.groups;
+  rows.push_back({"whole file", 0, 0, picture.file.file_bytes, picture.file.cached_bytes});
+  const std::size_t cells = bar_cells(rows);
+  const std::vector<Column> columns = {{options.by_tensor ? "TENSOR" : "GROUP", Column::left},
+                                       {"SIZE", Column::right},
+                                       {"CACHED", Column::right},
+                                       {"%", Column::right},
+                                       {"IN THE PAGE CACHE", Column::left}};
+  const TableStyle& style = options.style;
+  print_columns(out, style, columns, rows.size(), [&](std::size_t i) -> std::vector<std::string> {
+    const TensorGroup& row = rows[i];
+    return {i + 1 == rows.size() ? row.name : printable(row.name), style.bytes(row.bytes),
+            style.bytes(row.cached_bytes), percent(row.cached_bytes, row.bytes),
+            bar(row.cached_bytes, row.bytes, cells)};
+  });
+}
+
+std::string sample_text(const Residency& file) {
+  return human_bytes(file.sampled_huge_bytes) + " of " + human_bytes(file.sampled_bytes) +
+         " sampled in huge pages";
+}
+
+void print_repair(Output& out, const Repair& repair, const Residency& after) {
+  const RepairReport& report = repair.report;
+  out.write(
+      "repaired: read " + human_bytes(report.read_bytes) + " again, of which " +
+      human_bytes(report.huge_mapped_bytes) + " are in huge pages" +
+      (repair.before.sampled_bytes > 0 ? " (before: " + sample_text(repair.before) + ")" : "") +
+      "\n");
+  if (report.evicted.cached_after > 0)
+    out.write(human_bytes(report.evicted.cached_after) +
+              " could not be evicted: " + staying_text(report.evicted) + "\n");
+  if (after.is_fragmented.value_or(false))
+    out.write("still fragmented: " + sample_text(after) + "\n");
+}
+
+void print_picture(Output& out, const Picture& picture, const ResidencyOptions& options,
+                   const std::optional<Repair>& repair) {
+  if (options.style.tsv) return print_tsv(out, picture, options);
+  print_table(out, picture, options);
+  if (repair)
+    print_repair(out, *repair, picture.file);
+  else if (picture.file.is_fragmented.value_or(false))
+    out.write("fragmented: " + sample_text(picture.file) +
+              ", so that mapping costs a page fault for each small one; --repair evicts the file "
+              "and reads it again\n");
+}
+
+Result<void> show(Output& out, const Checkpoint& checkpoint,
+                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  const Result<Picture> picture = look(checkpoint, indices, options);
+  if (!picture) return tl::unexpected<Error>(picture.error());
+  if (options.json) {
+    out.write(to_text(describe_picture(options.file, *picture, std::nullopt)) + "\n");
+  } else {
+    if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
+    print_picture(out, *picture, options, std::nullopt);
+  }
+  return {};
+}
+
+// Until the reader leaves or the user interrupts. The last picture stays on the screen.
+Result<int> watch(Output& out, const Checkpoint& checkpoint,
+                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  const Interruptible interruptible;
+  while (!interrupted() && !out.failed()) {
+    if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
+      return tl::unexpected<Error>(ok.error());
+    if (!out.finish()) break;  // said once, by main()
+    interruptible.sleep_for(watch_interval);
+  }
+  return exit_good;
+}
+
+Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOptions& options) {
+  const Result<ResidencyReport> before = residency(checkpoint);
+  if (!before) return tl::unexpected<Error>(before.error());
+  ProgressBar bar;
+  const Result<RepairReport> report = repair(options.file, bar.follow());
+  if (!report) return tl::unexpected<Error>(report.error());
+  return Repair{before->file, *report};
+}
+
+// Fails where the file is as fragmented as before.
+Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
+                       const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+  const Result<Repair> repair = repair_with_bar(checkpoint, options);
+  if (!repair) return tl::unexpected<Error>(repair.error());
+  const Result<Picture> after = look(checkpoint, indices, options);
+  if (!after) return tl::unexpected<Error>(after.error());
+  if (options.json)
+    out.write(to_text(describe_picture(options.file, *after, *repair)) + "\n");
+  else
+    print_picture(out, *after, options, *repair);
+  return after->file.is_fragmented.value_or(false) ? exit_failed : exit_good;
+}
+
+Result<int> run_residency(Output& out, const ResidencyOptions& options) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  Result<std::vector<std::size_t>> indices = select(*checkpoint, options.selection);
+  if (!indices) {
+    indices.error().file = printable(options.file);
+    return tl::unexpected<Error>(indices.error());
+  }
+  if (options.repair) return run_repair(out, *checkpoint, *indices, options);
+  if (options.watch) return watch(out, *checkpoint, *indices, options);
+  if (Result<void> ok = show(out, *checkpoint, *indices, options); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return exit_good;
+}
+
+}  // namespace
+
+void add_residency(CLI::App& app, Run& run) {
+  auto options = std::make_shared<ResidencyOptions>();
+  CLI::App& command =
+      *app.add_subcommand("residency", "Show what of the file is in the page cache");
+  command.add_option("FILE", options->file, "The checkpoint")->required()->type_name("");
+  command
+      .add_option("PATTERN", options->selection.patterns,
+                  "Only names that match, e.g. 'layers.0.*'")
+      ->type_name("");
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  CLI::Option* const depth =
+      command
+          .add_option(
+              "--depth", options->depth,
+              "A bar for all tensors that share the first N parts of their names; without it,\n"
+              "as many parts as give at most 40 bars")
+          ->type_name("N")
+          ->check(CLI::Range(1, 65535));
+  command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
+  CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
+  command.add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
+      ->excludes(watch);
+  add_table_options(command, options->style);
+  command.footer(
+      "Opening the file for this reads its metadata, which is cached afterwards.\n"
+      "Examples:\n"
+      "  weightmap residency model.pt\n"
+      "  weightmap residency --by-tensor model.pt 'model.layers.0.*'\n"
+      "  weightmap residency --repair model.pt");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_residency(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

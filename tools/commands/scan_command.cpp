@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/output/globals_report.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ScanOptions {
+  std::vector<std::string> paths;
+  OpenOptions open;
+  bool json = false;
+};
+
+enum class Verdict : std::uint8_t { safe, unsafe, not_a_checkpoint, damaged, unreadable };
+
+constexpr std::string_view word_of(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::safe:
+      return "safe";
+    case Verdict::unsafe:
+      return "unsafe";
+    case Verdict::not_a_checkpoint:
+      return "not a checkpoint";
+    case Verdict::damaged:
+      return "damaged";
+    case Verdict::unreadable:
+      break;
+  }
+  return "unreadable";
+}
+
+struct Scanned {
+  std::string file;
+  Verdict verdict;
+  FileGlobals globals;
+  std::optional<Error> error;  // of the file as a whole
+};
+
+using UnsafeGlobals = std::vector<std::pair<const PickleGlobals*, const NamedGlobal*>>;
+
+UnsafeGlobals unsafe_globals(const FileGlobals& globals) {
+  UnsafeGlobals found;
+  for (const PickleGlobals& pickle : globals.pickles)
+    for (const NamedGlobal& global : pickle.globals)
+      if (is_unsafe(global.verdict)) found.emplace_back(&pickle, &global);
+  return found;
+}
+
+Verdict judge(const FileGlobals& globals) {
+  if (!unsafe_globals(globals).empty()) return Verdict::unsafe;
+  if (has_fault(globals)) return Verdict::damaged;
+  if (globals.format == "safetensors" || globals.format == "gguf") return Verdict::safe;
+  if (globals.pickles.empty()) return Verdict::not_a_checkpoint;
+  return globals.code.empty() ? Verdict::safe : Verdict::unsafe;
+}
+
+// Of a file in which no pickle was found. A foreign file is refused as a whole, at no byte.
+Verdict judge(const Error& error) noexcept {
+  if (error.code == ErrorCode::io) return Verdict::unreadable;
+  const bool is_foreign =
+      error.code == ErrorCode::not_a_checkpoint || error.code == ErrorCode::unsupported;
+  return is_foreign && error.file_offset == Error::no_offset ? Verdict::not_a_checkpoint
+                                                             : Verdict::damaged;
+}
+
+Scanned scan_file(const fs::path& path, const OpenOptions& options) {
+  Result<FileGlobals> globals = list_globals(path, options);
+  if (!globals) return {path.native(), judge(globals.error()), {}, globals.error()};
+  const Verdict verdict = judge(*globals);
+  return {path.native(), verdict, std::move(*globals), {}};
+}
+
+Scanned unreadable(const fs::path& path, const std::error_code& why) {
+  return {path.native(),
+          Verdict::unreadable,
+          {},
+          Error{ErrorCode::io, "cannot be read: " + why.message(), Error::no_offset, {}}};
+}
+
+// All files in and below what is named, in the order of their names. Links are followed, into no
+// directory twice; what is neither a file nor a directory is left out.
+class Walk {
+ public:
+  Walk(const OpenOptions& options, std::vector<Scanned>& into) : options_(options), into_(into) {}
+
+  void add(const fs::path& path) {
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (failed)
+      into_.push_back(unreadable(path, failed));
+    else if (fs::is_directory(status))
+      add_directory(path);
+    else
+      into_.push_back(scan_file(path, options_));
+  }
+
+ private:
+  void add_directory(const fs::path& root);
+  void list(const fs::path& directory, std::vector<fs::path>& waiting);
+
+  const OpenOptions& options_;
+  std::vector<Scanned>& into_;
+  std::set<fs::path> visited_;
+};
+
+void Walk::add_directory(const fs::path& root) {
+  std::vector<fs::path> waiting{root};  // the next one last
+  while (!waiting.empty()) {
+    const fs::path path = std::move(waiting.back());
+    waiting.pop_back();
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (fs::is_directory(status))
+      list(path, waiting);
+    else if (fs::is_regular_file(status))
+      into_.push_back(scan_file(path, options_));
+    else if (failed)  // as a link that leads nowhere
+      into_.push_back(unreadable(path, failed));
+  }
+}
+
+void Walk::list(const fs::path& directory, std::vector<fs::path>& waiting) {
+  std::error_code failed;
+  const fs::path real = fs::canonical(directory, failed);
+  if (!failed && !visited_.insert(real).second) return;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator at(directory, failed), end; !failed && at != end;
+       at.increment(failed))
+    found.push_back(at->path());
+  if (failed) into_.push_back(unreadable(directory, failed));
+  std::sort(found.begin(), found.end(), std::greater<>());
+  waiting.insert(waiting.end(), found.begin(), found.end());
+}
+
+std::map<Verdict, std::size_t> counts_of(const std::vector<Scanned>& files) {
+  std::map<Verdict, std::size_t> counts;
+  for (const Scanned& file : files) ++counts[file.verdict];
+  return counts;
+}
+
+Json describe_file(const Scanned& file) {
+  Json globals = Json::array();
+  for (const auto& [pickle, global] : unsafe_globals(file.globals))
+    globals.push_back(describe(*pickle, *global));
+  Json hidden = Json::array();
+  Json faults = Json::array();
+  std::uint64_t bytes_behind = 0;
+  for (const PickleGlobals& pickle : file.globals.pickles) {
+    const Json record = pickle.record.empty() ? Json(nullptr) : Json(pickle.record);
+    if (pickle.is_hidden)
+      hidden.push_back({{"record", record}, {"file_offset", pickle.file_offset}});
+    if (pickle.fault) faults.push_back(describe(*pickle.fault));
+    bytes_behind += pickle.bytes_behind;
+  }
+  return {{"file", file.file},
+          {"verdict", word_of(file.verdict)},
+          {"format", file.globals.format.empty() ? Json(nullptr) : Json(file.globals.format)},
+          {"unsafe", std::move(globals)},
+          {"hidden", std::move(hidden)},
+          {"bytes_behind", bytes_behind},
+          {"code", file.globals.code},
+          {"faults", std::move(faults)},
+          {"error", file.error ? describe(*file.error) : Json(nullptr)}};
+}
+
+void print_json(Output& out, const std::vector<Scanned>& files) {
+  Json listed = Json::array();
+  for (const Scanned& file : files) listed.push_back(describe_file(file));
+  Json all = Json::object();
+  for (const auto& [verdict, number] : counts_of(files))
+    all[std::string(word_of(verdict))] = number;
+  out.write(to_text({{"files", std::move(listed)}, {"all", std::move(all)}}) + "\n");
+}
+
+// What there is to say of a file: the names that are unsafe, the first of them, and what is odd.
+std::string findings_of(const Scanned& file) {
+  if (file.error) return printable(file.error->message);
+  constexpr std::size_t most = 4;
+  const UnsafeGlobals globals = unsafe_globals(file.globals);
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < std::min(most, globals.size()); ++i) {
+    const NamedGlobal& global = *globals[i].second;
+    found.push_back(shown_name(global) + " (" + std::string(to_string(global.verdict)) +
+                    ") at byte " + std::to_string(global.file_offset));
+  }
+  if (globals.size() > most) found.push_back(count(globals.size() - most, "other name"));
+  for (const std::string& oddity : oddities(file.globals)) found.push_back(oddity);
+  std::string text;
+  for (const std::string& one : found) text += (text.empty() ? "" : "; ") + one;
+  return text.empty() ? "-" : text;
+}
+
+void print_table(Output& out, const std::vector<Scanned>& files) {
+  print_columns(out, {}, {{"VERDICT"}, {"FORMAT"}, {"FILE"}, {"FOUND"}}, files.size(),
+                [&](std::size_t i) -> std::vector<std::string> {
+                  const Scanned& file = files[i];
+                  return {std::string(word_of(file.verdict)),
+                          file.globals.format.empty() ? "-" : std::string(file.globals.format),
+                          printable(file.file), findings_of(file)};
+                });
+  std::string line = count(files.size(), "file");
+  for (const auto& [verdict, number] : counts_of(files))
+    line += ", " + std::to_string(number) + " " + std::string(word_of(verdict));
+  out.write(line + "\n");
+}
+
+Result<int> run_scan(Output& out, const ScanOptions& options) {
+  std::vector<Scanned> files;
+  Walk walk(options.open, files);
+  for (const std::string& path : options.paths) walk.add(path);
+  options.json ? print_json(out, files) : print_table(out, files);
+  const bool good = std::all_of(files.begin(), files.end(), [](const Scanned& file) {
+    return file.verdict == Verdict::safe || file.verdict == Verdict::not_a_checkpoint;
+  });
+  return good ? exit_good : exit_failed;
+}
+
+}  // namespace
+
+void add_scan(CLI::App& app, Run& run) {
+  auto options = std::make_shared<ScanOptions>();
+  CLI::App& command =
+      *app.add_subcommand("scan", "Tell which files would run code where they are unpickled");
+  command.add_option("PATH", options->paths, "Files, and directories with all that is in them")
+      ->required()
+      ->type_name("");
+  add_allow_option(command, options->open);
+  command.add_flag("--json", options->json, "One JSON document on standard output");
+  command.footer(
+      "Looks at the names in pickles, wherever they are in a file, and runs nothing. Safe is what\n"
+      "names only what torch allows by default. Ends with exit status 1 if a file is unsafe,\n"
+      "damaged or cannot be read.\n"
+      "Examples:\n"
+      "  weightmap scan models/\n"
+      "  weightmap scan --allow-global argparse.Namespace model.pt\n"
+      "  weightmap scan --json models/ | jq '.files[] | select(.verdict == \"unsafe\")'");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_scan(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

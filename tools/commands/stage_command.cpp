@@ -1,0 +1,180 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/options/size_option.hpp"
+#include "tools/output/progress_bar.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/support/output.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/stage.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct StageCommand {
+  std::string file;
+  std::vector<std::string> command;
+  std::string remove;
+  StageOptions stage;
+  bool json = false;
+};
+
+double seconds(const StageReport& report) {
+  return std::chrono::duration<double>(report.time).count();
+}
+
+Json describe_staged(const StageCommand& options, const StagedFile& staged) {
+  const StageReport& report = staged.report();
+  return {{"file", options.file},
+          {"path", staged.path().native()},
+          {"pid", ::getpid()},
+          {"descriptor", staged.descriptor()},
+          {"sealed", report.sealed},
+          {"bytes", report.file_bytes},
+          {"direct_bytes", report.direct_bytes},
+          {"cached_bytes", report.cached_bytes},
+          {"dropped_bytes", report.dropped_bytes},
+          {"why_not_direct", report.why_not_direct},
+          {"huge_bytes", report.huge_bytes},
+          {"seconds", seconds(report)}};
+}
+
+void say_what_was_done(const StagedFile& staged) {
+  const StageReport& report = staged.report();
+  say(human_bytes(report.file_bytes) + " in shared memory after " +
+      fmt::format("{:.3f} s", seconds(report)) + ": " + human_bytes(report.direct_bytes) +
+      " read past the page cache, " + human_bytes(report.cached_bytes) + " copied from it" +
+      (report.dropped_bytes > 0 ? ", " + human_bytes(report.dropped_bytes) + " dropped from it"
+                                : std::string()));
+}
+
+Result<StagedFile> stage_with_bar(StageCommand& options) {
+  ProgressBar bar;
+  options.stage.progress = bar.follow();
+  return stage(options.file, options.stage);
+}
+
+// What of memory without a name lives as long as its processes do, so this one stays.
+void keep(Output& out, const StagedFile& staged) {
+  const Interruptible interruptible;
+  if (!out.finish()) return;
+  say("there until this is interrupted (Ctrl-C) and nobody has it open or mapped: " +
+      printable(staged.path().native()));
+  while (!interrupted()) interruptible.sleep_for(std::chrono::seconds(1));
+}
+
+std::string replace_all(std::string text, const std::string& what, const std::string& by) {
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+// Becomes the command, which inherits the descriptor. Comes back only if it cannot be run.
+Error become(const std::vector<std::string>& command, const StagedFile& staged) {
+  const std::string descriptor = std::to_string(staged.descriptor());
+  std::vector<std::string> words;
+  for (const std::string& word : command)
+    words.push_back(replace_all(word, "{}", "/proc/self/fd/" + descriptor));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int error_number = 0;
+  if (::fcntl(staged.descriptor(), F_SETFD, 0) != 0 ||
+      ::setenv("WEIGHTMAP_STAGED_FD", descriptor.c_str(), 1) != 0) {
+    error_number = errno;
+  } else {
+    // Which main() ignores, and a command would go on ignoring.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGXFSZ, SIG_DFL);
+    ::execvp(arguments.front(), arguments.data());
+    error_number = errno;
+  }
+  return {ErrorCode::io, "cannot run it: " + std::generic_category().message(error_number),
+          Error::no_offset, printable(command.front()), error_number};
+}
+
+Result<int> run_stage(Output& out, StageCommand& options) {
+  const Result<StagedFile> staged = stage_with_bar(options);
+  if (!staged) return tl::unexpected<Error>(staged.error());
+  say_what_was_done(*staged);
+  if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, *staged));
+  if (options.json)
+    out.write(to_text(describe_staged(options, *staged)) + "\n");
+  else
+    out.write(printable(staged->path().native()) + "\n");
+  if (options.stage.name.empty())
+    keep(out, *staged);
+  else if (!out.finish())  // main() says why
+    say(printable(staged->path().native()) + " was made all the same; weightmap stage --remove " +
+        printable(options.stage.name) + " removes it");
+  return exit_good;
+}
+
+Result<int> run_remove(const StageCommand& options) {
+  if (Result<void> ok = remove_staged(options.remove); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return exit_good;
+}
+
+}  // namespace
+
+void add_stage(CLI::App& app, Run& run) {
+  auto options = std::make_shared<StageCommand>();
+  CLI::App& command = *app.add_subcommand("stage", "Copy the file into shared memory");
+  CLI::Option* const file =
+      command.add_option("FILE", options->file, "The checkpoint")->type_name("");
+  CLI::Option* const rest =
+      command
+          .add_option("COMMAND", options->command,
+                      "After --: run this with the copy open, {} standing for its path")
+          ->type_name("");
+  CLI::Option* const name =
+      command
+          .add_option("--name", options->stage.name,
+                      "Make the file /dev/shm/NAME, which stays until it is removed")
+          ->type_name("NAME");
+  CLI::Option* const remove =
+      command.add_option("--remove", options->remove, "Remove /dev/shm/NAME, and copy nothing")
+          ->type_name("NAME");
+  add_size_option(
+      command, "--budget", [options](std::uint64_t bytes) { options->stage.budget_bytes = bytes; },
+      "Refuse a larger file; default: what fits into free memory");
+  CLI::Option* const json =
+      command.add_flag("--json", options->json, "One JSON document on standard output");
+  remove->excludes(name)->excludes(json)->excludes(rest);
+  rest->excludes(json)->excludes(name);
+  command.footer(
+      "For file systems that are slow to map: every process that opens the copy shares its "
+      "memory.\n"
+      "Without a name the copy is sealed, and there as long as this command, or COMMAND, or "
+      "another\n"
+      "process that has it open. COMMAND finds its descriptor in WEIGHTMAP_STAGED_FD.\n"
+      "Examples:\n"
+      "  weightmap stage /mnt/remote/model.pt                 # prints the path to open; Ctrl-C "
+      "ends it\n"
+      "  weightmap stage /mnt/remote/model.pt -- python3 serve.py {}\n"
+      "  weightmap stage /mnt/remote/model.pt --name model.pt; weightmap stage --remove model.pt");
+  command.callback([options, file, remove, &run] {
+    if (file->count() == 0 && remove->count() == 0) throw CLI::RequiredError("FILE");
+    if (file->count() > 0 && remove->count() > 0) throw CLI::ExcludesError("--remove", "FILE");
+    if (remove->count() > 0)
+      run = [options](Output&) { return run_remove(*options); };
+    else
+      run = [options](Output& out) { return run_stage(out, *options); };
+  });
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,61 @@
+#include <memory>
+
+#include "tools/command.hpp"
+#include "tools/support/json_out.hpp"
+#include "tools/tensors/lookup.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+struct TreeOptions : CommonOptions {
+  std::string path;
+  TreeLimits limits;
+};
+
+Result<NamedValue> start(const Checkpoint& checkpoint, const std::string& path) {
+  if (!path.empty()) return look_up_value(checkpoint, path);
+  return NamedValue{"", checkpoint.root()};
+}
+
+Result<int> run_tree(Output& out, const TreeOptions& options) {
+  const Result<Checkpoint> checkpoint = open_checkpoint(options);
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  const Result<NamedValue> from = start(*checkpoint, options.path);
+  if (!from) return tl::unexpected<Error>(about(options, from.error()));
+  if (!options.json) {
+    print_tree(out, *checkpoint, *from, options.limits);
+    return exit_good;
+  }
+  const Result<Json> value = describe(*checkpoint, *from);
+  if (!value) return tl::unexpected<Error>(about(options, value.error()));
+  out.write(to_text({{"file", options.file}, {"value", *value}}) + "\n");
+  return exit_good;
+}
+
+}  // namespace
+
+void add_tree(CLI::App& app, Run& run) {
+  auto options = std::make_shared<TreeOptions>();
+  CLI::App& command =
+      *app.add_subcommand("tree", "Show everything in the file: numbers, settings, tensors");
+  add_common_options(command, *options);
+  command.add_option("PATH", options->path, "Only what is below: keys joined by dots")
+      ->type_name("");
+  command.add_option("-d,--depth", options->limits.depth, "Only N levels below the first")
+      ->type_name("N")
+      ->check(CLI::Range(0, 65535));
+  command.add_flag("-a,--all", options->limits.all,
+                   "All of a long list or dict, not its beginning");
+  add_verify_option(command, *options);
+  command.footer(
+      "Nothing in the file is run: an object is shown by its class, its items and attributes.\n"
+      "Examples:\n"
+      "  weightmap tree train.pt\n"
+      "  weightmap tree --depth 1 train.pt\n"
+      "  weightmap tree train.pt optimizer.param_groups\n"
+      "  weightmap tree --json train.pt | jq .value.epoch");
+  command.callback(
+      [options, &run] { run = [options](Output& out) { return run_tree(out, *options); }; });
+}
+
+}  // namespace weightmap::cli

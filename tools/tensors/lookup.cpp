@@ -1,0 +1,64 @@
+#include "tools/tensors/lookup.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/value_path.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+// A path as JSON, with what its parts point into.
+struct TypedPath {
+  Json json;
+  std::vector<PathPart> parts;
+};
+
+// False unless `text` is a JSON array of strings and 64-bit integers.
+bool parse_path(const std::string& text, TypedPath& path) {
+  if (!text.starts_with("[")) return false;
+  path.json = Json::parse(text, nullptr, false);
+  if (!path.json.is_array()) return false;
+  for (const Json& part : path.json) {
+    if (part.is_string())
+      path.parts.emplace_back(part.get_ref<const std::string&>());
+    else if (part.is_number_integer())
+      path.parts.emplace_back(part.get<std::int64_t>());
+    else
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name) {
+  const Result<NamedTensor> tensor = checkpoint.get(name);
+  if (tensor) return FoundTensor{name, tensor->view};
+  if (TypedPath path; parse_path(name, path))
+    if (const std::optional<TensorView> view = checkpoint.find_path(path.parts))
+      return FoundTensor{name, *view};
+  Error error = tensor.error();
+  if (error.code == ErrorCode::invalid_argument)  // two tensors have this name
+    error.message += " (TENSOR may be one of these paths)";
+  else if (error.code == ErrorCode::not_found && !error.message.ends_with('?'))
+    error.message += "; weightmap ls lists them";
+  return tl::unexpected<Error>(std::move(error));
+}
+
+Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name) {
+  const Value root = checkpoint.root();
+  if (const std::optional<FoundValue> found = find_value(root, name))
+    return NamedValue{name, found->value};
+  if (TypedPath path; parse_path(name, path))
+    if (const std::optional<Value> value = find_value(root, path.parts))
+      return NamedValue{name_of(path.parts), *value};
+  return failure(ErrorCode::not_found,
+                 "has nothing of the name \"" + printable(name) + "\"; weightmap tree shows all");
+}
+
+}  // namespace weightmap::cli

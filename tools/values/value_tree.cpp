@@ -1,0 +1,291 @@
+#include "tools/values/value_tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "tools/support/text.hpp"
+#include "tools/values/value_text.hpp"
+#include "weightmap/value_path.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+using Kind = Value::Kind;
+
+constexpr std::size_t deepest = 200;  // levels; deeper ones are named, not shown
+constexpr std::size_t most_children = 40;
+constexpr std::size_t first_children = 24;  // of more than that
+
+constexpr std::size_t longest_label = 200;  // bytes; one key may stand in many places
+
+// Where a value was reached. A chain, so that long names take memory only while they are shown.
+struct Place {
+  std::shared_ptr<const Place> above;
+  std::string label;
+
+  std::string name() const {
+    const std::string start = above ? above->name() : "";
+    return start.empty() ? label : start + "." + label;
+  }
+};
+using PlaceOf = std::shared_ptr<const Place>;
+
+PlaceOf below(const PlaceOf& place, std::string label) {
+  return std::make_shared<const Place>(Place{place, std::move(label)});
+}
+
+// The parts of a value with what stands before each of them.
+using Visit = std::function<void(const std::string& label, const Value& part)>;
+
+void visit_items(const Value& value, const Visit& visit) {
+  for (const auto& [key, part] : value.items()) visit(key_text(key, longest_label), part);
+}
+
+void visit_elements(const Value& value, const Visit& visit) {
+  const bool is_numbered = value.kind() == Kind::list || value.kind() == Kind::tuple;
+  std::size_t index = 0;
+  for (const Value& part : value.elements()) {
+    visit(is_numbered ? std::to_string(index) : "-", part);
+    ++index;
+  }
+}
+
+void visit_parts(const Value& value, const Visit& visit) {
+  if (value.kind() == Kind::object && value.arguments().size() > 0)
+    visit("(arguments)", value.arguments());
+  visit_elements(value, visit);
+  visit_items(value, visit);
+  const std::optional<Value> state = value.state();
+  if (state && state->kind() == Kind::dict)
+    visit_items(*state, visit);
+  else if (state)
+    visit("(state)", *state);
+}
+
+std::size_t count_parts(const Value& value) {
+  std::size_t parts = 0;
+  visit_parts(value, [&parts](const std::string&, const Value&) { ++parts; });
+  return parts;
+}
+
+// Where containers were reached first.
+class Seen {
+ public:
+  // That place if the container was there before; else remembers `place`.
+  const Place* find_or_add(const Value& value, const PlaceOf& place) {
+    if (!value.may_be_shared()) return nullptr;
+    const auto [known, is_new] = places_.try_emplace(value, place);
+    return is_new ? nullptr : known->second.get();
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Value& value) const noexcept { return value.hash(); }
+  };
+  struct Same {
+    bool operator()(const Value& a, const Value& b) const noexcept { return a.is_same_as(b); }
+  };
+  std::unordered_map<Value, PlaceOf, Hash, Same> places_;
+};
+
+std::string label_of(const NamedValue& from) {
+  return from.name.empty() ? "" : printable(from.name);
+}
+
+class TreePrinter {
+ public:
+  TreePrinter(Output& out, const Checkpoint& checkpoint, const TreeLimits& limits)
+      : out_(out), checkpoint_(checkpoint), limits_(limits) {}
+
+  void print(const Value& value, const PlaceOf& place, std::size_t level) {
+    if (out_.failed()) return;
+    const std::string start = std::string(2 * level, ' ') + before(place->label);
+    if (const std::optional<std::string> tensor = tensor_text(value, *place))
+      return write(start + *tensor);
+    if (const std::optional<std::string> line = one_line(value)) return write(start + *line);
+    if (const Place* const first = seen_.find_or_add(value, place))
+      return write(start + head_of(value) + ", the same as " + shown(*first));
+    write(start + head_of(value));
+    print_parts(value, place, level + 1);
+  }
+
+ private:
+  static std::string before(const std::string& label) {
+    return label.empty() ? "" : label == "-" ? "- " : label + ": ";
+  }
+
+  static std::string shown(const Place& place) {
+    const std::string name = place.name();
+    return name.empty() ? "the root" : name;
+  }
+
+  void write(const std::string& line) { out_.write(line + "\n"); }
+
+  std::optional<std::string> tensor_text(const Value& value, const Place& place) const {
+    if (value.kind() != Kind::object) return std::nullopt;
+    const std::optional<NamedTensor> tensor = checkpoint_.tensor(value);
+    if (!tensor) return std::nullopt;
+    const TensorView& view = tensor->view;
+    return std::string(to_string(view.dtype())) + " " + dims(view.shape()) + ", " +
+           human_bytes(view.nbytes()) +
+           (printable(tensor->name) == place.name() ? "" : ", named " + printable(tensor->name));
+  }
+
+  void print_parts(const Value& value, const PlaceOf& place, std::size_t level) {
+    if (limits_.depth && level > *limits_.depth) return;
+    const std::string indent(2 * level, ' ');
+    if (level > deepest) return write(indent + "... deeper than " + std::to_string(deepest));
+    const std::size_t parts = count_parts(value);
+    const std::size_t shown_parts = limits_.all || parts <= most_children ? parts : first_children;
+    std::size_t printed = 0;
+    visit_parts(value, [&](const std::string& label, const Value& part) {
+      if (printed++ < shown_parts) print(part, below(place, label), level);
+    });
+    if (shown_parts < parts)
+      write(indent + "... " + std::to_string(parts - shown_parts) + " more, with --all");
+  }
+
+  Output& out_;
+  const Checkpoint& checkpoint_;
+  const TreeLimits& limits_;
+  Seen seen_;
+};
+
+class JsonMaker {
+ public:
+  explicit JsonMaker(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  // False if a crafted file mentions long texts so often that a document of them fits no memory.
+  bool has_room() const noexcept { return left_ > 0; }
+
+  Json make(const Value& value, const PlaceOf& place, std::size_t level) {
+    switch (value.kind()) {
+      case Kind::none:
+        return nullptr;
+      case Kind::boolean:
+        return *value.boolean();
+      case Kind::integer:
+        return *value.integer();
+      case Kind::string:
+        return text(*value.string());
+      case Kind::list:
+      case Kind::tuple:
+      case Kind::dict:
+      case Kind::set:
+      case Kind::frozen_set:
+        return container(value, place, level);
+      case Kind::object:
+        if (const std::optional<NamedTensor> tensor = checkpoint_.tensor(value))
+          return {{"$tensor", text(tensor->name)},
+                  {"dtype", to_string(tensor->view.dtype())},
+                  {"shape", tensor->view.shape()}};
+        if (type_name_of(value) == "bytes") break;  // of protocol 2
+        return container(value, place, level);
+      default:
+        break;
+    }
+    if (value.kind() == Kind::real && std::isfinite(*value.real())) return *value.real();
+    return {{text("$" + type_name_of(value)), one_line(value).value_or("")}};
+  }
+
+ private:
+  static constexpr std::uint64_t most_text = std::uint64_t{256} << 20;
+
+  std::string text(std::string_view text) {
+    left_ -= std::min<std::uint64_t>(left_, text.size());
+    return has_room() ? std::string(text) : std::string();
+  }
+
+  Json container(const Value& value, const PlaceOf& place, std::size_t level) {
+    if (const Place* const first = seen_.find_or_add(value, place))
+      return {{"$same_as", text(first->name())}};
+    if (level > deepest) return {{"$deeper_than", deepest}};
+    if (!has_room()) return nullptr;
+    switch (value.kind()) {
+      case Kind::list:
+      case Kind::tuple:
+        return elements(value, place, level + 1);
+      case Kind::dict:
+        return has_plain_keys(value) ? plain_dict(value, place, level + 1)
+                                     : Json{{"$dict", items(value, place, level + 1)}};
+      case Kind::object:
+        return object(value, place, level + 1);
+      default:
+        return {{"$" + type_name_of(value), elements(value, place, level + 1)}};
+    }
+  }
+
+  static bool has_plain_keys(const Value& dict) {
+    for (const auto& [key, part] : dict.items()) {
+      const std::optional<std::string_view> text = key.string();
+      if (!text || text->starts_with("$")) return false;
+    }
+    return true;
+  }
+
+  static PlaceOf below(const PlaceOf& place, const Value& key) {
+    return cli::below(place, key_text(key, longest_label));
+  }
+
+  Json elements(const Value& value, const PlaceOf& place, std::size_t level) {
+    Json list = Json::array();
+    for (const Value& part : value.elements())
+      list.push_back(make(part, cli::below(place, std::to_string(list.size())), level));
+    return list;
+  }
+
+  Json plain_dict(const Value& value, const PlaceOf& place, std::size_t level) {
+    Json dict = Json::object();
+    // Not by operator[], which looks at all keys before: those of one dict differ.
+    auto& members = dict.get_ref<Json::object_t&>();
+    for (const auto& [key, part] : value.items())
+      members.emplace_back(text(*key.string()), make(part, below(place, key), level));
+    return dict;
+  }
+
+  Json items(const Value& value, const PlaceOf& place, std::size_t level) {
+    Json list = Json::array();
+    for (const auto& [key, part] : value.items())
+      list.push_back(Json::array({make(key, place, level), make(part, below(place, key), level)}));
+    return list;
+  }
+
+  Json object(const Value& value, const PlaceOf& place, std::size_t level) {
+    Json described = {{"$object", text(type_name_of(value))}};
+    if (const std::optional<std::string> line = one_line(value)) described["text"] = text(*line);
+    if (value.arguments().size() > 0)
+      described["arguments"] = make(value.arguments(), place, level);
+    if (value.size() > 0) described["elements"] = elements(value, place, level);
+    if (value.item_count() > 0) described["items"] = items(value, place, level);
+    if (const std::optional<Value> state = value.state())
+      described["state"] = make(*state, place, level);
+    return described;
+  }
+
+  const Checkpoint& checkpoint_;
+  Seen seen_;
+  std::uint64_t left_ = most_text;
+};
+
+}  // namespace
+
+void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& from,
+                const TreeLimits& limits) {
+  TreePrinter(out, checkpoint, limits).print(from.value, below(nullptr, label_of(from)), 0);
+}
+
+Result<Json> describe(const Checkpoint& checkpoint, const NamedValue& from) {
+  JsonMaker maker(checkpoint);
+  Json document = maker.make(from.value, below(nullptr, label_of(from)), 0);
+  if (maker.has_room()) return document;
+  return failure(ErrorCode::limit_exceeded,
+                 "the values have over 256 MiB of text; choose a part of them by its path");
+}
+
+}  // namespace weightmap::cli
