@@ -61,7 +61,8 @@ def measure_load(arguments):
 # ---- stages: weightmap.torch.load as it is, and with every tensor made by torch's own functions
 
 def measure_stages(arguments):
-    from weightmap import _core, _direct
+    from weightmap import _core
+    from weightmap._torch import direct as _direct
     opened_us = []
     open_file = _core.open
 

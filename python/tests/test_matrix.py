@@ -318,6 +318,7 @@ CHUNKED = {
     "gather": in_pieces(gathered),
     "indices": in_pieces(lambda found, tensor: len(found.indices) == len(found.pieces)),
     "itemsize": in_pieces(lambda found, tensor: found.itemsize == tensor.element_size()),
+    "location": in_pieces(lambda found, tensor: found.location == "cpu"),
     "name": in_pieces(lambda found, tensor: found.name),
     "nbytes": in_pieces(lambda found, tensor: found.nbytes == tensor.nbytes),
     "ndim": in_pieces(lambda found, tensor: found.ndim == tensor.ndim),

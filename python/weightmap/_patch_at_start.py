@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from weightmap._patch_report import PatchReport
+from weightmap._patching.report import PatchReport
 
 _PACKAGES = ("torch", "safetensors")
 _blocks = contextlib.ExitStack()  # which ends with the process
@@ -57,13 +57,13 @@ def _patch(package: str) -> None:
     if package == "torch":
         try:
             import weightmap.torch  # which checks torch, and may be what imports it just now
-            from weightmap._torch_patch import patch
+            from weightmap._patching.torch_patch import torch_patched
 
-            _reports[package] = _blocks.enter_context(patch(files="all"))
+            _blocks.enter_context(torch_patched(True, "all", report))
         except ImportError as error:  # one that is older than what is needed
             print(f"weightmap: WEIGHTMAP_PATCH leaves torch alone: {error}", file=sys.stderr)
     else:
-        from weightmap._patch import safe_open_patched
+        from weightmap._patching.patch import safe_open_patched
 
         _blocks.enter_context(safe_open_patched(report))
 
@@ -78,7 +78,7 @@ def _begin() -> None:
     for package in _PACKAGES:
         if package in sys.modules:
             _patch(package)
-    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder())
     if os.environ["WEIGHTMAP_PATCH"] == "report":
         atexit.register(_print_reports)
 

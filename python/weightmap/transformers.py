@@ -13,7 +13,7 @@ from typing import Any, Literal
 from weightmap import config
 from weightmap._errors import InvalidArgumentError, MissingFileError, MissingPackageError
 from weightmap._open import open
-from weightmap._patch import patch
+from weightmap._patching.patch import patch
 
 try:
     import huggingface_hub
@@ -26,7 +26,7 @@ except ImportError:
 # transformers may be without it.
 import torch
 
-from weightmap._served_model import finish, refuse_conversion
+from weightmap._torch.served_model import finish, refuse_conversion
 
 __all__ = ["load"]
 
@@ -59,7 +59,7 @@ def load(
     if cls is None:
         cls = _class_of(place, options)
     chosen = {} if copy_on_write is None else {"load.copy_on_write": copy_on_write}
-    with config.patch(chosen), patch():
+    with config.override(chosen), patch():
         loaded = cls.from_pretrained(place, **options)
     _give_name(loaded, place, name)
     return finish(loaded)
@@ -91,7 +91,7 @@ def _folder_of(name: str, options: dict[str, Any]) -> str:
         return name
     chosen = {key: options[key] for key in ("cache_dir", "revision") if key in options}
     try:
-        return huggingface_hub.snapshot_download(name, local_files_only=True, **chosen)
+        return str(huggingface_hub.snapshot_download(name, local_files_only=True, **chosen))
     except (FileNotFoundError, ValueError):  # there is none, or none can be called so
         raise MissingFileError(
             "there is no such folder, and no such model in the local cache of huggingface_hub; "
