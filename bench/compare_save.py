@@ -46,7 +46,7 @@ def by_weightmap(state, path, durable, **options):
 
 CONTENDERS = {
     "`weightmap.save`": by_weightmap,
-    "without checksums": lambda *given: by_weightmap(*given, crc32=False),
+    "without checksums": lambda *given: by_weightmap(*given, crc=False),
     "`torch.save`": lambda state, path, durable: torch.save(state, path),
     "`torch.save`, without checksums": lambda state, path, durable: without_sums(state, path),
     "`safetensors.torch.save_file`":

@@ -101,7 +101,7 @@ nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
   nb::object made =
-      nb::module_::import_("weightmap._tensors")
+      nb::module_::import_("weightmap._torch.tensors")
           .attr("view")(lent_bytes(tensor.owner, storage.nbytes, how), position, storage.nbytes,
                         to_string(view.dtype()).data(), tensor.named.storage_offset,
                         shape_of(tensor), strides_of(tensor), view.is_conjugate(),

@@ -202,7 +202,7 @@ nb::object stats_of(const Tensor& tensor) {
       call.run([&] { return statistics(tensor.view(), call.progress()); });
   const TensorStatistics stats = value_or_raise(found);
   value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
-  return nb::module_::import_("weightmap._tensor_stats")
+  return nb::module_::import_("weightmap.reports")
       .attr("TensorStats")(stats.count, to_object(stats.min), to_object(stats.max),
                            to_object(stats.mean), to_object(stats.std), stats.nan, stats.infinite,
                            stats.zeros);

@@ -2,7 +2,8 @@
 // persistent ids become.
 //
 // The machine is a Python object with these methods; weightmap/_values.py has the one that calls
-// nothing, weightmap/_weights_only.py the one that does what torch's weights-only unpickler does.
+// nothing, weightmap/_torch/weights_only.py the one that does what torch's weights-only unpickler
+// does.
 //
 //   find_global(module, name)     what a global stands for
 //   call(callable, arguments)     the object that a REDUCE makes

@@ -1,4 +1,4 @@
-// weightmap._core.processes(), on which weightmap/_processes.py is built.
+// weightmap._core.processes(), on which weightmap/_files.py is built.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -79,7 +79,7 @@ struct Door {
 };
 
 // Of the one interpreter that there is, kept to its end. Used with the GIL held. nullptr until
-// weightmap._tensors has looked what torch has, and again from then on if that is nothing.
+// weightmap._torch.tensors has looked what torch has, and again from then on if that is nothing.
 Door* door = nullptr;
 bool torch_is_known = false;
 
@@ -152,7 +152,7 @@ std::uint64_t reach_of(std::span<const std::int64_t> shape, std::span<const std:
 }
 
 bool torch_door_is_open() {
-  if (!torch_is_known) nb::module_::import_("weightmap._tensors");
+  if (!torch_is_known) nb::module_::import_("weightmap._torch.tensors");
   return door != nullptr &&
          std::none_of(door->busy.begin(), door->busy.end(), [](const nb::object& function) {
            return is_true(checked(PyObject_CallNoArgs(function.ptr())));

@@ -35,6 +35,11 @@ def data():
 
 
 @pytest.fixture
+def numpy():
+    return pytest.importorskip("numpy", reason="this test takes arrays")
+
+
+@pytest.fixture
 def torch():
     return pytest.importorskip("torch", reason="this test takes torch tensors")
 

@@ -9,7 +9,7 @@ import sys
 import types
 
 import weightmap
-from weightmap._engine_options import parse_engine_options
+from weightmap._engines.options import parse_engine_options
 
 
 def install(monkeypatch, modules):
@@ -25,7 +25,7 @@ def imported_anew(engine):
     """In it the plug-in of an engine is imported for the engine that is there now."""
 
     def forget():
-        for name in (engine, f"_{engine}_loader", f"_{engine}_rank"):
+        for name in (engine, f"_engines.{engine}_loader", f"_engines.{engine}_rank"):
             sys.modules.pop(f"weightmap.{name}", None)
 
     forget()
@@ -76,7 +76,7 @@ def file_with_dtype_beyond_torch(path):
 
 def load(files, keys, stock=None):
     """What the loader of any engine yields of files, and the line that it writes at the end."""
-    from weightmap._engine_load import EngineLoad
+    from weightmap._engines.load import EngineLoad
 
     lines = []
     logger = types.SimpleNamespace(

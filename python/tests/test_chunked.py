@@ -184,7 +184,9 @@ def test_torch_gets_whole_tensors(folder, tmp_path):
     assert torch.equal(opened["grid"].torch(), whole)
     assert torch.equal(opened["grid"][1::2, 2:].torch(), whole[1::2, 2:])
     assert torch.equal(opened.torch()["grid"], whole)
-    assert torch.equal(weightmap.torch.load(folder)["rows"], whole)
+    assert opened["grid"].location == "cpu"
+    for place in (None, "cpu", torch.device("cpu")):
+        assert torch.equal(weightmap.torch.load(folder, map_location=place)["rows"], whole)
     weightmap.save(opened, tmp_path / "whole.pt")
     assert torch.equal(torch.load(tmp_path / "whole.pt")["grid"], whole)
 

@@ -298,7 +298,7 @@ def test_there_is_no_other_argument(copy_of):
     path = copy_of("state_dict.pt")
     with pytest.raises(TypeError, match="there is no option 'speed'"):
         weightmap.open(path, speed=1)
-    with config.patch("load.verify", "crc"), pytest.raises(TypeError, match="'mmap_flags'"):
+    with config.override("load.verify", "crc"), pytest.raises(TypeError, match="'mmap_flags'"):
         weightmap.open(path, mmap_flags=mmap.MAP_SHARED)
 
 
@@ -332,10 +332,10 @@ def test_the_attribute_goes_before_the_environment(case, monkeypatch):
 def test_patch_goes_before_the_attribute(case):
     setting, path, ask, _, _, first, other = case
     setattr(config.load, setting, first[1])
-    with config.patch(f"load.{setting}", other[1]):
+    with config.override(f"load.{setting}", other[1]):
         assert ask(path) == other[0]
     setattr(config.load, setting, other[1])
-    with config.patch(f"load.{setting}", first[1]):
+    with config.override(f"load.{setting}", first[1]):
         assert ask(path) == first[0]
     assert ask(path) == other[0]
 
@@ -345,13 +345,13 @@ def test_the_argument_goes_before_all(case, monkeypatch):
     for given, against in ((first, other), (other, first)):
         monkeypatch.setenv(variable, against[2])
         setattr(config.load, setting, against[1])
-        with config.patch(f"load.{setting}", against[1]):
+        with config.override(f"load.{setting}", against[1]):
             assert ask(path, **{argument: given[0]}) == given[0]
 
 
 def test_an_argument_of_none_asks_the_settings(case):
     setting, path, ask, argument, _, _, other = case
-    with config.patch(f"load.{setting}", other[1]):
+    with config.override(f"load.{setting}", other[1]):
         assert ask(path, **{argument: None}) == other[0]
 
 
@@ -362,7 +362,7 @@ def test_none_gives_a_setting_back(case, monkeypatch):
     setattr(config.load, setting, None)
     assert ask(path) == other[0]
     setattr(config.load, setting, first[1])
-    with config.patch(f"load.{setting}", None):
+    with config.override(f"load.{setting}", None):
         # None leaves the choice to the environment, whatever the attribute says.
         assert ask(path) == other[0]
 
@@ -404,7 +404,7 @@ def test_a_wrong_value_is_refused_where_it_is_set(setting, value):
         setattr(config.load, setting, value)
     assert getattr(config.load, setting) is None
     with pytest.raises(weightmap.InvalidArgumentError, match=f"load.{setting} is .*expected"):
-        with config.patch(f"load.{setting}", value):
+        with config.override(f"load.{setting}", value):
             pytest.fail("the block must not be entered")
     assert getattr(config.load, setting) is None
 
@@ -423,7 +423,7 @@ def test_settings_that_are_not_there():
     dotted = ("load.speed", "load.", "save.verify", "load.load.verify")
     for name in (*dotted, "speed", "verify", "load", ""):
         with pytest.raises(weightmap.InvalidArgumentError, match="no setting"):
-            with config.patch(name, None):
+            with config.override(name, None):
                 pytest.fail("the block must not be entered")
 
 
@@ -434,7 +434,7 @@ def test_a_setting_that_is_not_there_can_be_asked_for():
 
 def test_shows_its_settings():
     config.load.verify = "headers"
-    with config.patch("load.writable", True):
+    with config.override("load.writable", True):
         assert repr(config.load) == (
             "load(mmap_flags=None, verify='headers', endianness=None, protection=None, writable=True, "
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
@@ -447,23 +447,23 @@ def test_shows_its_settings():
 
 
 def test_patch_is_seen_in_the_attribute():
-    with config.patch("load.verify", "crc"):
+    with config.override("load.verify", "crc"):
         assert config.load.verify == "crc"
     assert config.load.verify is None
 
 
 def test_patch_takes_many_settings_at_once():
-    with config.patch({"load.verify": "headers", "load.mmap_flags": mmap.MAP_PRIVATE}):
+    with config.override({"load.verify": "headers", "load.mmap_flags": mmap.MAP_PRIVATE}):
         assert (config.load.verify, config.load.mmap_flags) == ("headers", mmap.MAP_PRIVATE)
     assert (config.load.verify, config.load.mmap_flags) == (None, None)
 
 
 def test_patches_nest_and_unwind():
-    with config.patch("load.verify", "headers"):
-        with config.patch({"load.verify": "crc", "load.writable": True}):
+    with config.override("load.verify", "headers"):
+        with config.override({"load.verify": "crc", "load.writable": True}):
             assert (config.load.verify, config.load.writable) == ("crc", True)
         assert (config.load.verify, config.load.writable) == ("headers", None)
-        with config.patch("load.verify", None):
+        with config.override("load.verify", None):
             assert config.load.verify is None
         assert config.load.verify == "headers"
     assert config.load.verify is None
@@ -471,20 +471,20 @@ def test_patches_nest_and_unwind():
 
 def test_patch_unwinds_when_its_block_raises():
     with pytest.raises(ZeroDivisionError):
-        with config.patch("load.verify", "crc"):
+        with config.override("load.verify", "crc"):
             raise ZeroDivisionError
     assert config.load.verify is None
 
 
 def test_a_patch_that_is_refused_changes_nothing():
     with pytest.raises(weightmap.InvalidArgumentError):
-        with config.patch({"load.verify": "crc", "load.writable": "yes"}):
+        with config.override({"load.verify": "crc", "load.writable": "yes"}):
             pytest.fail("the block must not be entered")
     assert config.load.verify is None
 
 
 def test_patch_decorates_a_function(data):
-    @config.patch("load.verify", "headers")
+    @config.override("load.verify", "headers")
     def verified():
         return weightmap.open(data / "views.pt").stats.local_headers_verified
 
@@ -504,7 +504,7 @@ def test_the_attribute_is_for_every_thread(data):
 def test_a_patch_is_for_its_own_thread(data):
     seen = []
     thread = threading.Thread(target=lambda: seen.append(verify_of(data / "views.pt")))
-    with config.patch("load.verify", "headers"):
+    with config.override("load.verify", "headers"):
         thread.start()
         thread.join()
         assert verify_of(data / "views.pt") == "headers"
@@ -516,7 +516,7 @@ def test_threads_patch_without_seeing_one_another(data):
     seen = {}
 
     def work(level):
-        with config.patch("load.verify", level):
+        with config.override("load.verify", level):
             barrier.wait()
             seen[level] = (config.load.verify, verify_of(data / "views.pt"))
             barrier.wait()
@@ -531,7 +531,7 @@ def test_threads_patch_without_seeing_one_another(data):
 
 def test_tasks_patch_without_seeing_one_another():
     async def work(level, entered, other):
-        with config.patch("load.verify", level):
+        with config.override("load.verify", level):
             entered.set()
             await other.wait()
             return config.load.verify
@@ -545,7 +545,7 @@ def test_tasks_patch_without_seeing_one_another():
 
 
 def test_writing_an_attribute_inside_a_patch_shows_after_it():
-    with config.patch("load.verify", "crc"):
+    with config.override("load.verify", "crc"):
         config.load.verify = "headers"
         assert config.load.verify == "crc"
     assert config.load.verify == "headers"

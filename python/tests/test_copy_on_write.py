@@ -215,7 +215,7 @@ def test_the_setting_and_the_variable_hold_for_all_of_them(model, shard, monkeyp
             slice_of, weightmap.torch.load(model)["weight"], weightmap.open(model)["weight"].torch()
         )}
 
-    with weightmap.config.patch("load.copy_on_write", False):
+    with weightmap.config.override("load.copy_on_write", False):
         assert all_of_them() == {"r--s"}
     assert all_of_them() == {"rw-p"}
     monkeypatch.setenv("WEIGHTMAP_COPY_ON_WRITE", "small")

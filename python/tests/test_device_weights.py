@@ -11,7 +11,7 @@ import weightmap
 from weightmap import cuda
 
 pytest.importorskip("torch", reason="these tests take torch tensors")
-from weightmap import _device_weights
+from weightmap._engines import device_weights as _device_weights
 
 pytestmark = pytest.mark.usefixtures("runtime")
 

@@ -29,7 +29,8 @@ if importlib.util.find_spec("torch.utils.serialization") is None:
 
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
-from weightmap import _direct, _tensors  # noqa: E402
+from weightmap._torch import direct as _direct
+from weightmap._torch import tensors as _tensors  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"

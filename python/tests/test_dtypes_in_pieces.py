@@ -40,6 +40,9 @@ GGML = """
 21 iq3_s 256 110, 22 iq2_s 256 82, 23 iq4_xs 256 136, 29 iq1_m 256 56, 34 tq1_0 256 54,
 35 tq2_0 256 66, 39 mxfp4 32 17, 40 nvfp4 64 36, 41 q1_0 128 18, 42 q2_0 64 18
 """
+# What numpy has another name for, beside the blocked ones.
+NUMPY = {"bits8": "uint8", "bits1x8": "uint8", "bits2x4": "uint8", "bits4x2": "uint8",
+         "bits16": "uint16", "float4_e2m1fn_x2": "uint8"}
 # What torch has and no other format.
 TORCH = """
 complex128 complex32 bits8 bits1x8 bits2x4 bits4x2 bits16 qint8 quint8 qint32 quint4x2 quint2x4
@@ -217,11 +220,15 @@ def by_save(tensor, dtype, path, folder):
 
 
 def by_numpy(tensor, dtype, path, folder):
-    return tensor.numpy().tobytes()
+    array = tensor.numpy()
+    assert array.dtype.name == NUMPY.get(dtype, dtype)
+    return array.tobytes()
 
 
 def by_torch(tensor, dtype, path, folder):
-    return bytes_of_torch(tensor.torch())
+    made = tensor.torch()
+    assert made.dtype is getattr(torch, "uint8" if dtype in BLOCKED else dtype)
+    return bytes_of_torch(made)
 
 
 def by_dlpack(tensor, dtype, path, folder):
@@ -248,6 +255,7 @@ NOT_SAVED = {dtype for dtype in TORCH if re.fullmatch(r"u?int\d", dtype)}
 QUANTIZED = {dtype for dtype in TORCH if dtype.startswith("q")}
 OF_GGML = {dtype for _, dtype, _, _ in rows_of(GGML)}
 BLOCKED = {"float6_e2m3", "float6_e3m2"} | OF_GGML
+NUMPY |= dict.fromkeys(BLOCKED, "uint8")
 
 
 def refusal(way, dtype, divided):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -15,8 +16,8 @@ import weightmap
 
 RANK = """
 import hashlib, json, logging, sys
-from weightmap._engine_load import EngineLoad
-from weightmap._engine_options import parse_engine_options
+from weightmap._engines.load import EngineLoad
+from weightmap._engines.options import parse_engine_options
 
 class Lines(logging.Handler):
     def emit(self, record):
@@ -101,6 +102,29 @@ def ranks(torch, tmp_path):
     made = Ranks(torch, tmp_path)
     yield made
     made.end()
+
+
+def test_tensors_in_pieces_are_for_the_engines_own_loader(torch, tmp_path):
+    from weightmap._engines.load import EngineLoad
+    from weightmap._engines.options import parse_engine_options
+
+    for number in (1, 2):
+        info = json.dumps({"w": {"saved_offsets": [2 * number - 2, 0]}})
+        weightmap.save_safetensors(
+            {"w": torch.ones(2, 3)},
+            tmp_path / f"shard-0000{number}-model-00001-of-00001.safetensors",
+            metadata={"DCP_SHARDING_INFO": info, "DCP_VERSION": "1.0"},
+        )
+    load = EngineLoad(parse_engine_options({}), "the engine", logging.getLogger("rank"))
+    weights = load.weights(
+        [str(tmp_path)],
+        stock_weights=lambda file: iter([("stock", file)]),
+        progress=lambda files, desc: files,
+        is_wanted=lambda name: True,
+        copies_uploads=False,
+    )
+    assert list(weights) == [("stock", str(tmp_path))]
+    assert "has tensors in several pieces" in load._summary()
 
 
 def stopped_reader(ranks):

@@ -51,7 +51,7 @@ def test_the_storages_are_where_the_report_of_save_says(tmp_path):
     assert saved.reserved
     with weightmap.open_for_filling(tmp_path / "a.pt") as fill:
         assert fill.storages == (
-            weightmap.ReservedStorage(saved.key, saved.offset, saved.nbytes, False),
+            weightmap.reports.ReservedStorage(saved.key, saved.offset, saved.nbytes, False),
         )
 
 

@@ -95,10 +95,6 @@ def test_dequantize_is_that_of_gguf(opened, reader, name):
     assert numpy.array_equal(made, expected, equal_nan=True)
 
 
-def test_dequantize_of_plain_numbers(opened, reader):
-    assert numpy.array_equal(opened["f16"].dequantize(), reader["f16"].data.astype(numpy.float32))
-
-
 def test_dequantize_refuses_what_gguf_does_not_compute(tmp_path):
     kind = gguf.GGMLQuantizationType.Q8_K
     write(tmp_path / "a.gguf", [("w", numpy.zeros((1, 292), numpy.uint8), kind)])
@@ -135,17 +131,6 @@ def test_blocks_are_not_divided(opened):
         tensor[:, 1:33]
 
 
-def test_blocks_are_bytes_to_numpy_and_torch(opened):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    tensor = opened["blk.Q4_0"]
-    assert tensor.numpy().shape == (6, 288)
-    assert tensor.torch().dtype == torch.uint8
-    assert tensor.torch().numpy().tobytes() == tensor.tobytes()
-    loaded = weightmap.torch.load(opened.path)
-    assert loaded["blk.Q4_0"].shape == (6, 288)
-    assert loaded["f16"].dtype == torch.float16
-
-
 def test_blocks_are_no_values(opened):
     tensor = opened["blk.Q4_0"]
     for ask in (tensor.tolist, tensor.stats, lambda: numpy.asarray(tensor)):
@@ -161,15 +146,6 @@ def test_a_part_of_a_blocked_tensor_is_pickled_by_its_place(opened):
     again = pickle.loads(pickle.dumps(part))
     assert again.shape == (2, 64)
     assert again.tobytes() == part.tobytes()
-
-
-def test_blocks_are_not_saved_for_torch(opened, tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
-    with pytest.raises(weightmap.UnsupportedError, match="torch has no dtype q4_0"):
-        weightmap.save({"w": opened["blk.Q4_0"]}, tmp_path / "a.pt")
-    assert not (tmp_path / "a.pt").exists()
-    with pytest.raises(weightmap.UnsupportedError, match="q4_0"):
-        weightmap.save_safetensors(opened, tmp_path / "a.safetensors")
 
 
 def test_safe_open_speaks_of_a_gguf_file(opened):

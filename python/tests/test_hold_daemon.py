@@ -18,8 +18,8 @@ import pytest
 from engine_files import load, names, write
 
 import weightmap
-from weightmap import _hold_daemon
-from weightmap._hold_daemon import hold
+from weightmap._engines import hold_daemon as _hold_daemon
+from weightmap._engines.hold_daemon import hold
 
 TOOL = Path(weightmap.__file__).with_name("bin") / "weightmap"
 
@@ -109,7 +109,7 @@ def test_a_load_leaves_the_daemon_behind(torch, tool, runtime, tmp_path):
 
 
 def test_many_that_end_at_once_start_one(data, tool, runtime):
-    program = "import sys; from weightmap._hold_daemon import hold; hold(sys.argv[1:])"
+    program = "import sys; from weightmap._engines.hold_daemon import hold; hold(sys.argv[1:])"
     path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     ranks = [
@@ -168,7 +168,7 @@ def test_what_the_daemon_refuses_is_told(tool, runtime, tmp_path):
 
 
 def test_without_the_tool_it_is_a_remark(torch, runtime, tmp_path, monkeypatch):
-    monkeypatch.setattr(_hold_daemon, "__file__", str(tmp_path / "_hold_daemon.py"))
+    monkeypatch.setattr(_hold_daemon, "__file__", str(tmp_path / "_engines" / "hold_daemon.py"))
     write(tmp_path, "model.safetensors", {"a": torch.ones(4)})
     weights, lines = load([tmp_path / "model.safetensors"], {"release": "hold"})
     assert names(list(weights)) == ["a"]
@@ -180,7 +180,7 @@ def test_without_the_tool_it_is_a_remark(torch, runtime, tmp_path, monkeypatch):
 def test_a_daemon_that_does_not_come_is_not_waited_for(runtime, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     shutil.copy("/bin/true", tmp_path / "bin" / "weightmap")
-    monkeypatch.setattr(_hold_daemon, "__file__", str(tmp_path / "_hold_daemon.py"))
+    monkeypatch.setattr(_hold_daemon, "__file__", str(tmp_path / "_engines" / "hold_daemon.py"))
     monkeypatch.setattr(_hold_daemon, "_LONGEST_START", 0.0)
     with pytest.raises(weightmap.FileError) as refused:
         hold([str(tmp_path / "model.pt")])

@@ -1,5 +1,6 @@
 """What the package imports, what it does without its optional packages, and python -m weightmap."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -76,8 +77,9 @@ def test_what_is_imported_on_demand_is_there_as_ever(python):
     program = """
 import weightmap
 listed = dir(weightmap)
-from weightmap import Global, Processes, SafeOpen, StageReport, processes, safe_open, stage
+from weightmap import Global, SafeOpen, StagedFile, processes, reports, safe_open, stage
 assert weightmap.stage is stage and weightmap.Global is Global
+assert weightmap.reports.PatchReport.__name__ == "PatchReport"
 print(set(weightmap.__all__) <= set(listed), set(listed) <= set(dir(weightmap)))
 """
     ran = python(program)
@@ -123,6 +125,29 @@ print(weightmap.torch.load.__name__, "torch" in sys.modules)
     assert ran.stdout == "load True\n", ran.stderr
 
 
+def imports_of(file, modules):
+    """Which of the package's modules a file imports: at once, in functions and for type checkers."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            inside = {f"{node.module}.{name.name}" for name in node.names} & modules
+            yield from inside or {node.module} & modules
+
+
+def test_no_two_modules_import_one_another():
+    root = Path(weightmap.__file__).parent
+    files = {
+        ".".join(file.relative_to(root.parent).with_suffix("").parts): file
+        for file in root.rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    left = {name: set(imports_of(file, files.keys())) for name, file in files.items()}
+    while leaves := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in leaves}
+    assert left == {}
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'weightmap' has no attribute 'nothing'"):
         weightmap.nothing
@@ -130,10 +155,10 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_exports_what_it_says():
-    for name in weightmap.__all__:
-        if name != "torch":
-            assert getattr(weightmap, name) is not None
-    assert len(weightmap.__all__) == len(set(weightmap.__all__))
+    for module in (weightmap, weightmap.reports):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        assert module.__all__ == sorted(set(module.__all__))
 
 
 def test_has_one_version(data):

@@ -49,7 +49,7 @@ def torch_save(checkpoint, target):
 def patched_torch_save(checkpoint, target):
     import torch
 
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         torch.save({name: tensor.torch() for name, tensor in checkpoint.items()}, target)
 
 
@@ -91,6 +91,21 @@ def test_an_interrupted_warm_leaves_a_checkpoint_that_warms_as_a_whole(float_arc
     assert len(os.listdir("/proc/self/task")) == threads
 
 
+def test_after_an_interrupted_patch_the_next_one_works_and_ends(torch, raise_later):
+    package = pytest.importorskip("safetensors", reason="is patched")
+    own = torch.load, torch.save, package.safe_open
+    for _ in range(ROUNDS):
+        with pytest.raises(Interrupt):
+            raise_later()
+            while True:
+                with weightmap.patch():
+                    pass
+        with weightmap.patch():
+            patched = torch.load, torch.serialization.save, package.safe_open
+            assert not set(own) & set(patched)
+            assert package._safetensors_rust.safe_open is package.safe_open
+
+
 @pytest.mark.parametrize("by_torch", [False, True])
 def test_a_killed_patched_save_leaves_the_old_file_or_the_new(tmp_path, torch, by_torch):
     """An object that the C++ writer leaves to torch has torch write beside the path."""
@@ -99,7 +114,7 @@ def test_a_killed_patched_save_leaves_the_old_file_or_the_new(tmp_path, torch, b
         states = [{"w": state["w"]} for state in states]
     target = tmp_path / "folder" / "target"
     target.parent.mkdir()
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         torch.save(states[0], target)
         for number in range(ROUNDS):
             done, tell = os.pipe()

@@ -17,11 +17,6 @@ def open_fds():
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="this test takes arrays")
-
-
 # --- what was taken from a checkpoint outlives it ---------------------------------------------
 
 

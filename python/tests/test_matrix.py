@@ -542,7 +542,6 @@ FUNCTIONS = {
     "unsafe_globals": unsafe_listed,
     "torch.load": loaded_as_torch,
     "torch.load_model": model_loaded,
-    "torch.patch": patched(lambda: weightmap.torch.patch(files="all")),
     "torch.save": saved_as_torch,
     "torch.summary": model_summed_up,
 }
@@ -692,6 +691,7 @@ CHUNKED = {
     "gather": in_pieces(gathered),
     "indices": numbered,
     "itemsize": in_pieces(lambda found, tensor: found.itemsize == tensor.element_size()),
+    "location": in_pieces(lambda found, tensor: found.location == "cpu"),
     "name": in_pieces(lambda found, tensor: found.name in format_files.CUTS),
     "nbytes": in_pieces(lambda found, tensor: found.nbytes == tensor.nbytes),
     "ndim": in_pieces(lambda found, tensor: found.ndim == tensor.ndim),
@@ -711,7 +711,7 @@ CLASSES = {weightmap.Checkpoint: CHECKPOINT, weightmap.Subtree: SUBTREE,
            weightmap.SafeOpen: SAFE_OPEN}
 # Only where a tensor is in pieces, and where there is a call to patch; other rows are of every format.
 IN_PIECES = ("dcp, two ranks",)
-ONLY = {"patch": (*OF_TORCH_SAVE, "safetensors"), "torch.patch": OF_TORCH_SAVE,
+ONLY = {"patch": (*OF_TORCH_SAVE, "safetensors"),
         **{f"ChunkedTensor.{name}": IN_PIECES for name in CHUNKED}}
 REFUSED = {
     **{(row, "dcp, two ranks"): "has tensors in chunks, which lie below no key: find() has"

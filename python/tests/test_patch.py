@@ -1,4 +1,4 @@
-"""weightmap.torch.patch(files="all"), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
+"""weightmap.patch(), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
 
 import concurrent.futures
 import os
@@ -56,11 +56,11 @@ def is_mapped(tensor, path):
     return mapping_of(tensor)[-1].rstrip("\n").endswith(str(path))
 
 
-# --- weightmap.torch.patch(files="all") -------------------------------------------------------
+# --- weightmap.patch() -------------------------------------------------------
 
 
 def test_all_files_are_mapped_whatever_the_call_says_of_mmap(model):
-    with weightmap.torch.patch(files="all") as report:
+    with weightmap.patch() as report:
         for options in ({}, {"mmap": False}, {"mmap": True}, {"map_location": "cpu"},
                         {"weights_only": True}):
             state = torch.load(model, **options)
@@ -72,7 +72,7 @@ def test_all_files_are_mapped_whatever_the_call_says_of_mmap(model):
 def test_a_bin_file_costs_less_than_two_percent_of_anonymous_memory(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     torch.save({"w": torch.zeros(64 * LARGE // 4)}, path)
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         torch.load(path, map_location="cpu", weights_only=True)  # what is imported is imported now
         before = anonymous_bytes()
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -86,7 +86,7 @@ def test_the_report_says_who_was_served_and_who_was_not_and_why(model, tmp_path)
     torch.save({"w": torch.ones(2)}, small)
     other = tmp_path / "object.pt"
     torch.save({"w": torch.arange(LARGE / 2), "e": ValueError("x")}, other)
-    with weightmap.torch.patch(files="all") as report:
+    with weightmap.patch() as report:
         torch.load(model)
         torch.load(small)
         torch.load(model, weights_only=False)
@@ -110,7 +110,7 @@ def test_what_weightmap_refuses_is_refused_in_torchs_words(tmp_path):
     torn.write_bytes(b"PK\x03\x04" + bytes(2 * LARGE))
     with pytest.raises(Exception) as by_torch:
         torch.load(torn)
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         with pytest.raises(type(by_torch.value)) as patched:
             torch.load(torn)
         with pytest.raises(FileNotFoundError):
@@ -119,7 +119,7 @@ def test_what_weightmap_refuses_is_refused_in_torchs_words(tmp_path):
 
 
 def test_a_save_does_not_cut_what_is_mapped(model):
-    with weightmap.torch.patch(files="all") as report:
+    with weightmap.patch() as report:
         state = torch.load(model)
         state["step"] = 5
         torch.save(state, model)
@@ -136,7 +136,7 @@ UNSAVEABLE = {"f": lambda: 0}
 
 def test_a_save_that_fails_leaves_the_file(model):
     before = model.read_bytes()
-    with weightmap.torch.patch(files="all") as report:
+    with weightmap.patch() as report:
         with pytest.raises(Exception, match="pickle"):
             torch.save(UNSAVEABLE, model)
     assert model.read_bytes() == before
@@ -148,7 +148,7 @@ def test_what_torch_saves_takes_the_place_of_the_file(model):
     linked = model.with_name("linked.bin")
     linked.symlink_to(model.name)
     model.chmod(0o640)
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         torch.save({"w": torch.ones(2)}, linked, _use_new_zipfile_serialization=False)
     assert linked.is_symlink() and model.stat().st_mode & 0o777 == 0o640
     assert torch.load(model)["w"].tolist() == [1, 1]
@@ -160,7 +160,7 @@ def test_a_save_is_refused_where_nothing_can_be_written_beside_the_file(model, m
     def refuse(*arguments, **options):
         raise PermissionError(13, "Permission denied")
 
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         monkeypatch.setattr(os, "mkdir", refuse)
         monkeypatch.setattr(os, "unlink", refuse)
         with pytest.raises(weightmap.FileError, match="cannot write beside it: Permission denied"):
@@ -173,7 +173,7 @@ import os, signal, sys, torch, weightmap
 class Killer:
     def __reduce__(self):
         os.kill(os.getpid(), signal.SIGKILL)
-with weightmap.torch.patch(files="all"):
+with weightmap.patch():
     torch.save({"new": torch.zeros(1 << 20), "killer": Killer()}, sys.argv[1],
                _use_new_zipfile_serialization=False)
 """
@@ -183,7 +183,7 @@ def test_a_save_that_is_killed_leaves_the_file(model, python):
     before = model.read_bytes()
     assert python(KILLED, model).returncode == -signal.SIGKILL
     assert model.read_bytes() == before
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         torch.save({}, model, _use_new_zipfile_serialization=False)
     assert os.listdir(model.parent) == [model.name]
 
@@ -199,7 +199,7 @@ def test_what_a_killed_save_left_is_removed_by_any_other(model, python):
 
 @pytest.mark.parametrize("options", [{}, {"pickle_protocol": 4}])
 def test_a_path_with_a_nul_is_refused(tmp_path, options):
-    with weightmap.torch.patch(files="all"):
+    with weightmap.patch():
         with pytest.raises(weightmap.Error):
             torch.save({}, f"{tmp_path}/a\0b", **options)
     with pytest.raises(weightmap.InvalidArgumentError, match="NUL"):
@@ -208,8 +208,8 @@ def test_a_path_with_a_nul_is_refused(tmp_path, options):
 
 def test_blocks_of_both_kinds_may_overlap(model):
     original, own_save = torch.load, torch.save
-    with weightmap.torch.patch() as outer:
-        with weightmap.torch.patch(files="all") as inner:
+    with weightmap.patch(files="mmap") as outer:
+        with weightmap.patch() as inner:
             assert is_mapped(torch.load(model)["w"], model)
         assert torch.save is own_save
         assert not is_mapped(torch.load(model)["w"], model)
@@ -221,18 +221,18 @@ def test_blocks_of_both_kinds_may_overlap(model):
 
 def test_save_may_be_left_alone():
     own = torch.save
-    with weightmap.torch.patch(files="all", save=False):
+    with weightmap.patch(save=False):
         assert torch.save is own
 
 
 def test_other_words_for_files_are_refused():
     with pytest.raises(weightmap.InvalidArgumentError, match="files is 'some', expected"):
-        with weightmap.torch.patch(files="some"):
+        with weightmap.patch(files="some"):
             pass
 
 
 def test_the_setting_says_what_kind_of_tensors_there_are(model):
-    with weightmap.config.patch("load.copy_on_write", False), weightmap.torch.patch(files="all"):
+    with weightmap.config.override("load.copy_on_write", False), weightmap.patch():
         state = torch.load(model)
     with open("/proc/self/maps") as maps:
         modes = {line.split()[1] for line in maps if line.rstrip("\n").endswith(str(model))}
@@ -248,13 +248,13 @@ def test_settings_travel_with_the_block_into_threads(model, shard, safetensors, 
     import safetensors as package
 
     def modes():
-        with weightmap.config.patch({} if inner is None else {"load.copy_on_write": inner}):
+        with weightmap.config.override({} if inner is None else {"load.copy_on_write": inner}):
             state = torch.load(model)
             with package.safe_open(shard, framework="pt") as opened:
                 tensors = state["w"], opened.get_tensor("a")
         return [mapping_of(tensor)[1] for tensor in tensors]
 
-    with weightmap.config.patch("load.copy_on_write", False), weightmap.patch():
+    with weightmap.config.override("load.copy_on_write", False), weightmap.patch():
         with weightmap.patch(), concurrent.futures.ThreadPoolExecutor(1) as pool:
             assert pool.submit(modes).result() == [mode, mode]
 
@@ -284,7 +284,7 @@ def test_settings_reach_no_thread_that_runs_beside_the_block(model, shard, safet
 
     start = threading.Thread.start
     before, other = Beside(), Beside()
-    with weightmap.config.patch("load.copy_on_write", False), weightmap.patch():
+    with weightmap.config.override("load.copy_on_write", False), weightmap.patch():
         assert started() == modes() == ["r--s", "r--s"]
         assert before.call(modes) == before.call(started) == ["rw-p", "rw-p"]
         inner = other.call(lambda: weightmap.patch())
@@ -328,7 +328,7 @@ def test_safe_open_is_a_class_as_ever(shard, safetensors):
 def test_a_child_that_is_forked_in_the_midst_of_a_call_loads(model, shard, safetensors):
     import safetensors as package
 
-    from weightmap._patch_report import lock
+    from weightmap._patching.report import lock
 
     ended = []
     with weightmap.patch() as report:
@@ -492,7 +492,7 @@ print(any(sys.argv[1] in line for line in open("/proc/self/maps")), load_file.__
                                             ("", False)])
 def test_the_variable_patches_programs_that_know_nothing_of_it(model, shard, run, value, patched):
     ended = run("-c", PROGRAM, model, shard, value=value)
-    assert ended.stdout.split() == (["True", "weightmap._patch"] if patched else ["False", "builtins"])
+    assert ended.stdout.split() == (["True", "weightmap._patching.patch"] if patched else ["False", "builtins"])
     report = [f"torch.load({model}) by __main__: weightmap",
               f"safe_open({shard}) by __main__: weightmap"] if value == "report" else []
     assert [line for line in ended.stderr.splitlines() if "weightmap" in line] == report
@@ -523,7 +523,7 @@ def test_the_variable_outlasts_what_a_program_does_before_it_loads(model, shard,
     if "transformers" in before:
         pytest.importorskip("transformers", reason="this test imports it first")
     ended = run("-c", before + PROGRAM, model, shard)
-    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+    assert ended.stdout.split() == ["True", "weightmap._patching.patch"], ended.stderr
 
 
 OTHER_FINDER = """
@@ -550,7 +550,7 @@ def test_a_loader_may_be_copied(run):
 
 STICKING = """
 import sys, weightmap
-with weightmap.config.patch("load.copy_on_write", False):
+with weightmap.config.override("load.copy_on_write", False):
     import torch
     from safetensors.torch import load_file
     inside = torch.load(sys.argv[1]), load_file(sys.argv[2])
@@ -571,7 +571,7 @@ def test_settings_of_a_block_end_with_it_if_it_imports_torch(model, shard, run):
 
 def test_isolated_interpreters_are_patched(model, shard, run):
     ended = run("-c", PROGRAM, model, shard, flags=["-I"])
-    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+    assert ended.stdout.split() == ["True", "weightmap._patching.patch"], ended.stderr
 
 
 SPAWNING = """
@@ -589,14 +589,14 @@ if __name__ == "__main__":
 def test_children_of_multiprocessing_are_patched(tmp_path, model, shard, run):
     (tmp_path / "program.py").write_text(SPAWNING)
     ended = run(tmp_path / "program.py", model, shard)
-    assert ended.stdout.split() == ["weightmap._torch_patch", "weightmap._patch"], ended.stderr
+    assert ended.stdout.split() == ["weightmap._patching.torch_patch", "weightmap._patching.patch"], ended.stderr
 
 
 @pytest.mark.parametrize("first", ["", "import torch, safetensors"])
 def test_without_the_start_file_the_first_import_of_weightmap_patches(python, model, shard, first):
     # A folder on PYTHONPATH is not one whose .pth files are read.
     ended = python(f"{first}\nimport weightmap\n{PROGRAM}", model, shard, WEIGHTMAP_PATCH="1")
-    assert ended.stdout.split() == ["True", "weightmap._patch"], ended.stderr
+    assert ended.stdout.split() == ["True", "weightmap._patching.patch"], ended.stderr
 
 
 def test_a_torch_that_is_too_old_is_left_alone_aloud(tmp_path, run):

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import zipfile
 
 import pytest
 

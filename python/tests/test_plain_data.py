@@ -103,11 +103,6 @@ def test_plain_data_may_hold_tensors(tmp_path):
 # --- numpy
 
 
-@pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="these are numpy's")
-
-
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u1", "b1", "c8", "c16", ">f4", "U5", "S3"]
 
 

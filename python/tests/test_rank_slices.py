@@ -48,7 +48,7 @@ def vllm(torch, monkeypatch):
 def load(torch, vllm, monkeypatch):
     """Loads a folder; takes the lower half of the rows of "a", and all of "b". Gives what was to be
     read ahead: of each file the tensors, and of how many of their bytes."""
-    import weightmap._engine_load as module
+    import weightmap._engines.load as module
 
     class NoWarming:
         def __init__(self, plan, one_reader, counts, window):
@@ -209,7 +209,7 @@ def test_a_reload_learns_nothing(vllm, load, model):
 
 
 def test_the_key_is_refused_by_its_value():
-    from weightmap._engine_options import parse_engine_options
+    from weightmap._engines.options import parse_engine_options
 
     with pytest.raises(weightmap.InvalidArgumentError, match="slices is 'yes', expected 'auto'"):
         parse_engine_options({"slices": "yes"})

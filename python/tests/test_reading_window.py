@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import weightmap
-from weightmap import _owned_file
-from weightmap._owned_file import OwnedFile, content_of, names_with
-from weightmap._rank_progress import RankProgress
-from weightmap._reading_threads import ReadingThreads
-from weightmap._reading_window import ReadingWindow
-from weightmap._warming import WarmingAhead, WarmingCounts
+from weightmap._engines import owned_file as _owned_file
+from weightmap._engines.owned_file import OwnedFile, content_of, names_with
+from weightmap._engines.rank_progress import RankProgress
+from weightmap._engines.reading_threads import ReadingThreads
+from weightmap._engines.reading_window import ReadingWindow
+from weightmap._engines.warming import WarmingAhead, WarmingCounts
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -63,8 +63,8 @@ def tell(process, line):
 
 RANK = """
 import os, sys
-from weightmap._owned_file import content_of, names_with
-from weightmap._rank_progress import RankProgress
+from weightmap._engines.owned_file import content_of, names_with
+from weightmap._engines.rank_progress import RankProgress
 rank = RankProgress(sys.argv[1:])
 print("ready", flush=True)
 for line in sys.stdin:
@@ -91,7 +91,7 @@ def test_a_file_has_one_owner(process):
     own.write(b"content")
     assert content_of("mine") is None  # our own
     other = process(
-        "from weightmap._owned_file import OwnedFile, content_of\n"
+        "from weightmap._engines.owned_file import OwnedFile, content_of\n"
         "print('ready', flush=True); input()\n"
         "print(OwnedFile.take('mine'), content_of('mine'), flush=True)"
     )
@@ -523,5 +523,5 @@ def test_a_local_file_is_not_remote(tmp_path, data):
 
 def test_a_warm_up_tells_what_memory_has_left(data):
     with weightmap.open(data / "module.pt") as checkpoint:
-        assert checkpoint.warm(budget=1 << 20).budget_bytes == 1 << 20
+        assert checkpoint.warm(budget_bytes=1 << 20).budget_bytes == 1 << 20
         assert checkpoint.warm().budget_bytes > 1 << 20

@@ -21,7 +21,7 @@ def test_the_readme_shows_the_quickstart_whole():
 def test_the_lines_for_torch_in_the_readme_run(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="runs what the README shows for torch")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = next(block for block in blocks if "weightmap.torch.patch" in block)
+    lines = next(block for block in blocks if "weightmap.patch" in block)
     model = torch.nn.ModuleDict({"model": torch.nn.ModuleDict()})
     model["model"]["embed_tokens"] = torch.nn.Embedding(2000, 4)
     monkeypatch.chdir(tmp_path)
@@ -71,6 +71,6 @@ def test_the_manual_names_every_public_attribute_of_a_tensor():
 
 def test_the_manual_names_every_field_of_a_residency():
     manual = (ROOT / "docs" / "python.md").read_text()
-    fields = {*weightmap.Residency.__match_args__, *weightmap.RangeResidency.__match_args__}
+    fields = {*weightmap.reports.Residency.__match_args__, *weightmap.reports.RangeResidency.__match_args__}
     assert len(fields) == 15
     assert [name for name in sorted(fields) if f"`.{name}`" not in manual] == []

@@ -9,13 +9,13 @@ import pytest
 
 import weightmap
 
-GENERATION = weightmap.Generation(1, 2, 3, 4, 5)
+GENERATION = weightmap.reports.Generation(1, 2, 3, 4, 5)
 
 
 def test_a_record_is_made_by_position_or_by_name():
     named = {"device": 1, "inode": 2, "size": 3, "mtime_ns": 4, "ctime_ns": 5}
-    assert weightmap.Generation(**named) == GENERATION
-    assert weightmap.Generation(1, 2, 3, ctime_ns=5, mtime_ns=4) == GENERATION
+    assert weightmap.reports.Generation(**named) == GENERATION
+    assert weightmap.reports.Generation(1, 2, 3, ctime_ns=5, mtime_ns=4) == GENERATION
     assert GENERATION.size == 3
 
 
@@ -33,11 +33,11 @@ def test_a_record_is_made_by_position_or_by_name():
 def test_a_record_takes_each_field_once(values, named):
     fields = "device, inode, size, mtime_ns, ctime_ns"
     with pytest.raises(TypeError, match=rf"^Generation\(\) takes {fields}$"):
-        weightmap.Generation(*values, **named)
+        weightmap.reports.Generation(*values, **named)
 
 
 def test_what_is_left_out_has_its_default():
-    report = weightmap.WarmReport(1, 2, "", "populate", "", 3, 0.5, takeovers=1)
+    report = weightmap.reports.WarmReport(1, 2, "", "populate", "", 3, 0.5, takeovers=1)
     assert (report.was_reader, report.takeovers, report.why_alone) == (False, 1, "")
 
 
@@ -53,32 +53,32 @@ def test_a_record_stays_as_it_is():
 
 
 def test_records_are_equal_if_all_their_fields_are():
-    assert weightmap.Generation(1, 2, 3, 4, 5) == GENERATION
-    assert weightmap.Generation(1, 2, 3, 4, 6) != GENERATION
-    assert {GENERATION: "one"}[weightmap.Generation(1, 2, 3, 4, 5)] == "one"
+    assert weightmap.reports.Generation(1, 2, 3, 4, 5) == GENERATION
+    assert weightmap.reports.Generation(1, 2, 3, 4, 6) != GENERATION
+    assert {GENERATION: "one"}[weightmap.reports.Generation(1, 2, 3, 4, 5)] == "one"
     assert weightmap.Global("a", "b") != ("a", "b")
-    assert weightmap.CrcReport(1, 2, 3) != weightmap.EvictReport(1, 2, 3)
+    assert weightmap.reports.CrcReport(1, 2, 3) != weightmap.reports.EvictReport(1, 2, 3)
 
 
 def test_a_record_shows_its_fields():
     shown = "Generation(device=1, inode=2, size=3, mtime_ns=4, ctime_ns=5)"
     assert repr(GENERATION) == shown
-    signature = inspect.signature(weightmap.CrcReport)
+    signature = inspect.signature(weightmap.reports.CrcReport)
     assert str(signature) == "(storages_checked, storages_without_crc, bytes)"
-    warm = inspect.signature(weightmap.WarmReport).parameters
+    warm = inspect.signature(weightmap.reports.WarmReport).parameters
     assert warm["why_alone"].default == "" and warm["bytes"].default is inspect.Parameter.empty
 
 
 def test_the_types_of_fields_can_be_asked_for():
-    hints = typing.get_type_hints(weightmap.Residency)
+    hints = typing.get_type_hints(weightmap.reports.Residency)
     assert hints["is_fragmented"] == bool | None
-    assert hints["tensors"] == tuple[weightmap.RangeResidency, ...]
-    assert list(hints) == list(weightmap.Residency.__match_args__)
+    assert hints["tensors"] == tuple[weightmap.reports.RangeResidency, ...]
+    assert list(hints) == list(weightmap.reports.Residency.__match_args__)
 
 
 def test_a_record_can_be_matched():
     match GENERATION:
-        case weightmap.Generation(1, inode, size=size):
+        case weightmap.reports.Generation(1, inode, size=size):
             assert (inode, size) == (2, 3)
         case _:
             pytest.fail("it did not match")

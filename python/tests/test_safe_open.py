@@ -5,26 +5,7 @@ import pytest
 import weightmap
 
 
-@pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="this test takes arrays")
-
-
 # --- names, slices, metadata ------------------------------------------------------------------
-
-
-def test_lists_names_sorted(data):
-    with weightmap.safe_open(data / "state_dict.pt") as opened:
-        keys = opened.keys()
-    assert keys == [
-        "embedding.weight",
-        "layers.0.bias",
-        "layers.0.weight",
-        "layers.1.mask",
-        "layers.1.weight",
-        "position_ids",
-        "steps",
-    ]
 
 
 def test_lists_names_by_where_they_lie(data):
@@ -35,11 +16,6 @@ def test_lists_names_by_where_they_lie(data):
             *("layer4", "layer5", "layer6", "layer7", "layer8", "layer9"),
         ]
         assert list(weightmap.open(data / "old_order.pt")) == [f"layer{i}" for i in range(12)]
-
-
-def test_metadata_satisfies_loaders(data):
-    with weightmap.safe_open(data / "state_dict.pt", framework="pt") as opened:
-        assert opened.metadata() == {"format": "pt"}
 
 
 def test_a_slice_says_its_shape_and_dtype(data):
@@ -107,12 +83,6 @@ def test_gives_torch_tensors(data, torch, framework):
     assert (scalar.dtype, scalar.item()) == (torch.int64, 12345678901)
 
 
-def test_is_torch_on_the_cpu_by_default(data, torch):
-    with weightmap.safe_open(data / "state_dict.pt") as opened:
-        tensor = opened.get_tensor("layers.0.weight")
-    assert (tensor.dtype, tensor.device.type) == (torch.bfloat16, "cpu")
-
-
 @pytest.mark.parametrize("device", ["cpu", "cpu:0", None])
 def test_takes_each_word_for_the_cpu(data, torch, device):
     with weightmap.safe_open(data / "state_dict.pt", "pt", device=device) as opened:
@@ -146,7 +116,8 @@ KEYS = [
     *("[0, 1]", "[-1]", "[]", "[1, 0]", "None", "(None, 0)", "(None, None)", "(slice(None), [0, 2])"),
     *("([0, 1], [0, 2])", "(0, [1, 2], slice(0, 2))", "(slice(0, 1), None)", "(0, None, [0])"),
     *("True", "(..., 0)", "(0, 0, 0)", "slice(None, None, 2)", "-1", "()", "slice(5, 9)"),
-    *("slice(-1, None)", "slice(0, 100)"),
+    *("slice(-1, None)", "slice(0, 100)", "0", "slice(5, 3)", "slice(None)", "...", "(0, 0)"),
+    *("(slice(None), 2)", "(slice(1, 3), slice(0, 4))", "(slice(None), slice(-3, -1))"),
 ]
 
 
@@ -241,7 +212,7 @@ def test_works_without_a_block(data, numpy):
 
 
 def test_follows_the_configuration(data, numpy):
-    with weightmap.config.patch({"load.writable": True, "load.mmap_flags": 2}):
+    with weightmap.config.override({"load.writable": True, "load.mmap_flags": 2}):
         with weightmap.safe_open(data / "views.pt", "np") as opened:
             assert opened.get_tensor("base").flags.writeable
 
@@ -313,32 +284,6 @@ def test_describes_slices_as_safetensors_does(answers):
         expected, got = theirs.get_slice(name), ours.get_slice(name)
         assert got.get_shape() == expected.get_shape()
         assert got.get_dtype() == expected.get_dtype()
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        0,
-        -1,
-        3,
-        slice(None),
-        slice(1, 3),
-        slice(-2, None),
-        slice(2, 100),
-        (slice(None), 2),
-        (slice(1, 3), slice(0, 4)),
-        (slice(None), slice(-3, -1)),
-        (..., 1),
-        (0, 0),
-        ...,
-    ],
-    ids=repr,
-)
-def test_slices_as_safetensors_does(answers, key, torch):
-    theirs, ours, _ = answers
-    expected, got = (opened.get_slice("b.weight")[key] for opened in (theirs, ours))
-    assert got.shape == expected.shape
-    assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("key", [9, -5, (0, 0, 0)], ids=repr)

@@ -12,11 +12,6 @@ import pytest
 import weightmap
 
 
-@pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="this test takes arrays")
-
-
 def file_of(tensors, metadata=None, pad=True):
     """Bytes of a file: name -> (dtype, shape, bytes), one behind the other."""
     header, data = {}, b""
@@ -181,13 +176,6 @@ def test_a_missing_shard_is_named_with_its_index(model):
     assert "model.safetensors.index.json names it" in caught.value.message
 
 
-def test_torch_load_of_a_set(model, torch):
-    state = weightmap.torch.load(model)
-    assert {name: tensor.tolist() for name, tensor in state.items()} == {
-        "l.0": [1, 2], "l.1": [3], "l.2": [4, 5, 6],
-    }
-
-
 def test_storages_of_shards_are_told_apart_by_more_than_their_keys(tmp_path, torch):
     tied = torch.tensor([1.0, 2.0])
     torch.save({"a": tied, "again": tied}, tmp_path / "pytorch_model-00001-of-00002.bin")
@@ -226,17 +214,6 @@ def test_files_of_a_set_may_have_different_byte_orders(tmp_path, data, torch):
     assert list(both) == list(alone)
     for name, tensor in alone.items():
         assert torch.equal(both[name], tensor), name
-
-
-def test_a_set_or_a_safetensors_file_is_saved_as_a_dict_of_its_tensors(model, one, tmp_path):
-    for source in (one, model):
-        opened = weightmap.open(source)
-        weightmap.save(opened, tmp_path / "saved.pt")
-        saved = weightmap.open(tmp_path / "saved.pt")
-        assert list(saved) == list(opened)
-        for name, tensor in opened.items():
-            assert (saved[name].dtype, saved[name].tolist()) == (tensor.dtype, tensor.tolist())
-        assert saved.info.format == "torch_zip"
 
 
 def test_a_set_is_pickled_as_its_path(model):
@@ -338,20 +315,6 @@ def test_takes_the_backends_of_safetensors(one, numpy, backend):
 def test_refuses_other_backends(one):
     with pytest.raises(weightmap.InvalidArgumentError, match="backend is 'rdma'"):
         weightmap.safe_open(one, "np", backend="rdma")
-
-
-KEYS = [0, -1, slice(1, 2), slice(5, 3), None, [0, 1], [], True, (0, None), ..., (slice(None), 2)]
-
-
-@pytest.mark.parametrize("key", KEYS, ids=repr)
-@pytest.mark.parametrize("framework", ["np", "pt"])
-def test_slices_are_those_of_the_framework(one, numpy, torch, framework, key):
-    module = numpy if framework == "np" else torch
-    whole = module.asarray([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], dtype=module.float32)
-    with weightmap.safe_open(one, framework) as opened:
-        part = opened.get_slice("w")[key]
-    assert part.shape == whole[key].shape
-    assert part.tolist() == whole[key].tolist()
 
 
 def test_a_slice_is_as_those_of_safetensors(one, torch):

@@ -179,7 +179,7 @@ def test_a_checkpoint_keeps_its_alignment(float_archive, tmp_path):
 
 def test_sums_can_be_left_out(float_archive, tmp_path):
     with weightmap.open(float_archive({"a": bytes(range(40))})) as source:
-        weightmap.save(dict(source), tmp_path / "model.pt", crc32=False)
+        weightmap.save(dict(source), tmp_path / "model.pt", crc=False)
     with zipfile.ZipFile(tmp_path / "model.pt") as archive:
         assert {record.CRC for record in archive.infolist()} == {0}
 
@@ -379,61 +379,54 @@ def refusal(value, folder, **options):
     return refused.value.message
 
 
-def test_refuses_an_object_of_any_other_class(tmp_path):
-    message = refusal({"a": [object()]}, tmp_path)
-    assert message.startswith("['a'][0] is of type object, for which the file would need builtins.object,")
-
-
-def test_refuses_a_frozenset(tmp_path):
-    assert refusal([frozenset()], tmp_path).startswith("[0] is of type frozenset, for which")
-
-
-def test_refuses_what_holds_itself(tmp_path):
+def holding_itself():
     value = {"a": []}
     value["a"].append(value)
-    assert refusal(value, tmp_path) == (
-        "['a'][0] is a dict that holds itself, somewhere within; weightmap.torch.save() writes "
-        "whatever torch.save writes"
-    )
+    return value
 
 
-def test_refuses_what_nests_too_deep(tmp_path):
+def nested(levels):
     value = []
-    for _ in range(1001):
+    for _ in range(levels):
         value = [value]
+    return value
+
+
+BY_TORCH = "; weightmap.torch.save() writes whatever torch.save writes"
+SYSTEM = weightmap.Global("posix", "system")
+COUNTER = weightmap.Object(weightmap.Global("collections", "Counter"), (), elements=[1])
+# Each with how the refusal begins, or all of it where it ends here, too.
+REFUSED = [
+    ({"a": [object()]},
+     "['a'][0] is of type object, for which the file would need builtins.object,", ...),
+    ([frozenset()], "[0] is of type frozenset, for which", ...),
+    (holding_itself(), f"['a'][0] is a dict that holds itself, somewhere within{BY_TORCH}"),
+    (nested(1001), "[0]" * 10 + "..." + "[0]" * 10 + " is nested deeper than 1000 levels"),
+    (collections.defaultdict(list),
+     "what is to be saved is of type collections.defaultdict, for which the file would need "
+     f"collections.defaultdict, which torch.load(weights_only=True) does not read{BY_TORCH}"),
+    ([1 << 2039], f"[0] is an int of 2040 bits, and torch reads no more than 255 bytes{BY_TORCH}"),
+    ({"a": SYSTEM}, "['a'] is the name posix.system, which torch", ...),
+    ({"a": weightmap.Object(SYSTEM, ("ls",))}, "['a'] is the name posix.system, which torch", ...),
+    ({"a": COUNTER}, "['a'] is collections.Counter with elements", ...),
+    ([weightmap.empty(3, "float31")], "[0] torch has no dtype float31"),
+    ([weightmap.empty((2, -1))], "[0] no tensor has this shape"),
+    ([weightmap.empty((1 << 40, 1 << 40))], "[0] no tensor has this shape"),
+]
+
+
+@pytest.mark.parametrize("value, words, goes_on", [(*row, None)[:3] for row in REFUSED])
+def test_refuses(tmp_path, value, words, goes_on):
     message = refusal(value, tmp_path)
-    assert message == "[0]" * 10 + "..." + "[0]" * 10 + " is nested deeper than 1000 levels"
+    assert message.startswith(words) if goes_on else message == words
 
 
-def test_refuses_a_defaultdict(tmp_path):
-    message = refusal(collections.defaultdict(list), tmp_path)
-    assert message == (
-        "what is to be saved is of type collections.defaultdict, for which the file would need "
-        "collections.defaultdict, which torch.load(weights_only=True) does not read; "
-        "weightmap.torch.save() writes whatever torch.save writes"
-    )
-
-
-def test_refuses_an_int_that_torch_does_not_read(tmp_path):
-    assert refusal([1 << 2039], tmp_path) == (
-        "[0] is an int of 2040 bits, and torch reads no more than 255 bytes; weightmap.torch.save() "
-        "writes whatever torch.save writes"
-    )
-
-
-def test_refuses_a_name_of_a_file_that_torch_does_not_read(tmp_path):
-    value = weightmap.Global("posix", "system")
-    assert refusal({"a": value}, tmp_path).startswith("['a'] is the name posix.system, which torch")
-
-
-def test_refuses_a_call_of_a_file_that_torch_does_not_read(tmp_path):
-    value = weightmap.Object(weightmap.Global("posix", "system"), ("ls",))
-    assert refusal({"a": value}, tmp_path).startswith("['a'] is the name posix.system, which torch")
-
-
-def test_refuses_elements_that_torch_gives_to_lists_only(tmp_path):
-    value = weightmap.Object(weightmap.Global("collections", "Counter"), (), elements=[1])
-    assert "is collections.Counter with elements" in refusal({"a": value}, tmp_path)
+@pytest.mark.parametrize("option, words", [
+    ({"alignment": 100000}, "an alignment of 100000 cannot be had"),
+    ({"reserve": "model"}, "reserve is 'model', expected True, \"meta\", names, or a function"),
+])
+def test_refuses_an_option(tmp_path, option, words):
+    assert words in refusal([], tmp_path, **option)
 
 
 def test_refuses_a_tensor_of_the_other_byte_order(data, tmp_path):
@@ -459,28 +452,6 @@ def test_refuses_one_storage_as_two_types(float_archive, tmp_path):
     assert message.startswith("[1] tensors of two types, float32 and ")
 
 
-def test_refuses_a_shape_of_no_dtype(tmp_path):
-    assert refusal([weightmap.empty(3, "float31")], tmp_path) == "[0] torch has no dtype float31"
-
-
-def test_refuses_a_shape_below_zero(tmp_path):
-    assert refusal([weightmap.empty((2, -1))], tmp_path) == "[0] no tensor has this shape"
-
-
-def test_refuses_a_shape_beyond_any_memory(tmp_path):
-    assert refusal([weightmap.empty((1 << 40, 1 << 40))], tmp_path) == "[0] no tensor has this shape"
-
-
-def test_refuses_an_alignment_that_cannot_be(tmp_path):
-    assert "an alignment of 100000 cannot be had" in refusal([], tmp_path, alignment=100000)
-
-
-def test_refuses_a_name_where_names_are_wanted(tmp_path):
-    assert refusal([], tmp_path, reserve="model") == (
-        "reserve is 'model', expected True, \"meta\", names, or a function"
-    )
-
-
 def test_refuses_a_checkpoint_that_is_closed(data, tmp_path):
     checkpoint = weightmap.open(data / "views.pt")
     checkpoint.close()
@@ -494,11 +465,6 @@ def test_refuses_a_target_that_is_neither_a_path_nor_a_file():
 
 
 # Arrays.
-
-
-@pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="arrays need numpy")
 
 
 def test_arrays_become_tensors(numpy, tmp_path):
@@ -671,7 +637,7 @@ def test_meta_tensors_get_room(reserve, torch, tmp_path):
 def test_the_names_without_torch_are_names_with_it(torch):
     from torch._weights_only_unpickler import _get_allowed_globals
 
-    from weightmap._savable_names import BUILT_IN
+    from weightmap._saving.names import BUILT_IN
 
     assert BUILT_IN - set(_get_allowed_globals()) == set()
 

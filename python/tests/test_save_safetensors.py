@@ -10,11 +10,6 @@ import weightmap
 
 
 @pytest.fixture
-def numpy():
-    return pytest.importorskip("numpy", reason="this test writes arrays")
-
-
-@pytest.fixture
 def load_torch(torch):
     return pytest.importorskip("safetensors.torch", reason="reads with safetensors").load_file
 
@@ -62,7 +57,7 @@ def test_a_small_file_byte_for_byte(numpy, path):
     report = weightmap.save_safetensors({"t": numpy.array([[1, 2], [3, 4]], "<i4")}, path)
     header = b'{"t":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}}' + b" " * 63
     assert path.read_bytes() == struct.pack("<Q", 120) + header + struct.pack("<4i", 1, 2, 3, 4)
-    assert report == weightmap.SafetensorsReport([str(path)], 144, 16, {})
+    assert report == weightmap.reports.SafetensorsReport([str(path)], 144, 16, {})
 
 
 @pytest.mark.parametrize("name", TORCH_DTYPES)

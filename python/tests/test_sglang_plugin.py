@@ -1,6 +1,6 @@
 """weightmap.sglang, with a stand-in for SGLang. tests/engines/sglang_test.py has the real one.
 
-What both plug-ins have of weightmap._engine_load is tested in test_vllm_plugin.py.
+What both plug-ins have of weightmap._engines.load is tested in test_vllm_plugin.py.
 """
 
 import concurrent.futures
@@ -127,7 +127,7 @@ def test_the_string_becomes_the_loader(sglang):
 
 def test_other_formats_stay_and_import_no_loader(sglang):
     assert fake_sglang.LoadConfig("Dummy").load_format is fake_sglang.LoadFormat.DUMMY
-    assert "weightmap._sglang_loader" not in sys.modules
+    assert "weightmap._engines.sglang_loader" not in sys.modules
     with pytest.raises(ValueError, match="weightmap2"):
         fake_sglang.LoadConfig("weightmap2")
 
@@ -163,7 +163,7 @@ def test_unknown_key_is_refused_by_name(loader):
     with pytest.raises(weightmap.InvalidArgumentError) as refused:
         loader({"num_threads": 8})
     assert refused.value.message == (
-        "the loader has no key 'num_threads'; it has warm, reader, window_gib, "
+        "the loader has no key 'num_threads'; it has warm, reader, window_bytes, "
         "upload, release, strict"
     )
     with pytest.raises(weightmap.InvalidArgumentError, match="the loader has no key 'slices'"):
@@ -214,7 +214,7 @@ def test_upload_says_what_tensors_lie_in(load, sglang, torch, tmp_path, upload, 
 
 
 def test_a_tensor_is_there_before_it_is_yielded(loader, torch, tmp_path, monkeypatch):
-    import weightmap._engine_load as module
+    import weightmap._engines.load as module
 
     there = []
     wait_for = module.WarmingAhead.wait_for
@@ -383,7 +383,7 @@ def test_an_update_says_so_too(loader, torch, tmp_path, caplog):
 @pytest.fixture
 def evicted(monkeypatch):
     """The files that were to be evicted; the first time something of it stays cached."""
-    import weightmap._engine_release as module
+    import weightmap._engines.release as module
 
     asked = []
 

@@ -68,7 +68,7 @@ def test_a_prefetch_of_a_closed_file_is_silent(matrices, capsys, monkeypatch):
     monkeypatch.setattr(threading, "Thread", Late)
     with weightmap.safe_open(matrices) as opened:
         loader = opened.prefetch({"wide": None})
-        loader._file._checkpoint.close()
+        opened._checkpoint.close()
     loader._thread.run()
     loader._thread = threading.current_thread()
     assert loader.names() == ["wide"]
@@ -257,7 +257,7 @@ def test_other_elements_make_it_whole(torch, learn):
 
 
 def test_too_many_parts_make_it_whole(learn, monkeypatch):
-    from weightmap import _slice_recorder
+    from weightmap._torch import slice_recorder as _slice_recorder
 
     monkeypatch.setattr(_slice_recorder, "_MOST_PARTS", 2)
     assert learn(lambda wide, tall: [tall[row].clone() for row in (0, 1)])["tall"] is not None

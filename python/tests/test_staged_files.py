@@ -11,11 +11,11 @@ import pytest
 from engine_files import load, names, write
 
 import weightmap
-from weightmap import _staged_files
-from weightmap._owned_file import key_of
-from weightmap._reading_window import ReadingWindow
-from weightmap._staged_files import StagedFiles
-from weightmap._warming import WarmingCounts
+from weightmap._engines import staged_files as _staged_files
+from weightmap._engines.owned_file import key_of
+from weightmap._engines.reading_window import ReadingWindow
+from weightmap._engines.staged_files import StagedFiles
+from weightmap._engines.warming import WarmingCounts
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -105,9 +105,9 @@ def test_files_are_staged_within_the_window(files, monkeypatch):
 
 OTHER = """
 import sys
-from weightmap._reading_window import ReadingWindow
-from weightmap._staged_files import StagedFiles
-from weightmap._warming import WarmingCounts
+from weightmap._engines.reading_window import ReadingWindow
+from weightmap._engines.staged_files import StagedFiles
+from weightmap._engines.warming import WarmingCounts
 counts = WarmingCounts()
 files = sys.argv[1:]
 with StagedFiles(files, ReadingWindow(files, None), counts) as ahead:

@@ -187,4 +187,4 @@ def test_budgets_are_sizes(data, budget):
     with pytest.raises(weightmap.InvalidArgumentError, match=expected):
         weightmap.stage(data / "training.pt", budget_bytes=budget)
     with pytest.raises(weightmap.InvalidArgumentError, match=expected):
-        weightmap.open(data / "training.pt").warm(budget=budget)
+        weightmap.open(data / "training.pt").warm(budget_bytes=budget)

@@ -101,17 +101,10 @@ def test_a_model_takes_the_tensors_of_the_file(saved, torch):
     mapped = make_model(torch, "meta")
     with weightmap.open(path) as checkpoint:
         report = checkpoint.load_into(mapped, "model.")
-    assert report == weightmap.LoadReport([], [])
+    assert report == weightmap.reports.LoadReport([], [])
     assert torch.equal(mapped["embed"].weight, model["embed"].weight)
     assert mapped["embed"].weight is mapped["head"].weight
     assert mapped["embed"].weight.requires_grad
-
-
-def test_a_model_takes_the_tensors_of_a_subtree(saved, torch):
-    mapped = make_model(torch, "meta")
-    report = weightmap.open(saved[0]).subtree("model").load_into(mapped)
-    assert (report.missing, report.unexpected) == ([], [])
-    assert not mapped["head"].weight.is_meta
 
 
 def test_what_is_not_tied_in_the_file_is_not_tied(torch, tmp_path):
@@ -126,7 +119,7 @@ def test_names_that_differ_are_reported_or_refused(torch, tmp_path):
     torch.save({"embed.weight": torch.ones(5, 3), "other": torch.ones(1)}, tmp_path / "m.pt")
     with weightmap.open(tmp_path / "m.pt") as checkpoint:
         report = checkpoint.load_into(make_model(torch), strict=False)
-        assert report == weightmap.LoadReport(["head.weight"], ["other"])
+        assert report == weightmap.reports.LoadReport(["head.weight"], ["other"])
         with pytest.raises(RuntimeError, match="Missing key"):
             checkpoint.load_into(make_model(torch))
 

@@ -1,7 +1,5 @@
 """weightmap.Tensor by itself: what it says, and slicing. Needs neither numpy nor torch."""
 
-import copy
-import pickle
 import signal
 import struct
 import sys

@@ -13,7 +13,6 @@ import pathlib
 import pickle
 import random
 import sys
-import warnings
 import zipfile
 
 import pytest
@@ -23,7 +22,8 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
-from weightmap import _core, _torch_load  # noqa: E402
+from weightmap import _core  # noqa: E402
+from weightmap._patching import torch_patch  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -508,7 +508,7 @@ def test_sparse_buffers_of_a_torchscript_archive(tmp_path):
 
 
 def test_a_patch_leaves_torchscript_to_torch():
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         with pytest.raises(RuntimeError, match="TorchScript"):
             torch.load(DATA / "scripted.pt", mmap=True)
 
@@ -593,7 +593,7 @@ def test_refuses_a_guard_that_nobody_could_ask():
     with pytest.raises(weightmap.UnsupportedError, match="look at checkpoint.state()") as caught:
         weightmap.torch.load(path, protection="guard")
     assert caught.value.file == str(path)
-    with weightmap.config.patch("load.protection", "guard"):
+    with weightmap.config.override("load.protection", "guard"):
         with pytest.raises(weightmap.UnsupportedError, match="only a Checkpoint can tell"):
             weightmap.torch.load(path)
 
@@ -866,19 +866,19 @@ class Calls:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        original = _torch_load.loaded
+        original = torch_patch.loaded
 
         def counted(*arguments, **options):
             self.count += 1
             return original(*arguments, **options)
 
-        monkeypatch.setattr(_torch_load, "loaded", counted)
+        monkeypatch.setattr(torch_patch, "loaded", counted)
 
 
 def test_patch_takes_mmap_loads_over_and_gives_torch_back(monkeypatch):
     calls = Calls(monkeypatch)
     original = torch.load
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         state = torch.load(DATA / "state_dict.pt", mmap=True)
         torch.serialization.load(str(DATA / "state_dict.pt"), mmap=True, weights_only=True)
         assert calls.count == 2
@@ -888,7 +888,7 @@ def test_patch_takes_mmap_loads_over_and_gives_torch_back(monkeypatch):
 
 def test_patch_leaves_the_rest_to_torch(monkeypatch):
     calls = Calls(monkeypatch)
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         torch.load(DATA / "state_dict.pt")
         torch.load(DATA / "state_dict.pt", mmap=True, weights_only=False)
         with open(DATA / "state_dict.pt", "rb") as stream:
@@ -911,7 +911,7 @@ def test_patch_leaves_the_rest_to_torch(monkeypatch):
     ],
 )
 def test_patch_says_what_the_file_is(name, kind, message):
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         with pytest.raises(kind, match=message):
             torch.load(DATA / "strangers" / name, mmap=True)
 
@@ -920,7 +920,7 @@ def test_patch_leaves_safetensors_to_torch(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch", reason="writes a safetensors file")
     path = tmp_path / "model.safetensors"
     safetensors.save_file({"w": torch.arange(3)}, path)
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         assert torch.load(path, mmap=True)["w"].tolist() == [0, 1, 2]
 
 
@@ -929,7 +929,7 @@ def test_patch_follows_torchs_own_settings(monkeypatch, tmp_path):
     path = save({"w": torch.ones(4)}, tmp_path)
     from torch.utils.serialization import config
 
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         with config.patch("load.mmap", True):
             torch.load(path)
         assert calls.count == 1
@@ -939,16 +939,16 @@ def test_patch_follows_torchs_own_settings(monkeypatch, tmp_path):
 
 
 def test_patch_ends_with_an_exception():
-    original = torch.load
+    original, original_save = torch.load, torch.save
     with pytest.raises(KeyError):
-        with weightmap.torch.patch():
+        with weightmap.patch(files="mmap", save=True):
             raise KeyError("x")
-    assert torch.load is original
+    assert torch.load is original and torch.save is original_save
 
 
 def test_patches_that_overlap_without_nesting_give_torch_back_at_the_last():
     original = torch.load
-    first, second = weightmap.torch.patch(), weightmap.torch.patch()
+    first, second = weightmap.patch(files="mmap"), weightmap.patch(files="mmap")
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

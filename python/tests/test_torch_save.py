@@ -484,7 +484,7 @@ def test_may_overwrite_the_file_that_is_mapped(tmp_path):
 
 
 def test_patch_leaves_save_alone_unless_it_is_asked():
-    with weightmap.torch.patch():
+    with weightmap.patch(files="mmap"):
         assert torch.save.__module__ == "torch.serialization"
 
 
@@ -492,12 +492,12 @@ def test_patch_saves_without_cutting_the_file_that_is_mapped(tmp_path):
     path = tmp_path / "model.pt"
     torch.save({"a": torch.arange(100000.0)}, path)
     own = torch.save
-    with weightmap.torch.patch(save=True):
-        with weightmap.torch.patch():
+    with weightmap.patch(files="mmap", save=True):
+        with weightmap.patch(files="mmap"):
             state = torch.load(path, mmap=True)
             assert torch.serialization.save is torch.save is not own
             torch.save(state, path)  # torch's own would end this process
-        with weightmap.torch.patch(save=True):
+        with weightmap.patch(files="mmap", save=True):
             pass
         assert torch.save is not own
     assert torch.save is torch.serialization.save is own
@@ -506,20 +506,13 @@ def test_patch_saves_without_cutting_the_file_that_is_mapped(tmp_path):
 
 def test_patch_leaves_to_torch_what_is_refused(tmp_path):
     value = Registered(5)
-    with weightmap.torch.patch(save=True):
+    with weightmap.patch(files="mmap", save=True):
         torch.save(value, tmp_path / "any.pt")
         torch.save({"a": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
         torch.save({"a": 1}, "/dev/null")
     assert torch.load(tmp_path / "any.pt", weights_only=False).number == 5
     assert torch.load(tmp_path / "old.pt", weights_only=True) == {"a": 1}
     assert os.path.exists("/dev/null") and not os.path.isfile("/dev/null")
-
-
-def test_patch_is_over_after_an_exception():
-    own = torch.save
-    with pytest.raises(ZeroDivisionError), weightmap.torch.patch(save=True):
-        1 / 0
-    assert torch.save is own
 
 
 # What only the process that wrote the file has.

@@ -41,79 +41,49 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, torch, transformers
+    from weightmap import accelerate, cuda, reports, sglang, torch, transformers, vllm
     from weightmap._chunked import ChunkedTensor
-    from weightmap._composed import ComposedTensor
-    from weightmap._files import EvictReport, PublishReport, evict, publish
-    from weightmap._filling import Filling, ReservedStorage, open_for_filling
-    from weightmap._globals import unsafe_globals
-    from weightmap._info import Generation, Info, Stats
-    from weightmap._patch import patch
-    from weightmap._patch_report import PatchedCall, PatchReport
-    from weightmap._processes import MappedCheckpoint, Processes, processes
+    from weightmap._files import evict, processes, publish, unsafe_globals
+    from weightmap._filling import Filling, open_for_filling
+    from weightmap._objects import Global, Object
+    from weightmap._patching.patch import patch
     from weightmap._replacing import Replacing, replacing
-    from weightmap._reports import CrcReport, LoadReport, WarmReport
-    from weightmap._residency import RangeResidency, Residency
-    from weightmap._prefetch import PrefetchLoader
-    from weightmap._safe_open import SafeOpen, TensorMeta, safe_open
-    from weightmap._save import SavedStorage, SaveReport, empty, save
-    from weightmap._save_safetensors import SafetensorsReport, save_safetensors
+    from weightmap._safetensors.prefetch import PrefetchLoader
+    from weightmap._safetensors.safe_open import SafeOpen, safe_open
+    from weightmap._saving.safetensors import save_safetensors
+    from weightmap._saving.save import empty, save
     from weightmap._slice_plan import SlicePart, SlicePlan
-    from weightmap._staging import StagedFile, StageReport, remove_staged, stage
+    from weightmap._staging import StagedFile, remove_staged, stage
     from weightmap._subtree import Subtree
-    from weightmap._summary import Summary
-    from weightmap._tensor_stats import TensorStats
-    from weightmap._values import Global, Object
+    from weightmap._typing import CheckpointTensor
 
 __all__ = [
     "Checkpoint",
+    "CheckpointTensor",
     "ChunkedTensor",
-    "ComposedTensor",
     "CorruptError",
-    "CrcReport",
     "Error",
-    "EvictReport",
     "FileError",
     "FilePermissionError",
     "Filling",
-    "Generation",
     "Global",
-    "Info",
     "InvalidArgumentError",
     "LimitExceededError",
-    "LoadReport",
-    "MappedCheckpoint",
     "MissingFileError",
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
-    "PatchReport",
-    "PatchedCall",
     "PrefetchLoader",
-    "PublishReport",
-    "Processes",
-    "RangeResidency",
     "Replacing",
-    "ReservedStorage",
-    "Residency",
     "SafeOpen",
-    "SafetensorsReport",
-    "SaveReport",
-    "SavedStorage",
     "SlicePart",
     "SlicePlan",
-    "StageReport",
     "StagedFile",
-    "Stats",
     "Subtree",
-    "Summary",
     "Tensor",
-    "TensorMeta",
     "TensorNotFoundError",
-    "TensorStats",
     "UnsafePickleError",
     "UnsupportedError",
-    "WarmReport",
     "__version__",
     "config",
     "empty",
@@ -122,8 +92,8 @@ __all__ = [
     "open",
     "open_for_filling",
     "patch",
-    "publish",
     "processes",
+    "publish",
     "remove_staged",
     "replacing",
     "safe_open",
@@ -136,63 +106,41 @@ __all__ = [
 
 # Imported when they are asked for.
 _MODULE_OF = {
+    "CheckpointTensor": "_typing",
     "ChunkedTensor": "_chunked",
-    "ComposedTensor": "_composed",
-    "CrcReport": "_reports",
-    "EvictReport": "_files",
     "Filling": "_filling",
-    "Generation": "_info",
-    "Global": "_values",
-    "Info": "_info",
-    "LoadReport": "_reports",
-    "MappedCheckpoint": "_processes",
-    "Object": "_values",
-    "PatchReport": "_patch_report",
-    "PatchedCall": "_patch_report",
-    "PrefetchLoader": "_prefetch",
-    "Processes": "_processes",
-    "PublishReport": "_files",
-    "RangeResidency": "_residency",
+    "Global": "_objects",
+    "Object": "_objects",
+    "PrefetchLoader": "_safetensors.prefetch",
     "Replacing": "_replacing",
-    "ReservedStorage": "_filling",
-    "Residency": "_residency",
-    "SafeOpen": "_safe_open",
-    "SafetensorsReport": "_save_safetensors",
-    "SaveReport": "_save",
-    "SavedStorage": "_save",
+    "SafeOpen": "_safetensors.safe_open",
     "SlicePart": "_slice_plan",
     "SlicePlan": "_slice_plan",
-    "StageReport": "_staging",
     "StagedFile": "_staging",
-    "Stats": "_info",
     "Subtree": "_subtree",
-    "Summary": "_summary",
-    "TensorMeta": "_safe_open",
-    "TensorStats": "_tensor_stats",
-    "WarmReport": "_reports",
-    "empty": "_save",
+    "empty": "_saving.save",
     "evict": "_files",
     "open_for_filling": "_filling",
-    "patch": "_patch",
-    "processes": "_processes",
+    "patch": "_patching.patch",
+    "processes": "_files",
     "publish": "_files",
     "remove_staged": "_staging",
     "replacing": "_replacing",
-    "safe_open": "_safe_open",
-    "save": "_save",
-    "save_safetensors": "_save_safetensors",
+    "safe_open": "_safetensors.safe_open",
+    "save": "_saving.save",
+    "save_safetensors": "_saving.safetensors",
     "stage": "_staging",
-    "unsafe_globals": "_globals",
+    "unsafe_globals": "_files",
 }
 
 
-_SUBMODULES = ("accelerate", "cuda", "torch", "transformers")
+_SUBMODULES = ("accelerate", "cuda", "reports", "sglang", "torch", "transformers", "vllm")
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    # They import packages that take seconds, and need not be installed.
+    # Most import packages that take seconds, and need not be installed.
     if name in _SUBMODULES:
         return importlib.import_module(f"weightmap.{name}")
     if name in _MODULE_OF:

@@ -17,24 +17,30 @@ if TYPE_CHECKING:
     import torch as torch_module
 
     from weightmap._chunked import ChunkedTensor
-    from weightmap._composed import ComposedTensor
-    from weightmap._info import Generation, Info, Stats
-    from weightmap._open import PathLike, Progress
-    from weightmap._reports import CrcReport, LoadReport, WarmReport
-    from weightmap._residency import Residency
     from weightmap._subtree import Subtree
-    from weightmap._summary import Summary
+    from weightmap._typing import CheckpointTensor, PathLike, Progress
+    from weightmap.reports import (
+        ComposedTensor,
+        CrcReport,
+        Generation,
+        Info,
+        LoadReport,
+        Residency,
+        Stats,
+        Summary,
+        WarmReport,
+    )
 
     State: TypeAlias = Literal["current", "replaced", "modified", "lost"]
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Mapping[str, "CheckpointTensor"]):
     """An opened checkpoint: a mapping from the names of its tensors to the tensors.
 
     Names are the keys on the way to a tensor, joined by dots; a tuple asks by path, which tells
     {"a.b": t} from {"a": {"b": u}}: checkpoint["optimizer", "state", 0, "exp_avg"]. Order is that
     of the file. A tensor that torch.distributed.checkpoint saved in several pieces is a
-    ChunkedTensor.
+    ChunkedTensor; the others are Tensor, and a CheckpointTensor is either.
 
     Safe to use from any thread, and after a fork. Leaving a `with` block, or close(), gives up
     the checkpoint, never a tensor or an array that was taken from it: those keep the mapping.
@@ -52,9 +58,14 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __reduce__(self) -> Any:
         """Its path, options and generation: who unpickles it opens the file anew."""
-        from weightmap._pickling import reduce_checkpoint
+        from weightmap._pickling import one_of
 
-        return reduce_checkpoint(self._core)
+        return Checkpoint._of, (one_of(self._core),)
+
+    @classmethod
+    def _of(cls, core: _core.Checkpoint) -> Checkpoint:
+        """What was pickled, once its file is open again."""
+        return cls(core, os.fsdecode(core.file()))
 
     @property
     def _core(self) -> _core.Checkpoint:
@@ -72,7 +83,10 @@ class Checkpoint(Mapping[str, Tensor]):
             self._pieced = chunked_tensors(core)
         return self._pieced
 
-    def __getitem__(self, name: str | tuple[str | int, ...]) -> Tensor:
+    def __getitem__(self, name: str | tuple[str | int, ...]) -> CheckpointTensor:
+        return self._get(name)
+
+    def _get(self, name: str | tuple[str | int, ...]) -> Tensor | ChunkedTensor:
         try:
             return self._find(name)
         except TensorNotFoundError as error:
@@ -83,17 +97,17 @@ class Checkpoint(Mapping[str, Tensor]):
                 message = message.partition("; did you mean ")[0] + what
             raise TensorNotFoundError(message, file=error.file) from None
 
-    def _find(self, name: str | tuple[str | int, ...]) -> Tensor:
+    def _find(self, name: object) -> Tensor | ChunkedTensor:
         core = self._core
         try:
             if isinstance(name, str):
                 tensor = core.find(name)
                 if tensor is None and core.has_chunks() and name in self._chunked:
-                    return self._chunked[name]  # type: ignore[return-value]
+                    return self._chunked[name]
                 return core.get(name) if tensor is None else tensor
             if isinstance(name, tuple) and all(type(part) in (str, int) for part in name):
                 if len(name) == 1 and core.has_chunks() and name[0] in self._chunked:
-                    return self._chunked[name[0]]  # type: ignore[return-value]
+                    return self._chunked[name[0]]
                 return core.get_path(name)
         except InvalidArgumentError as error:
             raise TensorNotFoundError(error.message, file=error.file) from None
@@ -103,7 +117,7 @@ class Checkpoint(Mapping[str, Tensor]):
         if isinstance(name, str):
             return self._core.find(name) is not None or name in self._chunked
         try:
-            self._find(name)  # type: ignore[arg-type]
+            self._find(name)
         except (TensorNotFoundError, TypeError):
             return False
         return True
@@ -114,7 +128,7 @@ class Checkpoint(Mapping[str, Tensor]):
             tensor = self._core.find(name)
             return self._chunked.get(name, default) if tensor is None else tensor
         try:
-            return self._find(name)  # type: ignore[arg-type]
+            return self._find(name)
         except (TensorNotFoundError, TypeError):
             return default
 
@@ -134,11 +148,11 @@ class Checkpoint(Mapping[str, Tensor]):
             return (name for name, _ in self.items())
         return iter(self._core.names())
 
-    def values(self) -> ValuesView[Tensor]:
+    def values(self) -> ValuesView[CheckpointTensor]:
         """The tensors, in the order of the file."""
         return _Values(self)
 
-    def items(self) -> ItemsView[str, Tensor]:
+    def items(self) -> ItemsView[str, CheckpointTensor]:
         """Names and tensors, in the order of the file."""
         return _Items(self)
 
@@ -160,14 +174,14 @@ class Checkpoint(Mapping[str, Tensor]):
     @property
     def info(self) -> Info:
         """What kind of file this is."""
-        from weightmap._info import Info
+        from weightmap.reports import Info
 
         return Info(**self._core.info())
 
     @property
     def stats(self) -> Stats:
         """What the open did, counted."""
-        from weightmap._info import Stats
+        from weightmap.reports import Stats
 
         return Stats(**self._core.stats())
 
@@ -244,7 +258,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def _indices(self, name: str | tuple[str | int, ...]) -> list[int]:
         """Of the tensor, or of all its pieces."""
-        tensor = self[name]
+        tensor = self._get(name)
         return [tensor.index] if isinstance(tensor, Tensor) else list(tensor.indices)
 
     def _matching(self, pattern: str) -> list[int]:
@@ -264,7 +278,7 @@ class Checkpoint(Mapping[str, Tensor]):
         device, dtype: as of torch.Tensor.to(). What is converted is copied; what was one tensor
             under two names still is, but no longer shares with tensors that overlapped it.
         """
-        from weightmap import _tensors
+        from weightmap._torch import tensors
 
         if prefix and not prefix.endswith("."):
             prefix += "."
@@ -273,7 +287,7 @@ class Checkpoint(Mapping[str, Tensor]):
             for name, tensor in self.items()
             if name.startswith(prefix)
         ]
-        return _tensors.state_dict(self._core, named, device, dtype)
+        return tensors.state_dict(self._core, named, device, dtype)
 
     def numpy(self, prefix: str = "") -> dict[str, Any]:
         """Arrays over the mapped file, by name: read-only, and without a copy.
@@ -301,8 +315,8 @@ class Checkpoint(Mapping[str, Tensor]):
         strict: RuntimeError, as torch's own, if names differ; it names the prefix below which all of
             them are. With False the report names them.
         """
-        from weightmap import _tensors
-        from weightmap._reports import LoadReport
+        from weightmap._torch import tensors
+        from weightmap.reports import LoadReport
 
         state = self.torch(prefix)
         base = f"{prefix.removesuffix('.')}." if prefix else ""
@@ -311,7 +325,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
             near = like(base[:-1], {name[:end] for name in self for end in _dots_of(name)})
             raise TensorNotFoundError(f"has no tensors below {base[:-1]!r}{near}", file=self.path)
-        return LoadReport(*_tensors.load_into(model, state, strict, self.path, base))
+        return LoadReport(*tensors.load_into(model, state, strict, self.path, base))
 
     def warm(
         self,
@@ -319,7 +333,7 @@ class Checkpoint(Mapping[str, Tensor]):
         *,
         order: PathLike | None = None,
         threads: int = 2,
-        budget: int | None = None,
+        budget_bytes: int | None = None,
         crc: bool = False,
         one_reader: bool = False,
         progress: Progress | None = None,
@@ -333,7 +347,7 @@ class Checkpoint(Mapping[str, Tensor]):
         order: instead of names, a file with a name or pattern on each line, as save_order()
             writes it. Lines that name no tensor are skipped;
             InvalidArgumentError if none does.
-        budget: stop after this many bytes; None for what fits into free memory.
+        budget_bytes: stop after this many bytes; None for what fits into free memory.
         crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
             CorruptError names the tensor that differs.
         one_reader: of all processes of this user that warm this file at the same time with this,
@@ -342,10 +356,10 @@ class Checkpoint(Mapping[str, Tensor]):
         progress: is called with the bytes done and the bytes in all, some twenty times a second,
             in this thread. What it raises, and Ctrl-C, ends the warm-up; what came stays.
         """
-        from weightmap._reports import WarmReport
         from weightmap._staging import bytes_allowed
+        from weightmap.reports import WarmReport
 
-        allowed = bytes_allowed("budget", budget)
+        allowed = bytes_allowed("budget_bytes", budget_bytes)
         if isinstance(names, (str, bytes)):
             raise TypeError(f"names are a list: [{names!r}]")
         if names is not None and order is not None:
@@ -365,15 +379,15 @@ class Checkpoint(Mapping[str, Tensor]):
         warmed = self._core.warm(indices, parts, threads, allowed, crc, one_reader, progress)
         return WarmReport(**warmed)
 
-    def demand(self, tensor: Tensor | ChunkedTensor) -> None:
+    def demand(self, tensor: CheckpointTensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.
 
         Returns when it is there; a warm() that another thread is in gives way. Touching a tensor's
         bytes does the same more slowly, and is not remembered by demand_order().
         """
-        from weightmap._chunked import ChunkedTensor
+        from weightmap._chunked import parts_of
 
-        for part in tensor.parts() if isinstance(tensor, ChunkedTensor) else [tensor]:
+        for part in parts_of(tensor):
             self._core.demand(part)
 
     def demand_order(self) -> list[str]:
@@ -399,7 +413,7 @@ class Checkpoint(Mapping[str, Tensor]):
     @property
     def generation(self) -> Generation:
         """The file's identity at the moment of opening."""
-        from weightmap._info import Generation
+        from weightmap.reports import Generation
 
         return Generation(*self._core.generation())
 
@@ -422,15 +436,19 @@ class Checkpoint(Mapping[str, Tensor]):
         """Opens the path again with the same options. This one and its tensors stay as they are."""
         return Checkpoint(self._core.reopen(), self.path)
 
-    def copy_to(self, tensor: Tensor | ChunkedTensor, buffer: Any) -> None:
+    def copy_to(self, tensor: CheckpointTensor, buffer: Any) -> None:
         """Copies a tensor of this checkpoint, as its bytes lie, into a writable buffer of its size.
 
         FileError, and never a signal, if the file was truncated or written to since it was opened.
         """
+        from weightmap._chunked import ChunkedTensor
+
         if isinstance(tensor, Tensor):
             self._core.copy_to(tensor, buffer)
-        else:
+        elif isinstance(tensor, ChunkedTensor):
             tensor.gather(buffer)
+        else:
+            raise TypeError(f"a tensor of a Checkpoint is copied, not {tensor!r}")
 
     def residency(self) -> Residency:
         """What of the file is in memory. Reads nothing and brings nothing in.
@@ -438,27 +456,27 @@ class Checkpoint(Mapping[str, Tensor]):
         FileError with errno EPERM for a file that this user may not write to: the system does not
         tell then.
         """
-        from weightmap._residency import RangeResidency, Residency
+        from weightmap.reports import RangeResidency, Residency
 
         fields = self._core.residency()
         fields["tensors"] = tuple(
-            RangeResidency(*tensor, name)
+            RangeResidency(*(*tensor, name))
             for name, tensor in zip(self._core.names(), fields["tensors"])
         )
         files = [os.path.basename(file) for file in self.files]
         storages = {}
         for key, source, range in fields["storages"]:
             name = key if len(files) == 1 else f"{files[source]}/{key}"
-            storages[name] = RangeResidency(*range, name)
+            storages[name] = RangeResidency(*(*range, name))
         fields["storages"] = storages
         return Residency(**fields)
 
     def composed_tensors(self) -> list[ComposedTensor]:
         """What the file says of quantized, sparse, nested, meta and chunked tensors, and of
         subclasses."""
-        from weightmap._composed import composed_tensors
+        from weightmap.reports import ComposedTensor
 
-        return composed_tensors(self._core)
+        return [ComposedTensor(**fields) for fields in self._core.composed()]
 
     def verify_headers(self) -> None:
         """Compares every calculated offset with the record's local header; CorruptError if wrong."""
@@ -469,7 +487,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
         progress: as in warm().
         """
-        from weightmap._reports import CrcReport
+        from weightmap.reports import CrcReport
 
         return CrcReport(*self._core.verify_crc(progress))
 
@@ -502,10 +520,10 @@ def _dots_of(name: str) -> Iterator[int]:
         end = name.find(".", end + 1)
 
 
-class _Values(ValuesView[Tensor]):
+class _Values(ValuesView["CheckpointTensor"]):
     _mapping: Checkpoint
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[CheckpointTensor]:
         return (tensor for _, tensor in self._mapping.items())
 
     def __contains__(self, value: object) -> bool:
@@ -515,10 +533,10 @@ class _Values(ValuesView[Tensor]):
         return f"ValuesView({self._mapping!r})"
 
 
-class _Items(ItemsView[str, Tensor]):
+class _Items(ItemsView[str, "CheckpointTensor"]):
     _mapping: Checkpoint
 
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[str, CheckpointTensor]]:
         from weightmap._chunked import named_tensors
 
         return named_tensors(self._mapping._core, self._mapping._chunked)

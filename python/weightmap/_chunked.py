@@ -46,16 +46,21 @@ class ChunkedTensor:
     @property
     def name(self) -> str:
         """As of the whole tensor."""
-        return self._whole["name"]
+        return str(self._whole["name"])
 
     @property
     def dtype(self) -> str:
         """As torch spells it, without the prefix."""
-        return self._whole["dtype"]
+        return str(self._whole["dtype"])
 
     @property
     def requires_grad(self) -> bool:
-        return self._whole["requires_grad"]
+        return bool(self._whole["requires_grad"])
+
+    @property
+    def location(self) -> str:
+        """Where the first piece was when it was saved, as Tensor.location."""
+        return self._first.location
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,10 +149,10 @@ class ChunkedTensor:
 
     def __getitem__(self, key: Any) -> Tensor | ChunkedTensor:
         offsets, sizes, picked = list(self._offsets), list(self._sizes), list(self._picked)
-        dims = [dim for dim, step in enumerate(picked) if step is not None]
-        for dim, part in zip(dims, _full_key(key, len(dims))):
-            step = self._picked[dim]
+        steps = [(dim, step) for dim, step in enumerate(picked) if step is not None]
+        for (dim, step), part in zip(steps, _full_key(key, len(steps))):
             length = -(-self._sizes[dim] // step)
+            taken = None
             if isinstance(part, slice):
                 start, stop, stride = part.indices(length)
                 if stride < 1:
@@ -155,16 +160,16 @@ class ChunkedTensor:
                         "a slice of a tensor goes forward; .numpy()[...] takes a step below 0, too"
                     )
                 count = max(0, -(-(stop - start) // stride))
-                picked[dim] = step * stride
+                taken = step * stride
             else:
                 start, count = _index(part, length), 1
-                picked[dim] = None
-            if dim + 1 == len(picked) and picked[dim] != 1 and self.block[0] > 1:
+            if dim + 1 == len(picked) and taken != 1 and self.block[0] > 1:
                 raise InvalidArgumentError(
                     f"a row of {self.dtype} is sliced by whole blocks of {self.block[0]} elements"
                 )
             offsets[dim] += start * step if count else 0
-            sizes[dim] = (count - 1) * (picked[dim] or 1) + 1 if count else 0
+            sizes[dim] = (count - 1) * (taken or 1) + 1 if count else 0
+            picked[dim] = taken
         made = ChunkedTensor(self._core, self._whole, tuple(offsets), tuple(sizes), tuple(picked))
         found = list(made._clipped())
         if len(found) == 1:
@@ -216,19 +221,22 @@ class ChunkedTensor:
         """The elements as a new torch tensor; of a blocked dtype as numpy() has them."""
         import torch
 
-        from weightmap._tensors import _dtype_of
+        from weightmap._torch.dtypes import dtype_of
 
-        dtype = _dtype_of("uint8" if self.block[0] > 1 else self.dtype)
+        dtype = dtype_of("uint8" if self.block[0] > 1 else self.dtype)
         shape = self._shape_of_copy()
         if math.prod(shape) == 0:
-            return self._pick(torch.empty(shape, dtype=dtype))
-        return self._pick(torch.frombuffer(self._copied(), dtype=dtype).reshape(shape))
+            box = torch.empty(shape, dtype=dtype)
+        else:
+            box = torch.frombuffer(self._copied(), dtype=dtype).reshape(shape)
+        picked: torch_module.Tensor = self._pick(box)
+        return picked
 
     def tobytes(self) -> bytes:
         """A copy of the elements, row-major and in this machine's byte order."""
         if all(step in (1, None) for step in self._picked):
             return bytes(self._copied())
-        return self.numpy().tobytes()
+        return bytes(self.numpy().tobytes())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
@@ -280,6 +288,11 @@ def _index(part: Any, length: int) -> int:
     if not 0 <= index < length:
         raise IndexError(f"index {asked} is out of bounds for a dimension of size {length}")
     return index
+
+
+def parts_of(tensor: Any) -> list[Tensor]:
+    """What a tensor of a Checkpoint lies in: its pieces, or itself."""
+    return tensor.parts() if isinstance(tensor, ChunkedTensor) else [tensor]
 
 
 def chunked_tensors(core: _core.Checkpoint) -> dict[str, ChunkedTensor]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 import torch as torch_module
 
-import weightmap._tensor_stats
+import weightmap.reports
 
 
 version: str = ...
@@ -207,7 +207,7 @@ class Tensor:
         The elements as Python numbers, exactly, in lists as deep as there are dimensions.
         """
 
-    def stats(self) -> weightmap._tensor_stats.TensorStats:
+    def stats(self) -> weightmap.reports.TensorStats:
         """
         Minimum, maximum, mean, std, and how many are NaN, infinite and zero: a TensorStats.
 
@@ -561,7 +561,7 @@ class DeviceTensor:
     def device(self) -> int:
         """The ordinal of the device."""
 
-    def __dlpack__(self, **kwargs: Any) -> types.CapsuleType: ...
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
 

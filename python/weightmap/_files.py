@@ -1,36 +1,29 @@
-"""weightmap.evict() and weightmap.publish(), for files that need not be open."""
+"""What acts on files that need not be open: evict(), publish(), processes(), unsafe_globals(),
+protect()."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from weightmap import _core
-from weightmap._info import Generation
-from weightmap._record import Record
+from weightmap.reports import (
+    EvictReport,
+    Generation,
+    MappedCheckpoint,
+    Processes,
+    PublishReport,
+    WriteProtection,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weightmap._open import PathLike, Progress
+    from collections.abc import Iterable
+    from typing import Any
 
+    from weightmap._typing import PathLike, Progress
 
-class EvictReport(Record):
-    """What evict() did, in bytes."""
-
-    file_bytes: int
-    cached_before: int
-    cached_after: int  # what stays
-    # Why: "in_use" by a process that has it mapped or locked, this one perhaps; "unwritten", not on
-    # the disk yet; "memory_file_system", the file has no other place. "" if nothing stays.
-    reason: str = ""
-
-
-class PublishReport(Record):
-    """What publish() did."""
-
-    generation: Generation  # of what the target names now
-    replaced: bool  # there was a file of this name before
-    copied: bool  # the new file is still where it was, too
-    bytes: int
+_NOT_TOLD = "(a name that is made while the pickle runs)"
 
 
 def evict(path: PathLike, *, progress: Progress | None = None) -> EvictReport:
@@ -70,3 +63,62 @@ def publish(
         os.fsencode(new), os.fsencode(target), copy, crc, False, progress
     )
     return PublishReport(Generation(*generation), replaced, copied, size)
+
+
+def processes(*paths: PathLike) -> Processes:
+    """The processes that have one of these files mapped, or, without any, any checkpoint.
+
+    Those on an older file that lost the name are found, too. A staged copy is found by its path.
+    """
+    mapped, unreadable = _core.processes([os.fsencode(path) for path in paths])
+    return Processes([_mapped(fields) for fields in mapped], unreadable)
+
+
+def _mapped(fields: dict[str, Any]) -> MappedCheckpoint:
+    for name in ("command", "file"):
+        fields[name] = os.fsdecode(fields[name])
+    return MappedCheckpoint(**fields)
+
+
+def unsafe_globals(path: PathLike, *, safe_globals: Iterable[str] = ()) -> list[str]:
+    """The classes and functions in a file that torch.load(weights_only=True) would refuse.
+
+    What torch.serialization.get_unsafe_globals_in_checkpoint() answers, each name once, in the
+    order of the file; also of pickles of every protocol, of pickles that hide elsewhere in the
+    file, of bare pickles, and of files that weightmap.open() refuses. Nothing is imported or run.
+
+    safe_globals: names such as "argparse.Namespace" that are safe in addition to those that torch
+        allows by default and, where the program has imported torch, those registered with
+        torch.serialization.add_safe_globals().
+    """
+    allowed = [*safe_globals, *_registered()]
+    found = _core.list_globals(os.fsencode(path), {"safe_globals": allowed})
+    unsafe = (
+        f"{module}.{name}" if module or name else _NOT_TOLD
+        for module, name, verdict in found
+        if verdict in ("unknown", "harmful")
+    )
+    return list(dict.fromkeys(unsafe))
+
+
+def _registered() -> list[str]:
+    """With torch, if the program uses it."""
+    if "torch" not in sys.modules:
+        return []
+    from torch._weights_only_unpickler import _get_user_allowed_globals
+
+    return [*_get_user_allowed_globals()]
+
+
+def protect(path: PathLike) -> WriteProtection:
+    """Makes read-only what this process has mapped of a file, whoever mapped it.
+
+        state = torch.load("model.pt", mmap=True)     # or safetensors' load_file()
+        weightmap.torch.protect("model.pt")
+
+    torch and safetensors map files for writing, privately, and a driver that pins such memory copies
+    every page of it. Afterwards nothing does, and a write to one of these tensors ends the process
+    with SIGSEGV. What is mapped later is not protected. For code that cannot be changed; what can be
+    takes copy_on_write=False.
+    """
+    return WriteProtection(*_core.protect(os.fsencode(path)))

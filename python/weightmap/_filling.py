@@ -8,24 +8,15 @@ import sys
 from weightmap import _core
 from weightmap._errors import InvalidArgumentError
 from weightmap._open import open as open_checkpoint
-from weightmap._record import Record
+from weightmap.reports import ReservedStorage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import Checkpoint
+    from weightmap._checkpoint import Checkpoint
     from weightmap._core import Tensor
-    from weightmap._open import PathLike, Progress
-
-
-class ReservedStorage(Record):
-    """A storage whose room was reserved when the file was made."""
-
-    key: str  # "0" for the record data/0
-    offset: int  # of its first byte in the file
-    nbytes: int
-    written: bool  # marked so, by whichever process
+    from weightmap._typing import PathLike, Progress
 
 
 class Filling:
@@ -66,7 +57,8 @@ class Filling:
     def unwritten(self) -> list[str]:
         """Names of the tensors whose storages are not marked as written."""
         missing = {storage.key for storage in self.storages if not storage.written}
-        tensors = self._checkpoint.values()
+        core = self._checkpoint._core
+        tensors = [core.at(index) for index in range(len(core))]
         return [tensor.name for tensor in tensors if tensor.storage in missing]
 
     def __setitem__(self, name: str, values: Any) -> None:
@@ -114,7 +106,7 @@ class Filling:
 
     def _room(self, name: str) -> Tensor:
         self._opened().prepare(name)
-        return self._checkpoint[name]
+        return self._checkpoint._core.get(name)
 
     def _mark_if_whole(self, tensor: Tensor) -> None:
         places = {storage.key: storage.nbytes for storage in self.storages}

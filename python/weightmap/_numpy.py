@@ -51,4 +51,5 @@ def view(
         array = numpy.empty(shape, dtype)
         array.flags.writeable = memory.writable
         return array
-    return numpy.ndarray(shape, dtype, memory, offset, strides)
+    buffer: Any = memory  # of a type that numpy's stubs do not know
+    return numpy.ndarray(shape, dtype, buffer, offset, strides)

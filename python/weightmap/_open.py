@@ -9,22 +9,12 @@ from weightmap._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from inspect import Signature
-    from typing import Any, Protocol, TypeAlias, Unpack
+    from typing import Any, Unpack
 
     from weightmap._options import OpenOptions
-
-    class HasDescriptor(Protocol):
-        """A file, a socket, a StagedFile."""
-
-        def fileno(self) -> int: ...
-
-
-PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-# What a long call tells: the bytes done, the bytes in all. What it raises ends the call; the last
-# time, when the two are equal, the work is done already.
-Progress: TypeAlias = "Callable[[int, int], object]"
+    from weightmap._typing import HasDescriptor, PathLike, Progress
 
 
 def descriptor_of(source: Any) -> int | None:

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from weightmap._patch_report import PatchReport
+from weightmap._patching.report import PatchReport
 
 _PACKAGES = ("torch", "safetensors")
 _blocks = contextlib.ExitStack()  # which ends with the process
@@ -55,18 +55,18 @@ class _Loader:
 def _patch(package: str) -> None:
     if package in _reports:
         return
-    # What weightmap.config.patch() says where a program imports them first is none of theirs.
+    # What weightmap.config.override() says where a program imports them first is none of theirs.
     report = _reports[package] = PatchReport({})
     if package == "torch":
         try:
             import weightmap.torch  # which checks torch, and may be what imports it just now
-            from weightmap._torch_patch import patched
+            from weightmap._patching.torch_patch import torch_patched
 
-            _blocks.enter_context(patched(None, "all", report))
+            _blocks.enter_context(torch_patched(True, "all", report))
         except ImportError as error:  # one that is older than what is needed
             print(f"weightmap: WEIGHTMAP_PATCH leaves torch alone: {error}", file=sys.stderr)
     else:
-        from weightmap._patch import safe_open_patched
+        from weightmap._patching.patch import safe_open_patched
 
         _blocks.enter_context(safe_open_patched(report))
 
@@ -88,7 +88,7 @@ def _begin() -> None:
     for package in _PACKAGES:
         if package in sys.modules:
             _patch(package)
-    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder())
     if os.environ["WEIGHTMAP_PATCH"] == "report":
         atexit.register(_print_reports)
 

@@ -10,7 +10,6 @@ import os
 from weakref import WeakValueDictionary
 
 from weightmap import _core
-from weightmap._checkpoint import Checkpoint
 from weightmap._errors import FileError, InvalidArgumentError
 
 TYPE_CHECKING = False
@@ -31,7 +30,7 @@ def reduce_core(core: _core.Checkpoint) -> Any:
     paths, options = core.origin()
     if not paths:
         raise InvalidArgumentError(
-            "cannot be pickled, since only this process knows what it is", file=_shown(core)
+            "cannot be pickled, since only this process knows what it is", file=os.fsdecode(core.file())
         )
     versions = [generation[:4] for _, generation in core.files()]
     return open_again, ([os.fsdecode(path) for path in paths], options, versions)
@@ -47,18 +46,6 @@ def open_again(
             "is not the file that was pickled: it was replaced or written to since", file=paths[0]
         )
     return opened
-
-
-def reduce_checkpoint(core: _core.Checkpoint) -> Any:
-    return checkpoint_again, (one_of(core),)
-
-
-def checkpoint_again(core: _core.Checkpoint) -> Checkpoint:
-    return Checkpoint(core, _shown(core))
-
-
-def _shown(core: _core.Checkpoint) -> str:
-    return os.fsdecode(core.file())
 
 
 def reduce_tensor(core: _core.Checkpoint, tensor: _core.Tensor) -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from weightmap._values import Object
+    from weightmap._objects import Object
 
 _LONGEST_NUMBER = 4300  # digits, as in int(text)
 _MOST_DIMENSIONS = 64

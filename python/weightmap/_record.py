@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from inspect import Signature
-    from typing import Any, dataclass_transform
+    from typing import Any, ClassVar, dataclass_transform
 else:
 
     def dataclass_transform(**_):
@@ -31,7 +31,7 @@ class _RecordType(type):
         made = super().__new__(kind, name, bases, namespace)
         made._fields = getattr(made, "_fields", ()) + own
         made._defaults = {**getattr(made, "_defaults", {}), **defaults}
-        made.__match_args__ = made._fields
+        setattr(made, "__match_args__", made._fields)
         return made
 
     @property
@@ -52,6 +52,10 @@ class _RecordType(type):
 
 class Record(metaclass=_RecordType):
     """Fields that stay as they are. Records of one kind are equal if all their fields are."""
+
+    if TYPE_CHECKING:
+        _fields: ClassVar[tuple[str, ...]]
+        _defaults: ClassVar[dict[str, Any]]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = self._fields

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weightmap._open import PathLike
+    from weightmap._typing import PathLike
 
 # As weightmap/new_file.hpp names what it makes: ".NAME.weightmap-" DIGITS ".tmp", which nobody
 # opens by mistake. It is a directory, so that the file in it has the very name that it will have:

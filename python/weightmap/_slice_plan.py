@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from weightmap import _core
+from weightmap._chunked import parts_of
 from weightmap._errors import Error, InvalidArgumentError
 from weightmap._record import Record
 from weightmap._replacing import Replacing
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Any
 
-    from weightmap._checkpoint import Checkpoint
-    from weightmap._open import PathLike
+    from weightmap._typing import CheckpointTensor, PathLike
 
 _FORMAT = "weightmap slices 1"
 
@@ -33,7 +33,7 @@ class SlicePart(Record):
     strides: tuple[int, ...]
 
 
-class SlicePlan(Mapping):
+class SlicePlan(Mapping[str, "tuple[SlicePart, ...] | None"]):
     """Names of tensors, and the parts of each that are needed; None for all of it. What has no
     parts is not among them.
 
@@ -109,7 +109,7 @@ def _part(name: str, part: Any) -> SlicePart:
     raise ValueError(f"a part of tensor {name!r} is not an offset, a shape and strides")
 
 
-def slices(checkpoint: Checkpoint, plan: Mapping[str, Any]) -> list[_core.Tensor]:
+def slices(tensors: Mapping[str, CheckpointTensor], plan: Mapping[str, Any]) -> list[_core.Tensor]:
     """The parts that a plan names, as views.
 
     plan: what is needed of a tensor: None for all of it, what a tensor takes in brackets, a
@@ -118,14 +118,14 @@ def slices(checkpoint: Checkpoint, plan: Mapping[str, Any]) -> list[_core.Tensor
     """
     found: list[_core.Tensor] = []
     for name, wanted in plan.items():
-        tensor = checkpoint[name]
+        tensor = tensors[name]
         try:
             parts = _parts(tensor, wanted)
         except (Error, IndexError, TypeError, ValueError) as error:
             error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
             raise
         for part in parts:
-            found += [part] if isinstance(part, _core.Tensor) else part.parts()
+            found += parts_of(part)
     return found
 
 

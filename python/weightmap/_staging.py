@@ -6,24 +6,11 @@ import os
 
 from weightmap import _core
 from weightmap._errors import InvalidArgumentError
-from weightmap._record import Record
+from weightmap.reports import StageReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weightmap._open import PathLike, Progress
-
-
-class StageReport(Record):
-    """How a copy was read, in bytes."""
-
-    file_bytes: int
-    direct_bytes: int  # read past the page cache
-    cached_bytes: int  # copied from the page cache, where they were before
-    dropped_bytes: int  # read through the page cache, which was asked to drop them at once
-    why_not_direct: str  # what the file system said to direct reads; empty if it did them
-    huge_bytes: int  # of the copy, in pages of 2 MiB
-    sealed: bool  # nobody can change it, but for pinnable_memory()
-    seconds: float
+    from weightmap._typing import PathLike, Progress
 
 
 class StagedFile:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from weightmap._core import Tensor
 from weightmap._errors import TensorNotFoundError
+from weightmap._pickling import one_of
 from weightmap._place import root_at, tensors_below
+from weightmap.reports import LoadReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     import torch as torch_module
 
     from weightmap import _core
-    from weightmap._reports import LoadReport
 
 
 class Subtree(Mapping[str, Tensor]):
@@ -39,8 +40,6 @@ class Subtree(Mapping[str, Tensor]):
             raise TensorNotFoundError(f"has no tensors below {self._shown}", file=file)
 
     def __reduce__(self) -> Any:
-        from weightmap._pickling import one_of
-
         return Subtree, (one_of(self._opened), self._file, self.path)
 
     @property
@@ -72,17 +71,16 @@ class Subtree(Mapping[str, Tensor]):
 
     def torch(self, device: Any = None, dtype: Any = None) -> dict[str, torch_module.Tensor]:
         """A state dict of the tensors below this key; see Checkpoint.torch()."""
-        from weightmap import _tensors
+        from weightmap._torch import tensors
 
-        return _tensors.state_dict(self._opened, self.items(), device, dtype)
+        return tensors.state_dict(self._opened, self.items(), device, dtype)
 
     def load_into(self, model: torch_module.nn.Module, *, strict: bool = True) -> LoadReport:
         """Makes these tensors the model's; see Checkpoint.load_into()."""
-        from weightmap import _tensors
-        from weightmap._reports import LoadReport
+        from weightmap._torch import tensors
 
         state, base = self.torch(), f"{self._shown}."
-        return LoadReport(*_tensors.load_into(model, state, strict, self._file, base))
+        return LoadReport(*tensors.load_into(model, state, strict, self._file, base))
 
     def __repr__(self) -> str:
         tensors = f"{len(self)} tensor{'' if len(self) == 1 else 's'}"

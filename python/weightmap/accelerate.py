@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from weightmap._open import PathLike
+    from weightmap._typing import PathLike
 
 __all__ = ["offload"]
 
@@ -36,15 +36,16 @@ def offload(
     """
     dispatch_model = _dispatch_model()
     from weightmap._open import open
-    from weightmap._served_model import refuse_gradients
+    from weightmap._torch.served_model import refuse_gradients
 
     checkpoint = open(x, copy_on_write=False)
     checkpoint.load_into(model)
     refuse_gradients(model)
     # An empty index says that nothing is in .dat files, and so that no folder is needed for them.
-    return dispatch_model(
+    offloaded: nn.Module = dispatch_model(
         model, device_map, state_dict=checkpoint.torch(), offload_index={}, **options
     )
+    return offloaded
 
 
 def _dispatch_model() -> Any:

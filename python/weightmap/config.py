@@ -1,7 +1,7 @@
 """Defaults for every open, process-wide or for a block of code.
 
     weightmap.config.load.verify = "crc"            # from now on, everywhere
-    with weightmap.config.patch("load.verify", "crc"):
+    with weightmap.config.override("load.verify", "crc"):
         weightmap.open(path)                        # only here, only in this thread or task
 
 Each option of weightmap.open() is a setting of the same name and takes the same values, but
@@ -9,7 +9,7 @@ Each option of weightmap.open() is a setting of the same name and takes the same
 None leaves the choice to its environment variable and then to the built-in default, and an argument
 of the call goes before all of them:
 
-    argument > patch() > attribute > environment variable > built-in default
+    argument > override() > attribute > environment variable > built-in default
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     **{name: values for name, values in _core.option_values().items() if name != "sharing"},
 }
 
-_patches: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+_overrides: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "weightmap.config", default={}
 )
 
@@ -64,8 +64,8 @@ class _Load:
     def __getattr__(self, name: str) -> Any:
         if name not in _ALLOWED:
             raise AttributeError(f"config.load has no setting {name!r}")
-        patched = _patches.get()
-        return patched[name] if name in patched else self._values.get(name)
+        overrides = _overrides.get()
+        return overrides[name] if name in overrides else self._values.get(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _check(name, value)
@@ -81,53 +81,54 @@ class _Load:
 load = _Load()
 
 
-def patch(
+def override(
     setting: str | Mapping[str, Any], value: Any = None
 ) -> AbstractContextManager[None]:
-    """Changes settings for a block: patch("load.verify", "crc") or patch({"load.verify": "crc"}).
+    """Changes settings for a block: override("load.verify", "crc"), or several of them:
+    override({"load.verify": "crc", "load.populate": True}).
 
     Seen by this thread (or asyncio task) only, and by the calls that weightmap.patch() serves in
-    the threads that are started in its block. Patches nest.
+    the threads that are started in its block. Blocks nest.
     """
     import contextlib
 
-    return contextlib.contextmanager(_patched)(setting, value)
+    return contextlib.contextmanager(_overridden)(setting, value)
 
 
-def _patched(setting: str | Mapping[str, Any], value: Any) -> Iterator[None]:
+def _overridden(setting: str | Mapping[str, Any], value: Any) -> Iterator[None]:
     changes = {setting: value} if isinstance(setting, str) else dict(setting)
-    patched = dict(_patches.get())
+    overrides = dict(_overrides.get())
     for name, new in changes.items():
         section, dot, short = name.partition(".")
         if section != "load" or not dot:
             raise InvalidArgumentError(f"there is no setting {name}; they all begin with load.")
         _check(short, new)
-        patched[short] = new
-    yield from _while_patched(patched)
+        overrides[short] = new
+    yield from _while_overridden(overrides)
 
 
-def _while_patched(patched: Mapping[str, Any]) -> Iterator[None]:
-    token = _patches.set(patched)
+def _while_overridden(overrides: Mapping[str, Any]) -> Iterator[None]:
+    token = _overrides.set(overrides)
     try:
         yield
     finally:
-        _patches.reset(token)
+        _overrides.reset(token)
 
 
 def _inherited(*settings: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """These settings, the last before the others, beneath what is patched here already."""
+    """These settings, the last before the others, beneath what is overridden here already."""
     import contextlib
 
     merged: dict[str, Any] = {}
-    for patched in (*settings, _patches.get()):
-        merged.update(patched)
-    return contextlib.contextmanager(_while_patched)(merged)
+    for overrides in (*settings, _overrides.get()):
+        merged.update(overrides)
+    return contextlib.contextmanager(_while_overridden)(merged)
 
 
 def _with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of an open, with what they leave None taken from the settings."""
-    patched = _patches.get()
-    if not patched and not load._values:
+    overrides = _overrides.get()
+    if not overrides and not load._values:
         return dict(arguments)
     filled = dict(arguments)
     for name in _ALLOWED:

@@ -20,12 +20,13 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Literal
 
     import torch
 
     from weightmap._checkpoint import Checkpoint
+    from weightmap._typing import CheckpointTensor
 
 __all__ = ["DeviceFacts", "DeviceTensor", "Upload", "UploadReport", "Uploader"]
 
@@ -111,11 +112,13 @@ class Uploader:
             named = list(checkpoint.items())
         else:
             named = [_named(checkpoint, tensor) for tensor in tensors]
+        parts: list[Tensor] = []
         for name, tensor in named:
             if not isinstance(tensor, Tensor):
                 raise UnsupportedError(f"tensor {name!r} lies in several pieces; upload these")
+            parts.append(tensor)
         names = [name for name, _ in named]
-        return Upload(names, self._uploader.start(checkpoint._core, [part for _, part in named]))
+        return Upload(names, self._uploader.start(checkpoint._core, parts))
 
 
 class Upload:
@@ -166,7 +169,7 @@ class Upload:
 
 def _named(
     checkpoint: Checkpoint, tensor: str | tuple[str | int, ...] | Tensor
-) -> tuple[str, Tensor]:
+) -> tuple[str, CheckpointTensor]:
     found = tensor if isinstance(tensor, Tensor) else checkpoint[tensor]
     return found.name, found
 
@@ -177,9 +180,13 @@ _PLAIN = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16"
 
 
 def _to_torch(tensor: DeviceTensor) -> torch.Tensor:
-    from weightmap._tensors import _dtype_of, torch
+    from weightmap._torch import tensors as _tensors  # says it where there is no torch
+    from weightmap._torch.dtypes import dtype_of
 
-    dtype = _dtype_of(tensor.dtype)
+    import torch
+
+    from_dlpack: Callable[[DeviceTensor], torch.Tensor] = getattr(torch, "from_dlpack")
+    dtype = dtype_of(tensor.dtype)
     if tensor.dtype in _PLAIN:
-        return torch.from_dlpack(tensor)
-    return torch.from_dlpack(tensor.bits()).view(dtype)
+        return from_dlpack(tensor)
+    return from_dlpack(tensor.bits()).view(dtype)

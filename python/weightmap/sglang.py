@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sglang.srt.configs.load_config import LoadConfig
-    from weightmap._sglang_loader import WeightmapModelLoader
+    from weightmap._engines.sglang_loader import WeightmapModelLoader
 
 __all__ = ["WeightmapModelLoader", "register"]
 
@@ -63,7 +63,7 @@ def _take_load_format(verify: Callable[[LoadConfig], None], config: LoadConfig) 
 def _loader() -> type[WeightmapModelLoader]:
     from sglang.srt.model_loader.loader import DefaultModelLoader
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-    from weightmap._sglang_loader import WeightmapModelLoader, take_load_config
+    from weightmap._engines.sglang_loader import WeightmapModelLoader, take_load_config
 
     # Adapters and embeddings of draft models are loaded by DefaultModelLoader itself, from the
     # same LoadConfig, and it knows no classes.
@@ -75,7 +75,7 @@ def _loader() -> type[WeightmapModelLoader]:
 
 def __getattr__(name: str) -> Any:
     if name == "WeightmapModelLoader":
-        from weightmap._sglang_loader import WeightmapModelLoader
+        from weightmap._engines.sglang_loader import WeightmapModelLoader
 
         return WeightmapModelLoader
     raise AttributeError(f"module 'weightmap.sglang' has no attribute {name!r}")

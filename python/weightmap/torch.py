@@ -3,35 +3,36 @@
     state = weightmap.torch.load("model.pt")
     weightmap.torch.save(state, "model.pt")          # also over what is mapped
 
-    with weightmap.torch.patch():
+    with weightmap.patch():
         state = torch.load("model.pt", mmap=True)    # goes the same way
 """
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-# _tensors says which package is missing where torch is, so it comes before torch.
-from weightmap import _open, _save, _tensors
+# tensors says which package is missing where torch is, so it comes before torch.
+from weightmap import _open
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
+from weightmap._files import protect
 from weightmap._options import OpenOptions, shows_options
-from weightmap._protect import protect
-from weightmap._savable_values import OnlyForPickle
+from weightmap._torch import tensors as _tensors
 
 import torch
 
 try:
     from torch import serialization
 
-    from weightmap import _served_model, _torch_load, _torch_patch
-    from weightmap._served_memory import summary
-    from weightmap._slice_recorder import SliceRecorder
-    from weightmap._weights_only import registered_globals, sparse_tensors_to_validate
+    from weightmap._torch import load as _torch_load
+    from weightmap._torch import save as _torch_save
+    from weightmap._torch import served_model as _served_model
+    from weightmap._torch.served_memory import summary
+    from weightmap._torch.slice_recorder import SliceRecorder
+    from weightmap._torch.weights_only import registered_globals, sparse_tensors_to_validate
 
     # Private names that are looked up late: one that is missing is said here, not in mid-load.
     for _owner, _names in (
@@ -53,13 +54,14 @@ except (ImportError, AttributeError) as missing:
         f"{torch.__version__} has not: {missing}"
     ) from missing
 
+if TYPE_CHECKING:
+    from weightmap._typing import CanWrite, HasDescriptor, PathLike, Progress
+
 # The one list of what is registered as safe is torch's own.
 add_safe_globals = serialization.add_safe_globals
 get_safe_globals = serialization.get_safe_globals
 clear_safe_globals = serialization.clear_safe_globals
 safe_globals = serialization.safe_globals
-
-patch = _torch_patch.patch
 
 __all__ = [
     "SliceRecorder",
@@ -68,7 +70,6 @@ __all__ = [
     "get_safe_globals",
     "load",
     "load_model",
-    "patch",
     "protect",
     "safe_globals",
     "save",
@@ -78,7 +79,7 @@ __all__ = [
 
 @shows_options
 def load(
-    f: _open.PathLike | _open.HasDescriptor | Checkpoint | int,
+    f: PathLike | HasDescriptor | Checkpoint | int,
     map_location: Any = None,
     pickle_module: None = None,
     *,
@@ -143,7 +144,7 @@ def load(
 @shows_options
 def load_model(
     factory: Callable[[], torch.nn.Module],
-    f: _open.PathLike,
+    f: PathLike,
     dtype: torch.dtype | None = None,
     *,
     strict: bool = True,
@@ -195,14 +196,14 @@ def _refuse_other_ways(pickle_module: Any, weights_only: Any, mmap: Any) -> None
 
 def save(
     obj: Any,
-    f: _open.PathLike | _save.CanWrite,
+    f: PathLike | CanWrite,
     pickle_module: Any = pickle,
     pickle_protocol: int = serialization.DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
     *,
     durable: bool = True,
-    progress: _open.Progress | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Writes what torch.save(obj, f) writes, byte for byte, also over the file that is mapped.
 
@@ -223,23 +224,11 @@ def save(
 
     Follows torch.utils.serialization.config.save and torch.serialization.skip_data().
     """
-    if not _torch_patch.is_default_save(
+    if not _torch_save.is_default_save(
         pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record
     ):
         raise UnsupportedError(
             "only what torch.save writes by default is written: pickle_module=pickle, "
             "pickle_protocol=2, a zip file, with the record byteorder"
         )
-    with contextlib.suppress(OnlyForPickle):
-        _save._write(
-            obj,
-            f,
-            strict=True,
-            reserve="data" if serialization._serialization_tls.skip_data else False,
-            alignment=serialization._get_storage_alignment(),
-            crc32=serialization.get_crc32_options(),
-            durable=durable,
-            progress=progress,
-        )
-        return
-    _torch_patch.save_by_torch(obj, f)
+    _torch_save.save(obj, f, durable, progress)

@@ -15,8 +15,8 @@ from weightmap import config
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import Error, InvalidArgumentError, MissingFileError, MissingPackageError
 from weightmap._open import open
-from weightmap._patch import patch
-from weightmap._patch_report import settings_here
+from weightmap._patching.patch import patch
+from weightmap._patching.report import settings_here
 
 try:
     import huggingface_hub
@@ -29,8 +29,8 @@ except ImportError:
 # transformers may be without it.
 import torch
 
-from weightmap._served_memory import bytes_in_no_file
-from weightmap._served_model import finish, refuse_conversion
+from weightmap._torch.served_memory import bytes_in_no_file
+from weightmap._torch.served_model import finish, refuse_conversion
 
 __all__ = ["load"]
 
@@ -66,7 +66,7 @@ def load(
     with settings_here():
         chosen = config.load.copy_on_write if copy_on_write is None else copy_on_write
     # Always said, so that no other block that is open meanwhile says anything else.
-    with config.patch("load.copy_on_write", chosen), patch():
+    with config.override("load.copy_on_write", chosen), patch():
         loaded = cls.from_pretrained(place, **options)
     _warn_of_conversion(loaded, dtypes)
     _give_name(loaded, place, name)
@@ -158,7 +158,7 @@ def _folder_of(name: str, options: dict[str, Any]) -> str:
         )
     chosen = {key: options[key] for key in ("cache_dir", "revision") if key in options}
     try:
-        return huggingface_hub.snapshot_download(name, local_files_only=True, **chosen)
+        return str(huggingface_hub.snapshot_download(name, local_files_only=True, **chosen))
     except (FileNotFoundError, ValueError):  # there is none, or none can be called so
         raise MissingFileError(
             "there is no such folder, and no such model in the local cache of huggingface_hub; "

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap._vllm_loader import WeightmapModelLoader
+    from weightmap._engines.vllm_loader import WeightmapModelLoader
 
 __all__ = ["WeightmapModelLoader", "register"]
 
@@ -28,7 +28,7 @@ def register() -> None:
         return
     try:
         from vllm.model_executor.model_loader import register_model_loader
-        from weightmap._vllm_loader import WeightmapModelLoader
+        from weightmap._engines.vllm_loader import WeightmapModelLoader
     except (ImportError, AttributeError) as error:
         import logging
 
@@ -42,7 +42,7 @@ def register() -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "WeightmapModelLoader":
-        from weightmap._vllm_loader import WeightmapModelLoader
+        from weightmap._engines.vllm_loader import WeightmapModelLoader
 
         return WeightmapModelLoader
     raise AttributeError(f"module 'weightmap.vllm' has no attribute {name!r}")

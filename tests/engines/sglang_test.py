@@ -28,7 +28,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_context
 
 import weightmap
-import weightmap._engine_load
+import weightmap._engines.load
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
@@ -143,7 +143,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(found["model.layers.0.input_layernorm.weight"], "rw-p")
 
     def test_sglangs_own_loader_reads_what_is_refused(self):
-        with mock.patch.object(weightmap._engine_load, "open_checkpoint", side_effect=refused):
+        with mock.patch.object(weightmap._engines.load, "open_checkpoint", side_effect=refused):
             for folder, file in (("bin", "pytorch_model.bin"), ("single", "model.safetensors")):
                 copied, reports = self.load(folder)
                 self.check_weights(copied)
@@ -213,7 +213,7 @@ class Plugin(unittest.TestCase):
         config = LoadConfig("weightmap", model_loader_extra_config=given)
         for _ in range(3):
             loader = get_model_loader(config)
-            self.assertEqual(type(loader).__module__, "weightmap._sglang_loader")
+            self.assertEqual(type(loader).__module__, "weightmap._engines.sglang_loader")
         self.assertIs(config.model_loader_extra_config, given)
         self.assertEqual(given, {"warm": "off"})
 

@@ -309,7 +309,7 @@ class Plugin(unittest.TestCase):
         return get_model_loader(config)
 
     def test_vllm_finds_the_load_format(self):
-        self.assertEqual(type(self.make({})).__module__, "weightmap._vllm_loader")
+        self.assertEqual(type(self.make({})).__module__, "weightmap._engines.vllm_loader")
 
     def test_unknown_key_is_refused_by_name(self):
         with self.assertRaisesRegex(weightmap.InvalidArgumentError, "has no key 'wram'"):

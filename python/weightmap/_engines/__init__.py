@@ -1,0 +1,1 @@
+"""Loaders for inference engines: which files, read ahead by whom, on which device."""

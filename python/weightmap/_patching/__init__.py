@@ -1,0 +1,1 @@
+"""torch.load, torch.save and safetensors' safe_open by weightmap, for a block."""

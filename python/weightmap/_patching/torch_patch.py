@@ -1,0 +1,187 @@
+"""torch.load and torch.save by weightmap, for a block: the part of patch() that is about torch."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import stat
+from collections.abc import Iterator
+from typing import Any, cast
+
+from torch import serialization
+from torch.utils.serialization import config as torch_config
+
+from weightmap import _core
+from weightmap._errors import Error, UnsupportedError
+from weightmap._options import OpenOptions
+from weightmap._patching.report import PatchReport, lock, note, settings_of
+from weightmap._torch.load import loaded, open_for_load
+from weightmap._torch.originals import original, replace
+from weightmap._torch.save import is_default_save, save, save_by_torch
+from weightmap._torch.weights_only import registered_globals
+
+
+class _Block:
+    """A patch() under way."""
+
+    def __init__(self, save: bool, files: str, report: PatchReport) -> None:
+        self.save = save
+        self.files = files
+        self.report = report
+
+
+_blocks: list[_Block] = []  # in all threads
+
+
+@contextlib.contextmanager
+def torch_patched(save: bool, files: str, report: PatchReport) -> Iterator[None]:
+    """The part of patch() that is about torch."""
+    block = _Block(save, files, report)
+    try:
+        with lock():
+            _blocks.append(block)
+            _follow_blocks()
+        yield
+    finally:
+        with lock():
+            if block in _blocks:
+                _blocks.remove(block)
+            _follow_blocks()
+
+
+def _follow_blocks() -> None:
+    """Has torch's functions replaced as long as a block wants it."""
+    replace("load", _load, bool(_blocks))
+    replace("save", _save, any(block.save for block in _blocks))
+
+
+def _note(function: str, file: Any, why: str) -> None:
+    note([block.report for block in _blocks], function, file, why)
+
+
+def _load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """What torch.load is while a block is open."""
+    torch_load = original("load")
+    takes_all = any(block.files == "all" for block in _blocks)
+    why = _why_not(f, pickle_module, weights_only, mmap, pickle_load_args, takes_all)
+    if not why:
+        try:
+            registered = registered_globals(())
+            with settings_of(block.report for block in _blocks):
+                opened, file = open_for_load(f, _torch_options(), registered)
+            # torch refuses TorchScript in words of its own, or runs it.
+            if opened.info()["format"] == "torchscript":
+                why = "is a TorchScript archive"
+            else:
+                made = loaded(opened, file, map_location, registered)
+                _note("torch.load", f, "")
+                return made
+        except Error as error:
+            if not takes_all:
+                raise
+            why = error.message
+    _note("torch.load", f, why)
+    return torch_load(
+        f,
+        map_location,
+        pickle_module,
+        weights_only=weights_only,
+        mmap=mmap,
+        **pickle_load_args,
+    )
+
+
+def _why_not(
+    f: Any,
+    pickle_module: Any,
+    weights_only: bool | None,
+    mmap: bool | None,
+    pickle_load_args: dict[str, Any],
+    takes_all: bool,
+) -> str:
+    """Why this call goes to torch; empty if it does not."""
+    if not (takes_all or (torch_config.load.mmap if mmap is None else mmap)):
+        return "does not ask for mmap"
+    if weights_only is False:
+        return "asks for weights_only=False"
+    if _forces_unsafe(weights_only):
+        return "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set"
+    if pickle_module is not None or pickle_load_args:
+        return "has arguments for a pickle module"
+    if not isinstance(f, (str, os.PathLike)):
+        return f"is a {type(f).__name__}, no path"
+    if os.fspath(f).endswith(".safetensors"):
+        return "ends with .safetensors, which torch gives to that package"
+    if takes_all and _is_small(f):
+        return "is smaller than 1 MiB"
+    return ""
+
+
+def _is_small(path: str | os.PathLike[str]) -> bool:
+    try:
+        return os.stat(path).st_size < _core.small_storage
+    except OSError:
+        return False
+
+
+def _forces_unsafe(weights_only: bool | None) -> bool:
+    """Whether torch's environment variable turns an unspecified weights_only into False."""
+    forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower()
+    return weights_only is None and forced in ("1", "y", "yes", "true")
+
+
+def _torch_options() -> OpenOptions:
+    """torch's own settings in our words."""
+    options: dict[str, Any] = {}
+    if torch_config.load.mmap_flags == mmap.MAP_SHARED:
+        options = {"sharing": "shared", "writable": True}
+    endianness = serialization.get_default_load_endianness()
+    if endianness is not None:
+        options["endianness"] = endianness.name.lower()
+    return cast("OpenOptions", options)
+
+
+def _save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = serialization.DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """What torch.save is while a block with save=True is open."""
+    given = (pickle_module, pickle_protocol, _use_new_zipfile_serialization,
+             _disable_byteorder_record)
+    torch_save = original("save")
+    if _is_special_file(f):
+        _note("torch.save", f, "is a device or a pipe")
+        torch_save(obj, f, *given)
+        return
+    why = "has arguments of its own"
+    if is_default_save(*given):
+        try:
+            save(obj, f)
+            _note("torch.save", f, "")
+            return
+        except UnsupportedError as error:
+            why = error.message  # nothing is written yet
+    _note("torch.save", f, why)
+    save_by_torch(obj, f, *given)
+
+
+def _is_special_file(f: Any) -> bool:
+    """A device or a pipe, which has no new version to take its place."""
+    try:
+        return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
+    except (OSError, ValueError):  # there is none, or none can be called so
+        return False

@@ -1,0 +1,1 @@
+"""Checkpoints in the words of the package safetensors."""

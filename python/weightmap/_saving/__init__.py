@@ -1,0 +1,1 @@
+"""What writes checkpoints from Python's objects."""

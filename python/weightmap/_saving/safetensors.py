@@ -1,0 +1,223 @@
+"""weightmap.save_safetensors(), and what it answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from weightmap import _core
+from weightmap._checkpoint import Checkpoint
+from weightmap._chunked import ChunkedTensor
+from weightmap._errors import Error, InvalidArgumentError, UnsupportedError, about_file
+from weightmap._left_out import warn_of_left_out
+from weightmap._replacing import remove_abandoned
+from weightmap.reports import SafetensorsReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Literal
+
+    from weightmap._typing import PathLike, Progress
+
+
+def save_safetensors(
+    tensors: Mapping[str, Any] | Checkpoint,
+    path: PathLike,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    max_size: int | None = None,
+    shared: Literal["refuse", "drop", "copy"] = "refuse",
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> SafetensorsReport:
+    """Writes a safetensors file, or a set of files with its index.
+
+    tensors: names and tensors of torch, arrays of numpy (with the types of ml_dtypes) or of
+        whatever speaks DLPack, and weightmap.Tensor, which is written from its mapping. Or a
+        Checkpoint: all its tensors by their names, and nothing else of it. Those of a Checkpoint,
+        and arrays of numpy, are written row-major however they lie; another tensor that is not
+        contiguous raises InvalidArgumentError, a ValueError. Tensors on a device are copied to the
+        CPU. Elements of the other byte order are converted.
+    path: the file, which appears once it is whole; what was there stays until then, also if it is
+        the checkpoint that is being saved. Its permissions are those of the umask, or of the file
+        that it replaces.
+    metadata: texts by their names, in this order. Default: that of the safetensors file, if
+        `tensors` is one, with {"format": "pt"}, which transformers asks for; {"format": "pt"} for
+        another Checkpoint, or if there is a tensor of torch; else none.
+    max_size: bytes of tensors in one file. Tensors that need more of them go, in the order given,
+        to model-00001-of-00003.safetensors ..., where path is model.safetensors, and
+        model.safetensors.index.json says which file has which. A tensor that is larger has a file
+        of its own. Default: one file.
+    shared: of tensors that share their elements, which the format cannot say: "refuse" raises
+        InvalidArgumentError, which names two of them. "drop" writes those that are one and the same
+        under the first of their names, and puts the others into the metadata, each with that name,
+        as safetensors.torch.save_model does; what shares only a part of its elements is refused.
+        "copy" writes each.
+    durable: wait until the files are on the disk.
+    progress: is called with the bytes done and the bytes in all. What it raises, and Ctrl-C, ends
+        the writing and leaves nothing of it.
+
+    Equal tensors give equal bytes. Tensors whose bytes are a multiple of 64 begin at a multiple of
+    64 in the file, others at one of their element's size. A type that the format does not have
+    (complex128, quantized ones) raises UnsupportedError. All files of a set get their names
+    together, once all are on the disk; a file of an older set that has another name stays, so
+    remove what a longer set left, and a model.safetensors, which loaders prefer to a set.
+
+    Works without torch and numpy. The GIL is released while bytes are written; the tensors must
+    stay as they are until then.
+    """
+    file = os.fsdecode(path)
+    if max_size is not None and max_size <= 0:
+        raise InvalidArgumentError(
+            f"max_size is {max_size}, expected a number of bytes", file=file
+        )
+    adding = _Adding()
+    left_out: tuple[str, ...] = ()
+    remove_abandoned(path)
+    try:
+        if isinstance(tensors, Checkpoint):
+            for name, tensor in tensors.items():
+                if isinstance(tensor, _core.Tensor):
+                    adding.writer.add_mapped(name, tensor)
+                else:
+                    adding.writer.add_chunked(tensors._core, name)
+        else:
+            for name, tensor in tensors.items():
+                adding.add(name, tensor)
+        texts = _default_metadata(tensors, adding) if metadata is None else dict(metadata)
+        files, tensor_bytes, dropped = adding.writer.write(
+            os.fsencode(path), _checked(texts), max_size or 0, shared, durable, progress
+        )
+    except Error as error:
+        about_file(error, file)
+        raise
+    if isinstance(tensors, Checkpoint):
+        left_out = tensors.info.unsupported
+        warn_of_left_out(file, left_out)
+    return SafetensorsReport(
+        [os.fsdecode(name) for name, _ in files],
+        sum(size for _, size in files),
+        tensor_bytes,
+        dropped,
+        left_out,
+    )
+
+
+def _default_metadata(tensors: Any, adding: _Adding) -> dict[str, str]:
+    if isinstance(tensors, Checkpoint):
+        is_one_file = tensors.info.format == "safetensors" and len(tensors.files) == 1
+        return {**(tensors.root() if is_one_file else {}), "format": "pt"}
+    return {"format": "pt"} if adding.has_torch else {}
+
+
+def _checked(metadata: dict[str, str]) -> dict[str, str]:
+    for key, text in metadata.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InvalidArgumentError(f"the metadata {key!r}: {text!r} is not text")
+    return metadata
+
+
+class _Adding:
+    """Gives tensors of all kinds to a writer. Imports nothing that is not imported already."""
+
+    def __init__(self) -> None:
+        self.writer = _core.SafetensorsWriter()
+        self.has_torch = False
+        self._fetched: dict[Any, Any] = {}  # copies of what is on a device
+
+    def add(self, name: Any, thing: Any) -> None:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"the name {name!r} is not text")
+        try:
+            self._add(name, thing)
+        except Error as error:
+            if not error.message.startswith("the tensor "):
+                error.message = f'the tensor "{name}" {error.message}'
+            raise
+
+    def _add(self, name: str, thing: Any) -> None:
+        torch = sys.modules.get("torch")
+        numpy = sys.modules.get("numpy")
+        if isinstance(thing, _core.Tensor):
+            if not thing.is_contiguous:
+                from weightmap._saving.arrays import check_repeats
+
+                check_repeats(thing.shape, thing.strides)
+            _check_contiguous(thing.is_contiguous, "save tensor.numpy(), or all of its Checkpoint")
+            self.writer.add_mapped(name, thing)
+        elif isinstance(thing, ChunkedTensor):
+            self._add_chunked(name, thing)
+        elif torch is not None and isinstance(thing, torch.Tensor):
+            self.has_torch = True
+            self._add_torch(name, thing)
+        elif numpy is not None and isinstance(thing, (numpy.ndarray, numpy.generic)):
+            self._add_array(name, thing)
+        elif hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
+            from weightmap._saving.arrays import from_dlpack
+
+            self._add(name, from_dlpack(thing))
+        else:
+            raise UnsupportedError(f"is of type {type(thing).__name__}, which is no tensor")
+
+    def _add_torch(self, name: str, thing: Any) -> None:
+        import torch
+
+        if type(thing) not in (torch.Tensor, torch.nn.Parameter):
+            raise UnsupportedError(
+                f"is a {type(thing).__name__}, which is more than its elements; save a plain tensor"
+            )
+        if thing.layout is not torch.strided or thing.is_nested:
+            raise UnsupportedError(f"is of the layout {thing.layout}; save a dense tensor of it")
+        if thing.is_meta:
+            raise UnsupportedError("is on the meta device and has no elements")
+        if thing.is_conj() or thing.is_neg():
+            raise UnsupportedError(
+                "is a lazy conjugate or negative; save tensor.resolve_conj().resolve_neg()"
+            )
+        _check_contiguous(thing.is_contiguous(), "save tensor.contiguous()")
+        dtype = str(thing.dtype).removeprefix("torch.")
+        placed = thing.detach() if thing.is_cpu else self._fetch(thing)
+        self.writer.add(
+            name, dtype, tuple(placed.shape), placed.data_ptr(), placed.nbytes, placed
+        )
+
+    def _fetch(self, thing: Any) -> Any:
+        """A copy on the CPU: the same one of what is the same on the device."""
+        place = (thing.device, thing.data_ptr(), thing.dtype, tuple(thing.shape))
+        if place not in self._fetched or thing.numel() == 0:
+            self._fetched[place] = (thing.detach().cpu(), thing)
+        return self._fetched[place][0]
+
+    def _add_chunked(self, name: str, thing: ChunkedTensor) -> None:
+        import numpy
+
+        elements = numpy.frombuffer(thing.tobytes(), numpy.uint8)
+        address = elements.__array_interface__["data"][0]
+        self.writer.add(name, thing.dtype, thing.shape, address, elements.nbytes, elements)
+
+    def _add_array(self, name: str, thing: Any) -> None:
+        import numpy
+
+        from weightmap._saving.arrays import DTYPES, check_repeats
+
+        if isinstance(thing, numpy.ndarray) and type(thing) not in (numpy.ndarray, numpy.memmap):
+            raise UnsupportedError(
+                f"is a numpy {type(thing).__name__}, which is more than its elements; save an array"
+            )
+        array = numpy.asarray(thing)
+        dtype = array.dtype.name
+        if dtype not in DTYPES:
+            raise UnsupportedError(f"is an array of {array.dtype}, which safetensors has not")
+        check_repeats(array.shape, [step / array.itemsize for step in array.strides])
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if not array.flags.c_contiguous:
+            array = array.copy(order="C")
+        address = array.__array_interface__["data"][0]
+        self.writer.add(name, dtype, array.shape, address, array.nbytes, array)
+
+
+def _check_contiguous(is_contiguous: bool, way: str) -> None:
+    if not is_contiguous:
+        raise InvalidArgumentError(f"is not contiguous, as safetensors has it; {way}")
