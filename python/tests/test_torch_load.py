@@ -798,7 +798,7 @@ def test_other_data_of_numpy_is_refused(make, tmp_path):
 
 
 def test_only_takes_no_path_that_leads_nowhere(training):
-    with pytest.raises(weightmap.InvalidArgumentError, match="has nothing at this path") as caught:
+    with pytest.raises(weightmap.InvalidArgumentError, match="has nothing at .*model.*7") as caught:
         weightmap.torch.load(training, only=("model", 7))
     assert caught.value.file == str(training)
     with pytest.raises(TypeError, match="a str or a tuple of keys"):

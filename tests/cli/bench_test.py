@@ -78,7 +78,7 @@ class Case(unittest.TestCase):
         """The same tensors in two files with an index, in a folder."""
         folder = self.folder / "shards"
         folder.mkdir()
-        done = run("convert", self.file, folder / "model.safetensors", "--max-size", "5MiB")
+        done = run("convert", self.file, f"{folder}/", "--max-shard-size", "5MiB")
         self.assertEqual(done.returncode, 0, done.stderr)
         return folder
 

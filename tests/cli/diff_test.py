@@ -120,7 +120,8 @@ class Tensors(Case):
             old, new)
         self.assertEqual(self.document(old, new), {
             "old": "old.pt", "new": "new.pt", "equal": False,
-            "counts": {"tensors": {"equal": 6, "changed": 1, "renamed": 0, "removed": 0, "added": 0},
+            "counts": {"tensors": {"equal": 6, "changed": 1, "renamed": 0, "removed": 0, "added": 0,
+                                   "not_compared": 0},
                        "values": {"changed": 0, "removed": 0, "added": 0}},
             "tensors": [{
                 "change": "changed",
@@ -389,7 +390,8 @@ class Use(Case):
     def test_quiet_json_has_the_counts(self):
         self.assertEqual(self.document("--quiet", "old.pt", "new.pt"), {
             "old": "old.pt", "new": "new.pt", "equal": False,
-            "counts": {"tensors": {"equal": 0, "changed": 0, "renamed": 0, "removed": 0, "added": 0},
+            "counts": {"tensors": {"equal": 0, "changed": 0, "renamed": 0, "removed": 0, "added": 0,
+                                   "not_compared": 0},
                        "values": {"changed": 1, "removed": 0, "added": 0}}})
 
     def test_tsv(self):

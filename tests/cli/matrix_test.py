@@ -209,7 +209,7 @@ def diff(cell):
     expected = set(format_files.tensors())
     cell.equal(counts, {"equal": len(expected & set(cell.tensors)), "changed": 0, "renamed": 0,
                         "removed": len(set(cell.tensors) - expected),
-                        "added": len(expected - set(cell.tensors))})
+                        "added": len(expected - set(cell.tensors)), "not_compared": 0})
 
 
 def verify(cell):
@@ -343,15 +343,16 @@ def convert_to(cell):
 
 def convert_align(cell):
     found = offsets(cell, as_torch(cell, "--align", "4096"))
-    names = [name for name, tensor in cell.tensors.items() if tensor.nbytes and name != "tied"]
+    names = [name for name, tensor in cell.tensors.items()
+             if tensor.nbytes and name not in ("tied", *format_files.ARRAYS)]  # in the pickle
     cell.equal({name: found[name] % 4096 for name in names}, dict.fromkeys(names, 0))
 
 
 def convert_order(cell):
     order = cell.folder / "order"
-    order.write_text("\n".join(reversed(cell.listed())))
+    names = [name for name in ("scalar", "low", "weight", "step", "list.0") if name in cell.tensors]
+    order.write_text("\n".join(names))
     found = offsets(cell, as_torch(cell, "--order", order))
-    names = [name for name in ("scalar", "low", "weight") if name in cell.tensors]
     cell.equal(sorted(names, key=found.get), names)
 
 
@@ -467,7 +468,8 @@ class Matrix(unittest.TestCase):
 
     def test_every_row_succeeds_on_a_format(self):
         for row in COMMANDS:
-            self.assertLess({form for of, form in REFUSED if of == row}, set(format_files.FORMATS))
+            self.assertLess({form for of, form in REFUSED if of == row},
+                            {*format_files.FORMATS, "dcp, two ranks"})
 
     def test_every_command_on_every_format(self):
         made = self.enter(tempfile.TemporaryDirectory())
