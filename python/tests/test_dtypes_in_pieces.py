@@ -42,7 +42,8 @@ GGML = """
 """
 # What numpy has another name for, beside the blocked ones.
 NUMPY = {"bits8": "uint8", "bits1x8": "uint8", "bits2x4": "uint8", "bits4x2": "uint8",
-         "bits16": "uint16", "float4_e2m1fn_x2": "uint8"}
+         "bits16": "uint16", "float4_e2m1fn_x2": "uint8", "qint8": "int8", "quint8": "uint8",
+         "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
 # What torch has and no other format.
 TORCH = """
 complex128 complex32 bits8 bits1x8 bits2x4 bits4x2 bits16 qint8 quint8 qint32 quint4x2 quint2x4
@@ -256,6 +257,7 @@ QUANTIZED = {dtype for dtype in TORCH if dtype.startswith("q")}
 OF_GGML = {dtype for _, dtype, _, _ in rows_of(GGML)}
 BLOCKED = {"float6_e2m3", "float6_e3m2"} | OF_GGML
 NUMPY |= dict.fromkeys(BLOCKED, "uint8")
+NUMPY |= {dtype: dtype.rstrip("1234567") + "8" for dtype in NOT_SAVED}
 
 
 def refusal(way, dtype, divided):
