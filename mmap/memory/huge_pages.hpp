@@ -1,26 +1,46 @@
-// Memory for large parse buffers, from 2 MiB pages where the system has them: a fault brings 512
-// small pages in at once.
+// Memory for large parse buffers, from 2 MiB pages where the system has them: one fault brings 512
+// small pages.
 #pragma once
 
 #include <cstddef>
 #include <memory_resource>
+#include <mutex>
+#include <vector>
 
 namespace weightmap::os {
 
-// May be used by any thread. Nobody asks it for an alignment beyond that of a huge page.
+// Any thread may use it. It aligns to a huge page at most.
 class HugePageResource final : public std::pmr::memory_resource {
  public:
   static constexpr std::size_t page = std::size_t{2} << 20;
-  // Requests from here on get whole pages of their own; smaller ones come from operator new. A page
-  // costs as much as 85 small ones.
+  // A request of this size or more gets pages of its own where no earlier page has room for it. To
+  // clear a huge page costs as much as 85 faults of small pages.
   static constexpr std::size_t threshold = std::size_t{512} << 10;
+  // Requests from here on are placed behind others on a huge page that has room for them; smaller
+  // ones come from operator new.
+  static constexpr std::size_t least = std::size_t{16} << 10;
+
+  HugePageResource() = default;
+  ~HugePageResource() override { trim(); }
+  // Unmaps single pages that no buffer uses any more. The next buffer has them without a fault until
+  // then; what is larger is unmapped at once.
+  void trim() noexcept;
 
  private:
+  // Consecutive huge pages, of which the first `used` bytes are in `buffers` buffers.
+  struct Pages {
+    std::byte* first;
+    std::size_t size, used, buffers;
+  };
+
   void* do_allocate(std::size_t bytes, std::size_t alignment) override;
   void do_deallocate(void* address, std::size_t bytes, std::size_t alignment) override;
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-    return dynamic_cast<const HugePageResource*>(&other) != nullptr;
+    return this == &other;
   }
+
+  std::mutex mutex_;
+  std::vector<Pages> pages_;
 };
 
 }  // namespace weightmap::os

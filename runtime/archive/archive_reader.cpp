@@ -94,6 +94,7 @@ Result<void> ArchiveReader::State::read_directory() {
   // Archives of any content may hold a record of that name; then the layout is known from headers.
   layout.alignment = torch::read_storage_alignment(directory, windows).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
+  memory.trim();
   file.advise_mapping();  // whole records are read from here on
   return {};
 }

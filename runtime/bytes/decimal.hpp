@@ -1,11 +1,9 @@
 // Numbers as torch writes them into names: "0", "17".
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <system_error>
 
 namespace weightmap::bytes {
 
@@ -18,9 +16,12 @@ inline std::uint32_t decimal(std::string_view text) noexcept {
   if (text.empty() || text.size() > most_digits || (text.front() == '0' && text.size() > 1))
     return no_number;
   std::uint32_t value = 0;
-  const char* const last = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), last, value);
-  return error == std::errc{} && stop == last ? value : no_number;
+  for (const char c : text) {
+    const auto digit = static_cast<unsigned char>(c - '0');
+    if (digit > 9) return no_number;
+    value = 10 * value + digit;
+  }
+  return value;
 }
 
 }  // namespace weightmap::bytes

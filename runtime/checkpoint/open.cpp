@@ -385,6 +385,7 @@ Result<void> parse_and_map(State& state) {
   if (const std::optional<format::Split> split = state.content().split) {
     TRY_ASSIGN(state.parsed, parse_split(*split, state));
   }
+  state.parsed->memory.trim();
   TRY(check_zero_copy(state));
   TRY(inflate_storages(state));
   for (const SourceFile& source : state.sources) source.file.advise_mapping();

@@ -429,6 +429,35 @@ TEST_CASE("a large buffer goes back to the system when it is freed") {
   CHECK(errno == ENOMEM);
 }
 
+TEST_CASE("buffers share the huge pages that have room for them") {
+  HugePageResource memory;
+  constexpr std::size_t size = HugePageResource::threshold;
+  auto* const first = static_cast<std::byte*>(memory.allocate(size, 64));
+  auto* const second = static_cast<std::byte*>(memory.allocate(HugePageResource::least, 4096));
+  CHECK(second == first + size);
+  auto* const third = static_cast<std::byte*>(memory.allocate(HugePageResource::page, 64));
+  CHECK((third < first || third >= first + HugePageResource::page));
+  memory.deallocate(first, size, 64);
+  second[0] = std::byte{1};  // is still mapped
+  memory.deallocate(second, HugePageResource::least, 4096);
+  memory.deallocate(third, HugePageResource::page, 64);
+}
+
+TEST_CASE("a free page is used again, and goes back to the system with trim()") {
+  HugePageResource memory;
+  constexpr std::size_t size = HugePageResource::threshold;
+  void* const buffer = memory.allocate(size, 64);
+  memory.deallocate(buffer, size, 64);
+  unsigned char resident = 0;
+  CHECK(::mincore(buffer, 1, &resident) == 0);
+  CHECK(memory.allocate(HugePageResource::page, 64) == buffer);
+  memory.trim();
+  CHECK(::mincore(buffer, 1, &resident) == 0);
+  memory.deallocate(buffer, HugePageResource::page, 64);
+  memory.trim();
+  CHECK(::mincore(buffer, 1, &resident) == -1);
+}
+
 TEST_CASE("a size that no machine has throws bad_alloc") {
   HugePageResource memory;
   for (std::size_t size : {~std::size_t{0}, std::size_t{1} << 62})
