@@ -42,12 +42,21 @@ function(weightmap_guide_fuzzer target)
   endif()
 endfunction()
 
+# For many small sources that include the same large headers: they are compiled as one, in a third
+# of the time. A debug build compiles them one by one, since it is for editing one again and again.
+function(weightmap_compile_jointly target)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
+  endif()
+endfunction()
+
 # weightmap_module(<name> SOURCES <sources> USES <modules, imported targets>)
 function(weightmap_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
   set(target weightmap_${name})
   add_library(${target} OBJECT ${ARG_SOURCES})
   weightmap_compile_options(${target})
+  weightmap_compile_jointly(${target})
   weightmap_guide_fuzzer(${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC ${ARG_USES})
@@ -64,14 +73,6 @@ function(weightmap_link_closely target)
   target_link_options(${target} PRIVATE -Wl,-z,now -Wl,--gc-sections -Wl,--exclude-libs,ALL)
   if(WEIGHTMAP_LINKS_STATIC_RUNTIME)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
-  endif()
-endfunction()
-
-# For many small sources that include the same large headers: they are compiled as one, in a third
-# of the time. Not where somebody works on them, and so compiles one again and again.
-function(weightmap_compile_jointly target)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
   endif()
 endfunction()
 

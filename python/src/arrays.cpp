@@ -20,8 +20,6 @@ namespace {
 
 namespace nb = nanobind;
 
-constexpr bool native_is_big = std::endian::native == std::endian::big;
-
 // Lazy bits mean that the stored values are not the tensor's.
 void refuse_lazy_bits(const Tensor& tensor) {
   if (!tensor.view().is_conjugate() && !tensor.view().is_negative()) return;

@@ -12,8 +12,6 @@ namespace {
 
 namespace nb = nanobind;
 
-constexpr bool native_is_big = std::endian::native == std::endian::big;
-
 // What a memoryview keeps.
 struct TensorBuffer {
   Tensor tensor;
@@ -87,7 +85,7 @@ int fill_buffer(PyObject* self, Py_buffer* out, int flags) {
   return 0;
 }
 
-int get_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
+int get_tensor_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
   try {
     return fill_buffer(self, out, flags);
   } catch (const std::bad_alloc&) {
@@ -101,9 +99,9 @@ void release_buffer(PyObject*, Py_buffer* view) noexcept {
   delete static_cast<BufferDims*>(view->internal);
 }
 
-PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                       {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
-                       {0, nullptr}};
+PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tensor_buffer)},
+                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+                              {0, nullptr}};
 
 }  // namespace
 
@@ -114,7 +112,7 @@ nb::object buffer_of(const Tensor& tensor) {
 }
 
 void bind_tensor_buffer(nb::module_& module) {
-  nb::class_<TensorBuffer>(module, "TensorBuffer", nb::type_slots(slots),
+  nb::class_<TensorBuffer>(module, "TensorBuffer", nb::type_slots(tensor_slots),
                            "What Tensor.buffer() is a view of: the elements, by the buffer "
                            "protocol.");
 }

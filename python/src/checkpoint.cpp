@@ -38,11 +38,7 @@ namespace {
 
 namespace nb = nanobind;
 
-std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
-
 std::filesystem::path to_path(const nb::bytes& path) { return text_of(path); }
-
-nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 OpenCheckpoint hold(Result<Checkpoint> opened, Origin origin) {
   if (!opened) raise(opened.error());

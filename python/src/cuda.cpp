@@ -21,6 +21,7 @@
 #include "python/src/holder.hpp"
 #include "python/src/plain_method.hpp"
 #include "python/src/tensor.hpp"
+#include "python/src/text.hpp"
 #include "weightmap/cuda.hpp"
 
 namespace weightmap::python {
@@ -61,8 +62,6 @@ class Upload {
   std::mutex mutex_;
   cuda::Upload upload_;
 };
-
-std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 std::optional<cuda::Way> way_called(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;

@@ -120,11 +120,6 @@ nb::object single(const Tensor& tensor, const char* conversion) {
   return item_of(tensor);
 }
 
-nb::object checked(PyObject* made) {
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal(made);
-}
-
 nb::object to_object(const std::optional<Number>& number) {
   if (!number) return nb::none();
   return std::visit([](auto value) { return nb::object(nb::cast(value)); }, *number);

@@ -7,7 +7,7 @@ namespace {
 
 namespace nb = nanobind;
 
-int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+int get_mapped_bytes(PyObject* self, Py_buffer* view, int flags) noexcept {
   if (!nb::inst_ready(self)) {
     view->obj = nullptr;
     PyErr_SetString(PyExc_BufferError, "the object was never made");
@@ -19,7 +19,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
                            flags);
 }
 
-PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+PyType_Slot mapped_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_mapped_bytes)},
+                              {0, nullptr}};
 
 }  // namespace
 
@@ -34,7 +35,7 @@ MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
 }
 
 void bind_mapped_bytes(nb::module_& module) {
-  nb::class_<MappedBytes>(module, "MappedBytes", nb::type_slots(slots),
+  nb::class_<MappedBytes>(module, "MappedBytes", nb::type_slots(mapped_slots),
                           "The bytes of a mapped file, by the buffer protocol. Keeps the mapping "
                           "alive.")
       .def("__len__", [](const MappedBytes& self) { return self.bytes.size(); })

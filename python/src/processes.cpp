@@ -9,6 +9,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/processes.hpp"
+#include "python/src/text.hpp"
 #include "weightmap/runtime_directory.hpp"
 #include "weightmap/write_protection.hpp"
 
@@ -16,8 +17,6 @@ namespace weightmap::python {
 namespace {
 
 namespace nb = nanobind;
-
-nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 nb::dict fields_of(const MappedCheckpoint& mapped) {
   nb::dict fields;

@@ -21,7 +21,7 @@ StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t bud
                  bool pinnable, nb::handle progress) {
   const std::filesystem::path file(std::string(path.c_str(), path.size()));
   StageOptions options;
-  options.name = std::string(name.c_str(), name.size());
+  options.name = text_of(name);
   options.budget_bytes = budget_bytes;
   options.pinnable = pinnable;
   LongCall call(progress);
@@ -30,7 +30,7 @@ StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t bud
   return value_or_raise(std::move(staged));
 }
 
-nb::bytes path_of(const StagedFile& staged) {
+nb::bytes staged_path(const StagedFile& staged) {
   const std::string& path = staged.path().native();
   return nb::bytes(path.data(), path.size());
 }
@@ -49,16 +49,14 @@ nb::dict report(const StagedFile& staged) {
   return fields;
 }
 
-void remove(const nb::bytes& name) {
-  value_or_raise(remove_staged(std::string(name.c_str(), name.size())));
-}
+void remove(const nb::bytes& name) { value_or_raise(remove_staged(text_of(name))); }
 
 }  // namespace
 
 void bind_staging(nb::module_& module) {
   nb::class_<StagedFile>(module, "StagedFile")
       .def("descriptor", &StagedFile::descriptor)
-      .def("path", path_of)
+      .def("path", staged_path)
       .def(
           "pinnable_memory",
           [](const StagedFile& staged) {

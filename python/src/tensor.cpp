@@ -21,7 +21,7 @@ namespace {
 
 namespace nb = nanobind;
 
-nb::bytes to_bytes(const Tensor& tensor) {
+nb::bytes tobytes(const Tensor& tensor) {
   check_repeats(tensor);
   const std::uint64_t size = tensor.view().nbytes();
   nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
@@ -66,7 +66,7 @@ std::string describe(const Tensor& tensor) {
   return text + "]>";
 }
 
-nb::object reduce(const Tensor& tensor) {
+nb::object reduce_tensor(const Tensor& tensor) {
   return nb::module_::import_("weightmap._pickling")
       .attr("reduce_tensor")(OpenCheckpoint{tensor.owner}, nb::find(tensor));
 }
@@ -148,8 +148,8 @@ complex128.)");
 
 Blocked dtypes are computed by the package gguf, which must be installed; UnsupportedError for one
 that it cannot compute, and for quantized types of torch, whose scales lie elsewhere.)");
-  def_plain<to_bytes>(type, "tobytes",
-                      "A copy of the elements, row-major and in this machine's byte order.");
+  def_plain<tobytes>(type, "tobytes",
+                     "A copy of the elements, row-major and in this machine's byte order.");
   def_plain<buffer_of>(type, "buffer",
                        R"(The elements by the buffer protocol, with their shape, strides and format.
 
@@ -254,7 +254,7 @@ with another protection than "map": replace checkpoints by rename.)");
           "file_index", [](const Tensor& t) { return t.named.source; },
           "Which of Checkpoint.files it lies in.");
   def_methods(type);
-  type.def("__bytes__", to_bytes, "tobytes()")
+  type.def("__bytes__", tobytes, "tobytes()")
       .def("__int__", to_int, nb::sig("def __int__(self) -> int"))
       .def("__float__", to_float, nb::sig("def __float__(self) -> float"))
       .def("__complex__", to_complex, nb::sig("def __complex__(self) -> complex"))
@@ -286,7 +286,7 @@ with another protection than "map": replace checkpoints by rename.)");
                  ".numpy()");
            })
       .def("__repr__", describe)
-      .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"),
+      .def("__reduce__", reduce_tensor, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"),
            "Its checkpoint and which of its tensors this is, or a part of which: not its "
            "numbers.")
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())

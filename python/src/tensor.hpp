@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,8 @@
 #include "python/src/holder.hpp"
 
 namespace weightmap::python {
+
+inline constexpr bool native_is_big = std::endian::native == std::endian::big;
 
 struct Tensor {
   Owner owner;
