@@ -88,24 +88,25 @@ def figure_cell(samples, field):
 
 
 def load_table(samples):
-    head = ["", "", "weightmap", "its own library", "ratio"]
+    """Each cell is `weightmap, its own library: ratio`."""
+    head = ["weightmap, its own library: ratio", "open", "all bytes, cached", "all bytes, cold"]
     rows = []
     for kind, (words, library) in FORMATS.items():
         warm, cold = samples[kind,], samples[kind, "--cold"]
-        rows += [[f"{words}, {library}", "open", *both(warm, "open_us")],
-                 ["", "all bytes, cached", *both(warm, "load_us")],
-                 ["", "all bytes, cold", *both(cold, "load_us")]]
+        rows.append([f"{words}, {library}", figure_cell(warm, "open_us"),
+                     figure_cell(warm, "load_us"), figure_cell(cold, "load_us")])
     return table(head, rows)
 
 
 def count_table(samples):
-    head = ["", "", "page faults", "by `read`", "from the disk", "memory of its own"]
+    """Each cell is `cached / cold`."""
+    head = ["cached / cold", "page faults", "by `read`", "from the disk", "memory of its own"]
     rows = []
     for kind, (words, library) in FORMATS.items():
         for name, title in ((OURS, f"{words}, weightmap"), (THEIRS, library)):
-            for state, options in (("cached", ()), ("cold", ("--cold",))):
-                rows.append([title if not options else "", state,
-                             *count_cells(samples[(kind, *options)][name])])
+            cached, cold = (count_cells(samples[(kind, *options)][name])
+                            for options in ((), ("--cold",)))
+            rows.append([title, *(f"{warm} / {evicted}" for warm, evicted in zip(cached, cold))])
     return table(head, rows)
 
 
