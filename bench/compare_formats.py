@@ -1,13 +1,13 @@
 """Compares weightmap with the library that each format comes from, format by format.
 
     compare_formats.py --build build/release --folder DIR [--rounds 7] [--only NAME ...]
-                       [--write FILE] [--write-figure FILE]
+                       [--write FILE]
 
 Makes in DIR what bench/make_formats.py makes, a gigabyte and a half, and runs
 bench/python_once.py with this interpreter, which needs weightmap, torch, numpy, safetensors and
 gguf: every round runs each contender of a format once, in a fresh process. Prints the tables as
-Markdown; --write puts them between the markers in FILE (docs/performance.md), --write-figure the
-first one, without what is counted (README.md). --only measures some of: load, reshard, large.
+Markdown; --write puts them between the markers in FILE (docs/performance.md). --only measures some
+of: load, reshard, large.
 """
 import argparse
 import os
@@ -82,42 +82,31 @@ def both(samples, field):
             ratio_text(theirs.ratio_to(OURS, field), 1)]
 
 
-def figure_table(samples):
-    """For README.md: three measures, each `ours, theirs: ratio`."""
-    head = ["", "against", "open", "all bytes, cached", "all bytes, cold"]
-    rows = []
-    for kind, (words, library) in FORMATS.items():
-        warm, cold = samples[kind,], samples[kind, "--cold"]
-        cells = [figure_cell(warm, "open_us"), figure_cell(warm, "load_us"),
-                 figure_cell(cold, "load_us")]
-        rows.append([words, library, *cells])
-    return table(head, rows)
-
-
 def figure_cell(samples, field):
     ours, theirs, ratio = both(samples, field)
     return f"{ours}, {theirs}: {ratio}"
 
 
 def load_table(samples):
-    head = ["", "", "weightmap", "its own library", "ratio"]
+    """Each cell is `weightmap, its own library: ratio`."""
+    head = ["weightmap, its own library: ratio", "open", "all bytes, cached", "all bytes, cold"]
     rows = []
     for kind, (words, library) in FORMATS.items():
         warm, cold = samples[kind,], samples[kind, "--cold"]
-        rows += [[f"{words}, {library}", "open", *both(warm, "open_us")],
-                 ["", "all bytes, cached", *both(warm, "load_us")],
-                 ["", "all bytes, cold", *both(cold, "load_us")]]
+        rows.append([f"{words}, {library}", figure_cell(warm, "open_us"),
+                     figure_cell(warm, "load_us"), figure_cell(cold, "load_us")])
     return table(head, rows)
 
 
 def count_table(samples):
-    head = ["", "", "page faults", "by `read`", "from the disk", "memory of its own"]
+    """Each cell is `cached / cold`."""
+    head = ["cached / cold", "page faults", "by `read`", "from the disk", "memory of its own"]
     rows = []
     for kind, (words, library) in FORMATS.items():
         for name, title in ((OURS, f"{words}, weightmap"), (THEIRS, library)):
-            for state, options in (("cached", ()), ("cold", ("--cold",))):
-                rows.append([title if not options else "", state,
-                             *count_cells(samples[(kind, *options)][name])])
+            cached, cold = (count_cells(samples[(kind, *options)][name])
+                            for options in ((), ("--cold",)))
+            rows.append([title, *(f"{warm} / {evicted}" for warm, evicted in zip(cached, cold))])
     return table(head, rows)
 
 
@@ -176,13 +165,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--write")
-    parser.add_argument("--write-figure")
     arguments = parser.parse_args()
-    for path in filter(None, (arguments.write, arguments.write_figure)):
-        if not has_between(path, BEGIN, END):
-            parser.error(f"{path} lacks the markers {BEGIN} and {END}")
-    if arguments.write_figure and "load" not in arguments.only:
-        parser.error("the figure is of load")
+    if arguments.write and not has_between(arguments.write, BEGIN, END):
+        parser.error(f"{arguments.write} lacks the markers {BEGIN} and {END}")
     from make_formats import make_all
     make_all(arguments.folder)
     bench = Bench(arguments)
@@ -198,8 +183,6 @@ def main():
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, BEGIN, END, lines)
-    if arguments.write_figure:
-        write_between(arguments.write_figure, BEGIN, END, figure_table(samples["load"]))
 
 
 if __name__ == "__main__":

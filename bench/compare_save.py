@@ -94,16 +94,18 @@ def times_as_fast(taken, contender, other):
     return f"{statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
 
 
-def rows(taken):
-    for contender, times in taken.items():
-        ours = OURS[1] if "without checksums" in contender else OURS[0]
-        yield [contender, duration(statistics.median(times) * 1e6),
-               "" if contender in OURS else times_as_fast(taken, ours, contender)]
+def cells(taken, contender):
+    ours = OURS[1] if "without checksums" in contender else OURS[0]
+    return [duration(statistics.median(taken[contender]) * 1e6),
+            "" if contender in OURS else times_as_fast(taken, ours, contender)]
 
 
-def title(count, size, durable):
+def case_table(count, size, durable, cached):
+    """A row for each contender: its time and ratio with `fsync`, then without."""
     spelled = f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB" if size >> 10 else f"{size} B"
-    return f"{count:,} × {spelled}, " + ("all wait for the disk" if durable else "nobody waits")
+    head = [f"{count:,} × {spelled}", "`fsync`", "times as long", "no `fsync`", "times as long"]
+    return table(head, [[contender, *cells(durable, contender), *cells(cached, contender)]
+                        for contender in durable])
 
 
 def save_figure(taken, count, size):
@@ -127,19 +129,20 @@ def main():
     path = os.path.join(os.path.realpath(arguments.folder), "saved.pt")
     lines = [f"{machine()}, torch {torch.__version__}, safetensors {safetensors.__version__}, Python "
              f"{platform.python_version()}. Medians of {arguments.rounds} interleaved rounds, each of "
-             "new files. The last column is how many times as long it takes as `weightmap.save`, with "
+             "new files. A ratio is how many times as long it takes as `weightmap.save`, with "
              "or without checksums as it has them itself: median, lowest and highest of the rounds.", ""]
     found = []
     for case in arguments.cases:
         count, size = map(int, case.split("x"))
         state = {f"model.layers.{number}.weight": torch.rand(size // 4) for number in range(count)}
+        taken = {}
         for durable in (True, False):
-            taken = measure(state, path, durable, arguments.rounds)
-            print(case, durable, {name: [round(t, 3) for t in times] for name, times in taken.items()},
-                  file=sys.stderr)
-            lines += table([title(count, size, durable), "", "times as long"], rows(taken)) + [""]
-            if durable and size == 65536:
-                found = save_figure(taken, count, size)
+            taken[durable] = measure(state, path, durable, arguments.rounds)
+            print(case, durable, {name: [round(t, 3) for t in times]
+                                  for name, times in taken[durable].items()}, file=sys.stderr)
+        lines += case_table(count, size, taken[True], taken[False]) + [""]
+        if size == 65536:
+            found = save_figure(taken[True], count, size)
     lines = lines[:-1]
     print("\n".join(lines))
     if arguments.write:

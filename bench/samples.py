@@ -93,12 +93,9 @@ def machine():
 
 
 def machine_line(versions, rounds):
-    """Where and how it was measured, each sample in a process of its own; `versions` names the
-    packages, "torch 2.13.0"."""
-    return (f"{machine()}, {versions}, Python {platform.python_version()}. Medians of {rounds} "
-            "interleaved rounds, each sample a fresh process, page cache warm unless said "
-            "otherwise, 512 MiB of memory touched and freed before each. A ratio is the median of "
-            "the rounds' ratios, in square brackets its interval of confidence.")
+    """Where it was measured; `versions` names the packages, "torch 2.13.0". The head of
+    docs/performance.md says how."""
+    return f"{machine()}, {versions}, Python {platform.python_version()}. {rounds} rounds."
 
 
 def has_between(path, begin, end):
