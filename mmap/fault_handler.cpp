@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "mmap/os_error.hpp"
+#include "runtime/os/os_error.hpp"
 
 namespace weightmap::os {
 namespace {

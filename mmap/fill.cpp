@@ -7,14 +7,14 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/kernel.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/truncation.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/truncation.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "mmap/mapped_file.hpp"
-#include "mmap/unique_fd.hpp"
+#include "runtime/os/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {

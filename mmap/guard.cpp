@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "mmap/fault_handler.hpp"
-#include "mmap/file.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
+#include "runtime/os/file/file.hpp"
 
 namespace weightmap::os {
 

@@ -5,12 +5,12 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/kernel.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/guard.hpp"
 #include "mmap/reservation.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -16,17 +16,17 @@
 #include <thread>
 #include <utility>
 
-#include "mmap/direct_reader.hpp"
-#include "mmap/kernel.hpp"
 #include "mmap/memory/writable_memory.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/direct_reader.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "mmap/file.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 

@@ -4,13 +4,13 @@
 
 #include <cerrno>
 
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/memory/sealed_memory.hpp"
 #include "mmap/memory/writable_memory.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
-#include "mmap/uninterrupted.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/memory/sealed_memory.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/uninterrupted.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "mmap/file.hpp"
 #include "mmap/reservation.hpp"
-#include "mmap/unique_fd.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {

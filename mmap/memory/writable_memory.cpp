@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include "mmap/file.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/file/file.hpp"
 
 namespace weightmap::os {
 

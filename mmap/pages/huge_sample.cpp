@@ -15,9 +15,9 @@
 #include <tuple>
 #include <vector>
 
-#include "mmap/kernel.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/mapped_memory.hpp"
+#include "runtime/os/kernel.hpp"
 
 namespace weightmap::os {
 namespace {

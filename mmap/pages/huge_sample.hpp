@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "runtime/os/file/file.hpp"
 
 namespace weightmap::os {
 

@@ -1,9 +1,9 @@
 #include "mmap/pages/large_reads.hpp"
 
-#include "mmap/kernel.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

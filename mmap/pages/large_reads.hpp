@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "mmap/file.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/file_window.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mmap/page_size.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

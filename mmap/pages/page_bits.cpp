@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "mmap/page_size.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

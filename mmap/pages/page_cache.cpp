@@ -13,12 +13,12 @@
 #include <optional>
 #include <string>
 
-#include "mmap/kernel.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

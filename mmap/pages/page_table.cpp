@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "mmap/kernel.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
-#include "mmap/unique_fd.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/unique_fd.hpp"
 
 namespace weightmap::os {
 namespace {

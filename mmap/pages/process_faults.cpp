@@ -2,7 +2,7 @@
 
 #include <sys/resource.h>
 
-#include "mmap/process/fork_safe.hpp"
+#include "runtime/os/process/fork_safe.hpp"
 
 namespace weightmap::os {
 

@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::os {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/smaps.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {

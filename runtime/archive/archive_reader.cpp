@@ -3,7 +3,6 @@
 #include <memory_resource>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
@@ -12,6 +11,7 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"

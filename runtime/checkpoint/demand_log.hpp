@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "mmap/process/fork_safe.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/os/process/fork_safe.hpp"
 
 namespace weightmap {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "mmap/standard_error.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/process/standard_error.hpp"
 
 namespace weightmap {
 namespace {

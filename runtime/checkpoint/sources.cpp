@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 

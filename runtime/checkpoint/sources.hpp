@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/mapped_file.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
 

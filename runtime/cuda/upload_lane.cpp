@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::cuda {
 namespace {

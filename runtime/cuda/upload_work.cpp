@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/copies.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::cuda {
 namespace {

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/pickle/scan.hpp"
 #include "runtime/torch/archive_records.hpp"

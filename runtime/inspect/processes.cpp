@@ -10,11 +10,11 @@
 #include <tuple>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/sets/hub_cache.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"

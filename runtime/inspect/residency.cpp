@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "mmap/fill.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
@@ -19,6 +18,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 namespace {

@@ -4,14 +4,14 @@
 #include <array>
 #include <fstream>
 
-#include "mmap/facilities.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/mount.hpp"
-#include "mmap/page_size.hpp"
-#include "mmap/pages/extents.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/facilities.hpp"
+#include "runtime/os/file/extents.hpp"
+#include "runtime/os/file/mount.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "mmap/mapping.hpp"
-#include "mmap/process/process_lock.hpp"
-#include "mmap/process/runtime_directory.hpp"
 #include "runtime/bytes/byte_range.hpp"
 #include "runtime/checkpoint/sources.hpp"
+#include "runtime/os/process/process_lock.hpp"
+#include "runtime/os/process/runtime_directory.hpp"
 
 namespace weightmap {
 

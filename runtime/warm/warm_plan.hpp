@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 

@@ -7,14 +7,14 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/process/fork_safe.hpp"
-#include "mmap/process/futex.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/os/process/futex.hpp"
 #include "runtime/warm/slice_ranges.hpp"
 #include "runtime/warm/warm_options.hpp"
 
@@ -102,8 +102,8 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
 
 void WarmWork::begin(const WarmOptions& options, Progress sums) {
   if (options.verify_crc) {
-    verify_ =
-        std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_, std::move(sums));
+    verify_ = std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_.steps,
+                                             std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });

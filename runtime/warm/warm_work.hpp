@@ -12,8 +12,8 @@
 
 #include "mmap/fill.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
-#include "runtime/warm/verify_behind.hpp"
+#include "runtime/verify/storage_summer.hpp"
+#include "runtime/verify/verify_behind.hpp"
 #include "runtime/warm/warm_election.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "runtime/warm/warm_window.hpp"

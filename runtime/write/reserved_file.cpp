@@ -4,13 +4,13 @@
 #include <array>
 #include <utility>
 
-#include "mmap/write/in_place.hpp"
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/byte_sink.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/os/write/in_place.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/zip/checksum_places.hpp"

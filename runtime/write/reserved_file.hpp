@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "mmap/file.hpp"
-#include "mmap/write/file_lock.hpp"
 #include "runtime/bytes/windows.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/file/file_lock.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "runtime/os/page_size.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "tests/mmap/bus_child.hpp"

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "mmap/fault_handler.hpp"
-#include "mmap/file.hpp"
 #include "mmap/fill.hpp"
 #include "mmap/mapping.hpp"
+#include "runtime/os/file/file.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

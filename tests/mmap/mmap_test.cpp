@@ -14,9 +14,9 @@
 #include <new>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
+#include "runtime/os/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/sanitizer.hpp"

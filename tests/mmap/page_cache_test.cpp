@@ -18,9 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/fill.hpp"
-#include "mmap/kernel.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/large_reads.hpp"
@@ -28,6 +26,8 @@
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
 #include "mmap/ranges.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/kernel.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"

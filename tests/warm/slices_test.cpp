@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bench/proc_value.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/page_size.hpp"
 #include "runtime/warm/slice_ranges.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "tests/support/checkpoints.hpp"

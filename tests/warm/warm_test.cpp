@@ -13,13 +13,13 @@
 #include <optional>
 #include <thread>
 
-#include "mmap/file.hpp"
-#include "mmap/kernel.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/verify/storage_summer.hpp"
 #include "runtime/warm/page_set.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "runtime/warm/warm_window.hpp"
