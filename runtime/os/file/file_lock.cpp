@@ -18,7 +18,7 @@ namespace weightmap::os {
 namespace {
 
 // Runs between fork() and exec(), where nothing may be allocated. Without /proc the lock stays.
-void open_again(int descriptor) noexcept {
+void detach_descriptor(int descriptor) noexcept {
   char path[32] = "/proc/self/fd/";
   char* const number = path + std::strlen(path);
   *std::to_chars(number, path + sizeof path - 1, descriptor).ptr = '\0';
@@ -36,7 +36,7 @@ class Descriptors {
     static const int registered = ::pthread_atfork(
         [] { of_this_process().mutex_.lock(); }, [] { of_this_process().mutex_.unlock(); },
         [] {
-          for (const int descriptor : of_this_process().all_) open_again(descriptor);
+          for (const int descriptor : of_this_process().all_) detach_descriptor(descriptor);
           of_this_process().mutex_.unlock();
         });
     static_cast<void>(registered);
