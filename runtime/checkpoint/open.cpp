@@ -87,7 +87,7 @@ Result<void> read_index(Parsing& parsing, const State& state) {
     return failure(ErrorCode::limit_exceeded, "the index of shards of " + std::to_string(size) +
                                                   " bytes is longer than the limit of " +
                                                   std::to_string(most));
-  TRY_ASSIGN(const std::span<const std::byte> text, input.windows->bytes(0, size));
+  TRY_ASSIGN(const std::span<const std::byte> text, input.cache->bytes(0, size));
   parsing.index = std::make_unique<sets::ShardIndex>(
       std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
   return sets::read_shard_index(*parsing.index, state.options.limits, parsing.made->memory);

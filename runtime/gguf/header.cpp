@@ -35,13 +35,13 @@ bool round_up(std::uint64_t number, std::uint32_t alignment, std::uint64_t& roun
 
 class HeaderReader {
  public:
-  HeaderReader(Header& header, bytes::Windows& windows, const Limits& limits,
+  HeaderReader(Header& header, bytes::ReadCache& cache, const Limits& limits,
                std::pmr::memory_resource& memory)
       : header_(header),
         limits_(limits),
         memory_(memory),
-        file_bytes_(windows.source_size()),
-        reader_(windows, limits.pickle_bytes) {}
+        file_bytes_(cache.source_size()),
+        reader_(cache, limits.pickle_bytes) {}
 
   Result<void> run() {
     if (read_all()) return {};
@@ -289,9 +289,9 @@ bool HeaderReader::about_tensor(std::uint64_t number) {
 
 }  // namespace
 
-Result<void> read_header(Header& header, bytes::Windows& windows, const Limits& limits,
+Result<void> read_header(Header& header, bytes::ReadCache& cache, const Limits& limits,
                          std::pmr::memory_resource& memory) {
-  return HeaderReader(header, windows, limits, memory).run();
+  return HeaderReader(header, cache, limits, memory).run();
 }
 
 }  // namespace weightmap::gguf

@@ -15,11 +15,11 @@ bool Reader::fail(ErrorCode code, std::string message, std::uint64_t at) {
 }
 
 bool Reader::fits(std::uint64_t length) const noexcept {
-  return bytes::contains(std::min(windows_->source_size(), most_bytes_), position(), length);
+  return bytes::contains(std::min(cache_->source_size(), most_bytes_), position(), length);
 }
 
 bool Reader::refuse(const std::string& what, std::uint64_t length) {
-  const std::uint64_t size = windows_->source_size();
+  const std::uint64_t size = cache_->source_size();
   if (bytes::contains(size, position(), length))
     return fail(
         ErrorCode::limit_exceeded,
@@ -36,9 +36,9 @@ bool Reader::read_piece(std::uint64_t length, std::string_view field) {
   if (!fits(length))
     return refuse(std::string(field) + " of " + bytes::counted(length, "byte"), length);
   const std::uint64_t begin = position();
-  const std::uint64_t rest = std::min(windows_->source_size(), most_bytes_) - begin;
+  const std::uint64_t rest = std::min(cache_->source_size(), most_bytes_) - begin;
   const std::uint64_t wanted = std::min(std::max(length, piece_bytes_), rest);
-  Result<std::span<const std::byte>> piece = windows_->bytes(begin, wanted);
+  Result<std::span<const std::byte>> piece = cache_->bytes(begin, wanted);
   if (!piece) {
     error_ = std::move(piece.error());
     return false;

@@ -16,18 +16,18 @@
 #include <string_view>
 #include <type_traits>
 
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/bytes/little_endian.hpp"
-#include "runtime/bytes/source.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::gguf {
 
 class Reader {
  public:
-  // Reads at most `most_bytes`. `windows` must outlive this, and the texts that it gives out.
-  Reader(bytes::Windows& windows, std::uint64_t most_bytes) noexcept
-      : windows_(&windows), most_bytes_(most_bytes) {}
+  // Reads at most `most_bytes`. `cache` must outlive this, and the texts that it gives out.
+  Reader(bytes::ReadCache& cache, std::uint64_t most_bytes) noexcept
+      : cache_(&cache), most_bytes_(most_bytes) {}
 
   // Of the fields from here on; before that it is little.
   void set_big_endian(bool is_big) noexcept { is_big_ = is_big; }
@@ -90,7 +90,7 @@ class Reader {
   // Of what does not fit.
   [[gnu::cold]] bool refuse(const std::string& what, std::uint64_t length);
 
-  bytes::Windows* windows_;
+  bytes::ReadCache* cache_;
   std::uint64_t most_bytes_;
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;                 // of the piece

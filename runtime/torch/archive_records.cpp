@@ -47,7 +47,7 @@ Result<void> check_no_other_folder(const zip::Directory& directory, std::string_
 
 // nullopt if there is no such record.
 Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
-                                            bytes::Windows& windows, std::string_view name) {
+                                            bytes::ReadCache& cache, std::string_view name) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr) {
     TRY(check_no_other_case(directory, name));
@@ -59,7 +59,7 @@ Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
                        ", expected at most " + std::to_string(max_text_bytes),
                    record->header_offset);
   TRY_ASSIGN(const zip::RecordBytes content,
-             zip::read_record(directory, *record, windows, max_text_bytes));
+             zip::read_record(directory, *record, cache, max_text_bytes));
   const auto* text = reinterpret_cast<const char*>(content.bytes.data());
   return TextRecord{std::string(text, content.bytes.size()), record->header_offset};
 }
@@ -80,10 +80,10 @@ tl::unexpected<Error> unexpected_text(std::string_view name, const TextRecord& r
                  record.offset);
 }
 
-Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& windows,
+Result<void> read_byte_order(const zip::Directory& directory, bytes::ReadCache& cache,
                              ByteOrder missing, ArchiveRecords& records) {
   constexpr std::string_view name = "byteorder";
-  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
+  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, cache, name));
   records.byte_order_assumed = !record;
   if (records.byte_order_assumed) {
     constexpr bool native_is_big = std::endian::native == std::endian::big;
@@ -97,14 +97,14 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& wi
 }
 
 // The storages that the letters speak of.
-Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows,
+Result<void> read_marks(const zip::Directory& directory, bytes::ReadCache& cache,
                         ArchiveRecords& records) {
   const zip::Record* const record = directory.find(marks_record);
   if (record == nullptr) return {};
   TRY(check_marks(directory, *record));
   // Until the last letter says that the file is sealed, its checksum means nothing.
   TRY_ASSIGN(const zip::RecordBytes content,
-             zip::read_unsummed(directory, *record, windows, record->size));
+             zip::read_unsummed(directory, *record, cache, record->size));
   ReservedStorages& reserved = records.reserved.emplace();
   for (std::size_t i = 0; i + 1 < content.bytes.size(); ++i) {
     const auto letter = static_cast<char>(content.bytes[i]);
@@ -172,9 +172,9 @@ std::optional<Head> head_of(const zip::Directory& directory) {
   return Head{pickle->header_offset, distance + header};
 }
 
-Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows) {
+Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::ReadCache& cache) {
   for (std::string_view name : {".data/version", "version"}) {
-    TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
+    TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, cache, name));
     if (!record) continue;
     const std::optional<std::uint64_t> version = parse_number(record->text);
     if (!version) return unexpected_text(name, *record, "a number");
@@ -190,9 +190,9 @@ Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windo
 }
 
 Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
-                                             bytes::Windows& windows) {
+                                             bytes::ReadCache& cache) {
   constexpr std::string_view name = ".storage_alignment";
-  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
+  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, cache, name));
   if (!record) return zip::Layout::default_alignment;
   const std::optional<std::uint64_t> alignment = parse_number(record->text);
   // The padding is counted in 16 bits, so no writer can go beyond this.
@@ -208,14 +208,14 @@ tl::unexpected<Error> in_pickle(Error error) {
 }
 
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
-                                            bytes::Windows& windows, ByteOrder missing_byte_order) {
+                                            bytes::ReadCache& cache, ByteOrder missing_byte_order) {
   ArchiveRecords records{};
-  TRY_ASSIGN(records.version, read_version(directory, windows));
-  TRY_ASSIGN(std::optional<TextRecord> format, read_text(directory, windows, ".format_version"));
+  TRY_ASSIGN(records.version, read_version(directory, cache));
+  TRY_ASSIGN(std::optional<TextRecord> format, read_text(directory, cache, ".format_version"));
   if (format) records.format_version = std::move(format->text);
-  TRY_ASSIGN(records.storage_alignment, read_storage_alignment(directory, windows));
-  TRY(read_byte_order(directory, windows, missing_byte_order, records));
-  TRY(read_marks(directory, windows, records));
+  TRY_ASSIGN(records.storage_alignment, read_storage_alignment(directory, cache));
+  TRY(read_byte_order(directory, cache, missing_byte_order, records));
+  TRY(read_marks(directory, cache, records));
   return records;
 }
 

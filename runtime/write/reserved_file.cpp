@@ -59,7 +59,7 @@ Result<void> ReservedFile::join() const {
 }
 
 Result<void> ReservedFile::read_records() {
-  TRY_ASSIGN(directory_, format::read_directory(file_, windows_, Limits{}));
+  TRY_ASSIGN(directory_, format::read_directory(file_, cache_, Limits{}));
   const zip::Record* const marks = directory_.find(torch::marks_record);
   if (marks == nullptr) return nothing_reserved();
   TRY(torch::check_marks(directory_, *marks));

@@ -58,7 +58,7 @@ Result<format::Parsed> parse_floats(std::span<format::Input> files, const OpenOp
   for (std::uint32_t i = 0; i < files.size(); ++i) {
     std::uint64_t count = 0;
     std::uint32_t crc = 0;
-    TRY_ASSIGN(const std::span<const std::byte> header, files[i].windows->bytes(0, 12));
+    TRY_ASSIGN(const std::span<const std::byte> header, files[i].cache->bytes(0, 12));
     std::memcpy(&count, &header[0], sizeof count);
     std::memcpy(&crc, &header[8], sizeof crc);
     dims[2 * i] = static_cast<std::int64_t>(count);

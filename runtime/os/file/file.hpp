@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/os/unique_fd.hpp"
 #include "weightmap/generation.hpp"
 #include "weightmap/result.hpp"
@@ -18,7 +18,7 @@ namespace weightmap::os {
 // Offsets are 64 bits wide everywhere, and a whole checkpoint is mapped at once.
 static_assert(sizeof(void*) == 8 && sizeof(off_t) == 8, "weightmap is for 64-bit systems");
 
-class File final : public bytes::Source {
+class File final : public bytes::ByteSource {
  public:
   // Fails with io and the system's words if the file cannot be opened, with not_a_checkpoint if it
   // is empty or no regular file (a FIFO is not waited for; of a folder os_error is EISDIR), with

@@ -1,7 +1,7 @@
-// Private copies of a few parts of a Source, so that parsers neither fault nor see the file change
-// between check and use, and so that neighbouring small records cost one read together.
+// Private copies of a few parts of a ByteSource, so that parsers neither fault nor see the file
+// change between check and use, and so that neighbouring small records cost one read together.
 //
-// Not thread-safe; made for one open. Spans stay valid until the Windows is destroyed, or as long
+// Not thread-safe; made for one open. Spans stay valid until the ReadCache is destroyed, or as long
 // as the buffer lives that take() handed to somebody else.
 #pragma once
 
@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::bytes {
 
-class Windows {
+class ReadCache {
  public:
   // `memory` holds the copies and must outlive this object. `tail_bytes`: how much of the end who
   // looks for a directory there asks for first.
-  Windows(const Source& source, std::pmr::memory_resource& memory,
-          std::uint64_t tail_bytes = first_read) noexcept
+  ReadCache(const ByteSource& source, std::pmr::memory_resource& memory,
+            std::uint64_t tail_bytes = first_read) noexcept
       : source_(&source), memory_(&memory), tail_bytes_(tail_bytes) {}
 
   std::uint64_t tail_bytes() const noexcept { return tail_bytes_; }
@@ -58,7 +58,7 @@ class Windows {
   Result<void> read(std::uint64_t offset, std::span<std::byte> out);
   std::span<const std::byte> keep(std::uint64_t offset, Buffer bytes);
 
-  const Source* source_;
+  const ByteSource* source_;
   std::pmr::memory_resource* memory_;
   std::uint64_t tail_bytes_;
   std::vector<Window> windows_;

@@ -1,4 +1,4 @@
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@ Result<void> MemorySource::read(std::uint64_t offset, std::span<std::byte> out) 
   return {};
 }
 
-tl::unexpected<Error> leaves_source(const Source& source, std::uint64_t offset,
+tl::unexpected<Error> leaves_source(const ByteSource& source, std::uint64_t offset,
                                     std::uint64_t length) {
   return failure(ErrorCode::corrupt,
                  std::to_string(length) + " bytes from offset " + std::to_string(offset) +

@@ -1,4 +1,4 @@
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -9,26 +9,27 @@
 
 namespace weightmap::bytes {
 
-const Windows::Window* Windows::find(std::uint64_t offset, std::uint64_t length) const noexcept {
+const ReadCache::Window* ReadCache::find(std::uint64_t offset,
+                                         std::uint64_t length) const noexcept {
   for (const Window& window : windows_)
     if (offset >= window.offset && contains(window.bytes.size(), offset - window.offset, length))
       return &window;
   return nullptr;
 }
 
-Result<void> Windows::read(std::uint64_t offset, std::span<std::byte> out) {
+Result<void> ReadCache::read(std::uint64_t offset, std::span<std::byte> out) {
   ++reads_;
   bytes_read_ += out.size();
   return source_->read(offset, out);
 }
 
-std::span<const std::byte> Windows::keep(std::uint64_t offset, Buffer bytes) {
+std::span<const std::byte> ReadCache::keep(std::uint64_t offset, Buffer bytes) {
   const std::span<const std::byte> content = std::as_const(bytes).span();
   windows_.push_back({offset, content, std::move(bytes)});
   return content;
 }
 
-Result<std::span<const std::byte>> Windows::bytes(std::uint64_t offset, std::uint64_t length) {
+Result<std::span<const std::byte>> ReadCache::bytes(std::uint64_t offset, std::uint64_t length) {
   // Before anything is allocated: a length that the source does not have must cost nothing.
   if (!contains(source_->size(), offset, length)) return leaves_source(*source_, offset, length);
   if (const Window* window = find(offset, length))
@@ -38,8 +39,8 @@ Result<std::span<const std::byte>> Windows::bytes(std::uint64_t offset, std::uin
   return keep(offset, std::move(copy));
 }
 
-Result<std::span<const std::byte>> Windows::extend_back(std::uint64_t offset,
-                                                        std::uint64_t length) {
+Result<std::span<const std::byte>> ReadCache::extend_back(std::uint64_t offset,
+                                                          std::uint64_t length) {
   if (!contains(source_->size(), offset, length)) return leaves_source(*source_, offset, length);
   if (find(offset, length) != nullptr) return bytes(offset, length);
   const std::uint64_t end = offset + length;
@@ -55,7 +56,7 @@ Result<std::span<const std::byte>> Windows::extend_back(std::uint64_t offset,
   return keep(offset, std::move(joined));
 }
 
-Result<void> Windows::copy(std::uint64_t offset, std::span<std::byte> out) {
+Result<void> ReadCache::copy(std::uint64_t offset, std::span<std::byte> out) {
   const Window* window = find(offset, out.size());
   if (window == nullptr) return read(offset, out);
   const auto part = window->bytes.subspan(offset - window->offset, out.size());
@@ -63,7 +64,7 @@ Result<void> Windows::copy(std::uint64_t offset, std::span<std::byte> out) {
   return {};
 }
 
-Buffer Windows::take(std::span<const std::byte> part) noexcept {
+Buffer ReadCache::take(std::span<const std::byte> part) noexcept {
   for (Window& window : windows_) {
     const std::byte* const begin = window.bytes.data();
     const std::byte* const end = begin + window.bytes.size();

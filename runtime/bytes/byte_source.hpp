@@ -13,16 +13,16 @@ namespace weightmap::bytes {
 // tells foreign files. A file of no more bytes is read whole by it.
 inline constexpr std::uint64_t first_read = 65536;
 
-class Source {
+class ByteSource {
  public:
-  virtual ~Source() = default;
+  virtual ~ByteSource() = default;
   virtual std::uint64_t size() const noexcept = 0;
   // Fills `out` from `offset`. A range outside the source is corrupt; a failed read is io.
   virtual Result<void> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
 // Borrowed bytes, which must outlive it.
-class MemorySource final : public Source {
+class MemorySource final : public ByteSource {
  public:
   explicit MemorySource(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
   std::uint64_t size() const noexcept override { return bytes_.size(); }
@@ -33,7 +33,7 @@ class MemorySource final : public Source {
 };
 
 // The error for a range that does not lie within `source`.
-tl::unexpected<Error> leaves_source(const Source& source, std::uint64_t offset,
+tl::unexpected<Error> leaves_source(const ByteSource& source, std::uint64_t offset,
                                     std::uint64_t length);
 
 }  // namespace weightmap::bytes
