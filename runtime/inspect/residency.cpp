@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
@@ -188,10 +188,10 @@ Result<std::uint64_t> read_again(const os::File& file, const os::Mapping& mappin
                                  const std::vector<ByteRange>& steps, const Progress& progress) {
   std::uint64_t all = 0;
   for (const ByteRange& step : steps) all += step.length;
-  os::Filler filler({file, mapping}, os::FillMethod::populate);
+  os::PageLoader loader({file, mapping}, os::LoadMethod::populate);
   std::uint64_t done = 0;
   for (const ByteRange& step : steps) {
-    if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
+    if (Result<void> ok = loader.load(step.offset, step.length); !ok) return error_of(ok);
     done += step.length;
     TRY(go_on(progress, done, all));
   }
@@ -204,7 +204,7 @@ Result<RepairReport> repair_file(const os::File& file, const Progress& progress)
   // Large pages are asked for by default; nothing is touched before the eviction.
   const Result<os::Mapping> mapping = os::Mapping::map(file, {});
   if (!mapping) return error_of(mapping);
-  if (os::best_fill_method(*mapping) != os::FillMethod::populate)
+  if (os::best_load_method(*mapping) != os::LoadMethod::populate)
     return failure(ErrorCode::unsupported,
                    "this kernel cannot read a file in large pieces (Linux 5.14 does)");
   const std::vector<ByteRange> steps = steps_of(*cached, file.size());

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 #include "runtime/warm/page_set.hpp"
 
 namespace weightmap {

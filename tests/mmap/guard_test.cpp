@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "mmap/fault_handler.hpp"
-#include "mmap/fill.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_loader.hpp"
 #include "runtime/os/file/file.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
@@ -253,12 +253,12 @@ TEST_CASE("mappings come and go while others are lost") {
 }
 
 TEST_CASE_FIXTURE(GuardedFile, "filling a mapping reports a loss") {
-  Filler filler({file, mapping}, FillMethod::populate);
-  REQUIRE_OK(filler.fill(0, 4 * page));
+  PageLoader loader({file, mapping}, LoadMethod::populate);
+  REQUIRE_OK(loader.load(0, 4 * page));
   fs::resize_file(path, 0);
   CHECK(at(0) == 0);
   fs::resize_file(path, 16 * page);  // so that its size says nothing
-  CHECK_FAILS(filler.fill(0, 4 * page), ErrorCode::io, "the file was lost");
+  CHECK_FAILS(loader.load(0, 4 * page), ErrorCode::io, "the file was lost");
 }
 
 TEST_CASE_FIXTURE(GuardedFile, "a mapping that was assigned to is guarded as the one it took") {

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "mmap/fill.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_loader.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/mapped_memory.hpp"
@@ -561,7 +561,7 @@ TEST_CASE_FIXTURE(CacheFixture,
   const File file = make(4 * mib);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
-  REQUIRE_OK(Filler({file, mapping}, FillMethod::populate).fill(0, 4 * mib));
+  REQUIRE_OK(PageLoader({file, mapping}, LoadMethod::populate).load(0, 4 * mib));
   read_pages(0, 2 * mib / page);
   drop_range({file, mapping}, 2 * mib, 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);

@@ -1,4 +1,4 @@
-#include "mmap/memory/fillable_memory.hpp"
+#include "mmap/memory/write_once_memory.hpp"
 
 #include <fcntl.h>
 
@@ -22,7 +22,7 @@ tl::unexpected<Error> no_room(std::uint64_t bytes, int error_number) {
 
 }  // namespace
 
-Result<FillableMemory> FillableMemory::make(std::uint64_t bytes, const std::string& label) {
+Result<WriteOnceMemory> WriteOnceMemory::make(std::uint64_t bytes, const std::string& label) {
   const MemoryLimit limit = memory_limit();
   if (bytes > limit.usable())
     return failure(ErrorCode::io,
@@ -33,10 +33,10 @@ Result<FillableMemory> FillableMemory::make(std::uint64_t bytes, const std::stri
   if (uninterrupted([&] { return ::fallocate(memory.get(), 0, 0, length); }) != 0)
     return no_room(bytes, errno);
   TRY_ASSIGN(Reservation mapped, map_for_writing(memory.get(), bytes));
-  return FillableMemory(std::move(memory), std::move(mapped));
+  return WriteOnceMemory(std::move(memory), std::move(mapped));
 }
 
-Result<File> FillableMemory::seal() && {
+Result<File> WriteOnceMemory::seal() && {
   mapped_ = Reservation();
   TRY(os::seal(memory_.get()));
   TRY_ASSIGN(const UniqueFd reading, reopen_for_reading(memory_.get()));

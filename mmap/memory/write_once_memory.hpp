@@ -13,11 +13,11 @@
 
 namespace weightmap::os {
 
-class FillableMemory {
+class WriteOnceMemory {
  public:
   // So many zeros, at least one. All of the memory is allocated now, so that filling it raises no
   // signal. Fails with io if the machine, or a cgroup above this process, has no room for it.
-  static Result<FillableMemory> make(std::uint64_t bytes, const std::string& label);
+  static Result<WriteOnceMemory> make(std::uint64_t bytes, const std::string& label);
 
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }
 
@@ -25,7 +25,7 @@ class FillableMemory {
   Result<File> seal() &&;
 
  private:
-  FillableMemory(UniqueFd memory, Reservation mapped) noexcept
+  WriteOnceMemory(UniqueFd memory, Reservation mapped) noexcept
       : memory_(std::move(memory)), mapped_(std::move(mapped)) {}
 
   UniqueFd memory_;

@@ -1,4 +1,4 @@
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -37,55 +37,55 @@ void read_large(const File& file, std::uint64_t offset, std::uint64_t length) {
 
 }  // namespace
 
-std::string_view to_string(FillMethod method) noexcept {
-  return method == FillMethod::populate ? "populate" : "read";
+std::string_view to_string(LoadMethod method) noexcept {
+  return method == LoadMethod::populate ? "populate" : "read";
 }
 
-FillMethod best_fill_method(const Mapping& mapping) noexcept {
+LoadMethod best_load_method(const Mapping& mapping) noexcept {
   // An unknown advice is refused even for no bytes at all.
   return ::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) == 0
-             ? FillMethod::populate
-             : FillMethod::read;
+             ? LoadMethod::populate
+             : LoadMethod::read;
 }
 
-void Filler::turn_to(const MappedFile& mapped) noexcept {
+void PageLoader::turn_to(const MappedFile& mapped) noexcept {
   if (&mapped.file() != &file()) exact_ = UniqueFd();
   mapped_ = mapped;
 }
 
-Result<void> Filler::fill(std::uint64_t offset, std::uint64_t length) {
-  if (length < small_range) return fill_exactly(offset, length);
-  return fill_pages(offset, length, false);
+Result<void> PageLoader::load(std::uint64_t offset, std::uint64_t length) {
+  if (length < small_range) return load_exactly(offset, length);
+  return load_pages(offset, length, false);
 }
 
-Result<void> Filler::fill_exactly(std::uint64_t offset, std::uint64_t length) {
+Result<void> PageLoader::load_exactly(std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return {};
   TRY(read_exactly(offset, length));
-  return fill_pages(offset, length, true);
+  return load_pages(offset, length, true);
 }
 
 // `is_read`: they are cached already.
-Result<void> Filler::fill_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
+Result<void> PageLoader::load_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
   const std::uint64_t start = offset / page_bytes() * page_bytes();
   const std::uint64_t size = offset + length - start;
-  if (method_ == FillMethod::populate)
+  if (method_ == LoadMethod::populate)
     TRY(populate(start, size));
   else if (!is_read)
     TRY(read_all(file().descriptor(), start, size));
   return mapped_.check_not_lost();
 }
 
-Result<void> Filler::fill_now(std::uint64_t offset, std::uint64_t length) {
-  if (length < small_range) return fill(offset, length);
+Result<void> PageLoader::load_now(std::uint64_t offset, std::uint64_t length) {
+  if (length < small_range) return load(offset, length);
   const std::uint64_t start = offset / large_page * large_page;
   const std::uint64_t rest = (large_page - (offset + length) % large_page) % large_page;
   const std::uint64_t end = std::min(file().size(), offset + length + rest);
-  if (method_ == FillMethod::populate && mapped_.mapping().huge_pages())
+  if (method_ == LoadMethod::populate && mapped_.mapping().huge_pages())
     read_large(file(), start, end - start);
-  return fill(start, end - start);
+  return load(start, end - start);
 }
 
-Result<void> Filler::read_exactly(std::uint64_t offset, std::uint64_t length) {
+Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length) {
   // What is left of the last page of a truncated file is still cached.
   if (is_surely_cached(file(), offset, length)) return check_not_truncated(file(), offset, length);
   if (exact_.get() < 0) {
@@ -97,7 +97,7 @@ Result<void> Filler::read_exactly(std::uint64_t offset, std::uint64_t length) {
   return read_all(exact_.get() >= 0 ? exact_.get() : file().descriptor(), offset, length);
 }
 
-Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
+Result<void> PageLoader::populate(std::uint64_t offset, std::uint64_t length) {
   while (::madvise(mapped_.address_of(offset), length, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     const int error_number = errno;
@@ -109,7 +109,7 @@ Result<void> Filler::populate(std::uint64_t offset, std::uint64_t length) {
   return {};
 }
 
-Result<void> Filler::read_all(int descriptor, std::uint64_t offset, std::uint64_t length) {
+Result<void> PageLoader::read_all(int descriptor, std::uint64_t offset, std::uint64_t length) {
   scratch_.resize(scratch_bytes);
   const std::uint64_t end = offset + length;
   while (offset < end) {
