@@ -7,7 +7,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/copies.hpp"
 #include "runtime/checkpoint/demand.hpp"
-#include "runtime/checkpoint/live.hpp"
+#include "runtime/checkpoint/freshness.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/refused_write.hpp"

@@ -13,7 +13,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/row_major.hpp"
 #include "runtime/bytes/utf8.hpp"
-#include "runtime/gguf/reader.hpp"
+#include "runtime/gguf/field_reader.hpp"
 #include "runtime/gguf/tensor_types.hpp"
 
 namespace weightmap::gguf {
@@ -81,7 +81,7 @@ class HeaderReader {
   const Limits& limits_;
   std::pmr::memory_resource& memory_;
   std::uint64_t file_bytes_;
-  Reader reader_;
+  FieldReader reader_;
   std::uint64_t tensors_ = 0;
   std::string_view name_;  // of the tensor that is being read; empty: not known yet
   std::array<std::int64_t, most_rank> sizes_{};  // of it, as they stand there: the fastest first

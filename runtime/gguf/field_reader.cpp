@@ -1,4 +1,4 @@
-#include "runtime/gguf/reader.hpp"
+#include "runtime/gguf/field_reader.hpp"
 
 #include <algorithm>
 #include <span>
@@ -9,16 +9,16 @@
 
 namespace weightmap::gguf {
 
-bool Reader::fail(ErrorCode code, std::string message, std::uint64_t at) {
+bool FieldReader::fail(ErrorCode code, std::string message, std::uint64_t at) {
   error_ = Error{code, std::move(message), at, {}};
   return false;
 }
 
-bool Reader::fits(std::uint64_t length) const noexcept {
+bool FieldReader::fits(std::uint64_t length) const noexcept {
   return bytes::contains(std::min(cache_->source_size(), most_bytes_), position(), length);
 }
 
-bool Reader::refuse(const std::string& what, std::uint64_t length) {
+bool FieldReader::refuse(const std::string& what, std::uint64_t length) {
   const std::uint64_t size = cache_->source_size();
   if (bytes::contains(size, position(), length))
     return fail(
@@ -31,7 +31,7 @@ bool Reader::refuse(const std::string& what, std::uint64_t length) {
               position());
 }
 
-bool Reader::read_piece(std::uint64_t length, std::string_view field) {
+bool FieldReader::read_piece(std::uint64_t length, std::string_view field) {
   constexpr std::uint64_t longest_piece = std::uint64_t{16} << 20;
   if (!fits(length))
     return refuse(std::string(field) + " of " + bytes::counted(length, "byte"), length);
@@ -50,7 +50,7 @@ bool Reader::read_piece(std::uint64_t length, std::string_view field) {
   return true;
 }
 
-bool Reader::text(std::string_view& text, std::string_view field, std::uint64_t most_length) {
+bool FieldReader::text(std::string_view& text, std::string_view field, std::uint64_t most_length) {
   const std::uint64_t begin = position();
   std::uint64_t length = 0;
   if (!number(length, field)) return false;
@@ -65,8 +65,8 @@ bool Reader::text(std::string_view& text, std::string_view field, std::uint64_t 
   return true;
 }
 
-bool Reader::has_room_for(std::uint64_t count, std::uint64_t item_bytes, std::string_view field,
-                          std::string_view items) {
+bool FieldReader::has_room_for(std::uint64_t count, std::uint64_t item_bytes,
+                               std::string_view field, std::string_view items) {
   std::uint64_t length = 0;
   if (!bytes::checked_mul(count, item_bytes, &length)) length = ~std::uint64_t{0};
   if (fits(length)) return true;

@@ -23,10 +23,10 @@
 
 namespace weightmap::gguf {
 
-class Reader {
+class FieldReader {
  public:
   // Reads at most `most_bytes`. `cache` must outlive this, and the texts that it gives out.
-  Reader(bytes::ReadCache& cache, std::uint64_t most_bytes) noexcept
+  FieldReader(bytes::ReadCache& cache, std::uint64_t most_bytes) noexcept
       : cache_(&cache), most_bytes_(most_bytes) {}
 
   // Of the fields from here on; before that it is little.

@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/live.hpp"
+#include "runtime/checkpoint/freshness.hpp"
 
 #include <algorithm>
 
