@@ -29,10 +29,11 @@ LIBRARY["gguf"] = (*LIBRARY["format"], "format")
 LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
-LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "os", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "sets", "dcp")
+LIBRARY["archive"] = (*LIBRARY["format"], "format", "os", "mmap")
+LIBRARY["checkpoint"] = (*LIBRARY["dcp"], "dcp", "os", "mmap", "safetensors", "gguf")
 for service in ("verify", "inspect", "write", "cuda"):
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
+LIBRARY["write"] += ("archive",)
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
 LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 

@@ -12,11 +12,11 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/os/file/file.hpp"
-#include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"
 #include "runtime/zip/local_header.hpp"
 #include "runtime/zip/record_bytes.hpp"
+#include "runtime/zip/text_records.hpp"
 #include "weightmap/archive.hpp"
 
 namespace weightmap {
@@ -29,8 +29,8 @@ constexpr unsigned max_threads = 64;
 constexpr std::size_t least_of_thread = std::size_t{1} << 20;
 constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
 
-static_assert(ArchiveReader::min_version == torch::min_version &&
-              ArchiveReader::max_version == torch::max_version);
+static_assert(ArchiveReader::min_version == zip::min_version &&
+              ArchiveReader::max_version == zip::max_version);
 
 // Answers the first failure in the order of the file.
 Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span<std::byte> out,
@@ -92,7 +92,7 @@ Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
   TRY_ASSIGN(directory, format::read_directory(file, cache, limits));
   // Archives of any content may hold a record of that name; then the layout is known from headers.
-  layout.alignment = torch::read_storage_alignment(directory, cache).value_or(layout.alignment);
+  layout.alignment = zip::read_storage_alignment(directory, cache).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
   file.advise_mapping();  // whole records are read from here on
   return {};
@@ -343,7 +343,7 @@ Result<bool> ArchiveReader::verify_crc(std::string_view name) const {
 
 Result<std::uint64_t> ArchiveReader::version() const {
   bytes::ReadCache cache(state_->file, *std::pmr::new_delete_resource());
-  return state_->about(torch::read_version(state_->directory, cache));
+  return state_->about(zip::read_version(state_->directory, cache));
 }
 
 Result<std::optional<std::string>> ArchiveReader::serialization_id() const {

@@ -32,19 +32,6 @@ struct ArchiveRecords {
   }
 };
 
-// Lowest and highest version that is understood: torch's own bounds.
-inline constexpr std::uint64_t min_version = 1;
-inline constexpr std::uint64_t max_version = 10;
-
-// Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt
-// if it is missing or not a number.
-Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::ReadCache& cache);
-
-// Content of `.storage_alignment`, or 64 if there is no such record. Fails with corrupt if it is
-// not a number from 1 to 65536.
-Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
-                                             bytes::ReadCache& cache);
-
 // Fails with corrupt for a record that says something that no writer writes, and for one that only
 // a reader that ignores the case of names would find.
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,

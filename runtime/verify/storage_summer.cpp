@@ -6,7 +6,6 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 
