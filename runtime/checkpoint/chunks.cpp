@@ -260,6 +260,10 @@ class Producer {
 
 }  // namespace
 
+std::span<const ComposedTensor> composed_tensors(const Checkpoint& checkpoint) noexcept {
+  return Checkpoint::Access::state(checkpoint).content().composed;
+}
+
 Result<WholeTensor> whole_tensor(const Checkpoint& checkpoint, std::string_view name) {
   if (const ComposedTensor* const chunked = find_chunked(checkpoint, name))
     return WholeTensor{*chunked->dtype, chunked->sizes, chunked->first_part, chunked->part_count};
