@@ -20,7 +20,7 @@
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint32_t live = std::uint32_t{1} << 31;
@@ -35,7 +35,7 @@ constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
 std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
-  const std::uint64_t page = page_bytes();
+  const std::uint64_t page = os::page_bytes();
   return (bytes + page - 1) / page * page;
 }
 
@@ -231,7 +231,7 @@ Result<void> Guard::take_slot(std::span<const std::byte> mapping, bool writable,
   TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
-    return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
+    return tl::unexpected<Error>(os::os_error("see to forks of the process", watches_forks));
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
@@ -299,4 +299,4 @@ void Guard::release() noexcept {
   slot_ = nullptr;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

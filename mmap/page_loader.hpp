@@ -11,7 +11,7 @@
 #include "runtime/os/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 enum class LoadMethod : std::uint8_t {
   populate,  // MADV_POPULATE_READ (Linux 5.14): maps what it reads, and fails without a signal
@@ -54,12 +54,12 @@ class PageLoader {
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
-  const File& file() const noexcept { return mapped_.file(); }
+  const os::File& file() const noexcept { return mapped_.file(); }
 
   MappedFile mapped_;
   LoadMethod method_;
-  UniqueFd exact_;  // opened at the first range that is read exactly
+  os::UniqueFd exact_;  // opened at the first range that is read exactly
   std::vector<std::byte> scratch_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <new>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 // Of a request that gets pages of its own; 0 where that is beyond all addresses.
@@ -40,4 +40,4 @@ void HugePageResource::do_deallocate(void* address, std::size_t bytes, std::size
     ::munmap(address, round_to_pages(bytes));
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

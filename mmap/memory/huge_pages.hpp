@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory_resource>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // May be used by any thread. Nobody asks it for an alignment beyond that of a huge page.
 class HugePageResource final : public std::pmr::memory_resource {
@@ -23,4 +23,4 @@ class HugePageResource final : public std::pmr::memory_resource {
   }
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

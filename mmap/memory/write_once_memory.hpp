@@ -11,7 +11,7 @@
 #include "runtime/os/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 class WriteOnceMemory {
  public:
@@ -22,14 +22,14 @@ class WriteOnceMemory {
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }
 
   // The same as a file that nobody can change any more. bytes() are gone.
-  Result<File> seal() &&;
+  Result<os::File> seal() &&;
 
  private:
-  WriteOnceMemory(UniqueFd memory, Reservation mapped) noexcept
+  WriteOnceMemory(os::UniqueFd memory, Reservation mapped) noexcept
       : memory_(std::move(memory)), mapped_(std::move(mapped)) {}
 
-  UniqueFd memory_;
+  os::UniqueFd memory_;
   Reservation mapped_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

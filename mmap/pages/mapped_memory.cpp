@@ -7,7 +7,7 @@
 
 #include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 std::uint64_t overlap(const MappedArea& area, const AddressRange& range) noexcept {
@@ -33,7 +33,7 @@ Result<MappedMemory> mapped_memory(std::span<const std::byte> range) {
 }
 
 Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> ranges) {
-  const std::uint64_t page = page_bytes();
+  const std::uint64_t page = os::page_bytes();
   std::vector<AddressRange> whole_pages;
   for (const std::span<const std::byte> range : ranges) {
     const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
@@ -64,4 +64,4 @@ Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRang
                                     std::to_string(wanted) + " mapped bytes");
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

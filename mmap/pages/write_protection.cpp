@@ -12,7 +12,7 @@ namespace weightmap {
 namespace {
 
 // Fails with io if the system refuses, or if the area is not mapped any more.
-Result<void> protect(const os::MappedArea& area) {
+Result<void> protect(const mmap::MappedArea& area) {
   const int protection = area.executable ? PROT_READ | PROT_EXEC : PROT_READ;
   if (::mprotect(reinterpret_cast<void*>(area.begin), area.end - area.begin, protection) == 0)
     return {};
@@ -20,13 +20,13 @@ Result<void> protect(const os::MappedArea& area) {
 }
 
 Result<WriteProtection> protect_mappings_of(const os::File& file) {
-  TRY_ASSIGN(const os::MappedArea found, os::area_of(file));
-  const auto areas = os::areas_of_this_process([&](const os::MappedArea& area) {
+  TRY_ASSIGN(const mmap::MappedArea found, mmap::area_of(file));
+  const auto areas = mmap::areas_of_this_process([&](const mmap::MappedArea& area) {
     return area.writable && area.inode == found.inode && area.device == found.device;
   });
   if (!areas) return failure(ErrorCode::io, "cannot read what this process has mapped");
   WriteProtection protection;
-  for (const os::ProcessArea& one : *areas) {
+  for (const mmap::ProcessArea& one : *areas) {
     TRY(protect(one.area));
     ++protection.mappings;
     protection.bytes += one.area.end - one.area.begin;

@@ -77,7 +77,7 @@ struct ArchiveReader::State {
   }
 
   // Order matters: the directory's names lie in the cache, whose memory is that of `memory`.
-  os::HugePageResource memory;
+  mmap::HugePageResource memory;
   os::File file;
   std::filesystem::path path;
   Limits limits;

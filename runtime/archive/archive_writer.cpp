@@ -87,7 +87,7 @@ struct ArchiveWriter::State {
   }
   // Whether what was put is what the memory held. It may be mapped from a file that was lost.
   Result<void> check_read(std::size_t index, std::span<const std::byte> part) const {
-    return about(index, os::Guard::check_read(part));
+    return about(index, mmap::Guard::check_read(part));
   }
   Result<void> put_produced(std::size_t index, const RecordContent& content);
   Result<void> put_zeros(std::size_t index, std::uint64_t size);

@@ -16,9 +16,9 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   state.demand_log.note(*position, state.catalog());
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
-  os::PageLoader loader(source.in(state.mapping), os::best_load_method(state.mapping));
+  mmap::PageLoader loader(source.in(state.mapping), mmap::best_load_method(state.mapping));
   Result<void> loaded;
-  if (os::is_surely_cached(source.file, offset, part.size())) {
+  if (mmap::is_surely_cached(source.file, offset, part.size())) {
     loaded = loader.load(offset, part.size());  // maps it, and needs no disk
   } else {
     const Gate::Mark mark(state.gate);

@@ -12,7 +12,7 @@ using State = Checkpoint::State;
 }  // namespace
 
 bool State::is_lost() const noexcept {
-  const os::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
+  const mmap::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
   return mapping.is_lost() || (writable != nullptr && writable->is_lost());
 }
 
@@ -51,7 +51,7 @@ CheckpointState state_of(const State& state) noexcept {
   return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
 }
 
-bool guard_is_active() noexcept { return os::Guard::is_active(); }
+bool guard_is_active() noexcept { return mmap::Guard::is_active(); }
 
 std::string_view to_string(CheckpointState state) noexcept {
   switch (state) {

@@ -87,8 +87,8 @@ Result<void> inflate_storages(State& state) {
   const std::uint64_t base = state.sources.next_base();
   const std::uint64_t length = compressed.back().position + compressed.back().nbytes - base;
   // A file of no bytes cannot be mapped.
-  TRY_ASSIGN(os::WriteOnceMemory memory,
-             os::WriteOnceMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
+  TRY_ASSIGN(mmap::WriteOnceMemory memory,
+             mmap::WriteOnceMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
   for (const CompressedStorage& storage : compressed) {
     TRY(inflate(source.file, storage,
                 memory.bytes().subspan(storage.position - base, storage.nbytes)));

@@ -54,7 +54,7 @@ Surroundings surroundings(const Checkpoint& checkpoint) {
     if (!source.is_copy()) around.files.push_back(describe(source));
   around.kernel = os::kernel_release();
   around.page_bytes = os::page_bytes();
-  around.huge_page_bytes = os::huge_page_bytes();
+  around.huge_page_bytes = mmap::huge_page_bytes();
   around.huge_page_setting = os::huge_page_setting();
   os::MemoryLimit limit = os::memory_limit();
   if (limit.available != os::MemoryLimit::unknown) around.available_bytes = limit.available;

@@ -87,7 +87,7 @@ Result<void> check_copy(const Checkpoint& source, int memory) {
 
 struct StagedFile::State {
   os::UniqueFd descriptor;
-  os::Reservation writable;
+  mmap::Reservation writable;
   std::filesystem::path path;
   StageReport report;
 
@@ -99,7 +99,7 @@ struct StagedFile::State {
 
 namespace {
 
-StageReport report_of(const os::CopyReport& copied, std::uint64_t bytes) {
+StageReport report_of(const mmap::CopyReport& copied, std::uint64_t bytes) {
   StageReport report;
   report.file_bytes = bytes;
   report.direct_bytes = copied.direct_bytes;
@@ -122,7 +122,7 @@ using Seal = Result<void>(int descriptor);
 Result<os::UniqueFd> fill(const Checkpoint& source, int memory, Seal* seal,
                           const StageOptions& options, StageReport& report) {
   const os::File& file = file_of(source);
-  TRY_ASSIGN(const os::CopyReport copied, os::copy_to_memory(file, memory, options.progress));
+  TRY_ASSIGN(const mmap::CopyReport copied, mmap::copy_to_memory(file, memory, options.progress));
   report = report_of(copied, file.size());
   TRY(check_unchanged(file));
   if (seal != nullptr) TRY(seal(memory));
@@ -141,7 +141,7 @@ Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std:
   if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
   TRY(memory);
   if (options.pinnable) {
-    TRY_ASSIGN(writable, os::map_for_writing(memory->get(), bytes));
+    TRY_ASSIGN(writable, mmap::map_for_writing(memory->get(), bytes));
   }
   Seal* const seal = options.pinnable ? os::seal_but_for_mappings : os::seal;
   TRY_ASSIGN(descriptor, fill(source, memory->get(), seal, options, report));
@@ -218,7 +218,7 @@ Result<void> remove_staged(const std::string& name) {
 bool lives_in_memory(const Checkpoint& checkpoint) noexcept {
   const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
   return std::all_of(sources.begin(), sources.end(),
-                     [](const SourceFile& source) { return os::lives_in_memory(source.file); });
+                     [](const SourceFile& source) { return mmap::lives_in_memory(source.file); });
 }
 
 }  // namespace weightmap

@@ -72,11 +72,11 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
 }
 
 Result<void> WarmWork::prepare(const WarmOptions& options) {
-  method_ = os::best_load_method(state_.mapping);
-  report_.method = os::to_string(method_);
-  if (method_ == os::LoadMethod::read)
+  method_ = mmap::best_load_method(state_.mapping);
+  report_.method = mmap::to_string(method_);
+  if (method_ == mmap::LoadMethod::read)
     report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
-  if (options.lock && method_ == os::LoadMethod::read)
+  if (options.lock && method_ == mmap::LoadMethod::read)
     return failure(ErrorCode::unsupported,
                    "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");
   choose_budget(options, options.lock ? state_.locked_bytes.load() : 0, report_);
@@ -151,7 +151,7 @@ void WarmWork::fail(Error happened) {
 void WarmWork::run() {
   std::call_once(begun_, [this] { begin_reading(); });
   const std::size_t at_once = all_cached_ ? cached_steps : 1;
-  os::PageLoader loader(state_.sources.front().in(state_.mapping), method_);
+  mmap::PageLoader loader(state_.sources.front().in(state_.mapping), method_);
   while (!cancelled_) {
     if (state_.gate.give_way(cancelled_)) ++waits_;
     const std::size_t first = next_step_.fetch_add(at_once);
@@ -166,7 +166,7 @@ void WarmWork::run() {
 void WarmWork::begin_reading() {
   look_at_cache();
   // Marks of whoever read ahead before make even a fault on a cached page read more.
-  if (exact_) os::allow_readahead(state_.mapping, false);
+  if (exact_) mmap::allow_readahead(state_.mapping, false);
   if (one_reader_ && !all_cached_) prepare_election();
   if (!election_) read_exactly();
 }
@@ -176,7 +176,7 @@ void WarmWork::look_at_cache() {
   if (window_) return;
   all_cached_ =
       std::all_of(state_.sources.begin(), state_.sources.end(), [](const SourceFile& source) {
-        const Result<std::uint64_t> cached = os::cached_bytes_of(source.file);
+        const Result<std::uint64_t> cached = mmap::cached_bytes_of(source.file);
         return cached && *cached == source.file.size();
       });
 }
@@ -184,14 +184,14 @@ void WarmWork::look_at_cache() {
 // Until it is elected it reads nothing, so nothing ahead either.
 void WarmWork::prepare_election() {
   election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
-  if (method_ == os::LoadMethod::populate && state_.mapping.huge_pages())
-    os::allow_readahead(state_.mapping, false);
+  if (method_ == mmap::LoadMethod::populate && state_.mapping.huge_pages())
+    mmap::allow_readahead(state_.mapping, false);
 }
 
 // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and is
 // thrown out before it is needed where memory is short. Large pages do without it.
 void WarmWork::read_exactly() {
-  if (method_ != os::LoadMethod::populate || !state_.mapping.huge_pages()) return;
+  if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) return;
   // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
   reads_exactly_ = all_cached_;
   // Not the first alone: it may lie where open() has read metadata, in small pieces.
@@ -201,10 +201,10 @@ void WarmWork::read_exactly() {
     if (step.offset % os::large_page != 0 || step.length < os::large_page) continue;
     --tries;
     const SourceFile& source = state_.sources.at(step.offset);
-    reads_exactly_ = os::reads_large_pages(source.file, step.offset - source.base());
+    reads_exactly_ = mmap::reads_large_pages(source.file, step.offset - source.base());
   }
   if ((reads_exactly_ || election_) && !exact_)
-    os::allow_readahead(state_.mapping, !reads_exactly_);
+    mmap::allow_readahead(state_.mapping, !reads_exactly_);
 }
 
 // false: the step need not be brought in, or nothing more is.
@@ -223,9 +223,9 @@ bool WarmWork::wait_for_reader(const ByteRange& range) {
 
 // Brings in one step, and with it those behind it that follow it in its file, but not `end`.
 // Answers where to go on, which is `end` after a failure.
-std::size_t WarmWork::bring_in(os::PageLoader& loader, std::size_t step, std::size_t end) {
+std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end) {
   const SourceFile& source = state_.sources.at(plan_.steps[step].offset);
-  const os::MappedFile mapped = source.in(state_.mapping);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
   const std::uint64_t offset = plan_.steps[step].offset - source.base();
   std::uint64_t length = plan_.steps[step].length;
   std::size_t next = step + 1;
@@ -239,7 +239,7 @@ std::size_t WarmWork::bring_in(os::PageLoader& loader, std::size_t step, std::si
       reads_exactly_ && offset % os::large_page == 0 && length % os::large_page == 0;
   Result<void> done =
       exact_ && !in_large_pages ? loader.load_exactly(offset, length) : loader.load(offset, length);
-  if (done && lock_) done = os::lock_range(mapped, offset, length);
+  if (done && lock_) done = mmap::lock_range(mapped, offset, length);
   if (!done) {
     fail(source.about(std::move(done.error())));
     return end;
@@ -258,11 +258,11 @@ void WarmWork::step_done(std::size_t step) {
 void WarmWork::leave_behind(std::size_t step) noexcept {
   const auto [position, length] = plan_.steps[step];
   const SourceFile& source = state_.sources.at(position);
-  const os::MappedFile mapped = source.in(state_.mapping);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
   if (drop_behind_)
-    os::drop_range(mapped, position - source.base(), length);
+    mmap::drop_range(mapped, position - source.base(), length);
   else
-    os::yield_range(mapped, position - source.base(), length);
+    mmap::yield_range(mapped, position - source.base(), length);
 }
 
 void WarmWork::pass(std::size_t tensor) {
@@ -300,7 +300,7 @@ bool WarmWork::wait_for(std::chrono::nanoseconds most) const noexcept {
 bool WarmWork::is_of_parent() const noexcept { return forks_ != os::fork_count(); }
 
 void WarmWork::give_up(std::unique_ptr<WarmWork> work) noexcept {
-  os::allow_readahead(work->state_.mapping, true);
+  mmap::allow_readahead(work->state_.mapping, true);
   static_cast<void>(work.release());
 }
 
@@ -316,7 +316,7 @@ Result<WarmReport> WarmWork::wait() {
 void WarmWork::join() {
   if (std::exchange(joined_, true)) return;
   for (std::thread& thread : threads_) thread.join();
-  if (reads_exactly_ || election_ || exact_) os::allow_readahead(state_.mapping, true);
+  if (reads_exactly_ || election_ || exact_) mmap::allow_readahead(state_.mapping, true);
   if (lock_ && order_.empty() && !exact_ && bytes_done_ > state_.locked_bytes)
     state_.locked_bytes = bytes_done_.load();
   if (verify_) verify_->stop();

@@ -62,7 +62,7 @@ class WarmWork {
   void read_exactly();
   bool wait_for_turn(std::size_t step);
   bool wait_for_reader(const ByteRange& range);
-  std::size_t bring_in(os::PageLoader& loader, std::size_t step, std::size_t end);
+  std::size_t bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end);
   void step_done(std::size_t step);
   void leave_behind(std::size_t step) noexcept;  // also by those who call pass()
 
@@ -81,7 +81,7 @@ class WarmWork {
   State& state_;
   const std::uint32_t forks_;  // of the process that began it
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  os::LoadMethod method_ = os::LoadMethod::populate;
+  mmap::LoadMethod method_ = mmap::LoadMethod::populate;
   WarmPlan plan_;
   bool exact_ = false;  // no page but those that the plan has
   bool lock_ = false;

@@ -290,7 +290,7 @@ TEST_CASE("the guard puts zeros in the place of the lost file only") {
 TEST_CASE("both files are guarded by one place in the table") {
   const TwoFiles files;
   std::vector<Checkpoint> all;
-  for (std::size_t i = 0; i < os::Guard::capacity; ++i)
+  for (std::size_t i = 0; i < mmap::Guard::capacity; ++i)
     all.push_back(files.open(Protection::guard));
   const auto failed = [&files] {
     OpenOptions options;

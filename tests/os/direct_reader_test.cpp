@@ -62,7 +62,7 @@ struct Fixture {
     path = folder.write("file", content_of(size));
     File file = File::open(path, false).value();
     REQUIRE(::fsync(file.descriptor()) == 0);
-    REQUIRE_OK(evict(file));
+    REQUIRE_OK(mmap::evict(file));
     return file;
   }
 };
@@ -109,11 +109,11 @@ bool reads_directly(const File& file) {
 TEST_CASE_FIXTURE(Fixture, "reads past the page cache, and zeros from the end of the file on") {
   const File file = make(9 * mib + 12345);
   if (!reads_directly(file)) return;
-  const std::uint64_t cached = cached_bytes_of(file).value();
+  const std::uint64_t cached = mmap::cached_bytes_of(file).value();
   const Pages pages(file.size());
   REQUIRE_OK(read_from(file, 0, pages));
-  CHECK(cached_bytes_of(file).value() == cached);
-  CHECK((cached == 0 || lives_in_memory(file)));
+  CHECK(mmap::cached_bytes_of(file).value() == cached);
+  CHECK((cached == 0 || mmap::lives_in_memory(file)));
   CHECK(first_wrong(pages.bytes().first(file.size())) == file.size());
   for (const std::byte rest : pages.bytes().subspan(file.size())) REQUIRE(rest == std::byte{0});
 }

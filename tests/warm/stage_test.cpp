@@ -75,7 +75,7 @@ struct CopyFixture {
     const fs::path file = folder.write("file", content);
     test::write_to_disk(file);
     os::File opened = os::File::open(file, false).value();
-    REQUIRE_OK(os::evict(opened));
+    REQUIRE_OK(mmap::evict(opened));
     return opened;
   }
 };
@@ -114,7 +114,7 @@ bool opens(int descriptor, std::size_t tensors) {
 }
 
 bool lives_in_cache_only(const os::File& file) {
-  if (!os::lives_in_memory(file)) return false;
+  if (!mmap::lives_in_memory(file)) return false;
   MESSAGE("SKIPPED: the temporary folder is in memory, where nothing can be evicted");
   return true;
 }
@@ -173,11 +173,12 @@ TEST_CASE_FIXTURE(CopyFixture,
     const os::File source = make(size);
     const auto copies = [&] {
       const UniqueFd memory = os::make_memfd(size).value();
-      const Result<os::CopyReport> report = os::copy_to_memory(source, memory.get(), no_progress);
+      const Result<mmap::CopyReport> report =
+          mmap::copy_to_memory(source, memory.get(), no_progress);
       REQUIRE_OK(report);
       CHECK(report->direct_bytes + report->cached_bytes + report->dropped_bytes == size);
       CHECK(content_of(memory.get()) == content_of(source.descriptor()));
-      REQUIRE_OK(os::evict(source));
+      REQUIRE_OK(mmap::evict(source));
     };
     copies();
     with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, copies);
@@ -188,10 +189,10 @@ TEST_CASE_FIXTURE(CopyFixture,
 TEST_CASE_FIXTURE(CopyFixture, "leaves nothing of the source in the page cache") {
   const os::File source = make(9 * mib + 5);
   if (lives_in_cache_only(source)) return;
-  REQUIRE(os::cached_bytes_of(source).value() == 0);
+  REQUIRE(mmap::cached_bytes_of(source).value() == 0);
   const UniqueFd memory = os::make_memfd(source.size()).value();
-  const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
-  CHECK(os::cached_bytes_of(source).value() == 0);
+  const mmap::CopyReport report = mmap::copy_to_memory(source, memory.get(), no_progress).value();
+  CHECK(mmap::cached_bytes_of(source).value() == 0);
   if (!report.why_not_direct.empty()) MESSAGE("no direct reads: " << report.why_not_direct);
 }
 
@@ -200,16 +201,16 @@ TEST_CASE_FIXTURE(CopyFixture, "drops what it had to read through the page cache
   if (lives_in_cache_only(source)) return;
   test::HeldPages held;
   held.hold(folder.path() / "file", 700 * page, page);
-  const std::uint64_t before = os::cached_bytes_of(source).value();
+  const std::uint64_t before = mmap::cached_bytes_of(source).value();
   REQUIRE(before == page);
   with_refusals({{SYS_openat, EINVAL, O_DIRECT}}, [&] {
     const UniqueFd memory = os::make_memfd(source.size()).value();
-    const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
+    const mmap::CopyReport report = mmap::copy_to_memory(source, memory.get(), no_progress).value();
     CHECK(report.why_not_direct.find("O_DIRECT") != std::string::npos);
     CHECK(report.direct_bytes == 0);
     CHECK(report.cached_bytes == before);
     CHECK(report.dropped_bytes == source.size() - before);
-    CHECK(os::cached_bytes_of(source).value() == before);
+    CHECK(mmap::cached_bytes_of(source).value() == before);
     CHECK(content_of(memory.get()) == content_of(source.descriptor()));
   });
 }
@@ -218,7 +219,7 @@ TEST_CASE_FIXTURE(CopyFixture, "copies what is cached from there, with no read o
   const os::File source = make(3 * mib);
   const test::HeldPages held(folder.path() / "file");
   const UniqueFd memory = os::make_memfd(source.size()).value();
-  const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
+  const mmap::CopyReport report = mmap::copy_to_memory(source, memory.get(), no_progress).value();
   CHECK(report.cached_bytes == 3 * mib);
   CHECK(report.direct_bytes == 0);
   CHECK(report.dropped_bytes == 0);
@@ -229,12 +230,12 @@ TEST_CASE_FIXTURE(CopyFixture, "says so if the source is truncated on the way, o
   const UniqueFd memory = os::make_memfd(source.size()).value();
   const Progress cut = test::meanwhile([&] { fs::resize_file(folder.path() / "file", mib); });
   with_refusals({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, [&] {  // a piece after the other
-    CHECK_FAILS(os::copy_to_memory(source, memory.get(), cut), ErrorCode::io, "the file");
+    CHECK_FAILS(mmap::copy_to_memory(source, memory.get(), cut), ErrorCode::io, "the file");
   });
   const os::File whole = make(3 * mib);
   with_refusals({{SYS_pread64, EIO}}, [&] {
     const UniqueFd other = os::make_memfd(whole.size()).value();
-    CHECK_FAILS(os::copy_to_memory(whole, other.get(), no_progress), ErrorCode::io,
+    CHECK_FAILS(mmap::copy_to_memory(whole, other.get(), no_progress), ErrorCode::io,
                 "Input/output error");
   });
 }
@@ -243,16 +244,16 @@ TEST_CASE_FIXTURE(CopyFixture, "says so where memory runs out, without a signal"
   const os::File source = make(3 * mib);
   with_refusals({{SYS_fallocate, ENOSPC}}, [&] {
     const UniqueFd memory = os::make_memfd(source.size()).value();
-    CHECK_FAILS(os::copy_to_memory(source, memory.get(), no_progress), ErrorCode::io,
+    CHECK_FAILS(mmap::copy_to_memory(source, memory.get(), no_progress), ErrorCode::io,
                 "cannot get 2097152 bytes of shared memory: No space left on device");
   });
 }
 
 TEST_CASE("reads more at a time where the file system may be remote") {
   for (const std::uint64_t local : {0xef53u, 0x58465342u, 0x9123683eu, 0x01021994u})
-    CHECK(os::reads_of_file_system(local) == 8);  // ext4, xfs, btrfs, tmpfs
+    CHECK(mmap::reads_of_file_system(local) == 8);  // ext4, xfs, btrfs, tmpfs
   for (const std::uint64_t remote : {0x6969u, 0xff534d42u, 0x65735546u, 0x00c36400u, 12345u})
-    CHECK(os::reads_of_file_system(remote) == 32);  // NFS, SMB, FUSE, Ceph, and what nobody knows
+    CHECK(mmap::reads_of_file_system(remote) == 32);  // NFS, SMB, FUSE, Ceph, and what nobody knows
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "progress is told by the caller's thread, and ends with all bytes") {
@@ -266,7 +267,7 @@ TEST_CASE_FIXTURE(CopyFixture, "progress is told by the caller's thread, and end
     told.push_back(done);
     return true;
   };
-  REQUIRE_OK(os::copy_to_memory(source, memory.get(), progress));
+  REQUIRE_OK(mmap::copy_to_memory(source, memory.get(), progress));
   CHECK(std::is_sorted(told.begin(), told.end()));
   CHECK(told.back() == source.size());
 }
@@ -274,7 +275,7 @@ TEST_CASE_FIXTURE(CopyFixture, "progress is told by the caller's thread, and end
 TEST_CASE_FIXTURE(CopyFixture, "a large copy is mapped as large pages wherever it has such") {
   const os::File source = make(9 * mib + 5);
   const UniqueFd memory = os::make_memfd(source.size()).value();
-  const os::CopyReport report = os::copy_to_memory(source, memory.get(), no_progress).value();
+  const mmap::CopyReport report = mmap::copy_to_memory(source, memory.get(), no_progress).value();
   if (report.huge_bytes == 0) {
     MESSAGE("SKIPPED: the system gives shared memory no pages of 2 MiB");
     return;
@@ -282,11 +283,11 @@ TEST_CASE_FIXTURE(CopyFixture, "a large copy is mapped as large pages wherever i
   CHECK(report.huge_bytes == 8 * mib);
   const os::File copy = os::File::from_descriptor(memory.get()).value();
   for (const Sharing sharing : {Sharing::shared, Sharing::private_}) {
-    os::MapOptions options;
+    mmap::MapOptions options;
     options.sharing = sharing;
     options.populate = true;
-    const os::Mapping mapping = os::Mapping::map(copy, options).value();
-    CHECK(os::mapped_memory(mapping.bytes()).value().huge == 8 * mib);
+    const mmap::Mapping mapping = mmap::Mapping::map(copy, options).value();
+    CHECK(mmap::mapped_memory(mapping.bytes()).value().huge == 8 * mib);
   }
 }
 

@@ -598,11 +598,11 @@ int mappings_of(const fs::path& path) {
 TEST_CASE_FIXTURE(LargeFile, "demands while nothing is read ahead do not split the mapping") {
   const Checkpoint checkpoint = opened(path);
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  os::allow_readahead(state.mapping, false);  // as a warm-up of large pages does
+  mmap::allow_readahead(state.mapping, false);  // as a warm-up of large pages does
   REQUIRE(mappings_of(path) == 1);
   for (const std::size_t tensor : {3u, 9u, 14u, 3u}) {
     const os::File& file = state.sources.front().file;
-    os::drop_range({file, state.mapping}, 0, file.size());
+    mmap::drop_range({file, state.mapping}, 0, file.size());
     REQUIRE_OK(checkpoint.demand(checkpoint.tensors()[tensor].view));
     CHECK(mappings_of(path) == 1);
   }

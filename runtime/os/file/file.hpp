@@ -70,11 +70,4 @@ class File final : public bytes::ByteSource {
   bool is_shared_ = false;  // the open file is the caller's
 };
 
-// A file, and where it begins in a range of addresses that several files are mapped into. Borrows
-// the file.
-struct PlacedFile {
-  const File* file;
-  std::uint64_t base = 0;
-};
-
 }  // namespace weightmap::os
