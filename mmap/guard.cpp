@@ -34,11 +34,6 @@ constexpr std::uint64_t nothing = ~std::uint64_t{0};
 constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
-std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
-  const std::uint64_t page = os::page_bytes();
-  return (bytes + page - 1) / page * page;
-}
-
 }  // namespace
 
 // What the handler does is async-signal-safe: lock-free atomics, write(), fstat() and mmap(), which
@@ -211,7 +206,7 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
   guard.parts_ = std::make_unique<Part[]>(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     guard.parts_[i].base = files[i].base;
-    guard.parts_[i].length = whole_pages(files[i].file->size());
+    guard.parts_[i].length = os::whole_pages(files[i].file->size());
     guard.parts_[i].descriptor = files[i].file->descriptor();
     guard.parts_[i].loss_event = loss_event;
     guard.parts_[i].file_bytes = files[i].file->size();
@@ -235,7 +230,7 @@ Result<void> Guard::take_slot(std::span<const std::byte> mapping, bool writable,
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
-    slot.length = whole_pages(mapping.size());
+    slot.length = os::whole_pages(mapping.size());
     slot.writable = writable;
     slot.tell = on_write.tell;
     slot.told = on_write.context;

@@ -47,8 +47,7 @@ Reservation::~Reservation() {
 }
 
 Reservation Reservation::take_front(std::size_t size) noexcept {
-  const std::size_t page = os::page_bytes();
-  const std::size_t whole = (size + page - 1) / page * page;
+  const std::size_t whole = os::whole_pages(size);
   Reservation front;
   front.start_ = start_;
   front.reserved_ = static_cast<std::size_t>(bytes_.data() - start_) + whole;

@@ -45,10 +45,6 @@ unsigned reads_at_a_time(const os::File& file) noexcept {
   return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
 }
 
-std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
-  return (size + unit - 1) / unit * unit;
-}
-
 // A writable mapping of the new file, at an address that large pages can lie at.
 class Target {
  public:
@@ -135,9 +131,8 @@ class Copier {
       came.cached_bytes = length;
       return came;
     }
-    TRY_ASSIGN(
-        const bool past_cache,
-        reader_.read(offset, target_.bytes().subspan(offset, round_up(length, os::page_bytes()))));
+    TRY_ASSIGN(const bool past_cache,
+               reader_.read(offset, target_.bytes().subspan(offset, os::whole_pages(length))));
     if (past_cache)
       came.direct_bytes = length;
     else
@@ -161,8 +156,7 @@ class Copier {
     if (begin >= end) return;
     came.dropped_bytes += end - begin;
     ::posix_fadvise(source_.descriptor(), static_cast<off_t>(begin),
-                    static_cast<off_t>(round_up(end - begin, os::page_bytes())),
-                    POSIX_FADV_DONTNEED);
+                    static_cast<off_t>(os::whole_pages(end - begin)), POSIX_FADV_DONTNEED);
   }
 
   const os::File& source_;
@@ -187,7 +181,7 @@ unsigned reads_of_file_system(std::uint64_t type) noexcept {
 
 Result<CopyReport> copy_to_memory(const os::File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
-  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, round_up(all, os::page_bytes())));
+  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, os::whole_pages(all)));
   Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/bytes/round_up.hpp"
 #include "runtime/os/page_size.hpp"
 
 namespace weightmap::mmap {
@@ -37,8 +38,7 @@ Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> r
   std::vector<AddressRange> whole_pages;
   for (const std::span<const std::byte> range : ranges) {
     const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-    if (!range.empty())
-      whole_pages.push_back({begin, (begin + range.size() + page - 1) / page * page});
+    if (!range.empty()) whole_pages.push_back({begin, bytes::round_up(begin + range.size(), page)});
   }
   if (whole_pages.empty()) return MappedMemory{};
   std::ifstream smaps("/proc/self/smaps");

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/round_up.hpp"
 #include "runtime/bytes/row_major.hpp"
 
 namespace weightmap::cuda {
@@ -11,10 +12,6 @@ namespace {
 
 // So that copies from a slot begin where the memory of the machine likes them to.
 constexpr std::uint64_t slot_alignment = 64;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
 
 class Planner {
  public:
@@ -94,7 +91,7 @@ class Planner {
     ++batch.transfer_count;
     batch.needs_memory = batch.needs_memory || !is_as_stored;
     device_offset_ += part.nbytes();
-    used_ = std::min(options_.slot_bytes, round_up(used_ + part.nbytes(), slot_alignment));
+    used_ = std::min(options_.slot_bytes, bytes::round_up(used_ + part.nbytes(), slot_alignment));
   }
 
   // The pages of a transfer, which lie between two multiples of register_bytes, as it does.
@@ -103,7 +100,7 @@ class Planner {
     const auto begin = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
     const std::uint64_t page = options_.page_bytes;
     const std::uint64_t first = begin / page * page;
-    return {first, round_up(begin + bytes.size(), page) - first};
+    return {first, bytes::round_up(begin + bytes.size(), page) - first};
   }
 
   // Joins transfers whose pages overlap or touch, up to the next multiple of register_bytes.

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "runtime/bytes/round_up.hpp"
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/uninterrupted.hpp"
 #include "runtime/os/write/write_all.hpp"
@@ -30,7 +31,7 @@ bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexc
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) return false;
   const auto block = static_cast<std::uint64_t>(status.st_blksize);
-  const std::uint64_t first = (offset + block - 1) / block * block;
+  const std::uint64_t first = bytes::round_up(offset, block);
   const std::uint64_t end = (offset + length) / block * block;
   if (first >= end) return false;
   const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(first), SEEK_DATA);
