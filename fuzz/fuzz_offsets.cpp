@@ -113,8 +113,8 @@ void check(std::span<const std::byte> bytes) {
   const bool is_damaged = damage(input, file);
 
   const bytes::MemorySource source(file);
-  bytes::Windows windows(source, *std::pmr::new_delete_resource());
-  const Result<zip::Directory> directory = zip::Directory::read(windows, 1u << 20);
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  const Result<zip::Directory> directory = zip::Directory::read(cache, 1u << 20);
   fuzz::require(directory || is_damaged,
                 "an archive is refused: " + (directory ? "" : to_string(directory.error())));
   if (!directory) return;
@@ -129,7 +129,7 @@ void check(std::span<const std::byte> bytes) {
   }
   OpenStats stats;
   const Result<Extents> extents =
-      zip::locate_storages(*directory, requests, {laid.alignment, false}, windows, source, stats,
+      zip::locate_storages(*directory, requests, {laid.alignment, false}, cache, source, stats,
                            *std::pmr::new_delete_resource());
   fuzz::require(extents || is_damaged,
                 "storages are refused: " + (extents ? "" : to_string(extents.error())));

@@ -16,7 +16,7 @@ using namespace weightmap;
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 20;
 
 void check_record(const zip::Directory& directory, const zip::Record& record,
-                  bytes::Windows& windows) {
+                  bytes::ReadCache& cache) {
   const std::string_view name = directory.short_name(record);
   fuzz::look_at(std::as_bytes(std::span(record.full_name())));
   fuzz::require(directory.find_full(record.full_name()) == &record,
@@ -25,7 +25,7 @@ void check_record(const zip::Directory& directory, const zip::Record& record,
     fuzz::require(directory.find(name) == &record, "a record is not found by its name");
   (void)directory.find_in_other_case(name);
   fuzz::require(directory.limit_of(record) > record.header_offset, "a record has no room");
-  if (const auto content = zip::read_record(directory, record, windows, most_bytes)) {
+  if (const auto content = zip::read_record(directory, record, cache, most_bytes)) {
     fuzz::require(content->bytes.size() == record.size, "a record has another size");
     fuzz::look_at(content->bytes);
   }
@@ -33,10 +33,10 @@ void check_record(const zip::Directory& directory, const zip::Record& record,
 
 void check(std::span<const std::byte> input) {
   const bytes::MemorySource source(input);
-  bytes::Windows windows(source, *std::pmr::new_delete_resource());
-  const Result<zip::Directory> directory = zip::Directory::read(windows, most_bytes);
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  const Result<zip::Directory> directory = zip::Directory::read(cache, most_bytes);
   if (!directory) return;
-  for (const zip::Record& record : directory->records()) check_record(*directory, record, windows);
+  for (const zip::Record& record : directory->records()) check_record(*directory, record, cache);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <string>
 
-#include "mmap/os_error.hpp"
+#include "runtime/os/os_error.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 using Action = struct sigaction;
@@ -146,7 +146,7 @@ bool is_same(const Action& a, const Action& b) noexcept {
 }
 
 tl::unexpected<Error> install_failure(const Chain& chain) {
-  return os_failure(std::string("install a handler for ") + chain.name);
+  return os::os_failure(std::string("install a handler for ") + chain.name);
 }
 
 Result<void> remember(Chain& chain, const Action& action) {
@@ -190,4 +190,4 @@ bool fault_handler_is_first(int signal) noexcept {
   return ::sigaction(signal, nullptr, &current) == 0 && is_ours(current);
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -10,7 +10,7 @@
 
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Called in a signal handler; answer whether the interrupted code can go on.
 struct FaultRepair {
@@ -30,4 +30,4 @@ Result<void> install_fault_handler(int signal, const FaultRepair& repair);
 // Whether the signal comes to this handler first. False before the first install_fault_handler().
 bool fault_handler_is_first(int signal) noexcept;
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

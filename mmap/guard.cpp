@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "mmap/fault_handler.hpp"
-#include "mmap/file.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint32_t live = std::uint32_t{1} << 31;
@@ -33,11 +33,6 @@ constexpr std::uint64_t nothing = ~std::uint64_t{0};
 // variable could be allocated at its first use, which is in a signal handler.
 constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
-
-std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
-  const std::uint64_t page = page_bytes();
-  return (bytes + page - 1) / page * page;
-}
 
 }  // namespace
 
@@ -211,7 +206,7 @@ Result<Guard> Guard::over(std::span<const std::byte> mapping, bool writable,
   guard.parts_ = std::make_unique<Part[]>(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     guard.parts_[i].base = files[i].base;
-    guard.parts_[i].length = whole_pages(files[i].file->size());
+    guard.parts_[i].length = os::whole_pages(files[i].file->size());
     guard.parts_[i].descriptor = files[i].file->descriptor();
     guard.parts_[i].loss_event = loss_event;
     guard.parts_[i].file_bytes = files[i].file->size();
@@ -231,11 +226,11 @@ Result<void> Guard::take_slot(std::span<const std::byte> mapping, bool writable,
   TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
-    return tl::unexpected<Error>(os_error("see to forks of the process", watches_forks));
+    return tl::unexpected<Error>(os::os_error("see to forks of the process", watches_forks));
   for (Slot& slot : Table::slots) {
     if (!slot.claim()) continue;
     slot.base = reinterpret_cast<std::uintptr_t>(mapping.data());
-    slot.length = whole_pages(mapping.size());
+    slot.length = os::whole_pages(mapping.size());
     slot.writable = writable;
     slot.tell = on_write.tell;
     slot.told = on_write.context;
@@ -299,4 +294,4 @@ void Guard::release() noexcept {
   slot_ = nullptr;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -25,11 +25,17 @@
 #include <span>
 #include <utility>
 
+#include "runtime/os/file/file.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
-struct PlacedFile;
+// A file, and where it begins in a range of addresses that several files are mapped into. Borrows
+// the file.
+struct PlacedFile {
+  const os::File* file;
+  std::uint64_t base = 0;
+};
 
 // Called in a signal handler, for a write to the byte at `position` of a mapping that is only read.
 struct RefusedWrite {
@@ -82,4 +88,4 @@ class Guard {
   std::unique_ptr<Part[]> parts_;  // read by the handler while the slot is in use
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

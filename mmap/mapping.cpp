@@ -5,14 +5,14 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/kernel.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 namespace ipc = boost::interprocess;
@@ -37,7 +37,7 @@ bool refuses_sharing(int error_number) noexcept {
 }
 
 // Asked with one page at any address: a refusal at a fixed one may leave a hole there.
-bool can_be_shared(const File& file) {
+bool can_be_shared(const os::File& file) {
   try {
     ipc::mapped_region(Mappable{file.descriptor()}, ipc::read_only, 0, 1);
     return true;
@@ -47,7 +47,7 @@ bool can_be_shared(const File& file) {
 }
 
 Error map_failure(std::uint64_t bytes, int error_number) {
-  Error error = os_error("map " + std::to_string(bytes) + " bytes", error_number);
+  Error error = os::os_error("map " + std::to_string(bytes) + " bytes", error_number);
   if (error_number == ENOMEM)
     error.message += " (address space, its limit RLIMIT_AS, or the number of mappings is used up)";
   return error;
@@ -55,7 +55,7 @@ Error map_failure(std::uint64_t bytes, int error_number) {
 
 // Locked pages cannot be given back, so where memory ends the system kills.
 Result<void> check_room(std::uint64_t piece, std::uint64_t locked, std::uint64_t all) {
-  const MemoryLimit limit = memory_limit();
+  const os::MemoryLimit limit = os::memory_limit();
   if (piece <= limit.usable()) return {};
   return failure(ErrorCode::io, "cannot lock " + std::to_string(all) + " bytes in memory: after " +
                                     std::to_string(locked) + " there are " +
@@ -74,8 +74,8 @@ Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& option
     if (options.populate && ::madvise(address, part.size(), MADV_POPULATE_READ) != 0)
       ::madvise(address, part.size(), MADV_WILLNEED);
     if (options.locked && ::mlock(address, part.size()) != 0)
-      return os_failure("lock " + std::to_string(bytes.size()) +
-                        " bytes in memory (RLIMIT_MEMLOCK)");
+      return os::os_failure("lock " + std::to_string(bytes.size()) +
+                            " bytes in memory (RLIMIT_MEMLOCK)");
     TRY(go_on(options.progress, at + part.size(), bytes.size()));
   }
   return {};
@@ -98,7 +98,7 @@ Mapping::Mapping(const MapOptions& options) noexcept
       locked_(options.locked),
       huge_pages_(options.huge_pages) {}
 
-Result<void> Mapping::place(const File& file, Reservation& rest, const MapOptions& options) {
+Result<void> Mapping::place(const os::File& file, Reservation& rest, const MapOptions& options) {
   Sharing sharing = options.sharing;
   if (sharing == Sharing::shared && !options.writable && !can_be_shared(file)) {
     sharing = sharing_ = Sharing::private_;
@@ -124,7 +124,7 @@ Result<void> Mapping::finish(std::span<const PlacedFile> files, const MapOptions
   return {};
 }
 
-Result<Mapping> Mapping::map(const File& file, const MapOptions& options) {
+Result<Mapping> Mapping::map(const os::File& file, const MapOptions& options) {
   const PlacedFile placed{&file};
   return map({&placed, 1}, options);
 }
@@ -132,7 +132,7 @@ Result<Mapping> Mapping::map(const File& file, const MapOptions& options) {
 Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions& options) {
   const std::uint64_t size = files.back().base + files.back().file->size();
   const bool is_one = files.size() == 1;
-  Reservation rest(size, size < large_page ? page_bytes() : large_page,
+  Reservation rest(size, size < os::large_page ? os::page_bytes() : os::large_page,
                    is_one ? Reservation::Access::none : Reservation::Access::read);
   if (rest.is_empty()) return tl::unexpected<Error>(map_failure(size, errno));
   Mapping mapping(options);
@@ -162,4 +162,4 @@ Result<void> Mapping::check_not_lost(std::uint64_t base) const {
                  *offset);
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

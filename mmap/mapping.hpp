@@ -10,13 +10,13 @@
 #include <span>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/guard.hpp"
 #include "mmap/reservation.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 struct MapOptions {
   Sharing sharing = Sharing::shared;
@@ -41,7 +41,7 @@ class Mapping {
 
   // The file needs to be writable only for Sharing::shared with `writable`. Fails with io if the
   // system refuses, or if the file is not the one any more that was opened.
-  static Result<Mapping> map(const File& file, const MapOptions& options);
+  static Result<Mapping> map(const os::File& file, const MapOptions& options);
 
   // Several files in one range of addresses, which ends with the last of them; what lies between
   // them reads as zeros. Bases ascend from 0 and are multiples of large_page, and no two files
@@ -78,7 +78,7 @@ class Mapping {
  private:
   explicit Mapping(const MapOptions& options) noexcept;
   // Maps a file to the front of what is still reserved, if it is the one that was opened.
-  Result<void> place(const File& file, Reservation& rest, const MapOptions& options);
+  Result<void> place(const os::File& file, Reservation& rest, const MapOptions& options);
   // What is done with bytes that are mapped.
   Result<void> finish(std::span<const PlacedFile> files, const MapOptions& options);
 
@@ -93,4 +93,4 @@ class Mapping {
   bool huge_pages_ = false;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -7,14 +7,14 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 std::uint64_t page_start(std::uint64_t offset) noexcept {
-  return offset / page_bytes() * page_bytes();
+  return offset / os::page_bytes() * os::page_bytes();
 }
 
 std::string lock_limit() {
@@ -30,14 +30,15 @@ Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uin
   const std::uint64_t start = page_start(offset);
   // Plain mlock() would copy every page of a private writable mapping.
   if (::mlock2(mapped.address_of(start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
-  Error refusal = os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
+  Error refusal =
+      os::os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
   refusal.message += lock_limit();
   return tl::unexpected<Error>(std::move(refusal));
 }
 
 void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
-  const File& file = mapped.file();
-  const std::uint64_t start = page_start(offset + page_bytes() - 1);
+  const os::File& file = mapped.file();
+  const std::uint64_t start = page_start(offset + os::page_bytes() - 1);
   const bool ends_file = offset + length == file.size();
   const std::uint64_t end = ends_file ? file.size() : page_start(offset + length);
   if (start >= end) return;
@@ -56,4 +57,4 @@ void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
             allowed ? MADV_NORMAL : MADV_RANDOM);
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

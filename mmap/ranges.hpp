@@ -6,7 +6,7 @@
 #include "mmap/mapped_file.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Keeps the pages of the range that are mapped in memory until the mapping ends. Brings none in.
 // Fails with io where RLIMIT_MEMLOCK does not allow it. Precondition: the range lies in the file.
@@ -25,4 +25,4 @@ void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t l
 // It does after a mapping is made.
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept;
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 int protection_of(Reservation::Access access) noexcept {
@@ -32,7 +32,7 @@ Reservation::Reservation(std::size_t size, std::size_t alignment, Access access)
     errno = ENOMEM;
     return;
   }
-  wanted = wanted / page_bytes() * page_bytes();  // enough from any page on
+  wanted = wanted / os::page_bytes() * os::page_bytes();  // enough from any page on
   void* const start = ::mmap(nullptr, wanted, protection_of(access),
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return;
@@ -47,8 +47,7 @@ Reservation::~Reservation() {
 }
 
 Reservation Reservation::take_front(std::size_t size) noexcept {
-  const std::size_t page = page_bytes();
-  const std::size_t whole = (size + page - 1) / page * page;
+  const std::size_t whole = os::whole_pages(size);
   Reservation front;
   front.start_ = start_;
   front.reserved_ = static_cast<std::size_t>(bytes_.data() - start_) + whole;
@@ -59,4 +58,4 @@ Reservation Reservation::take_front(std::size_t size) noexcept {
   return front;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 class Reservation {
  public:
@@ -44,4 +44,4 @@ class Reservation {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -16,37 +16,33 @@
 #include <thread>
 #include <utility>
 
-#include "mmap/direct_reader.hpp"
-#include "mmap/kernel.hpp"
 #include "mmap/memory/writable_memory.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/direct_reader.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint64_t copied_piece = std::uint64_t{2} << 20;  // a multiple of every page size
 
 constexpr std::array<std::uint64_t, 9> local_types{
-    EXT4_SUPER_MAGIC, kernel::xfs_magic, BTRFS_SUPER_MAGIC,
-    F2FS_SUPER_MAGIC, kernel::zfs_magic, kernel::bcachefs_magic,
-    TMPFS_MAGIC,      RAMFS_MAGIC,       OVERLAYFS_SUPER_MAGIC,
+    EXT4_SUPER_MAGIC, os::kernel::xfs_magic, BTRFS_SUPER_MAGIC,
+    F2FS_SUPER_MAGIC, os::kernel::zfs_magic, os::kernel::bcachefs_magic,
+    TMPFS_MAGIC,      RAMFS_MAGIC,           OVERLAYFS_SUPER_MAGIC,
 };
 
-unsigned reads_at_a_time(const File& file) noexcept {
+unsigned reads_at_a_time(const os::File& file) noexcept {
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return local_reads;
   return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
-}
-
-std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
-  return (size + unit - 1) / unit * unit;
 }
 
 // A writable mapping of the new file, at an address that large pages can lie at.
@@ -60,10 +56,10 @@ class Target {
   // at a time, since the system has a lock for it at which threads spin.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
     const std::scoped_lock lock(allocating_);
-    if (collapses_ && length >= large_page) collapse(offset);
+    if (collapses_ && length >= os::large_page) collapse(offset);
     if (reserve(offset, length)) return {};
     return tl::unexpected<Error>(
-        os_error("get " + std::to_string(length) + " bytes of shared memory", errno, offset));
+        os::os_error("get " + std::to_string(length) + " bytes of shared memory", errno, offset));
   }
 
  private:
@@ -78,8 +74,8 @@ class Target {
 
   // One page that is there becomes a large one, with nothing to copy.
   void collapse(std::uint64_t offset) noexcept {
-    if (!reserve(offset, page_bytes())) return;
-    if (::madvise(&mapped_.bytes()[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
+    if (!reserve(offset, os::page_bytes())) return;
+    if (::madvise(&mapped_.bytes()[offset], os::large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
       collapses_ = false;
   }
 
@@ -91,7 +87,7 @@ class Target {
 
 class Copier {
  public:
-  Copier(const File& source, Target& target, const Progress& progress)
+  Copier(const os::File& source, Target& target, const Progress& progress)
       : source_(source), target_(target), progress_(progress), reader_(source) {
     if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
@@ -135,9 +131,8 @@ class Copier {
       came.cached_bytes = length;
       return came;
     }
-    TRY_ASSIGN(
-        const bool past_cache,
-        reader_.read(offset, target_.bytes().subspan(offset, round_up(length, page_bytes()))));
+    TRY_ASSIGN(const bool past_cache,
+               reader_.read(offset, target_.bytes().subspan(offset, os::whole_pages(length))));
     if (past_cache)
       came.direct_bytes = length;
     else
@@ -147,12 +142,12 @@ class Copier {
 
   void drop_what_came(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
     if (!cached_) return;  // not known, so left as it is
-    for (std::uint64_t at = begin; at < end; at += page_bytes()) {
-      const std::uint64_t stays = cached_->cached_bytes(at, page_bytes());
+    for (std::uint64_t at = begin; at < end; at += os::page_bytes()) {
+      const std::uint64_t stays = cached_->cached_bytes(at, os::page_bytes());
       if (stays == 0) continue;
       came.cached_bytes += stays;
       drop(begin, at, came);
-      begin = at + page_bytes();
+      begin = at + os::page_bytes();
     }
     drop(begin, end, came);
   }
@@ -161,15 +156,15 @@ class Copier {
     if (begin >= end) return;
     came.dropped_bytes += end - begin;
     ::posix_fadvise(source_.descriptor(), static_cast<off_t>(begin),
-                    static_cast<off_t>(round_up(end - begin, page_bytes())), POSIX_FADV_DONTNEED);
+                    static_cast<off_t>(os::whole_pages(end - begin)), POSIX_FADV_DONTNEED);
   }
 
-  const File& source_;
+  const os::File& source_;
   Target& target_;
   const Progress& progress_;  // called by the caller's thread alone
   const std::thread::id caller_ = std::this_thread::get_id();
   std::uint64_t told_ = 0;
-  DirectReader reader_;
+  os::DirectReader reader_;
   std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
   std::mutex mutex_;                   // over what follows
   CopyReport report_;
@@ -184,9 +179,9 @@ unsigned reads_of_file_system(std::uint64_t type) noexcept {
              : network_reads;
 }
 
-Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress) {
+Result<CopyReport> copy_to_memory(const os::File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
-  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, round_up(all, page_bytes())));
+  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, os::whole_pages(all)));
   Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
   source.advise_metadata();  // nothing is read ahead
@@ -196,4 +191,4 @@ Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress
   return report;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

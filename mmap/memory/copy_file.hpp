@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "mmap/file.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 struct CopyReport {
   std::uint64_t direct_bytes = 0;   // read past the page cache
@@ -35,6 +35,6 @@ unsigned reads_of_file_system(std::uint64_t type) noexcept;
 //
 // Fails with io if the disk fails, memory runs out, or the source is truncated, with cancelled if
 // `progress` says so; one that is written to meanwhile the caller has to notice.
-Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress& progress);
+Result<CopyReport> copy_to_memory(const os::File& source, int memory, const Progress& progress);
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <new>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::size_t huge_page = HugePageResource::page;
@@ -75,4 +75,4 @@ void HugePageResource::trim() noexcept {
   std::erase_if(pages_, [](const Pages& pages) { return pages.buffers == 0; });
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Any thread may use it. It aligns to a huge page at most.
 class HugePageResource final : public std::pmr::memory_resource {
@@ -43,4 +43,4 @@ class HugePageResource final : public std::pmr::memory_resource {
   std::vector<Pages> pages_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

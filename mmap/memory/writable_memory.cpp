@@ -4,17 +4,17 @@
 
 #include <string>
 
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 Result<Reservation> map_for_writing(int descriptor, std::uint64_t bytes) {
-  Reservation mapped(bytes, large_page, Reservation::Access::none);
+  Reservation mapped(bytes, os::large_page, Reservation::Access::none);
   if (!mapped.bytes().empty() && ::mmap(mapped.bytes().data(), bytes, PROT_READ | PROT_WRITE,
                                         MAP_SHARED | MAP_FIXED, descriptor, 0) != MAP_FAILED)
     return mapped;
-  return os_failure("map " + std::to_string(bytes) + " bytes of shared memory");
+  return os::os_failure("map " + std::to_string(bytes) + " bytes of shared memory");
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -6,10 +6,10 @@
 #include "mmap/reservation.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // The first `bytes`, at least one, of what `descriptor` is open for writing to, at an address that
 // is a multiple of large_page. Fails with io if the system refuses.
 Result<Reservation> map_for_writing(int descriptor, std::uint64_t bytes);
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -2,10 +2,10 @@
 
 #include <sys/mman.h>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
-bool map_part(std::byte* address, const File& file, const ByteRange& part) noexcept {
+bool map_part(std::byte* address, const os::File& file, const ByteRange& part) noexcept {
   for (const int sharing : {MAP_SHARED, MAP_PRIVATE})  // some file systems refuse the first
     if (::mmap(address, part.length, PROT_READ, sharing | MAP_FIXED, file.descriptor(),
                static_cast<off_t>(part.offset)) != MAP_FAILED)
@@ -15,7 +15,7 @@ bool map_part(std::byte* address, const File& file, const ByteRange& part) noexc
 
 }  // namespace
 
-FileWindow::FileWindow(const File& file, std::span<const ByteRange> parts,
+FileWindow::FileWindow(const os::File& file, std::span<const ByteRange> parts,
                        std::uint64_t alignment) noexcept {
   std::uint64_t all = 0;
   for (const ByteRange& part : parts) all += part.length;
@@ -29,4 +29,4 @@ FileWindow::FileWindow(const File& file, std::span<const ByteRange> parts,
   bytes_ = reservation_.bytes();
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

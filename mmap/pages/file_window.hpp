@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <span>
 
-#include "mmap/file.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/file/file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Read-only. Not guarded: pages are populated and looked at here, but never read by address.
 class FileWindow {
@@ -18,7 +18,8 @@ class FileWindow {
   // The parts side by side, at an address that is a multiple of `alignment`, which is a power of
   // two and at least a page. The offsets are multiples of it, too, and so are the lengths but for
   // the last one.
-  FileWindow(const File& file, std::span<const ByteRange> parts, std::uint64_t alignment) noexcept;
+  FileWindow(const os::File& file, std::span<const ByteRange> parts,
+             std::uint64_t alignment) noexcept;
 
   std::span<std::byte> bytes() const noexcept { return bytes_; }  // empty: the system refused
 
@@ -27,4 +28,4 @@ class FileWindow {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -15,11 +15,11 @@
 #include <tuple>
 #include <vector>
 
-#include "mmap/kernel.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/mapped_memory.hpp"
+#include "runtime/os/kernel.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::size_t max_ranges = 8;
@@ -30,7 +30,7 @@ std::uint64_t spread(std::uint64_t i, std::uint64_t wanted, std::uint64_t count)
 }
 
 // Up to eight ranges that are cached as a whole.
-std::vector<ByteRange> choose_ranges(const File& file, const CachedPages& cached,
+std::vector<ByteRange> choose_ranges(const os::File& file, const CachedPages& cached,
                                      std::uint64_t huge) {
   std::vector<std::uint64_t> whole;
   for (std::uint64_t i = 0; i < file.size() / huge; ++i)
@@ -60,12 +60,12 @@ std::tuple<int, int> kernel_version() noexcept {
 }
 
 // Others may, too (tmpfs, NFS, btrfs by configuration); of them a piece of 2 MiB has to be seen.
-bool keeps_huge_pages(const File& file) noexcept {
+bool keeps_huge_pages(const os::File& file) noexcept {
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return false;
   const auto type = static_cast<std::uint64_t>(status.f_type);
   return (type == EXT4_SUPER_MAGIC && kernel_version() >= std::tuple(6, 16)) ||
-         (type == kernel::xfs_magic && kernel_version() >= std::tuple(5, 18));
+         (type == os::kernel::xfs_magic && kernel_version() >= std::tuple(5, 18));
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ std::uint64_t huge_page_bytes() {
   return plausible ? size : 0;
 }
 
-HugeSample sample_huge_pages(const File& file, const CachedPages& cached) {
+HugeSample sample_huge_pages(const os::File& file, const CachedPages& cached) {
   const std::uint64_t huge = huge_page_bytes();
   const bool forbidden = ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;  // for this process
   if (huge == 0 || forbidden) return {};
@@ -97,4 +97,4 @@ HugeSample sample_huge_pages(const File& file, const CachedPages& cached) {
   return {window.bytes().size(), memory->huge, keeps_huge_pages(file)};
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "runtime/os/file/file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 struct HugeSample {
   std::uint64_t bytes = 0;  // looked at; 0: no 2 MiB in one piece are cached, or no way to look
@@ -26,9 +26,9 @@ struct HugeSample {
 
 // Maps up to eight ranges of 2 MiB that are cached as a whole, sees how, and unmaps them. Reads
 // nothing from the disk.
-HugeSample sample_huge_pages(const File& file, const CachedPages& cached);
+HugeSample sample_huge_pages(const os::File& file, const CachedPages& cached);
 
 // Bytes of a huge page, which is usually 2 MiB; 0 where this kernel has none for files.
 std::uint64_t huge_page_bytes();
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

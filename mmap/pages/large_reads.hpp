@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "mmap/file.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/file_window.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Touches one page with nothing read ahead, and looks whether the whole 2 MiB around it came with
 // it. Where that is so (Linux 5.18, huge pages asked for, a file system with large folios), reading
@@ -15,9 +15,9 @@ namespace weightmap::os {
 // false where what is cached lies in small pieces, the page cannot be read, or 2 MiB do not lie in
 // the file. Nothing is mapped afterwards.
 // Precondition: offset is a multiple of large_page.
-bool reads_large_pages(const File& file, std::uint64_t offset);
+bool reads_large_pages(const os::File& file, std::uint64_t offset);
 
 // The same of the first 2 MiB of a window, from where on nothing is read ahead in the window if so.
 bool reads_large_pages(const FileWindow& window);
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "mmap/page_size.hpp"
+#include "runtime/bytes/round_up.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 std::uint64_t overlap(const MappedArea& area, const AddressRange& range) noexcept {
@@ -33,12 +34,11 @@ Result<MappedMemory> mapped_memory(std::span<const std::byte> range) {
 }
 
 Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> ranges) {
-  const std::uint64_t page = page_bytes();
+  const std::uint64_t page = os::page_bytes();
   std::vector<AddressRange> whole_pages;
   for (const std::span<const std::byte> range : ranges) {
     const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-    if (!range.empty())
-      whole_pages.push_back({begin, (begin + range.size() + page - 1) / page * page});
+    if (!range.empty()) whole_pages.push_back({begin, bytes::round_up(begin + range.size(), page)});
   }
   if (whole_pages.empty()) return MappedMemory{};
   std::ifstream smaps("/proc/self/smaps");
@@ -64,4 +64,4 @@ Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRang
                                     std::to_string(wanted) + " mapped bytes");
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -9,7 +9,7 @@
 #include "mmap/pages/smaps.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Of `range`; empty for an empty one. The system counts by mappings, and joins neighbours that are
 // alike: of one that sticks out, the part is taken that its length has. Fails with io if the system
@@ -26,4 +26,4 @@ struct AddressRange {
 // The same from a text in the format of /proc/self/smaps.
 Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRange> ranges);
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "mmap/page_size.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint64_t word_bits = 64;
@@ -62,4 +62,4 @@ std::uint64_t PageBits::set_bytes(std::uint64_t offset, std::uint64_t length) co
          (set_before(last) - set_before(first + 1)) * page_bytes_;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // Filled once from the front, then asked: a bit for each page, with counts between them, so that
 // every question is answered in constant time. 256 KiB of memory for each 4 GiB.
@@ -36,4 +36,4 @@ class PageBits {
   std::vector<std::uint64_t> before_;  // pages that are set before each word
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

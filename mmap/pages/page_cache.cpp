@@ -13,14 +13,14 @@
 #include <optional>
 #include <string>
 
-#include "mmap/kernel.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint64_t window_bytes = std::uint64_t{1} << 30;
@@ -28,20 +28,20 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on
 constexpr int max_evictions = 5;
 
 std::uint64_t pages_in(std::uint64_t length) noexcept {
-  return (length + page_bytes() - 1) / page_bytes();
+  return (length + os::page_bytes() - 1) / os::page_bytes();
 }
 
 tl::unexpected<Error> hidden() {
-  return tl::unexpected<Error>(
-      os_error("learn what is cached, which the system tells to the file's owner and to those who "
-               "may write to it",
-               EPERM));
+  return tl::unexpected<Error>(os::os_error(
+      "learn what is cached, which the system tells to the file's owner and to those who "
+      "may write to it",
+      EPERM));
 }
 
 // A part of a file in the address space that nothing is ever read through.
 class Window {
  public:
-  Window(const File& file, std::uint64_t offset, std::uint64_t size) noexcept
+  Window(const os::File& file, std::uint64_t offset, std::uint64_t size) noexcept
       : size_(static_cast<std::size_t>(size)) {
     for (int sharing : {MAP_SHARED, MAP_PRIVATE}) {  // some file systems refuse the first
       address_ = ::mmap(nullptr, size_, PROT_NONE, sharing | MAP_NORESERVE, file.descriptor(),
@@ -71,14 +71,14 @@ Result<void> ask(const void* address, std::size_t size, std::vector<unsigned cha
   do {
     result = ::mincore(const_cast<void*>(address), size, pages.data());
   } while (result != 0 && errno == EAGAIN);
-  if (result != 0) return os_failure("ask which pages are cached");
+  if (result != 0) return os::os_failure("ask which pages are cached");
   return {};
 }
 
 // Where the system does not tell, it calls every page cached, also one far behind the end of the
 // file, which no file system ever caches.
-bool tells_what_is_cached(const File& file) {
-  const std::uint64_t page = page_bytes();
+bool tells_what_is_cached(const os::File& file) {
+  const std::uint64_t page = os::page_bytes();
   std::uint64_t beyond = 0;
   if (!bytes::checked_add(file.size() / page * page, window_bytes, &beyond)) return true;
   const Window window(file, beyond, page);
@@ -87,20 +87,20 @@ bool tells_what_is_cached(const File& file) {
   return !ask(window.address(), static_cast<std::size_t>(page), cached) || (cached[0] & 1) == 0;
 }
 
-using kernel::Cachestat;
+using os::kernel::Cachestat;
 
-tl::expected<Cachestat, int> cachestat(const File& file, std::uint64_t offset,
+tl::expected<Cachestat, int> cachestat(const os::File& file, std::uint64_t offset,
                                        std::uint64_t length) noexcept {
-  kernel::CachestatRange range{offset, length};
+  os::kernel::CachestatRange range{offset, length};
   Cachestat counts{};
-  if (::syscall(kernel::cachestat_call, file.descriptor(), &range, &counts, 0u) != 0)
+  if (::syscall(os::kernel::cachestat_call, file.descriptor(), &range, &counts, 0u) != 0)
     return tl::unexpected<int>(errno);
   return counts;
 }
 
 // The last page counts with the bytes that the file has in it. A length of 0 would mean all.
-tl::expected<std::uint64_t, int> count_cached(const File& file) noexcept {
-  const std::uint64_t page = page_bytes();
+tl::expected<std::uint64_t, int> count_cached(const os::File& file) noexcept {
+  const std::uint64_t page = os::page_bytes();
   const std::uint64_t tail = file.size() % page;
   std::uint64_t cached = 0;
   for (const auto [offset, length, bytes_a_page] :
@@ -116,7 +116,7 @@ tl::expected<std::uint64_t, int> count_cached(const File& file) noexcept {
 
 // Whether a range is cached as a whole, or not at all; nullopt if in part, or unknown. Much faster
 // than asking for each page where the cache holds large pieces.
-std::optional<bool> is_cached_evenly(const File& file, std::uint64_t offset,
+std::optional<bool> is_cached_evenly(const os::File& file, std::uint64_t offset,
                                      std::uint64_t length) noexcept {
   const tl::expected<Cachestat, int> counts = cachestat(file, offset, length);
   if (!counts) return std::nullopt;
@@ -127,7 +127,7 @@ std::optional<bool> is_cached_evenly(const File& file, std::uint64_t offset,
 
 }  // namespace
 
-Result<CachedPages> CachedPages::of(const File& file) {
+Result<CachedPages> CachedPages::of(const os::File& file) {
   if (!tells_what_is_cached(file)) return hidden();
   CachedPages cached(file.size());
   const bool has_counts = count_cached(file).value_or(0) > 0;  // see cached_bytes_of()
@@ -139,12 +139,12 @@ Result<CachedPages> CachedPages::of(const File& file) {
   return cached;
 }
 
-Result<void> CachedPages::append(const File& file, std::uint64_t offset, std::uint64_t size,
+Result<void> CachedPages::append(const os::File& file, std::uint64_t offset, std::uint64_t size,
                                  bool has_counts) {
   const Window window(file, offset, size);
   if (window.error_number() != 0)
     return tl::unexpected<Error>(
-        os_error("map " + std::to_string(size) + " bytes", window.error_number()));
+        os::os_error("map " + std::to_string(size) + " bytes", window.error_number()));
   for (std::uint64_t at = 0; at < size; at += piece_bytes) {
     const std::uint64_t length = std::min(piece_bytes, size - at);
     std::optional<bool> evenly;
@@ -177,13 +177,13 @@ Result<void> CachedPages::append(const void* address, std::uint64_t size) {
   return {};
 }
 
-Result<void> check_tells_what_is_cached(const File& file) {
+Result<void> check_tells_what_is_cached(const os::File& file) {
   if (!tells_what_is_cached(file)) return hidden();
   return {};
 }
 
 bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t start = offset / page_bytes() * page_bytes();
+  const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
   const std::uint64_t size = offset + length - start;
   if (is_cached_evenly(mapped.file(), start, size) == true) return true;
   std::vector<unsigned char> pages(pages_in(size));
@@ -192,7 +192,7 @@ bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t len
                      [](unsigned char page) { return (page & 1) != 0; });
 }
 
-Result<std::uint64_t> cached_bytes_of(const File& file) {
+Result<std::uint64_t> cached_bytes_of(const os::File& file) {
   const tl::expected<std::uint64_t, int> counted = count_cached(file);
   if (!counted && counted.error() == EPERM) return hidden();
   // A file of a stacked file system (overlayfs) has its pages in the file below it, which only a
@@ -203,18 +203,18 @@ Result<std::uint64_t> cached_bytes_of(const File& file) {
   return pages->cached_bytes();
 }
 
-bool is_surely_cached(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
-  const std::uint64_t start = offset / page_bytes() * page_bytes();
+bool is_surely_cached(const os::File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
   return is_cached_evenly(file, start, offset + length - start) == true;
 }
 
-std::uint64_t unwritten_bytes_of(const File& file) noexcept {
+std::uint64_t unwritten_bytes_of(const os::File& file) noexcept {
   const tl::expected<Cachestat, int> counts = cachestat(file, 0, file.size());
   if (!counts) return 0;
-  return std::min(file.size(), (counts->dirty + counts->in_writeback) * page_bytes());
+  return std::min(file.size(), (counts->dirty + counts->in_writeback) * os::page_bytes());
 }
 
-bool lives_in_memory(const File& file) noexcept {
+bool lives_in_memory(const os::File& file) noexcept {
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return false;
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC ||
@@ -224,7 +224,7 @@ bool lives_in_memory(const File& file) noexcept {
 namespace {
 
 // In pieces, so that whoever waits for a large file can be told, and stop.
-Result<void> evict_once(const File& file, const Progress& progress) {
+Result<void> evict_once(const os::File& file, const Progress& progress) {
   constexpr std::uint64_t piece = std::uint64_t{256} << 20;
   for (std::uint64_t at = 0; at < file.size(); at += piece) {
     // The last one reaches to the end of the file, however long it is by now.
@@ -232,7 +232,7 @@ Result<void> evict_once(const File& file, const Progress& progress) {
     if (const int error = ::posix_fadvise(file.descriptor(), static_cast<off_t>(at),
                                           static_cast<off_t>(length), POSIX_FADV_DONTNEED);
         error != 0)
-      return tl::unexpected<Error>(os_error("evict the file from the page cache", error));
+      return tl::unexpected<Error>(os::os_error("evict the file from the page cache", error));
     TRY(go_on(progress, length == 0 ? file.size() : at + piece, file.size()));
   }
   return {};
@@ -240,7 +240,7 @@ Result<void> evict_once(const File& file, const Progress& progress) {
 
 }  // namespace
 
-Result<std::uint64_t> evict(const File& file, const Progress& progress) {
+Result<std::uint64_t> evict(const os::File& file, const Progress& progress) {
   Result<std::uint64_t> stays = cached_bytes_of(file);
   bool fewer = true;
   for (int i = 0; i < max_evictions && fewer && stays && *stays > 0; ++i) {
@@ -252,4 +252,4 @@ Result<std::uint64_t> evict(const File& file, const Progress& progress) {
   return stays;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

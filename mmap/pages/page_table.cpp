@@ -9,28 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "mmap/kernel.hpp"
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
-#include "mmap/unique_fd.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/unique_fd.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
-using namespace kernel;
+using namespace os::kernel;
 
 constexpr std::size_t regions_a_call = 512;
 constexpr std::size_t entries_a_read = 8192;
 
-Result<UniqueFd> open_pagemap() {
-  UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return os_failure("open /proc/self/pagemap");
+Result<os::UniqueFd> open_pagemap() {
+  os::UniqueFd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return os::os_failure("open /proc/self/pagemap");
   return file;
 }
 
 // Puts what [begin, end) has in the page table into `regions`, as much as fits; answers how many
 // there are, and moves `begin` to where to go on.
-Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std::uint64_t end,
+Result<std::size_t> scan_some(const os::UniqueFd& pagemap, std::uint64_t& begin, std::uint64_t end,
                               std::span<PageRegion> regions) {
   PagemapScan scan{};
   scan.size = sizeof scan;
@@ -41,7 +41,7 @@ Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std
   scan.category_mask = page_is_present;
   scan.return_mask = page_is_file | page_is_huge;
   const int count = ::ioctl(pagemap.get(), pagemap_scan, &scan);
-  if (count < 0) return os_failure("scan /proc/self/pagemap");
+  if (count < 0) return os::os_failure("scan /proc/self/pagemap");
   if (scan.walk_end <= begin)
     return failure(ErrorCode::io, "the scan of /proc/self/pagemap does not go on");
   begin = scan.walk_end;
@@ -52,17 +52,17 @@ Result<std::size_t> scan_some(const UniqueFd& pagemap, std::uint64_t& begin, std
 // answers how many pages it has in all.
 template <class Visit>
 Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
-  const std::uint64_t count = (mapping.size() + page_bytes() - 1) / page_bytes();
+  const std::uint64_t count = (mapping.size() + os::page_bytes() - 1) / os::page_bytes();
   if (count == 0) return count;
-  const Result<UniqueFd> pagemap = open_pagemap();
+  const Result<os::UniqueFd> pagemap = open_pagemap();
   if (!pagemap) return tl::unexpected<Error>(pagemap.error());
-  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / page_bytes();
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / os::page_bytes();
   std::vector<std::uint64_t> entries(entries_a_read);
   for (std::uint64_t at = 0; at < count;) {
     const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
     const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
                                 static_cast<off_t>((first + at) * sizeof entries[0]));
-    if (got < 0) return os_failure("read /proc/self/pagemap");
+    if (got < 0) return os::os_failure("read /proc/self/pagemap");
     const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
     if (read == 0) return failure(ErrorCode::io, "/proc/self/pagemap ends early");
     for (std::uint64_t i = 0; i < read; ++i)
@@ -110,7 +110,7 @@ Result<MappedPages> MappedPages::of(std::span<const std::byte> mapping) {
 Result<MappedPages> MappedPages::scan(std::span<const std::byte> mapping) {
   MappedPages pages(mapping.size(), true);
   if (mapping.empty()) return pages;
-  const Result<UniqueFd> pagemap = open_pagemap();
+  const Result<os::UniqueFd> pagemap = open_pagemap();
   if (!pagemap) return tl::unexpected<Error>(pagemap.error());
   const std::uint64_t page = pages.resident_.page_bytes();
   const std::uint64_t count = (mapping.size() + page - 1) / page;
@@ -147,7 +147,7 @@ Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping) {
         if ((entry & entry_is_file) == 0 && (entry & entry_is_exclusive) != 0) ++copies;
       });
   if (!count) return count;
-  return copies * page_bytes();
+  return copies * os::page_bytes();
 }
 
 MappedBytes MappedPages::bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
@@ -158,4 +158,4 @@ MappedBytes MappedPages::bytes(std::uint64_t offset, std::uint64_t length) const
   return bytes;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

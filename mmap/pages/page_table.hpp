@@ -9,7 +9,7 @@
 #include "mmap/pages/page_bits.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 struct MappedBytes {
   std::uint64_t resident = 0;
@@ -52,4 +52,4 @@ class MappedPages {
   std::optional<PageBits> huge_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

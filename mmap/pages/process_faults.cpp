@@ -2,16 +2,16 @@
 
 #include <sys/resource.h>
 
-#include "mmap/process/fork_safe.hpp"
+#include "runtime/os/process/fork_safe.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 ProcessFaults process_faults() noexcept {
-  count_forks();
+  os::count_forks();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);  // cannot fail with these arguments
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt),
-          fork_count()};
+          os::fork_count()};
 }
 
 ProcessFaults faults_since(const ProcessFaults& start) noexcept {
@@ -22,4 +22,4 @@ ProcessFaults faults_since(const ProcessFaults& start) noexcept {
   return faults;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

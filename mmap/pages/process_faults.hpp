@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 struct ProcessFaults {
   std::uint64_t minor = 0;  // found their page in memory
@@ -17,4 +17,4 @@ ProcessFaults process_faults() noexcept;
 // Those that came after `start`; in a process that was forked since, all of its own.
 ProcessFaults faults_since(const ProcessFaults& start) noexcept;
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -10,10 +10,10 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/os_error.hpp"
-#include "mmap/page_size.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 namespace fs = std::filesystem;
@@ -68,15 +68,16 @@ std::vector<std::int64_t> process_numbers(const fs::path& root) {
   return numbers;
 }
 
-Result<MappedArea> area_of(const File& file) {
-  void* const page = ::mmap(nullptr, page_bytes(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (page == MAP_FAILED) return os_failure("map the file");
+Result<MappedArea> area_of(const os::File& file) {
+  void* const page =
+      ::mmap(nullptr, os::page_bytes(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (page == MAP_FAILED) return os::os_failure("map the file");
   const auto address = reinterpret_cast<std::uintptr_t>(page);
   std::ifstream text("/proc/self/maps");
   std::optional<MappedArea> found;
   for (SmapsReader reader(text); !found && reader.next();)
     if (reader.area().begin <= address && address < reader.area().end) found = reader.area();
-  ::munmap(page, page_bytes());
+  ::munmap(page, os::page_bytes());
   if (found) return std::move(*found);
   return failure(ErrorCode::io, "cannot find the file in /proc/self/maps");
 }
@@ -106,4 +107,4 @@ std::string command_of_process(std::int64_t process, const fs::path& root) {
   return name;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/smaps.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/result.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // The processes that there are, in the order of their numbers. `root` is where proc is looked for.
 std::vector<std::int64_t> process_numbers(const std::filesystem::path& root = "/");
 
 // How such a list shows a file: a page of it is mapped, and looked up in the list of this process.
 // The device is not always the one that stat() tells. Fails with io if the system refuses.
-Result<MappedArea> area_of(const File& file);
+Result<MappedArea> area_of(const os::File& file);
 
 struct ProcessArea {
   MappedArea area;
@@ -41,4 +41,4 @@ std::optional<std::vector<ProcessArea>> areas_of_this_process(
 // empty if it ended meanwhile. May hold any bytes: whoever runs a program chooses them.
 std::string command_of_process(std::int64_t process, const std::filesystem::path& root = "/");
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -9,7 +9,7 @@
 
 #include "runtime/bytes/checked.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 // Takes a number from the front of `text`.
@@ -110,4 +110,4 @@ bool SmapsReader::next() {
   return true;
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 
 // In bytes. What is counted is in a process's page table: pages that are only cached are not.
 struct MappedMemory {
@@ -57,4 +57,4 @@ class SmapsReader {
   MappedMemory memory_;
 };
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

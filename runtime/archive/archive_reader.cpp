@@ -3,7 +3,6 @@
 #include <memory_resource>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
@@ -12,11 +11,12 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
-#include "runtime/torch/archive_records.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"
 #include "runtime/zip/local_header.hpp"
 #include "runtime/zip/record_bytes.hpp"
+#include "runtime/zip/text_records.hpp"
 #include "weightmap/archive.hpp"
 
 namespace weightmap {
@@ -29,8 +29,8 @@ constexpr unsigned max_threads = 64;
 constexpr std::size_t least_of_thread = std::size_t{1} << 20;
 constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
 
-static_assert(ArchiveReader::min_version == torch::min_version &&
-              ArchiveReader::max_version == torch::max_version);
+static_assert(ArchiveReader::min_version == zip::min_version &&
+              ArchiveReader::max_version == zip::max_version);
 
 // Answers the first failure in the order of the file.
 Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span<std::byte> out,
@@ -49,7 +49,7 @@ Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span
 
 struct ArchiveReader::State {
   State(os::File opened, const std::filesystem::path& opened_path, const Limits& given)
-      : file(std::move(opened)), path(opened_path), limits(given), windows(file, memory) {}
+      : file(std::move(opened)), path(opened_path), limits(given), cache(file, memory) {}
 
   Result<void> read_directory();
   const zip::Record* find(std::string_view name) const noexcept;
@@ -76,12 +76,12 @@ struct ArchiveReader::State {
     return about_file(std::move(result.error()), path);
   }
 
-  // Order matters: the directory's names lie in the windows, whose memory is that of `memory`.
-  os::HugePageResource memory;
+  // Order matters: the directory's names lie in the cache, whose memory is that of `memory`.
+  mmap::HugePageResource memory;
   os::File file;
   std::filesystem::path path;
   Limits limits;
-  bytes::Windows windows;
+  bytes::ReadCache cache;
   zip::Directory directory;
   zip::Layout layout;
   // Of each record, once it was asked for; 0 before, which is no place for a payload.
@@ -90,9 +90,9 @@ struct ArchiveReader::State {
 
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
-  TRY_ASSIGN(directory, format::read_directory(file, windows, limits));
+  TRY_ASSIGN(directory, format::read_directory(file, cache, limits));
   // Archives of any content may hold a record of that name; then the layout is known from headers.
-  layout.alignment = torch::read_storage_alignment(directory, windows).value_or(layout.alignment);
+  layout.alignment = zip::read_storage_alignment(directory, cache).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
   memory.trim();
   file.advise_mapping();  // whole records are read from here on
@@ -343,17 +343,17 @@ Result<bool> ArchiveReader::verify_crc(std::string_view name) const {
 }
 
 Result<std::uint64_t> ArchiveReader::version() const {
-  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
-  return state_->about(torch::read_version(state_->directory, windows));
+  bytes::ReadCache cache(state_->file, *std::pmr::new_delete_resource());
+  return state_->about(zip::read_version(state_->directory, cache));
 }
 
 Result<std::optional<std::string>> ArchiveReader::serialization_id() const {
   const zip::Record* record = state_->directory.find(".data/serialization_id");
   if (record == nullptr) return std::optional<std::string>{};
   constexpr std::uint64_t digits = 40;
-  bytes::Windows windows(state_->file, *std::pmr::new_delete_resource());
+  bytes::ReadCache cache(state_->file, *std::pmr::new_delete_resource());
   const Result<zip::RecordBytes> content =
-      zip::read_record(state_->directory, *record, windows, state_->limits.record_bytes);
+      zip::read_record(state_->directory, *record, cache, state_->limits.record_bytes);
   if (!content) return about_file(content.error(), state_->path);
   std::string id(reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size());
   if (id.size() == digits && id.find_first_not_of("0123456789") == std::string::npos)

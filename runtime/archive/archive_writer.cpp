@@ -13,15 +13,15 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/byte_sink.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/deflate.hpp"
 #include "runtime/zip/plan.hpp"
+#include "runtime/zip/text_records.hpp"
 
 namespace weightmap {
 namespace {
 
-static_assert(ArchiveWriter::max_version == torch::max_version);
+static_assert(ArchiveWriter::max_version == zip::max_version);
 
 // What is small is gathered, so that a small record is not a system call of its own.
 constexpr std::size_t gathered_bytes = std::size_t{1} << 20;
@@ -87,7 +87,7 @@ struct ArchiveWriter::State {
   }
   // Whether what was put is what the memory held. It may be mapped from a file that was lost.
   Result<void> check_read(std::size_t index, std::span<const std::byte> part) const {
-    return about(index, os::Guard::check_read(part));
+    return about(index, mmap::Guard::check_read(part));
   }
   Result<void> put_produced(std::size_t index, const RecordContent& content);
   Result<void> put_zeros(std::size_t index, std::uint64_t size);

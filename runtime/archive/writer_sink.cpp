@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/write/write_all.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/write/write_all.hpp"
 
 namespace weightmap {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
 
 namespace weightmap {
@@ -16,16 +16,16 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   state.demand_log.note(*position, state.catalog());
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
-  os::Filler filler(source.in(state.mapping), os::best_fill_method(state.mapping));
-  Result<void> filled;
-  if (os::is_surely_cached(source.file, offset, part.size())) {
-    filled = filler.fill(offset, part.size());  // maps it, and needs no disk
+  mmap::PageLoader loader(source.in(state.mapping), mmap::best_load_method(state.mapping));
+  Result<void> loaded;
+  if (mmap::is_surely_cached(source.file, offset, part.size())) {
+    loaded = loader.load(offset, part.size());  // maps it, and needs no disk
   } else {
     const Gate::Mark mark(state.gate);
-    filled = filler.fill_now(offset, part.size());
+    loaded = loader.load_now(offset, part.size());
   }
-  if (!filled) filled.error().file = source.shown_name;
-  return filled;
+  if (!loaded) loaded.error().file = source.shown_name;
+  return loaded;
 }
 
 }  // namespace weightmap

@@ -26,11 +26,11 @@ std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
 
 // Walks from one start or end of a tensor to the next; `open` are those that began and may not have
 // ended yet, the first tensor on top.
-std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
+std::vector<DemandLog::Segment> DemandLog::segments_of(const Catalog& catalog) {
   const std::vector<std::uint32_t> tensors = by_offset(catalog);
   const auto start = [&catalog](std::uint32_t i) { return catalog[i].position; };
   const auto end = [&catalog](std::uint32_t i) { return catalog[i].position + catalog[i].extent; };
-  std::vector<Piece> pieces;
+  std::vector<Segment> segments;
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> open;
   std::uint64_t at = 0;
   auto next = tensors.begin();
@@ -41,10 +41,10 @@ std::vector<DemandLog::Piece> DemandLog::pieces_of(const Catalog& catalog) {
     if (open.empty()) continue;
     std::uint64_t until = end(open.top());
     if (next != tensors.end()) until = std::min(until, start(*next));
-    pieces.push_back({at, until, open.top()});
+    segments.push_back({at, until, open.top()});
     at = until;
   }
-  return pieces;
+  return segments;
 }
 
 void DemandLog::note(std::uint64_t position, const Catalog& catalog) {
@@ -68,8 +68,8 @@ void DemandLog::resolve(const Catalog& catalog) {
 }
 
 void DemandLog::Notes::resolve(const Catalog& catalog) {
-  if (pieces.empty()) {
-    pieces = pieces_of(catalog);
+  if (segments.empty()) {
+    segments = segments_of(catalog);
     seen.resize(catalog.size());
   }
   for (std::uint64_t offset : waiting) add(offset);
@@ -77,13 +77,13 @@ void DemandLog::Notes::resolve(const Catalog& catalog) {
 
 void DemandLog::Notes::add(std::uint64_t position) {
   auto after = std::upper_bound(
-      pieces.begin(), pieces.end(), position,
-      [](std::uint64_t offset, const Piece& piece) { return offset < piece.start; });
-  if (after == pieces.begin()) return;
-  const Piece& piece = *--after;
-  if (position >= piece.end || seen[piece.tensor]) return;
-  seen[piece.tensor] = true;
-  order.push_back(piece.tensor);
+      segments.begin(), segments.end(), position,
+      [](std::uint64_t offset, const Segment& segment) { return offset < segment.start; });
+  if (after == segments.begin()) return;
+  const Segment& segment = *--after;
+  if (position >= segment.end || seen[segment.tensor]) return;
+  seen[segment.tensor] = true;
+  order.push_back(segment.tensor);
 }
 
 }  // namespace weightmap

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "mmap/process/fork_safe.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/os/process/fork_safe.hpp"
 
 namespace weightmap {
 
@@ -24,21 +24,21 @@ class DemandLog {
 
  private:
   // Positions of bytes, and the first tensor that has them.
-  struct Piece {
+  struct Segment {
     std::uint64_t start;
     std::uint64_t end;
     std::uint32_t tensor;
   };
   struct Notes {
     std::vector<std::uint64_t> waiting;
-    std::vector<Piece> pieces;  // by offset, none overlap; made when first needed
-    std::vector<bool> seen;     // of each tensor
+    std::vector<Segment> segments;  // by offset, none overlap; made when first needed
+    std::vector<bool> seen;         // of each tensor
     std::vector<std::size_t> order;
 
     void resolve(const catalog::Catalog& catalog);
     void add(std::uint64_t position);
   };
-  static std::vector<Piece> pieces_of(const catalog::Catalog& catalog);
+  static std::vector<Segment> segments_of(const catalog::Catalog& catalog);
   void resolve(const catalog::Catalog& catalog);
 
   // So many offsets wait until they are resolved together.

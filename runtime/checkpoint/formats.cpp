@@ -45,7 +45,7 @@ bool may_begin_with_metadata(const std::filesystem::path& name) {
 
 Result<const format::Format*> format_by_head(format::Input& input) {
   TRY_ASSIGN(const std::span<const std::byte> head,
-             input.windows->bytes(0, std::min(input.file->size(), bytes::first_read)));
+             input.cache->bytes(0, std::min(input.file->size(), bytes::first_read)));
   return row_of(format::identify_head(head));
 }
 
@@ -55,7 +55,7 @@ Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> ta
   const format::Kind by_tail = format::identify({}, tail, size);
   if (by_tail != format::Kind::needs_head) return by_tail;
   TRY_ASSIGN(const std::span<const std::byte> head,
-             input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
+             input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
   return format::identify(head, tail, size);
 }
 
@@ -76,13 +76,13 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
   const std::uint64_t length = std::min<std::uint64_t>(size, bytes::first_read);
   // The window that a zip archive's directory is looked for in, so it is read once.
   TRY_ASSIGN(const std::span<const std::byte> tail,
-             input.windows->extend_back(size - length, length));
+             input.cache->extend_back(size - length, length));
   TRY_ASSIGN(const format::Kind kind, kind_of(input, tail));
   if (const format::Format* const format = row_of(kind); format != nullptr) return format;
   if (name.native().ends_with(".safetensors")) {
     // Which says what is wrong with it as one.
     TRY_ASSIGN(const std::span<const std::byte> head,
-               input.windows->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
+               input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
     if (!format::describe_stranger(head, size)) return row_of(format::Kind::safetensors);
   }
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
@@ -97,9 +97,9 @@ Result<format::Parsed> parse_file(const format::Format& format, format::Input& i
   Result<format::Parsed> parsed = format.parse({&input, 1}, options, stats, memory);
   if (parsed || &format != row_of(format::Kind::zip)) return parsed;
   // What the first ones lent may be gone with what failed.
-  input.windows.emplace(*input.file, memory);
+  input.cache.emplace(*input.file, memory);
   const auto head =
-      input.windows->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
+      input.cache->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
   if (!head) return parsed;
   const format::Kind kind = format::identify_head(*head);
   if (kind != format::Kind::safetensors && kind != format::Kind::gguf) return parsed;

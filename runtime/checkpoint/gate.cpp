@@ -1,7 +1,7 @@
 #include "runtime/checkpoint/gate.hpp"
 
-#include "mmap/process/fork_safe.hpp"
-#include "mmap/process/futex.hpp"
+#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/os/process/futex.hpp"
 
 namespace weightmap {
 namespace {

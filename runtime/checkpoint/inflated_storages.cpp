@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/memory/fillable_memory.hpp"
+#include "mmap/memory/write_once_memory.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
@@ -87,8 +87,8 @@ Result<void> inflate_storages(State& state) {
   const std::uint64_t base = state.sources.next_base();
   const std::uint64_t length = compressed.back().position + compressed.back().nbytes - base;
   // A file of no bytes cannot be mapped.
-  TRY_ASSIGN(os::FillableMemory memory,
-             os::FillableMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
+  TRY_ASSIGN(mmap::WriteOnceMemory memory,
+             mmap::WriteOnceMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
   for (const CompressedStorage& storage : compressed) {
     TRY(inflate(source.file, storage,
                 memory.bytes().subspan(storage.position - base, storage.nbytes)));

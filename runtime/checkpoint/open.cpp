@@ -87,7 +87,7 @@ Result<void> read_index(Parsing& parsing, const State& state) {
     return failure(ErrorCode::limit_exceeded, "the index of shards of " + std::to_string(size) +
                                                   " bytes is longer than the limit of " +
                                                   std::to_string(most));
-  TRY_ASSIGN(const std::span<const std::byte> text, input.windows->bytes(0, size));
+  TRY_ASSIGN(const std::span<const std::byte> text, input.cache->bytes(0, size));
   parsing.index = std::make_unique<sets::ShardIndex>(
       std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
   return sets::read_shard_index(*parsing.index, state.options.limits, parsing.made->memory);
@@ -348,7 +348,7 @@ namespace {
 Result<void> map(State& state, bool being_filled) {
   const Clock::time_point began = Clock::now();
   const OpenOptions& options = state.options;
-  os::MapOptions how{};
+  mmap::MapOptions how{};
   how.sharing = *options.sharing;
   how.writable = *options.writable;
   how.populate = *options.populate;
@@ -360,7 +360,7 @@ Result<void> map(State& state, bool being_filled) {
   how.loss_event = options.loss_event;
   how.on_write = {tell_refused_write, &state};
   how.being_filled = being_filled;
-  Result<os::Mapping> mapped = os::Mapping::map(state.sources.placed(), how);
+  Result<mmap::Mapping> mapped = mmap::Mapping::map(state.sources.placed(), how);
   if (!mapped && state.sources.size() > 1)
     return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));
   TRY_ASSIGN(state.mapping, std::move(mapped));
@@ -411,7 +411,7 @@ Result<Checkpoint> finish_open(std::unique_ptr<State> state) {
                          opened.shown_name());
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
-  opened.faults_at_open = os::process_faults();
+  opened.faults_at_open = mmap::process_faults();
   return checkpoint;
 }
 

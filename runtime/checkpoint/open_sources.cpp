@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/memory/snapshot.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/os/file/snapshot.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/sets/shard_name.hpp"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "mmap/standard_error.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/process/standard_error.hpp"
 
 namespace weightmap {
 namespace {
@@ -70,10 +70,10 @@ void tell_refused_write(const void* context, std::uint64_t position) noexcept {
 void tell_refused_writes(Checkpoint::State& state) {
   if (state.info.writable || state.info.protection == Protection::guard) return;
   if (state.write_watch.load(std::memory_order_acquire) != nullptr) return;
-  Result<os::Guard> watch =
-      os::Guard::against_writes(state.mapping.bytes(), {tell_refused_write, &state});
-  auto made = std::make_unique<const os::Guard>(watch ? std::move(*watch) : os::Guard());
-  const os::Guard* none = nullptr;
+  Result<mmap::Guard> watch =
+      mmap::Guard::against_writes(state.mapping.bytes(), {tell_refused_write, &state});
+  auto made = std::make_unique<const mmap::Guard>(watch ? std::move(*watch) : mmap::Guard());
+  const mmap::Guard* none = nullptr;
   if (state.write_watch.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel))
     static_cast<void>(made.release());
 }

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 struct Shard {
   const SourceFile* source;
   std::uint32_t number;  // of the source
-  std::unique_ptr<os::HugePageResource> memory = std::make_unique<os::HugePageResource>();
+  std::unique_ptr<mmap::HugePageResource> memory = std::make_unique<mmap::HugePageResource>();
   std::optional<format::Parsed> parsed;
   OpenStats stats;
 };

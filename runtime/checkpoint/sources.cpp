@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 
@@ -41,8 +41,8 @@ std::vector<ByteRange> Sources::ranges() const {
   return ranges;
 }
 
-std::vector<os::PlacedFile> Sources::placed() const {
-  std::vector<os::PlacedFile> placed;
+std::vector<mmap::PlacedFile> Sources::placed() const {
+  std::vector<mmap::PlacedFile> placed;
   for (const SourceFile& source : files_) placed.push_back({&source.file, source.base()});
   return placed;
 }

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/mapped_file.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
 
@@ -29,7 +29,9 @@ struct SourceFile {
   bool is_copy() const noexcept { return info.is_copy; }
   ByteRange range() const noexcept { return {base(), file.size()}; }
   // The file in the mapping of all of them.
-  os::MappedFile in(const os::Mapping& mapping) const noexcept { return {file, mapping, base()}; }
+  mmap::MappedFile in(const mmap::Mapping& mapping) const noexcept {
+    return {file, mapping, base()};
+  }
   Error about(Error error) const {
     if (error.file.empty()) error.file = shown_name;
     return error;
@@ -53,7 +55,7 @@ class Sources {
   std::uint64_t next_base() const noexcept;
   bool has_copies() const noexcept { return files_.back().is_copy(); }
   std::vector<ByteRange> ranges() const;
-  std::vector<os::PlacedFile> placed() const;
+  std::vector<mmap::PlacedFile> placed() const;
 
   // The file that a position lies in, or behind the end of which it lies.
   const SourceFile& at(std::uint64_t position) const noexcept;

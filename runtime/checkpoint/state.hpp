@@ -29,7 +29,7 @@ namespace weightmap {
 
 // What the files say, and the memory that it lies in.
 struct ParsedFiles {
-  os::HugePageResource memory;
+  mmap::HugePageResource memory;
   format::Parsed content{memory};
 };
 
@@ -49,17 +49,17 @@ struct Checkpoint::State {
   const format::Format* format = nullptr;  // of more than one file; else the first file tells it
   bool has_index = false;                  // the first file is an index of the others
   std::unique_ptr<ParsedFiles> parsed;
-  os::Mapping mapping;  // of all files
+  mmap::Mapping mapping;  // of all files
   // Made by the first call that wants it, owned; any thread.
-  std::atomic<const os::Mapping*> copy_on_write{nullptr};
-  std::atomic<const os::Guard*> write_watch{nullptr};  // of `mapping`; likewise
-  Gate gate;                                           // between demand() and warmers; any thread
+  std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
+  std::atomic<const mmap::Guard*> write_watch{nullptr};  // of `mapping`; likewise
+  Gate gate;                                             // between demand() and warmers; any thread
   std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the mapping, by warmers
   DemandLog demand_log;                        // any thread
   CheckpointInfo info;
   OpenOptions options;  // complete
   OpenStats stats;
-  os::ProcessFaults faults_at_open;  // when it was done
+  mmap::ProcessFaults faults_at_open;  // when it was done
   std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
 
   static constexpr unsigned view_flags =

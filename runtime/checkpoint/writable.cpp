@@ -9,15 +9,15 @@ namespace {
 
 using State = Checkpoint::State;
 
-Result<os::Mapping> map_again(const State& state) {
-  os::MapOptions how{};
+Result<mmap::Mapping> map_again(const State& state) {
+  mmap::MapOptions how{};
   how.sharing = Sharing::private_;
   how.writable = true;
   how.no_reserve = true;  // most of it is only ever read
   how.huge_pages = state.mapping.huge_pages();
   how.guard = state.info.protection == Protection::guard;
   how.loss_event = state.options.loss_event;
-  return os::Mapping::map(state.sources.placed(), how);
+  return mmap::Mapping::map(state.sources.placed(), how);
 }
 
 }  // namespace
@@ -38,13 +38,13 @@ Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view
 Result<std::span<std::byte>> copy_on_write(State& state) {
   if (state.info.writable && state.info.sharing == Sharing::private_)
     return state.mapping.writable_bytes();
-  if (const os::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
+  if (const mmap::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
     return made->writable_bytes();
-  Result<os::Mapping> mapped = map_again(state);
+  Result<mmap::Mapping> mapped = map_again(state);
   if (!mapped)
     return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));
-  auto made = std::make_unique<const os::Mapping>(std::move(*mapped));
-  const os::Mapping* first = nullptr;
+  auto made = std::make_unique<const mmap::Mapping>(std::move(*mapped));
+  const mmap::Mapping* first = nullptr;
   if (state.copy_on_write.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
     first = made.release();
   return first->writable_bytes();

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "mmap/process/fork_safe.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/os/process/fork_safe.hpp"
 #include "weightmap/cuda.hpp"
 #include "weightmap/result.hpp"
 

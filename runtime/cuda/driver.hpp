@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "mmap/shared_library.hpp"
+#include "runtime/os/process/shared_library.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cuda {

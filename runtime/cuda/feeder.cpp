@@ -15,7 +15,7 @@ Feeder::Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, const Slot
     : checkpoint_(checkpoint),
       plan_(plan),
       slots_(slots),
-      states_(plan.fills.size()),
+      states_(plan.batches.size()),
       all_in_slots_(way == Way::slots) {}
 
 Result<void> Feeder::start(std::size_t threads) {
@@ -42,25 +42,25 @@ void Feeder::run() noexcept {
 std::optional<std::size_t> Feeder::take_next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
-    return is_stopped_ || next_ == plan_.fills.size() || next_ < released_ + slots_.slots();
+    return is_stopped_ || next_ == plan_.batches.size() || next_ < released_ + slots_.slots();
   });
-  if (is_stopped_ || next_ == plan_.fills.size()) return std::nullopt;
+  if (is_stopped_ || next_ == plan_.batches.size()) return std::nullopt;
   states_[next_].all_in_slot = all_in_slots_;
   return next_++;
 }
 
-Result<void> Feeder::fill(std::size_t fill) {
-  const State& state = states_[fill];
-  for (const Piece& piece : plan_.pieces_of(plan_.fills[fill])) {
-    if (!state.all_in_slot && piece.is_as_stored) {
-      if (Result<void> there = demand(checkpoint_, piece.view); !there) {
-        there.error().message.insert(0, start_of_error(checkpoint_, piece.view.bytes()));
+Result<void> Feeder::fill(std::size_t batch) {
+  const State& state = states_[batch];
+  for (const Transfer& transfer : plan_.transfers_of(plan_.batches[batch])) {
+    if (!state.all_in_slot && transfer.is_as_stored) {
+      if (Result<void> there = demand(checkpoint_, transfer.view); !there) {
+        there.error().message.insert(0, start_of_error(checkpoint_, transfer.view.bytes()));
         return there;
       }
       continue;
     }
-    std::byte* const place = slots_.memory(fill) + piece.slot_offset;
-    TRY(gather(checkpoint_, piece.view, {place, piece.view.nbytes()}));
+    std::byte* const place = slots_.memory(batch) + transfer.slot_offset;
+    TRY(gather(checkpoint_, transfer.view, {place, transfer.view.nbytes()}));
   }
   return {};
 }
@@ -73,22 +73,22 @@ Result<void> Feeder::fill_guarded(std::size_t number) noexcept {
   }
 }
 
-bool Feeder::is_filled(std::size_t fill) const {
+bool Feeder::is_filled(std::size_t batch) const {
   const std::scoped_lock lock(mutex_);
-  return states_[fill].is_filled;
+  return states_[batch].is_filled;
 }
 
-Result<void> Feeder::wait_filled(std::size_t fill) {
+Result<void> Feeder::wait_filled(std::size_t batch) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return states_[fill].is_filled; });
-  if (states_[fill].error) return tl::unexpected<Error>(*states_[fill].error);
+  changed_.wait(lock, [&] { return states_[batch].is_filled; });
+  if (states_[batch].error) return tl::unexpected<Error>(*states_[batch].error);
   return {};
 }
 
-const std::byte* Feeder::in_slot(std::size_t fill, const Piece& piece) const {
-  const State& state = states_[fill];
-  if (!state.all_in_slot && piece.is_as_stored) return nullptr;
-  return slots_.memory(fill) + piece.slot_offset;
+const std::byte* Feeder::in_slot(std::size_t batch, const Transfer& transfer) const {
+  const State& state = states_[batch];
+  if (!state.all_in_slot && transfer.is_as_stored) return nullptr;
+  return slots_.memory(batch) + transfer.slot_offset;
 }
 
 Result<void> Feeder::use_slot_after_all(std::size_t number) {

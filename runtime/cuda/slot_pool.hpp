@@ -18,10 +18,10 @@ class SlotPool {
 
   // Allocates all of it, once. The context must be current.
   Result<void> make_memory(const std::shared_ptr<const Device>& device);
-  // The slot that this fill of an upload has: fills take turns.
+  // The slot that this batch of an upload has: batches take turns.
   // Precondition: there is memory.
-  std::byte* memory(std::size_t fill) const noexcept {
-    return static_cast<std::byte*>(pinned_.get()) + fill % slots_ * slot_bytes_;
+  std::byte* memory(std::size_t batch) const noexcept {
+    return static_cast<std::byte*>(pinned_.get()) + batch % slots_ * slot_bytes_;
   }
 
  private:

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::cuda {
 namespace {
@@ -20,18 +20,13 @@ Result<void> check_range(const char* field, std::uint64_t value, std::uint64_t l
                                                   std::to_string(most));
 }
 
-std::uint64_t whole_pages(std::uint64_t bytes) noexcept {
-  const std::uint64_t page = os::page_bytes();
-  return (bytes + page - 1) / page * page;
-}
-
 Result<UploaderOptions> complete(UploaderOptions options) {
   TRY(check_range("slots", options.slots, 2, 64));
   TRY(check_range("slot_bytes", options.slot_bytes, 4096, gib));
   TRY(check_range("threads", options.threads, 1, 64));
   TRY(check_range("register_bytes", options.register_bytes, 4096, 64 * gib));
-  options.slot_bytes = whole_pages(options.slot_bytes);
-  options.register_bytes = whole_pages(options.register_bytes);
+  options.slot_bytes = os::whole_pages(options.slot_bytes);
+  options.register_bytes = os::whole_pages(options.register_bytes);
   return options;
 }
 

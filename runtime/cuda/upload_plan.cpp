@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/round_up.hpp"
 #include "runtime/bytes/row_major.hpp"
 
 namespace weightmap::cuda {
@@ -11,10 +12,6 @@ namespace {
 
 // So that copies from a slot begin where the memory of the machine likes them to.
 constexpr std::uint64_t slot_alignment = 64;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
 
 class Planner {
  public:
@@ -28,7 +25,7 @@ class Planner {
     if (view.nbytes() > 0) {
       TRY(add_bytes_of(view));
     }
-    plan_.tensors.back().end_fill = view.nbytes() > 0 ? plan_.fills.size() : 0;
+    plan_.tensors.back().end_batch = view.nbytes() > 0 ? plan_.batches.size() : 0;
     return {};
   }
 
@@ -84,41 +81,41 @@ class Planner {
   }
 
   void put(const TensorSlice& part, bool is_as_stored) {
-    if (plan_.fills.empty() || options_.slot_bytes - used_ < part.nbytes()) {
-      plan_.fills.push_back({plan_.pieces.size(), 0, false});
+    if (plan_.batches.empty() || options_.slot_bytes - used_ < part.nbytes()) {
+      plan_.batches.push_back({plan_.transfers.size(), 0, false});
       used_ = 0;
     }
-    plan_.pieces.push_back(
+    plan_.transfers.push_back(
         {part, is_as_stored, plan_.tensors.size() - 1, device_offset_, used_, 0});
-    Fill& fill = plan_.fills.back();
-    ++fill.piece_count;
-    fill.needs_memory = fill.needs_memory || !is_as_stored;
+    Batch& batch = plan_.batches.back();
+    ++batch.transfer_count;
+    batch.needs_memory = batch.needs_memory || !is_as_stored;
     device_offset_ += part.nbytes();
-    used_ = std::min(options_.slot_bytes, round_up(used_ + part.nbytes(), slot_alignment));
+    used_ = std::min(options_.slot_bytes, bytes::round_up(used_ + part.nbytes(), slot_alignment));
   }
 
-  // The pages of a piece, which lie between two multiples of register_bytes as the piece does.
-  ByteRange pages_of(const Piece& piece) const noexcept {
-    const std::span<const std::byte> bytes = piece.view.bytes();
+  // The pages of a transfer, which lie between two multiples of register_bytes, as it does.
+  ByteRange pages_of(const Transfer& transfer) const noexcept {
+    const std::span<const std::byte> bytes = transfer.view.bytes();
     const auto begin = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
     const std::uint64_t page = options_.page_bytes;
     const std::uint64_t first = begin / page * page;
-    return {first, round_up(begin + bytes.size(), page) - first};
+    return {first, bytes::round_up(begin + bytes.size(), page) - first};
   }
 
-  // Joins pieces whose pages overlap or touch, up to the next multiple of register_bytes.
+  // Joins transfers whose pages overlap or touch, up to the next multiple of register_bytes.
   void find_ranges() {
-    std::vector<Piece*> stored;
-    for (Piece& piece : plan_.pieces)
-      if (piece.is_as_stored) stored.push_back(&piece);
+    std::vector<Transfer*> stored;
+    for (Transfer& transfer : plan_.transfers)
+      if (transfer.is_as_stored) stored.push_back(&transfer);
     std::ranges::sort(stored, std::less<>(),
-                      [](const Piece* piece) { return piece->view.bytes().data(); });
-    for (Piece* const piece : stored) {
-      const ByteRange pages = pages_of(*piece);
+                      [](const Transfer* transfer) { return transfer->view.bytes().data(); });
+    for (Transfer* const transfer : stored) {
+      const ByteRange pages = pages_of(*transfer);
       if (plan_.ranges.empty() || !joined(plan_.ranges.back().bytes, pages))
         plan_.ranges.push_back({pages, 0});
-      ++plan_.ranges.back().pieces;
-      piece->range = plan_.ranges.size() - 1;
+      ++plan_.ranges.back().transfers;
+      transfer->range = plan_.ranges.size() - 1;
     }
   }
 
@@ -133,8 +130,8 @@ class Planner {
   std::span<const std::byte> mapping_;
   const PlanOptions& options_;
   UploadPlan plan_;
-  std::uint64_t device_offset_ = 0;  // of the next piece of the last tensor
-  std::uint64_t used_ = 0;           // of the last fill
+  std::uint64_t device_offset_ = 0;  // of the next transfer of the last tensor
+  std::uint64_t used_ = 0;           // of the last batch
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // In which parts tensors go to the device: pure arithmetic.
 //
-// A tensor is cut into pieces that fit a slot, each of which lies together on the device; small
-// tensors share a slot. All ways go through the same pieces, so that a refused registration changes
-// nothing but where a piece is copied from.
+// A tensor goes in transfers that fit a slot, each of which lies together on the device; small
+// tensors share a slot. All ways go through the same transfers, so that a refused registration
+// changes nothing but where a transfer is copied from.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct PlannedTensor {
   std::vector<std::int64_t> dims;  // shape then row-major strides
   std::uint64_t nbytes = 0;
   const std::byte* first = nullptr;  // its first byte in the mapping, for errors
-  std::size_t end_fill = 0;          // behind the last fill that has a piece of it
+  std::size_t end_batch = 0;         // behind the last batch that has a transfer of it
 };
 
-struct Piece {
+struct Transfer {
   TensorSlice view;  // what of the mapping
   // The bytes of the view are what the device gets.
   bool is_as_stored;
@@ -37,16 +37,16 @@ struct Piece {
 };
 
 // What shares a slot.
-struct Fill {
-  std::size_t first_piece = 0;
-  std::size_t piece_count = 0;
+struct Batch {
+  std::size_t first_transfer = 0;
+  std::size_t transfer_count = 0;
   bool needs_memory = false;  // by any way
 };
 
 // Whole pages of the mapping that are registered as one.
 struct MappedRange {
   ByteRange bytes;  // from the beginning of the mapping
-  std::size_t pieces = 0;
+  std::size_t transfers = 0;
 };
 
 struct PlanOptions {
@@ -59,12 +59,12 @@ struct PlanOptions {
 
 struct UploadPlan {
   std::vector<PlannedTensor> tensors;
-  std::vector<Piece> pieces;  // in the order of the tensors
-  std::vector<Fill> fills;    // in the order of the pieces
+  std::vector<Transfer> transfers;  // in the order of the tensors
+  std::vector<Batch> batches;       // in the order of the transfers
   std::vector<MappedRange> ranges;
 
-  std::span<const Piece> pieces_of(const Fill& fill) const noexcept {
-    return std::span(pieces).subspan(fill.first_piece, fill.piece_count);
+  std::span<const Transfer> transfers_of(const Batch& batch) const noexcept {
+    return std::span(transfers).subspan(batch.first_transfer, batch.transfer_count);
   }
 };
 

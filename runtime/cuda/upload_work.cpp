@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/copies.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::cuda {
 namespace {
@@ -94,18 +94,18 @@ Result<void> UploadWork::take_lane() {
 Result<void> UploadWork::prepare() {
   const Current current(*lane_->device());
   TRY(current.made());
-  if (std::ranges::any_of(plan_.fills, [&](const Fill& fill) {
-        return lane_->way() == Way::slots || fill.needs_memory;
+  if (std::ranges::any_of(plan_.batches, [&](const Batch& batch) {
+        return lane_->way() == Way::slots || batch.needs_memory;
       })) {
     TRY(lane_->slots().make_memory(lane_->device()));
   }
-  const std::size_t events = std::min(plan_.fills.size(), lane_->slots().slots());
+  const std::size_t events = std::min(plan_.batches.size(), lane_->slots().slots());
   while (events_.size() < events) {
     Event event = nullptr;
     TRY(driver().call(driver().event_create, &event, event_disable_timing));
     events_.emplace_back(lane_->device(), &Driver::event_destroy, event);
   }
-  return feeder_.start(std::min<std::size_t>(plan_.fills.size(), lane_->options().threads));
+  return feeder_.start(std::min<std::size_t>(plan_.batches.size(), lane_->options().threads));
 }
 
 UploadWork::~UploadWork() {
@@ -141,7 +141,7 @@ UploadReport UploadWork::report() const {
 
 Result<DeviceTensor> UploadWork::finish_next() {
   PlannedTensor& planned = plan_.tensors[given_];
-  while (released_ < planned.end_fill) TRY(go_on());
+  while (released_ < planned.end_batch) TRY(go_on());
   DeviceTensor tensor;
   tensor.memory_ = std::move(memories_[given_]);
   tensor.pointer_ =
@@ -155,51 +155,51 @@ Result<DeviceTensor> UploadWork::finish_next() {
 }
 
 Result<void> UploadWork::go_on() {
-  if (issued_ < plan_.fills.size() && feeder_.is_filled(issued_)) return issue(issued_);
+  if (issued_ < plan_.batches.size() && feeder_.is_filled(issued_)) return issue(issued_);
   if (released_ < issued_) return release_first();
   const Stopwatch stopwatch(report_.seconds_waiting_for_fill);
   return feeder_.wait_filled(issued_);
 }
 
-Result<void> UploadWork::issue(std::size_t fill) {
-  TRY(feeder_.wait_filled(fill));
-  const std::span<const Piece> pieces = plan_.pieces_of(plan_.fills[fill]);
-  for (const Piece& piece : pieces)
-    if (Result<void> copied = copy(fill, piece); !copied)
-      return about(checkpoint_, piece.view.stored_bytes(), std::move(copied.error()));
+Result<void> UploadWork::issue(std::size_t batch) {
+  TRY(feeder_.wait_filled(batch));
+  const std::span<const Transfer> transfers = plan_.transfers_of(plan_.batches[batch]);
+  for (const Transfer& transfer : transfers)
+    if (Result<void> copied = copy(batch, transfer); !copied)
+      return about(checkpoint_, transfer.view.stored_bytes(), std::move(copied.error()));
   const Result<void> recorded =
-      driver().call(driver().event_record, events_[fill % events_.size()].get(), lane_->stream());
-  if (!recorded) return about(checkpoint_, pieces.back().view.stored_bytes(), recorded.error());
+      driver().call(driver().event_record, events_[batch % events_.size()].get(), lane_->stream());
+  if (!recorded) return about(checkpoint_, transfers.back().view.stored_bytes(), recorded.error());
   ++issued_;
   return {};
 }
 
-Result<void> UploadWork::copy(std::size_t fill, const Piece& piece) {
-  TRY(allocate(piece.tensor));
-  TRY_ASSIGN(const void* const source, source_of(fill, piece));
+Result<void> UploadWork::copy(std::size_t batch, const Transfer& transfer) {
+  TRY(allocate(transfer.tensor));
+  TRY_ASSIGN(const void* const source, source_of(batch, transfer));
   copies_under_way_ = true;
   return driver().call(driver().copy_to_device,
-                       memories_[piece.tensor]->get() + piece.device_offset, source,
-                       static_cast<std::size_t>(piece.view.nbytes()), lane_->stream());
+                       memories_[transfer.tensor]->get() + transfer.device_offset, source,
+                       static_cast<std::size_t>(transfer.view.nbytes()), lane_->stream());
 }
 
-Result<const void*> UploadWork::source_of(std::size_t fill, const Piece& piece) {
-  const std::byte* in_slot = feeder_.in_slot(fill, piece);
+Result<const void*> UploadWork::source_of(std::size_t batch, const Transfer& transfer) {
+  const std::byte* in_slot = feeder_.in_slot(batch, transfer);
   if (in_slot == nullptr && lane_->way() == Way::mapping) {
-    report_.mapping_bytes += piece.view.nbytes();
-    return piece.view.data();
+    report_.mapping_bytes += transfer.view.nbytes();
+    return transfer.view.data();
   }
   if (in_slot == nullptr) {
-    TRY_ASSIGN(const bool is_registered, register_range(piece.range));
+    TRY_ASSIGN(const bool is_registered, register_range(transfer.range));
     if (is_registered) {
-      report_.registered_bytes += piece.view.nbytes();
-      return piece.view.data();
+      report_.registered_bytes += transfer.view.nbytes();
+      return transfer.view.data();
     }
     TRY(lane_->slots().make_memory(lane_->device()));
-    TRY(feeder_.use_slot_after_all(fill));
-    in_slot = feeder_.in_slot(fill, piece);
+    TRY(feeder_.use_slot_after_all(batch));
+    in_slot = feeder_.in_slot(batch, transfer);
   }
-  report_.slot_bytes += piece.view.nbytes();
+  report_.slot_bytes += transfer.view.nbytes();
   return in_slot;
 }
 
@@ -238,30 +238,30 @@ Result<bool> UploadWork::register_range(std::size_t range) {
 }
 
 Result<void> UploadWork::release_first() {
-  const std::size_t fill = released_;
+  const std::size_t batch = released_;
   {
     const Stopwatch stopwatch(report_.seconds_waiting_for_copies);
     const Result<void> done =
-        driver().call(driver().event_synchronize, events_[fill % events_.size()].get());
-    const std::span<const Piece> pieces = plan_.pieces_of(plan_.fills[fill]);
-    if (!done) return about(checkpoint_, pieces.front().view.stored_bytes(), done.error());
+        driver().call(driver().event_synchronize, events_[batch % events_.size()].get());
+    const std::span<const Transfer> transfers = plan_.transfers_of(plan_.batches[batch]);
+    if (!done) return about(checkpoint_, transfers.front().view.stored_bytes(), done.error());
   }
-  TRY(check_copied(fill));
+  TRY(check_copied(batch));
   ++released_;
   copies_under_way_ = released_ < issued_;
   feeder_.release_first();
   return {};
 }
 
-Result<void> UploadWork::check_copied(std::size_t fill) {
-  for (const Piece& piece : plan_.pieces_of(plan_.fills[fill])) {
-    if (!piece.is_as_stored) continue;
+Result<void> UploadWork::check_copied(std::size_t batch) {
+  for (const Transfer& transfer : plan_.transfers_of(plan_.batches[batch])) {
+    if (!transfer.is_as_stored) continue;
     if (lane_->way() != Way::slots) {
-      TRY(check_unchanged(checkpoint_, piece.view));
+      TRY(check_unchanged(checkpoint_, transfer.view));
     }
-    if (--plan_.ranges[piece.range].pieces > 0) continue;
-    if (Result<void> done = registrations_[piece.range].give_back(); !done)
-      return about(checkpoint_, piece.view.bytes(), std::move(done.error()));
+    if (--plan_.ranges[transfer.range].transfers > 0) continue;
+    if (Result<void> done = registrations_[transfer.range].give_back(); !done)
+      return about(checkpoint_, transfer.view.bytes(), std::move(done.error()));
   }
   return {};
 }

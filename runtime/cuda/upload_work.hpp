@@ -42,24 +42,24 @@ class UploadWork {
   Result<void> prepare();
   Result<DeviceTensor> finish_next();
   Result<void> go_on();  // by one step
-  Result<void> issue(std::size_t fill);
-  Result<void> copy(std::size_t fill, const Piece& piece);
-  Result<const void*> source_of(std::size_t fill, const Piece& piece);
+  Result<void> issue(std::size_t batch);
+  Result<void> copy(std::size_t batch, const Transfer& transfer);
+  Result<const void*> source_of(std::size_t batch, const Transfer& transfer);
   Result<void> allocate(std::size_t tensor);
   // false: refused, now or before.
   Result<bool> register_range(std::size_t range);
   Result<void> release_first();
-  Result<void> check_copied(std::size_t fill);
+  Result<void> check_copied(std::size_t batch);
 
   const std::shared_ptr<UploadLane> lane_;
   Checkpoint::State& checkpoint_;
   UploadPlan plan_;
   std::vector<Held<void*>> registrations_;                      // by range
   std::vector<std::shared_ptr<Held<DevicePointer>>> memories_;  // by tensor
-  std::vector<Held<Event>> events_;                             // by fill, one after the other
+  std::vector<Held<Event>> events_;                             // by batch, one after the other
   Feeder feeder_;
-  std::size_t issued_ = 0;    // fills
-  std::size_t released_ = 0;  // fills
+  std::size_t issued_ = 0;    // batches
+  std::size_t released_ = 0;  // batches
   std::size_t given_ = 0;     // tensors
   bool has_lane_ = false;
   bool copies_under_way_ = false;   // or may be

@@ -17,50 +17,50 @@ namespace {
 using catalog::CatalogBuilder;
 using catalog::Entry;
 
-BoxRef box_of(const Piece& piece) noexcept { return {piece.offsets, piece.sizes}; }
+BoxRef box_of(const PlacedChunk& chunk) noexcept { return {chunk.offsets, chunk.sizes}; }
 
 Error about(const Whole& tensor, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(tensor.name) + " ");
   return error;
 }
 
-// Of the pieces of an empty tensor, each of which may be smaller along other dimensions, one that
+// Of the chunks of an empty tensor, each of which may be smaller along other dimensions, one that
 // is all of it.
 void make_whole(Whole& tensor) {
-  Piece piece = std::move(tensor.pieces.front());
-  piece.offsets.assign(tensor.sizes.size(), 0);
-  piece.sizes = tensor.sizes;
-  piece.strides.resize(tensor.sizes.size());
-  piece.storage_offset = 0;
-  static_cast<void>(bytes::row_major_strides(tensor.sizes, piece.strides));
-  tensor.pieces = {std::move(piece)};
+  PlacedChunk chunk = std::move(tensor.chunks.front());
+  chunk.offsets.assign(tensor.sizes.size(), 0);
+  chunk.sizes = tensor.sizes;
+  chunk.strides.resize(tensor.sizes.size());
+  chunk.storage_offset = 0;
+  static_cast<void>(bytes::row_major_strides(tensor.sizes, chunk.strides));
+  tensor.chunks = {std::move(chunk)};
 }
 
 // In order, without empty ones but for an empty tensor, which keeps one.
 Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::vector<BoxRef> boxes;
-  for (const Piece& piece : tensor.pieces) boxes.push_back(box_of(piece));
+  for (const PlacedChunk& chunk : tensor.chunks) boxes.push_back(box_of(chunk));
   if (Result<void> whole = check_boxes(tensor.sizes, boxes, comparisons); !whole)
     return tl::unexpected<Error>(about(tensor, std::move(whole.error())));
-  std::ranges::stable_sort(tensor.pieces, {}, &Piece::offsets);
+  std::ranges::stable_sort(tensor.chunks, {}, &PlacedChunk::offsets);
   const bool is_empty = BoxRef{{}, tensor.sizes}.is_empty();
   if (is_empty) {
-    if (tensor.pieces.empty())
+    if (tensor.chunks.empty())
       return tl::unexpected<Error>(about(
           tensor, {ErrorCode::corrupt, "is empty and in none of the files", Error::no_offset, {}}));
     make_whole(tensor);
   } else {
-    std::erase_if(tensor.pieces, [](const Piece& piece) { return box_of(piece).is_empty(); });
+    std::erase_if(tensor.chunks, [](const PlacedChunk& chunk) { return box_of(chunk).is_empty(); });
   }
   return {};
 }
 
 // "[0:3, 2:4]", as Python would ask for it.
-std::string slice_text(const Piece& piece) {
+std::string slice_text(const PlacedChunk& chunk) {
   std::string text = "[";
-  for (std::size_t dim = 0; dim < piece.sizes.size(); ++dim)
-    text += (dim == 0 ? "" : ", ") + std::to_string(piece.offsets[dim]) + ":" +
-            std::to_string(piece.offsets[dim] + piece.sizes[dim]);
+  for (std::size_t dim = 0; dim < chunk.sizes.size(); ++dim)
+    text += (dim == 0 ? "" : ", ") + std::to_string(chunk.offsets[dim]) + ":" +
+            std::to_string(chunk.offsets[dim] + chunk.sizes[dim]);
   return text + "]";
 }
 
@@ -96,7 +96,7 @@ class Assembly {
   }
 
   Result<void> add(const Whole& tensor, format::Parsed& parsed) {
-    if (tensor.pieces.size() == 1) return add_piece(tensor, tensor.pieces.front(), "");
+    if (tensor.chunks.size() == 1) return add_chunk(tensor, tensor.chunks.front(), "");
     ComposedTensor whole;
     whole.name = tensor.name;
     whole.form = ComposedTensor::Form::chunked;
@@ -104,10 +104,10 @@ class Assembly {
     whole.sizes = tensor.sizes;
     whole.requires_grad = tensor.requires_grad;
     whole.first_part = added_;
-    whole.part_count = tensor.pieces.size();
-    for (const Piece& piece : tensor.pieces) {
-      whole.offsets.insert(whole.offsets.end(), piece.offsets.begin(), piece.offsets.end());
-      TRY(add_piece(tensor, piece, slice_text(piece)));
+    whole.part_count = tensor.chunks.size();
+    for (const PlacedChunk& chunk : tensor.chunks) {
+      whole.offsets.insert(whole.offsets.end(), chunk.offsets.begin(), chunk.offsets.end());
+      TRY(add_chunk(tensor, chunk, slice_text(chunk)));
     }
     parsed.composed.push_back(std::move(whole));
     return {};
@@ -117,30 +117,30 @@ class Assembly {
     if (builder_.has_ambiguous_names()) return refuse_repeated(tensors);
     catalog::Catalog catalog = std::move(builder_).finish();
     for (const Whole& tensor : tensors)
-      if (tensor.pieces.size() > 1 && catalog.find(tensor.name) != catalog::Catalog::none)
+      if (tensor.chunks.size() > 1 && catalog.find(tensor.name) != catalog::Catalog::none)
         return refuse_repeated({&tensor, 1});
     return catalog;
   }
 
  private:
-  Result<void> add_piece(const Whole& tensor, const Piece& piece, const std::string& slice) {
+  Result<void> add_chunk(const Whole& tensor, const PlacedChunk& chunk, const std::string& slice) {
     const catalog::Text name = builder_.add_text(std::string(tensor.name) + slice);
-    builder_.add_storage(name, piece.storage_position, piece.storage_bytes, piece.crc32,
-                         piece.source);
+    builder_.add_storage(name, chunk.storage_position, chunk.storage_bytes, chunk.crc32,
+                         chunk.source);
     const std::int64_t* const dims = dims_.data() + dims_.size();
-    dims_.insert(dims_.end(), piece.sizes.begin(), piece.sizes.end());
-    dims_.insert(dims_.end(), piece.strides.begin(), piece.strides.end());
+    dims_.insert(dims_.end(), chunk.sizes.begin(), chunk.sizes.end());
+    dims_.insert(dims_.end(), chunk.strides.begin(), chunk.strides.end());
     const unsigned grad = tensor.requires_grad ? unsigned{Entry::requires_grad} : 0;
     const catalog::TensorInput input{
         name,
         slice.empty() ? path_of(tensor) : catalog::Path{catalog::Path::is_name, 1},
         dims,
-        piece.storage_offset,
+        chunk.storage_offset,
         added_,
         0,
         tensor.dtype,
-        static_cast<std::uint8_t>(piece.sizes.size()),
-        static_cast<std::uint8_t>(piece.flags | grad)};
+        static_cast<std::uint8_t>(chunk.sizes.size()),
+        static_cast<std::uint8_t>(chunk.flags | grad)};
     if (!builder_.add_tensor(input))
       return tl::unexpected<Error>(
           about(tensor, {ErrorCode::corrupt, builder_.explain(input), Error::no_offset, {}}));
@@ -159,7 +159,7 @@ class Assembly {
   }
 
   static tl::unexpected<Error> refuse_repeated(std::span<const Whole> tensors) {
-    // Names of tensors are keys of a dict; so one is called as a piece of another.
+    // Names of tensors are keys of a dict; so one is called as a chunk of another.
     std::string names;
     for (const Whole& tensor : tensors)
       if (tensor.name.ends_with(']')) names = bytes::quote(tensor.name);
@@ -168,7 +168,7 @@ class Assembly {
   }
 
   CatalogBuilder builder_;
-  std::vector<std::int64_t> dims_;  // of all pieces; does not move
+  std::vector<std::int64_t> dims_;  // of all chunks; does not move
   std::uint32_t added_ = 0;
 };
 
@@ -188,12 +188,12 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
   counts.locations = 1;
   counts.string_bytes = 3;
   for (const Whole& tensor : tensors) {
-    counts.tensors += tensor.pieces.size();
-    counts.dims += 2 * tensor.sizes.size() * tensor.pieces.size();
+    counts.tensors += tensor.chunks.size();
+    counts.dims += 2 * tensor.sizes.size() * tensor.chunks.size();
     if (tensor.path) counts.path_parts += tensor.path->size();
-    for (const Piece& piece : tensor.pieces)
+    for (const PlacedChunk& chunk : tensor.chunks)
       counts.string_bytes +=
-          tensor.name.size() + (tensor.pieces.size() == 1 ? 0 : slice_text(piece).size());
+          tensor.name.size() + (tensor.chunks.size() == 1 ? 0 : slice_text(chunk).size());
   }
   counts.storages = counts.tensors;
   if (counts.tensors > limits.tensors)

@@ -1,5 +1,5 @@
-// The catalog of tensors that lie in pieces: of each piece an entry, and of each tensor of several
-// pieces what it is made of.
+// The catalog of tensors that lie in chunks: of each chunk an entry, and of each tensor of several
+// chunks what it is made of.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace weightmap::dcp {
 
 // A box of a tensor that lies somewhere as a tensor of its own.
-struct Piece {
+struct PlacedChunk {
   std::vector<std::int64_t> offsets;  // in the whole
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;  // elements
@@ -35,12 +35,12 @@ struct Whole {
   DType dtype;
   bool requires_grad;
   std::vector<std::int64_t> sizes;
-  std::vector<Piece> pieces;
+  std::vector<PlacedChunk> chunks;
 };
 
-// Fills in the catalog and the composed tensors of `parsed`. Sorts the pieces of each tensor by
+// Fills in the catalog and the composed tensors of `parsed`. Sorts the chunks of each tensor by
 // their offsets, row-major, and leaves out empty ones. Fails with corrupt, naming the tensor, where
-// pieces overlap, or not all elements are in one; or where a name comes twice. With limit_exceeded
+// chunks overlap, or not all elements are in one; or where a name comes twice. With limit_exceeded
 // where the tables would be out of all proportion to the metadata of `pickle_bytes`.
 Result<void> assemble(std::vector<Whole>& tensors, std::uint64_t pickle_bytes,
                       const OpenOptions& options, std::pmr::memory_resource& memory,

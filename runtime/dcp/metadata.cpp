@@ -169,9 +169,9 @@ class MetadataReader {
       return failure(ErrorCode::limit_exceeded, "the metadata of " + std::to_string(size) +
                                                     " bytes is longer than the limit of " +
                                                     std::to_string(limits.pickle_bytes));
-    TRY_ASSIGN(const std::span<const std::byte> pickle, input.windows->bytes(0, size));
+    TRY_ASSIGN(const std::span<const std::byte> pickle, input.cache->bytes(0, size));
     TRY_ASSIGN(std::unique_ptr<value::Tree> tree,
-               pickle::parse(input.windows->take(pickle), pickle, 0,
+               pickle::parse(input.cache->take(pickle), pickle, 0,
                              {limits.base_memory + tree_ratio * size, limits.depth}, memory_));
     TRY_ASSIGN(const bool are_safe, torch::check_globals(*tree, 0, options_));
     metadata_.names_torch_safe_only = metadata_.names_torch_safe_only && are_safe;

@@ -17,7 +17,7 @@ namespace {
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
-// The tensors with the places of their pieces. `reads` are sorted otherwise than these.
+// The tensors with the places of their chunks. `reads` are sorted otherwise than these.
 std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
                           std::span<const DataFile> files) {
   std::vector<Whole> all;
@@ -28,7 +28,7 @@ std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
     const Chunk& chunk = *read.chunk;
     const DataFile& file = files[chunk.item.file];
     const auto number = static_cast<std::size_t>(read.tensor - metadata.tensors.data());
-    all[number].pieces.push_back({chunk.offsets, chunk.sizes, std::move(read.strides),
+    all[number].chunks.push_back({chunk.offsets, chunk.sizes, std::move(read.strides),
                                   file.base + read.storage_position, read.storage_bytes,
                                   read.storage_offset, read.crc32, file.number, read.flags});
   }

@@ -33,7 +33,7 @@ constexpr std::size_t items_together = 128;
 // Parts of a file that were read ahead; what they lack is read from the file.
 class PartsOfFile {
  public:
-  PartsOfFile(const bytes::Source& file, OpenStats& stats) : file_(file), stats_(stats) {}
+  PartsOfFile(const bytes::ByteSource& file, OpenStats& stats) : file_(file), stats_(stats) {}
 
   // Ranges come in the order of the file.
   void want(std::uint64_t begin, std::uint64_t end) {
@@ -76,13 +76,13 @@ class PartsOfFile {
     return file_.read(offset, out);
   }
 
-  const bytes::Source& file_;
+  const bytes::ByteSource& file_;
   OpenStats& stats_;
   std::vector<Part> wanted_;
 };
 
 // An item as a file of its own. Errors have offsets in it.
-class ItemSource final : public bytes::Source {
+class ItemSource final : public bytes::ByteSource {
  public:
   ItemSource(const PartsOfFile& file, const Item& item) noexcept : file_(file), item_(item) {}
   std::uint64_t size() const noexcept override { return item_.length; }
@@ -165,7 +165,7 @@ Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
   const ItemSource source(file, reads.front().chunk->item);
   std::pmr::monotonic_buffer_resource memory(16384);
   format::Input input(source, 0, source.size(), memory);
-  input.windows.emplace(source, memory, end_bytes);
+  input.cache.emplace(source, memory, end_bytes);
   OpenStats of_item;
   Result<format::Parsed> parsed = torch::parse_archive({&input, 1}, options, of_item, memory);
   if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
@@ -177,7 +177,7 @@ Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
   return {};
 }
 
-Result<void> check_place(const ItemRead& read, const bytes::Source& file) {
+Result<void> check_place(const ItemRead& read, const bytes::ByteSource& file) {
   const Item& item = read.chunk->item;
   if (item.length == 0) return failure(ErrorCode::corrupt, "it has no bytes");
   if (bytes::contains(file.size(), item.offset, item.length)) return {};
@@ -187,7 +187,7 @@ Result<void> check_place(const ItemRead& read, const bytes::Source& file) {
 }
 
 // Of one file, in its order.
-Result<void> read_some(std::span<ItemRead> items, const bytes::Source& file,
+Result<void> read_some(std::span<ItemRead> items, const bytes::ByteSource& file,
                        const OpenOptions& options, OpenStats& stats) {
   PartsOfFile parts(file, stats);
   for (const ItemRead& read : items) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/dcp/metadata.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -34,7 +34,7 @@ struct ItemRead {
 
 // One of Metadata::files.
 struct DataFile {
-  const bytes::Source* file;
+  const bytes::ByteSource* file;
   std::string_view shown_name;  // for errors
   std::uint64_t base;           // in the space of all files
   std::uint32_t number;         // among the files of the checkpoint

@@ -92,33 +92,33 @@ class Joining {
     const catalog::Catalog& catalog = shard.parsed->catalog;
     const std::string_view name = catalog.name(entry);
     const auto found = saved.find(name);
-    Piece piece = piece_of(shard, entry);
-    piece.offsets = found == saved.end() ? std::vector<std::int64_t>(entry.rank, 0) : found->second;
+    PlacedChunk chunk = chunk_of(shard, entry);
+    chunk.offsets = found == saved.end() ? std::vector<std::int64_t>(entry.rank, 0) : found->second;
     const auto [at, is_new] = numbers_.try_emplace(name, tensors_.size());
     if (is_new) tensors_.push_back({name, {}, entry.dtype, false, {}, {}});
     Whole& tensor = tensors_[at->second];
     if (is_new) tensor.sizes.assign(entry.rank, 0);
     if (tensor.dtype != entry.dtype || tensor.sizes.size() != entry.rank ||
-        piece.offsets.size() != entry.rank)
+        chunk.offsets.size() != entry.rank)
       return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) +
                                              " has parts of different dtypes or ranks, one of " +
                                              std::string(to_string(entry.dtype)) + " at " +
-                                             to_text(piece.offsets) + " of sizes " +
-                                             to_text(piece.sizes));
+                                             to_text(chunk.offsets) + " of sizes " +
+                                             to_text(chunk.sizes));
     for (std::size_t dim = 0; dim < entry.rank; ++dim) {
       std::int64_t end;
-      if (!bytes::checked_add(piece.offsets[dim], piece.sizes[dim], &end))
+      if (!bytes::checked_add(chunk.offsets[dim], chunk.sizes[dim], &end))
         return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " has a part at " +
-                                               to_text(piece.offsets) + ", beyond 63 bits");
+                                               to_text(chunk.offsets) + ", beyond 63 bits");
       tensor.sizes[dim] = std::max(tensor.sizes[dim], end);
     }
     // Several ranks may have written what is replicated.
-    if (boxes_.emplace(at->second, piece.offsets, piece.sizes).second)
-      tensor.pieces.push_back(std::move(piece));
+    if (boxes_.emplace(at->second, chunk.offsets, chunk.sizes).second)
+      tensor.chunks.push_back(std::move(chunk));
     return {};
   }
 
-  static Piece piece_of(const SavedShard& shard, const catalog::Entry& entry) {
+  static PlacedChunk chunk_of(const SavedShard& shard, const catalog::Entry& entry) {
     const catalog::Catalog& catalog = shard.parsed->catalog;
     const std::int64_t* const dims = catalog.dims(entry);
     const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
@@ -138,7 +138,7 @@ class Joining {
   std::uint64_t header_bytes_ = 0;  // of all shards
   std::vector<Whole> tensors_;      // whose names are texts of the shards' catalogs
   std::unordered_map<std::string_view, std::size_t> numbers_;
-  // Of all pieces: the number of the tensor, offsets and sizes.
+  // Of all chunks: the number of the tensor, offsets and sizes.
   std::set<std::tuple<std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>> boxes_;
 };
 

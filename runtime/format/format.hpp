@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/catalog/catalog.hpp"
 #include "runtime/format/tensor_nodes.hpp"
 #include "runtime/value/tree.hpp"
@@ -27,22 +27,22 @@
 
 namespace weightmap::format {
 
-// One file, whose metadata is read privately through `windows`.
+// One file, whose metadata is read privately through `cache`.
 struct Input {
-  Input(const bytes::Source& from, std::uint64_t at, std::uint64_t behind,
+  Input(const bytes::ByteSource& from, std::uint64_t at, std::uint64_t behind,
         std::pmr::memory_resource& memory)
-      : file(&from), base(at), copies_base(behind), windows(std::in_place, from, memory) {}
+      : file(&from), base(at), copies_base(behind), cache(std::in_place, from, memory) {}
   // Gives the memory of what was read back, and counts the reads.
   void release(OpenStats& stats) {
-    stats.reads += windows->reads();
-    stats.bytes_read += windows->bytes_read();
-    windows.reset();
+    stats.reads += cache->reads();
+    stats.bytes_read += cache->bytes_read();
+    cache.reset();
   }
 
-  const bytes::Source* file;
+  const bytes::ByteSource* file;
   std::uint64_t base;
   std::uint64_t copies_base;  // behind all files: where CompressedStorage has its bytes
-  std::optional<bytes::Windows> windows;
+  std::optional<bytes::ReadCache> cache;
 };
 
 // A storage that the first file holds deflated. Whoever maps the files inflates it into memory, to

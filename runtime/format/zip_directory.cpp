@@ -12,9 +12,9 @@ namespace {
 
 // torch reads a file that begins as a stream as one, whatever stands behind it; and what begins as
 // safetensors or GGUF is that, with an archive for the bytes of a tensor.
-Result<void> check_front(const bytes::Source& file, bytes::Windows& windows) {
+Result<void> check_front(const bytes::ByteSource& file, bytes::ReadCache& cache) {
   TRY_ASSIGN(const std::span<const std::byte> head,
-             windows.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));
+             cache.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));
   const Kind kind = identify_head(head);
   if (kind == Kind::safetensors || kind == Kind::gguf)
     return failure(ErrorCode::corrupt,
@@ -31,11 +31,11 @@ Result<void> check_front(const bytes::Source& file, bytes::Windows& windows) {
 
 }  // namespace
 
-Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows& windows,
+Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
                                       const Limits& limits) {
-  Result<zip::Directory> directory = zip::Directory::read(windows, limits.directory_bytes);
+  Result<zip::Directory> directory = zip::Directory::read(cache, limits.directory_bytes);
   if (directory) {
-    if (directory->first_header() != 0) TRY(check_front(file, windows));
+    if (directory->first_header() != 0) TRY(check_front(file, cache));
     return directory;
   }
   if (directory.error().code != ErrorCode::not_a_checkpoint) return directory;
@@ -43,7 +43,7 @@ Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows&
   return tl::unexpected<Error>(std::move(foreign));
 }
 
-Result<Error> describe_foreign_file(const bytes::Source& file) {
+Result<Error> describe_foreign_file(const bytes::ByteSource& file) {
   std::array<std::byte, head_bytes> head;
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
   TRY(file.read(0, {head.data(), length}));

@@ -13,7 +13,7 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/bytes/row_major.hpp"
 #include "runtime/bytes/utf8.hpp"
-#include "runtime/gguf/reader.hpp"
+#include "runtime/gguf/field_reader.hpp"
 #include "runtime/gguf/tensor_types.hpp"
 
 namespace weightmap::gguf {
@@ -35,13 +35,13 @@ bool round_up(std::uint64_t number, std::uint32_t alignment, std::uint64_t& roun
 
 class HeaderReader {
  public:
-  HeaderReader(Header& header, bytes::Windows& windows, const Limits& limits,
+  HeaderReader(Header& header, bytes::ReadCache& cache, const Limits& limits,
                std::pmr::memory_resource& memory)
       : header_(header),
         limits_(limits),
         memory_(memory),
-        file_bytes_(windows.source_size()),
-        reader_(windows, limits.pickle_bytes) {}
+        file_bytes_(cache.source_size()),
+        reader_(cache, limits.pickle_bytes) {}
 
   Result<void> run() {
     if (read_all()) return {};
@@ -81,7 +81,7 @@ class HeaderReader {
   const Limits& limits_;
   std::pmr::memory_resource& memory_;
   std::uint64_t file_bytes_;
-  Reader reader_;
+  FieldReader reader_;
   std::uint64_t tensors_ = 0;
   std::string_view name_;  // of the tensor that is being read; empty: not known yet
   std::array<std::int64_t, most_rank> sizes_{};  // of it, as they stand there: the fastest first
@@ -289,9 +289,9 @@ bool HeaderReader::about_tensor(std::uint64_t number) {
 
 }  // namespace
 
-Result<void> read_header(Header& header, bytes::Windows& windows, const Limits& limits,
+Result<void> read_header(Header& header, bytes::ReadCache& cache, const Limits& limits,
                          std::pmr::memory_resource& memory) {
-  return HeaderReader(header, windows, limits, memory).run();
+  return HeaderReader(header, cache, limits, memory).run();
 }
 
 }  // namespace weightmap::gguf

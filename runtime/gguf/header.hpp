@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory_resource>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/format/own_storages.hpp"
 #include "runtime/gguf/metadata.hpp"
 #include "weightmap/options.hpp"
@@ -26,9 +26,9 @@ struct Header : format::TensorList {
 };
 
 // Reads all of it, and proves of each tensor that its bytes are as many as its type and shape need,
-// begin where those of the tensor before it end, and lie in the file. Valid as long as `windows`.
+// begin where those of the tensor before it end, and lie in the file. Valid as long as `cache`.
 // Names that come twice are for the caller to see.
-Result<void> read_header(Header& header, bytes::Windows& windows, const Limits& limits,
+Result<void> read_header(Header& header, bytes::ReadCache& cache, const Limits& limits,
                          std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::gguf

@@ -56,7 +56,7 @@ struct KnownKey {
 
 class MetadataReader {
  public:
-  MetadataReader(Reader& reader, const Limits& limits, std::pmr::memory_resource& memory)
+  MetadataReader(FieldReader& reader, const Limits& limits, std::pmr::memory_resource& memory)
       : reader_(reader),
         limits_(limits),
         build_(memory, {limits.base_memory, limits.depth}),
@@ -104,7 +104,7 @@ class MetadataReader {
   bool finish(Metadata& metadata);
   [[gnu::cold]] bool about_pair(std::uint64_t number);
 
-  Reader& reader_;
+  FieldReader& reader_;
   const Limits& limits_;
   value::Builder build_;
   value::Sequence* pairs_;
@@ -379,7 +379,7 @@ bool MetadataReader::about_pair(std::uint64_t number) {
 
 }  // namespace
 
-bool read_metadata(Reader& reader, std::uint64_t count, const Limits& limits,
+bool read_metadata(FieldReader& reader, std::uint64_t count, const Limits& limits,
                    std::pmr::memory_resource& memory, Metadata& metadata) {
   return MetadataReader(reader, limits, memory).run(count, metadata);
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/format/format.hpp"
-#include "runtime/gguf/reader.hpp"
+#include "runtime/gguf/field_reader.hpp"
 #include "runtime/value/builder.hpp"
 #include "weightmap/options.hpp"
 
@@ -25,7 +25,7 @@ struct Metadata {
 // Reads `count` pairs, for which the file has room. Numbers become integers and reals, arrays
 // lists, and strings that are not UTF-8 bytes. False: the reader has the error, which begins with
 // the key it is about.
-bool read_metadata(Reader& reader, std::uint64_t count, const Limits& limits,
+bool read_metadata(FieldReader& reader, std::uint64_t count, const Limits& limits,
                    std::pmr::memory_resource& memory, Metadata& metadata);
 
 }  // namespace weightmap::gguf

@@ -14,7 +14,7 @@ Result<format::Parsed> parse(std::span<format::Input> files, const OpenOptions& 
   format::Input& input = files.front();
   const Clock::time_point began = Clock::now();
   Header header(memory);
-  TRY(read_header(header, *input.windows, options.limits, memory));
+  TRY(read_header(header, *input.cache, options.limits, memory));
   const Clock::time_point was_read = Clock::now();
   format::Parsed parsed(memory);
   TRY_ASSIGN(parsed.catalog, format::make_catalog(header, memory));

@@ -243,20 +243,20 @@ struct OnlyBits {
 };
 
 // The bytes of the same elements of both, and the index of the first.
-struct Piece {
+struct BytesOfBoth {
   std::span<const std::byte> a;
   std::span<const std::byte> b;
   std::uint64_t index = 0;
 };
 
-// Takes in parts of the first tensor's bytes of a piece, and finds those of the second.
+// Takes in parts of the first tensor's bytes, and finds those of the second.
 template <class Numbers>
 class Comparison {
  public:
   static constexpr bool is_exact = true;  // whatever the order of the blocks is
 
-  Comparison(DType a, DType b, const Piece& piece)
-      : piece_(piece),
+  Comparison(DType a, DType b, const BytesOfBoth& both)
+      : both_(both),
         size_a_(element_size(a)),
         size_b_(element_size(b)),
         one_type_(a == b),
@@ -264,11 +264,10 @@ class Comparison {
         numbers_(a, b) {}
 
   void add(std::span<const std::byte> bytes) noexcept {
-    std::size_t at = static_cast<std::size_t>(bytes.data() - piece_.a.data()) / size_a_;
+    std::size_t at = static_cast<std::size_t>(bytes.data() - both_.a.data()) / size_a_;
     for (std::size_t left = bytes.size() / size_a_; left > 0;) {
       const std::size_t count = std::min(left, compared_elements);
-      add({piece_.a.data() + at * size_a_, piece_.b.data() + at * size_b_, count,
-           piece_.index + at});
+      add({both_.a.data() + at * size_a_, both_.b.data() + at * size_b_, count, both_.index + at});
       at += count;
       left -= count;
     }
@@ -287,7 +286,7 @@ class Comparison {
     if (!one_type_) found_.differing += found_.other_value - before;
   }
 
-  const Piece& piece_;
+  const BytesOfBoth& both_;
   const std::size_t size_a_;
   const std::size_t size_b_;
   const bool one_type_;
@@ -306,18 +305,18 @@ struct WhatToCompare {
   template <class Numbers>
   Result<TensorDifference> answer() {
     using Work = Comparison<Numbers>;
-    Piece piece;
-    const auto make = [&] { return std::make_unique<Work>(a.dtype(), b.dtype(), piece); };
+    BytesOfBoth both;
+    const auto make = [&] { return std::make_unique<Work>(a.dtype(), b.dtype(), both); };
     const std::unique_ptr<Work> work = make();
     Following following{progress, a.nbytes()};
     const auto take = [&](std::span<const std::byte> bytes_a, std::span<const std::byte> bytes_b) {
-      piece.a = bytes_a;
-      piece.b = bytes_b;
+      both.a = bytes_a;
+      both.b = bytes_b;
       if (bytes_a.size() < divided_from)
         take_in(bytes_a, *work, following, true);
       else
         take_in_parts<Work>(bytes_a, *work, following, make);
-      piece.index += bytes_a.size() / element_size(a.dtype());
+      both.index += bytes_a.size() / element_size(a.dtype());
       return following.going.has_value();
     };
     TRY(for_each_pair(a, b, take));

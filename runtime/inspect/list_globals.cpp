@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/pickle/scan.hpp"
 #include "runtime/torch/archive_records.hpp"
@@ -53,9 +53,9 @@ bool is_believable(const PickleGlobals& pickle) noexcept {
 }
 
 // Part of another source: an archive that is a record of an archive.
-class Part final : public bytes::Source {
+class Part final : public bytes::ByteSource {
  public:
-  Part(const bytes::Source& whole, std::uint64_t base, std::uint64_t size) noexcept
+  Part(const bytes::ByteSource& whole, std::uint64_t base, std::uint64_t size) noexcept
       : whole_(whole), base_(base), size_(size) {}
   std::uint64_t size() const noexcept override { return size_; }
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
@@ -63,7 +63,7 @@ class Part final : public bytes::Source {
   }
 
  private:
-  const bytes::Source& whole_;
+  const bytes::ByteSource& whole_;
   std::uint64_t base_;
   std::uint64_t size_;
 };
@@ -168,7 +168,7 @@ bool holds_tensors(std::string_view name) {
 class ArchiveScan {
  public:
   // `base`: where the archive begins in the file; `prefix` is put before the names of its records.
-  ArchiveScan(const bytes::Source& source, std::uint64_t base, std::string prefix, int nesting,
+  ArchiveScan(const bytes::ByteSource& source, std::uint64_t base, std::string prefix, int nesting,
               const OpenOptions& options, std::uint64_t& bytes_left, FileGlobals& into)
       : source_(source),
         base_(base),
@@ -186,7 +186,7 @@ class ArchiveScan {
   void look_into(const zip::Record& record, std::string_view name);
   void add_fault(std::string_view name, Error error);
 
-  const bytes::Source& source_;
+  const bytes::ByteSource& source_;
   std::uint64_t base_;
   std::string prefix_;
   int nesting_;
@@ -200,8 +200,8 @@ class ArchiveScan {
 
 Result<void> ArchiveScan::run() {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
-  bytes::Windows windows(source_, memory);
-  TRY_ASSIGN(directory_, format::read_directory(source_, windows, options_.limits));
+  bytes::ReadCache cache(source_, memory);
+  TRY_ASSIGN(directory_, format::read_directory(source_, cache, options_.limits));
   is_torchscript_ = directory_.find("constants.pkl") != nullptr;
   const bool is_checkpoint = directory_.find(torch::pickle_record) != nullptr;
   if (nesting_ == 0)
@@ -234,12 +234,12 @@ void ArchiveScan::add_pickle(const zip::Record& record, std::string_view name) {
       std::min(bytes_left_,
                record.method == zip::Method::stored ? limits.pickle_bytes : limits.record_bytes);
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
-  bytes::Windows windows(source_, memory);
-  Result<zip::RecordBytes> content = zip::read_record(directory_, record, windows, most);
+  bytes::ReadCache cache(source_, memory);
+  Result<zip::RecordBytes> content = zip::read_record(directory_, record, cache, most);
   std::optional<Error> damage;
   if (!content) {  // readers differ in whether they look at the checksum
     damage = content.error();
-    content = zip::read_unsummed(directory_, record, windows, most);
+    content = zip::read_unsummed(directory_, record, cache, most);
   }
   if (!content) return add_fault(name, std::move(content.error()));
   bytes_left_ -= content->bytes.size();

@@ -10,11 +10,11 @@
 #include <tuple>
 #include <utility>
 
-#include "mmap/file.hpp"
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/os/file/file.hpp"
 #include "runtime/sets/hub_cache.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"
@@ -24,7 +24,7 @@ namespace weightmap {
 namespace {
 
 namespace fs = std::filesystem;
-using os::MappedArea;
+using mmap::MappedArea;
 
 constexpr std::string_view deleted_mark = " (deleted)";
 constexpr std::string_view memory_prefix = "/memfd:";
@@ -66,7 +66,7 @@ Result<Target> look_up(const fs::path& file) {
   const Result<os::File> opened = os::File::open(file, false);
   if (!opened && opened.error().os_error == ENOENT) return target;
   if (!opened) return about_file(opened.error(), file);
-  Result<MappedArea> area = os::area_of(*opened);
+  Result<MappedArea> area = mmap::area_of(*opened);
   if (!area) return about_file(area.error(), file);
   target.area = std::move(*area);
   target.size = opened->size();
@@ -168,7 +168,7 @@ MappedCheckpoint& entry_of(std::vector<MappedCheckpoint>& entries, const MappedA
   return found != entries.end() ? *found : entries.emplace_back();
 }
 
-void add(MappedCheckpoint& entry, const os::ProcessArea& part) {
+void add(MappedCheckpoint& entry, const mmap::ProcessArea& part) {
   const auto& [area, memory] = part;
   const std::uint64_t length = area.end - area.begin;
   entry.file_bytes = std::max(entry.file_bytes, area.file_offset + length);
@@ -184,9 +184,9 @@ void add(MappedCheckpoint& entry, const os::ProcessArea& part) {
 }
 
 // What a process has mapped, file by file.
-std::vector<MappedCheckpoint> sum_up(const std::vector<os::ProcessArea>& parts, Search& search) {
+std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts, Search& search) {
   std::vector<MappedCheckpoint> entries;
-  for (const os::ProcessArea& part : parts) {
+  for (const mmap::ProcessArea& part : parts) {
     MappedCheckpoint& entry = entry_of(entries, part.area);
     if (entry.inode == 0) {
       entry.device = part.area.device;
@@ -219,15 +219,15 @@ Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
     }
   }
   Search search(std::move(targets));
-  const std::vector<std::int64_t> numbers = os::process_numbers();
+  const std::vector<std::int64_t> numbers = mmap::process_numbers();
   if (numbers.empty()) return failure(ErrorCode::io, "cannot list processes: /proc has none");
   ProcessesReport report;
   const auto wanted = [&search](const MappedArea& area) { return search.wants(area); };
   for (const std::int64_t process : numbers) {
-    const auto parts = os::areas_of_process(process, wanted);
+    const auto parts = mmap::areas_of_process(process, wanted);
     if (!parts) ++report.unreadable_processes;
     if (!parts || parts->empty()) continue;
-    const std::string command = os::command_of_process(process);
+    const std::string command = mmap::command_of_process(process);
     for (MappedCheckpoint& entry : sum_up(*parts, search)) {
       entry.process = process;
       entry.command = command;
@@ -258,7 +258,7 @@ Result<std::vector<FileMapping>> file_mappings(std::span<const std::uintptr_t> a
                                                bool counted) {
   std::vector<std::uintptr_t> sorted(addresses.begin(), addresses.end());
   std::sort(sorted.begin(), sorted.end());
-  const auto areas = os::areas_of_this_process(
+  const auto areas = mmap::areas_of_this_process(
       [&](const MappedArea& area) {
         const auto first = std::lower_bound(sorted.begin(), sorted.end(), area.begin);
         return area.inode != 0 && first != sorted.end() && *first < area.end;

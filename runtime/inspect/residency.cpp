@@ -8,8 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "mmap/fill.hpp"
-#include "mmap/page_size.hpp"
+#include "mmap/page_loader.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
@@ -19,6 +18,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 namespace {
@@ -32,45 +32,45 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
 
 // What the page cache and the page table hold, page by page.
 struct Pages {
-  std::vector<os::CachedPages> cached;  // by source
+  std::vector<mmap::CachedPages> cached;  // by source
   // Of each mapping that the checkpoint has. nullopt where the system does not tell.
-  std::optional<std::array<os::MappedPages, 2>> mapped;
+  std::optional<std::array<mmap::MappedPages, 2>> mapped;
 };
 
 // The checkpoint's mappings; the second may be empty.
 std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::State& state) {
-  const os::Mapping* const writable = state.copy_on_write.load(std::memory_order_acquire);
+  const mmap::Mapping* const writable = state.copy_on_write.load(std::memory_order_acquire);
   return {state.mapping.bytes(), writable ? writable->bytes() : std::span<const std::byte>{}};
 }
 
-Result<os::MappedMemory> memory_of(const Checkpoint::State& state) {
-  return os::mapped_memory(mappings_of(state));
+Result<mmap::MappedMemory> memory_of(const Checkpoint::State& state) {
+  return mmap::mapped_memory(mappings_of(state));
 }
 
 // The system divides shared pages in one sum, so copies have a part of their own only if none is.
 std::optional<std::uint64_t> anonymous_pss(Checkpoint::State& state,
-                                           const os::MappedMemory& memory) {
+                                           const mmap::MappedMemory& memory) {
   if (memory.anonymous == 0) return 0;
   std::uint64_t unshared = 0;
   for (const std::span<const std::byte> mapping : mappings_of(state))
-    unshared += os::unshared_copies(mapping).value_or(0);
+    unshared += mmap::unshared_copies(mapping).value_or(0);
   return unshared == memory.anonymous ? std::optional(unshared) : std::nullopt;
 }
 
-std::optional<std::array<os::MappedPages, 2>> mapped_pages_of(Checkpoint::State& state) {
+std::optional<std::array<mmap::MappedPages, 2>> mapped_pages_of(Checkpoint::State& state) {
   const auto [main, copies] = mappings_of(state);
-  Result<os::MappedPages> of_main = os::MappedPages::of(main);
-  Result<os::MappedPages> of_copies = os::MappedPages::of(copies);
+  Result<mmap::MappedPages> of_main = mmap::MappedPages::of(main);
+  Result<mmap::MappedPages> of_copies = mmap::MappedPages::of(copies);
   if (!of_main || !of_copies) return std::nullopt;
   return std::array{std::move(*of_main), std::move(*of_copies)};
 }
 
 // Of all files together. Copies of compressed storages lie in no file.
-os::HugeSample sample_of(const Sources& sources, const Pages& pages) {
-  os::HugeSample all;
+mmap::HugeSample sample_of(const Sources& sources, const Pages& pages) {
+  mmap::HugeSample all;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].is_copy()) continue;
-    const os::HugeSample sample = os::sample_huge_pages(sources[i].file, pages.cached[i]);
+    const mmap::HugeSample sample = mmap::sample_huge_pages(sources[i].file, pages.cached[i]);
     all.bytes += sample.bytes;
     all.huge_bytes += sample.huge_bytes;
     all.could_be_huge = all.could_be_huge || sample.could_be_huge;
@@ -78,9 +78,9 @@ os::HugeSample sample_of(const Sources& sources, const Pages& pages) {
   return all;
 }
 
-Residency describe(const Sources& sources, const Pages& pages, const os::MappedMemory& memory,
-                   const os::ProcessFaults& faults) {
-  os::HugeSample sample = sample_of(sources, pages);
+Residency describe(const Sources& sources, const Pages& pages, const mmap::MappedMemory& memory,
+                   const mmap::ProcessFaults& faults) {
+  mmap::HugeSample sample = sample_of(sources, pages);
   if (memory.huge > 0) sample.could_be_huge = true;  // some of these very files is
   Residency residency;
   residency.file_bytes = sources.bytes();
@@ -107,8 +107,8 @@ RangeResidency describe(const Sources& sources, const Pages& pages, std::size_t 
   range.extent_bytes = length;
   range.cached_bytes = pages.cached[source].cached_bytes(range.file_offset, length);
   if (!pages.mapped) return range;
-  os::MappedBytes bytes;
-  for (const os::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(position, length);
+  mmap::MappedBytes bytes;
+  for (const mmap::MappedPages& mapped : *pages.mapped) bytes += mapped.bytes(position, length);
   range.resident_bytes = bytes.resident;
   range.anonymous_bytes = bytes.anonymous;
   range.huge_mapped_bytes = bytes.huge;
@@ -130,10 +130,10 @@ void describe_ranges(const Sources& sources, const catalog::Catalog& catalog, co
          std::string(catalog.text(storage.key))});
 }
 
-Result<std::vector<os::CachedPages>> cached_pages_of(const Sources& sources) {
-  std::vector<os::CachedPages> pages;
+Result<std::vector<mmap::CachedPages>> cached_pages_of(const Sources& sources) {
+  std::vector<mmap::CachedPages> pages;
   for (const SourceFile& source : sources) {
-    Result<os::CachedPages> cached = os::CachedPages::of(source.file);
+    Result<mmap::CachedPages> cached = mmap::CachedPages::of(source.file);
     if (!cached) return tl::unexpected<Error>(source.about(std::move(cached.error())));
     pages.push_back(std::move(*cached));
   }
@@ -141,10 +141,10 @@ Result<std::vector<os::CachedPages>> cached_pages_of(const Sources& sources) {
 }
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
-  const os::ProcessFaults faults = os::faults_since(state.faults_at_open);
-  const Result<os::MappedMemory> memory = memory_of(state);
+  const mmap::ProcessFaults faults = mmap::faults_since(state.faults_at_open);
+  const Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
-  Result<std::vector<os::CachedPages>> cached = cached_pages_of(state.sources);
+  Result<std::vector<mmap::CachedPages>> cached = cached_pages_of(state.sources);
   if (!cached) return error_of(cached);
   const Pages pages{std::move(*cached), mapped_pages_of(state)};
   ResidencyReport report;
@@ -155,21 +155,21 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
 }
 
 Result<EvictReport> evict_file(const os::File& file, const Progress& progress = {}) {
-  const Result<std::uint64_t> before = os::cached_bytes_of(file);
+  const Result<std::uint64_t> before = mmap::cached_bytes_of(file);
   if (!before) return error_of(before);
-  const Result<std::uint64_t> after = os::evict(file, progress);
+  const Result<std::uint64_t> after = mmap::evict(file, progress);
   if (!after) return error_of(after);
   EvictReport report;
   report.file_bytes = file.size();
   report.cached_before = *before;
   report.cached_after = *after;
-  if (*after > 0) report.unwritten_bytes = os::unwritten_bytes_of(file);
-  report.lives_in_memory = os::lives_in_memory(file);
+  if (*after > 0) report.unwritten_bytes = mmap::unwritten_bytes_of(file);
+  report.lives_in_memory = mmap::lives_in_memory(file);
   return report;
 }
 
 // The large pages in which anything is cached; neighbours joined to steps.
-std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t file_bytes) {
+std::vector<ByteRange> steps_of(const mmap::CachedPages& cached, std::uint64_t file_bytes) {
   std::vector<ByteRange> steps;
   for (std::uint64_t at = 0; at < file_bytes; at += os::large_page) {
     const std::uint64_t length = std::min(os::large_page, file_bytes - at);
@@ -184,14 +184,14 @@ std::vector<ByteRange> steps_of(const os::CachedPages& cached, std::uint64_t fil
   return steps;
 }
 
-Result<std::uint64_t> read_again(const os::File& file, const os::Mapping& mapping,
+Result<std::uint64_t> read_again(const os::File& file, const mmap::Mapping& mapping,
                                  const std::vector<ByteRange>& steps, const Progress& progress) {
   std::uint64_t all = 0;
   for (const ByteRange& step : steps) all += step.length;
-  os::Filler filler({file, mapping}, os::FillMethod::populate);
+  mmap::PageLoader loader({file, mapping}, mmap::LoadMethod::populate);
   std::uint64_t done = 0;
   for (const ByteRange& step : steps) {
-    if (Result<void> ok = filler.fill(step.offset, step.length); !ok) return error_of(ok);
+    if (Result<void> ok = loader.load(step.offset, step.length); !ok) return error_of(ok);
     done += step.length;
     TRY(go_on(progress, done, all));
   }
@@ -199,12 +199,12 @@ Result<std::uint64_t> read_again(const os::File& file, const os::Mapping& mappin
 }
 
 Result<RepairReport> repair_file(const os::File& file, const Progress& progress) {
-  const Result<os::CachedPages> cached = os::CachedPages::of(file);
+  const Result<mmap::CachedPages> cached = mmap::CachedPages::of(file);
   if (!cached) return error_of(cached);
   // Large pages are asked for by default; nothing is touched before the eviction.
-  const Result<os::Mapping> mapping = os::Mapping::map(file, {});
+  const Result<mmap::Mapping> mapping = mmap::Mapping::map(file, {});
   if (!mapping) return error_of(mapping);
-  if (os::best_fill_method(*mapping) != os::FillMethod::populate)
+  if (mmap::best_load_method(*mapping) != mmap::LoadMethod::populate)
     return failure(ErrorCode::unsupported,
                    "this kernel cannot read a file in large pieces (Linux 5.14 does)");
   const std::vector<ByteRange> steps = steps_of(*cached, file.size());
@@ -212,9 +212,9 @@ Result<RepairReport> repair_file(const os::File& file, const Progress& progress)
   if (!evicted) return error_of(evicted);
   const Result<std::uint64_t> read = read_again(file, *mapping, steps, progress);
   if (!read) return error_of(read);
-  const Result<os::MappedMemory> memory = os::mapped_memory(mapping->bytes());
+  const Result<mmap::MappedMemory> memory = mmap::mapped_memory(mapping->bytes());
   if (!memory) return error_of(memory);
-  const Result<std::uint64_t> after = os::cached_bytes_of(file);
+  const Result<std::uint64_t> after = mmap::cached_bytes_of(file);
   if (!after) return error_of(after);
   return RepairReport{*evicted, *read, memory->huge, *after};
 }
@@ -238,7 +238,7 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
 
 Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  Result<os::MappedMemory> memory = memory_of(state);
+  Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
   return memory->anonymous;
 }

@@ -4,14 +4,14 @@
 #include <array>
 #include <fstream>
 
-#include "mmap/facilities.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/mount.hpp"
-#include "mmap/page_size.hpp"
-#include "mmap/pages/extents.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/facilities.hpp"
+#include "runtime/os/file/extents.hpp"
+#include "runtime/os/file/mount.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 namespace {
@@ -54,7 +54,7 @@ Surroundings surroundings(const Checkpoint& checkpoint) {
     if (!source.is_copy()) around.files.push_back(describe(source));
   around.kernel = os::kernel_release();
   around.page_bytes = os::page_bytes();
-  around.huge_page_bytes = os::huge_page_bytes();
+  around.huge_page_bytes = mmap::huge_page_bytes();
   around.huge_page_setting = os::huge_page_setting();
   os::MemoryLimit limit = os::memory_limit();
   if (limit.available != os::MemoryLimit::unknown) around.available_bytes = limit.available;

@@ -27,7 +27,7 @@ std::string Machine::describe(Value::Kind kind) {
 Machine::Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits,
                  Packing packing, std::span<const NamedPickle> parts)
     : tree_(tree),
-      arena_(tree.arena_),
+      arena_(tree.arena()),
       begin_(reinterpret_cast<const Byte*>(tree.pickle().data())),
       end_(begin_ + tree.pickle().size()),
       at_(begin_),
@@ -245,10 +245,10 @@ bool Machine::stop() {
     return fail(ErrorCode::corrupt, "the pickle stops with " + std::to_string(stack_size_) +
                                         " values and " + std::to_string(marks_.size()) +
                                         " open marks on its stack, expected one value");
-  tree_.packed_count_ += memo_.packed_count();
+  tree_.add_packed(memo_.packed_count());
   if (!parts_.empty()) return end_part();
-  tree_.root_ = stack_[0];
-  tree_.pickle_ = tree_.pickle_.first(position(at_));  // what lies behind counts for nothing
+  tree_.set_root(stack_[0]);
+  tree_.cut_pickle(position(at_));
   stopped_ = true;
   return true;
 }
@@ -278,7 +278,7 @@ bool Machine::end_part() {
     begin_part();
     return true;
   }
-  tree_.root_ = value::make_cell(dict, whole_);
+  tree_.set_root(value::make_cell(dict, whole_));
   stopped_ = true;
   return true;
 }

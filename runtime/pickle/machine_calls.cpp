@@ -63,7 +63,7 @@ bool Machine::make_global(std::string_view module, std::string_view name, value:
                                         ", of which one is empty");
   const value::Global* made = value::make_global(arena_, module, name, position(opcode_at_));
   if (made == nullptr) return fail_budget();
-  tree_.globals_.push_back(made);
+  tree_.add_global(made);
   cell = value::make_cell(Value::Kind::global, made);
   return true;
 }

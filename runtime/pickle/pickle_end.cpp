@@ -18,11 +18,11 @@ namespace {
 // A source of operands that reads forwards, a piece at a time; what is skipped is not read.
 class Reader {
  public:
-  Reader(bytes::Windows& windows, std::uint64_t offset, std::uint64_t most_bytes)
-      : windows_(windows),
+  Reader(bytes::ReadCache& cache, std::uint64_t offset, std::uint64_t most_bytes)
+      : cache_(cache),
         begin_(offset),
         most_(most_bytes),
-        end_(offset + std::min(most_bytes, windows.source_size() - offset)),
+        end_(offset + std::min(most_bytes, cache.source_size() - offset)),
         at_(offset) {}
 
   std::uint64_t at() const noexcept { return at_; }
@@ -66,13 +66,13 @@ class Reader {
     if (!bytes::contains(end_, at_, width)) return ends();
     piece_.resize(static_cast<std::size_t>(std::min(piece_bytes, end_ - at_)));
     piece_offset_ = at_;
-    Result<void> copied = windows_.copy(at_, piece_);
+    Result<void> copied = cache_.copy(at_, piece_);
     if (!copied) error_ = std::move(copied.error());
     return copied.has_value();
   }
 
   bool ends() {
-    if (most_ < windows_.source_size() - begin_)
+    if (most_ < cache_.source_size() - begin_)
       error_ = {ErrorCode::limit_exceeded,
                 "it has more than " + std::to_string(most_) + " bytes, the limit",
                 begin_,
@@ -86,7 +86,7 @@ class Reader {
     return false;
   }
 
-  bytes::Windows& windows_;
+  bytes::ReadCache& cache_;
   std::uint64_t begin_;
   std::uint64_t most_;
   std::uint64_t end_;  // of what may be read
@@ -98,11 +98,11 @@ class Reader {
 
 }  // namespace
 
-Result<std::uint64_t> find_end(bytes::Windows& windows, std::uint64_t offset,
+Result<std::uint64_t> find_end(bytes::ReadCache& cache, std::uint64_t offset,
                                std::uint64_t most_bytes) {
-  if (offset > windows.source_size())
+  if (offset > cache.source_size())
     return failure(ErrorCode::corrupt, "it begins behind the end of the file", offset);
-  Reader reader(windows, offset, most_bytes);
+  Reader reader(cache, offset, most_bytes);
   std::uint64_t byte = 0;
   Operand operand;
   while (reader.number(1, byte)) {

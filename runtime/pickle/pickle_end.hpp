@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::pickle {
@@ -14,7 +14,7 @@ namespace weightmap::pickle {
 // The offset behind the STOP of the pickle that begins at `offset` of the source. Fails with
 // corrupt at a byte that is no opcode, or if the source ends first; with limit_exceeded if there is
 // no STOP in the first `most_bytes`.
-Result<std::uint64_t> find_end(bytes::Windows& windows, std::uint64_t offset,
+Result<std::uint64_t> find_end(bytes::ReadCache& cache, std::uint64_t offset,
                                std::uint64_t most_bytes);
 
 }  // namespace weightmap::pickle

@@ -31,7 +31,7 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   const std::uint64_t size = input.file->size();
   // With a first part of the header, which is all of it in most files.
   TRY_ASSIGN(const std::span<const std::byte> head,
-             input.windows->bytes(0, std::min(size, bytes::first_read)));
+             input.cache->bytes(0, std::min(size, bytes::first_read)));
   if (head.size() < length_bytes)
     return failure(ErrorCode::corrupt,
                    "is too short for a safetensors file: it has " + bytes::counted(size, "byte"));
@@ -80,7 +80,7 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   const Clock::time_point began = Clock::now();
   TRY_ASSIGN(const std::uint64_t data_begin, header_end(input, options.limits));
   TRY_ASSIGN(const std::span<const std::byte> text,
-             input.windows->bytes(length_bytes, data_begin - length_bytes));
+             input.cache->bytes(length_bytes, data_begin - length_bytes));
   const Clock::time_point was_read = Clock::now();
   Header header({reinterpret_cast<const char*>(text.data()), text.size()}, memory);
   Result<void> read = read_header(header, input.file->size() - data_begin, options.limits, memory);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -11,29 +10,11 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/torch/script_pickle.hpp"
-#include "runtime/zip/layout.hpp"
 #include "runtime/zip/record_bytes.hpp"
+#include "runtime/zip/text_records.hpp"
 
 namespace weightmap::torch {
 namespace {
-
-// Longer than anything a writer puts into one of the small records.
-constexpr std::uint64_t max_text_bytes = 64;
-
-struct TextRecord {
-  std::string text;
-  std::uint64_t offset;  // of the record's header
-};
-
-// Of a record that is not there: torch would take one in another case for it.
-Result<void> check_no_other_case(const zip::Directory& directory, std::string_view name) {
-  const zip::Record* other = directory.find_in_other_case(name);
-  if (other == nullptr) return {};
-  return failure(ErrorCode::corrupt,
-                 "record " + bytes::quote(other->full_name()) + " is named like " +
-                     std::string(name) + " but for case; readers differ in whether it counts",
-                 other->header_offset);
-}
 
 // torch takes the folder of the first record, and others any folder that has the record.
 Result<void> check_no_other_folder(const zip::Directory& directory, std::string_view name) {
@@ -45,45 +26,10 @@ Result<void> check_no_other_folder(const zip::Directory& directory, std::string_
                  other->header_offset);
 }
 
-// nullopt if there is no such record.
-Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
-                                            bytes::Windows& windows, std::string_view name) {
-  const zip::Record* record = directory.find(name);
-  if (record == nullptr) {
-    TRY(check_no_other_case(directory, name));
-    return std::optional<TextRecord>{};
-  }
-  if (record->size > max_text_bytes)
-    return failure(ErrorCode::corrupt,
-                   "record " + std::string(name) + " has " + bytes::counted(record->size, "byte") +
-                       ", expected at most " + std::to_string(max_text_bytes),
-                   record->header_offset);
-  TRY_ASSIGN(const zip::RecordBytes content,
-             zip::read_record(directory, *record, windows, max_text_bytes));
-  const auto* text = reinterpret_cast<const char*>(content.bytes.data());
-  return TextRecord{std::string(text, content.bytes.size()), record->header_offset};
-}
-
-std::optional<std::uint64_t> parse_number(std::string_view text) noexcept {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-tl::unexpected<Error> unexpected_text(std::string_view name, const TextRecord& record,
-                                      std::string_view expected) {
-  return failure(ErrorCode::corrupt,
-                 "record " + std::string(name) + " holds " + bytes::quote(record.text, 40) +
-                     ", expected " + std::string(expected),
-                 record.offset);
-}
-
-Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& windows,
+Result<void> read_byte_order(const zip::Directory& directory, bytes::ReadCache& cache,
                              ByteOrder missing, ArchiveRecords& records) {
   constexpr std::string_view name = "byteorder";
-  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
+  TRY_ASSIGN(const std::optional<zip::TextRecord> record, zip::read_text(directory, cache, name));
   records.byte_order_assumed = !record;
   if (records.byte_order_assumed) {
     constexpr bool native_is_big = std::endian::native == std::endian::big;
@@ -93,18 +39,18 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& wi
   }
   records.big_endian = record->text == "big";
   if (records.big_endian || record->text == "little") return {};
-  return unexpected_text(name, *record, "little or big");
+  return zip::unexpected_text(name, *record, "little or big");
 }
 
 // The storages that the letters speak of.
-Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows,
+Result<void> read_marks(const zip::Directory& directory, bytes::ReadCache& cache,
                         ArchiveRecords& records) {
   const zip::Record* const record = directory.find(marks_record);
   if (record == nullptr) return {};
   TRY(check_marks(directory, *record));
   // Until the last letter says that the file is sealed, its checksum means nothing.
   TRY_ASSIGN(const zip::RecordBytes content,
-             zip::read_unsummed(directory, *record, windows, record->size));
+             zip::read_unsummed(directory, *record, cache, record->size));
   ReservedStorages& reserved = records.reserved.emplace();
   for (std::size_t i = 0; i + 1 < content.bytes.size(); ++i) {
     const auto letter = static_cast<char>(content.bytes[i]);
@@ -135,10 +81,10 @@ Result<ArchiveKind> kind_of(const zip::Directory& directory) {
   if (directory.find(pickle_record) != nullptr) {
     TRY(check_no_other_folder(directory, pickle_record));
     if (directory.find(constants_pickle) != nullptr) return ArchiveKind::script;
-    TRY(check_no_other_case(directory, constants_pickle));
+    TRY(zip::check_no_other_case(directory, constants_pickle));
     return ArchiveKind::saved;
   }
-  TRY(check_no_other_case(directory, pickle_record));
+  TRY(zip::check_no_other_case(directory, pickle_record));
   if (directory.find("archive_format") != nullptr) return ArchiveKind::exported;
   const std::size_t count = directory.records().size();
   std::string found = bytes::counted(count, "record");
@@ -172,50 +118,21 @@ std::optional<Head> head_of(const zip::Directory& directory) {
   return Head{pickle->header_offset, distance + header};
 }
 
-Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows) {
-  for (std::string_view name : {".data/version", "version"}) {
-    TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
-    if (!record) continue;
-    const std::optional<std::uint64_t> version = parse_number(record->text);
-    if (!version) return unexpected_text(name, *record, "a number");
-    if (*version >= min_version && *version <= max_version) return *version;
-    const bool low = *version < min_version;
-    return failure(ErrorCode::unsupported,
-                   "the archive has version " + std::to_string(*version) + ", the " +
-                       (low ? "lowest" : "highest") + " supported version is " +
-                       std::to_string(low ? min_version : max_version),
-                   record->offset);
-  }
-  return failure(ErrorCode::corrupt, "the archive has no version record");
-}
-
-Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
-                                             bytes::Windows& windows) {
-  constexpr std::string_view name = ".storage_alignment";
-  TRY_ASSIGN(const std::optional<TextRecord> record, read_text(directory, windows, name));
-  if (!record) return zip::Layout::default_alignment;
-  const std::optional<std::uint64_t> alignment = parse_number(record->text);
-  // The padding is counted in 16 bits, so no writer can go beyond this.
-  constexpr std::uint64_t max_alignment = 65536;
-  if (!alignment || *alignment == 0 || *alignment > max_alignment)
-    return unexpected_text(name, *record, "a number from 1 to 65536");
-  return *alignment;
-}
-
 tl::unexpected<Error> in_pickle(Error error) {
   error.message = std::string(pickle_record) + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));
 }
 
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
-                                            bytes::Windows& windows, ByteOrder missing_byte_order) {
+                                            bytes::ReadCache& cache, ByteOrder missing_byte_order) {
   ArchiveRecords records{};
-  TRY_ASSIGN(records.version, read_version(directory, windows));
-  TRY_ASSIGN(std::optional<TextRecord> format, read_text(directory, windows, ".format_version"));
+  TRY_ASSIGN(records.version, zip::read_version(directory, cache));
+  TRY_ASSIGN(std::optional<zip::TextRecord> format,
+             zip::read_text(directory, cache, ".format_version"));
   if (format) records.format_version = std::move(format->text);
-  TRY_ASSIGN(records.storage_alignment, read_storage_alignment(directory, windows));
-  TRY(read_byte_order(directory, windows, missing_byte_order, records));
-  TRY(read_marks(directory, windows, records));
+  TRY_ASSIGN(records.storage_alignment, zip::read_storage_alignment(directory, cache));
+  TRY(read_byte_order(directory, cache, missing_byte_order, records));
+  TRY(read_marks(directory, cache, records));
   return records;
 }
 

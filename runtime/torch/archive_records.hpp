@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
@@ -32,23 +32,10 @@ struct ArchiveRecords {
   }
 };
 
-// Lowest and highest version that is understood: torch's own bounds.
-inline constexpr std::uint64_t min_version = 1;
-inline constexpr std::uint64_t max_version = 10;
-
-// Content of `.data/version` or `version`. Fails with unsupported outside the bounds, with corrupt
-// if it is missing or not a number.
-Result<std::uint64_t> read_version(const zip::Directory& directory, bytes::Windows& windows);
-
-// Content of `.storage_alignment`, or 64 if there is no such record. Fails with corrupt if it is
-// not a number from 1 to 65536.
-Result<std::uint64_t> read_storage_alignment(const zip::Directory& directory,
-                                             bytes::Windows& windows);
-
 // Fails with corrupt for a record that says something that no writer writes, and for one that only
 // a reader that ignores the case of names would find.
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
-                                            bytes::Windows& windows, ByteOrder missing_byte_order);
+                                            bytes::ReadCache& cache, ByteOrder missing_byte_order);
 
 // Fails with corrupt if marks_record, which `record` is, does not have a letter for the file and
 // one for at most each other record.

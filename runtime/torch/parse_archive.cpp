@@ -94,13 +94,13 @@ class ArchiveParser {
 };
 
 Result<void> ArchiveParser::read_archive() {
-  bytes::Windows& windows = *input_.windows;
-  TRY_ASSIGN(directory_, format::read_directory(*input_.file, windows, options_.limits));
+  bytes::ReadCache& cache = *input_.cache;
+  TRY_ASSIGN(directory_, format::read_directory(*input_.file, cache, options_.limits));
   TRY_ASSIGN(kind_, kind_of(directory_));
   if (kind_ != ArchiveKind::exported) TRY(check_pickle());
   // One read for data.pkl, the small records behind it and the first storage's local header.
-  if (const auto head = head_of(directory_)) TRY(windows.bytes(head->offset, head->length));
-  TRY_ASSIGN(records_, read_archive_records(directory_, windows, *options_.missing_byte_order));
+  if (const auto head = head_of(directory_)) TRY(cache.bytes(head->offset, head->length));
+  TRY_ASSIGN(records_, read_archive_records(directory_, cache, *options_.missing_byte_order));
   return {};
 }
 
@@ -123,8 +123,8 @@ pickle::ParseLimits ArchiveParser::parse_limits(std::size_t pickle_bytes) const 
 }
 
 Result<void> ArchiveParser::read_script() {
-  TRY_ASSIGN(script_, ScriptPickle::read(directory_, *input_.windows, options_.limits.pickle_bytes,
-                                         memory_));
+  TRY_ASSIGN(script_,
+             ScriptPickle::read(directory_, *input_.cache, options_.limits.pickle_bytes, memory_));
   bytes::Buffer memory = script_.take_program();
   const std::span<const std::byte> program = memory.span();
   Result<std::unique_ptr<value::Tree>> tree = pickle::parse(
@@ -132,7 +132,7 @@ Result<void> ArchiveParser::read_script() {
   if (!tree) return tl::unexpected<Error>(script_.about_record(std::move(tree.error())));
   parsed_.tree = std::move(*tree);
   TRY_ASSIGN(classes_,
-             ScriptClasses::read(directory_, *parsed_.tree, *input_.windows, options_.limits));
+             ScriptClasses::read(directory_, *parsed_.tree, *input_.cache, options_.limits));
   return {};
 }
 
@@ -145,11 +145,11 @@ Result<void> ArchiveParser::read_pickle() {
   if (kind_ == ArchiveKind::script) return read_script();
   const zip::Record& record = *directory_.find(pickle_record);
   TRY_ASSIGN(zip::RecordBytes content,
-             zip::read_record(directory_, record, *input_.windows, options_.limits.pickle_bytes));
+             zip::read_record(directory_, record, *input_.cache, options_.limits.pickle_bytes));
   pickle_offset_ = content.file_offset;
   const std::span<const std::byte> pickle = content.bytes;
   pickle_is_mapped_ = record.method == zip::Method::stored;
-  bytes::Buffer memory = std::move(content).release(*input_.windows);
+  bytes::Buffer memory = std::move(content).release(*input_.cache);
   Result<std::unique_ptr<value::Tree>> tree = pickle::parse(
       std::move(memory), pickle, pickle_offset_, parse_limits(pickle.size()), memory_);
   if (!tree) return in_pickle(std::move(tree.error()));
@@ -173,14 +173,14 @@ Result<void> ArchiveParser::place_tensors() {
 // As Python reads them.
 Result<void> ArchiveParser::place_without_repeated_keys() {
   TRY_ASSIGN(parsed_.facts.duplicate_keys, drop_repeated_keys(*parsed_.tree, read_limits()));
-  if (input_.windows) input_.release(stats_);
+  if (input_.cache) input_.release(stats_);
   TRY(read_directory_again());
   return place(mark_after_repeated_keys);
 }
 
 Result<void> ArchiveParser::read_directory_again() {
-  input_.windows.emplace(*input_.file, memory_);
-  TRY_ASSIGN(directory_, format::read_directory(*input_.file, *input_.windows, options_.limits));
+  input_.cache.emplace(*input_.file, memory_);
+  TRY_ASSIGN(directory_, format::read_directory(*input_.file, *input_.cache, options_.limits));
   return {};
 }
 
@@ -226,7 +226,7 @@ void ArchiveParser::describe() {
   facts.pickle_bytes = parsed_.tree->pickle().size();
 }
 
-Result<void> verify_header(const bytes::Source& file, const zip::Directory& directory,
+Result<void> verify_header(const bytes::ByteSource& file, const zip::Directory& directory,
                            const std::string& name, const std::uint64_t* expected) {
   const zip::Record* record = directory.find(name);
   if (record == nullptr)
@@ -253,7 +253,7 @@ Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catal
                                     const Limits& limits) {
   Input& input = files.front();
   TRY_ASSIGN(const zip::Directory directory,
-             format::read_directory(*input.file, *input.windows, limits));
+             format::read_directory(*input.file, *input.cache, limits));
   for (const catalog::StorageEntry& storage : catalog.storages()) {
     if (catalog.text(storage.key).starts_with(array_folder)) continue;  // has no header
     const std::string name = zip::storage_record(catalog.text(storage.key));

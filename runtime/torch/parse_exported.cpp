@@ -183,7 +183,7 @@ Result<void> ExportedParser::read_configs() {
   std::vector<value::Cell> items;
   for (const Config& config : configs_) {
     TRY_ASSIGN(const zip::RecordBytes content,
-               zip::read_record(directory_, *config.record, *input_.windows, left));
+               zip::read_record(directory_, *config.record, *input_.cache, left));
     left -= content.bytes.size();
     Result<value::Cell> document = json::add_document(
         build, {reinterpret_cast<const char*>(content.bytes.data()), content.bytes.size()});

@@ -91,11 +91,11 @@ Result<Part> LegacyParser::read_pickle(std::string_view what, bool has_modules,
                                        std::pmr::memory_resource& memory) {
   const std::uint64_t offset = at_;
   const Limits& limits = options_.limits;
-  Result<std::uint64_t> end = pickle::find_end(*input_.windows, offset, limits.pickle_bytes);
+  Result<std::uint64_t> end = pickle::find_end(*input_.cache, offset, limits.pickle_bytes);
   if (!end) return in_part(what, std::move(end.error()));
   bytes::Buffer content(static_cast<std::size_t>(*end - offset), memory);
   const std::span<const std::byte> pickle = std::as_const(content).span();
-  TRY(input_.windows->copy(offset, content.span()));
+  TRY(input_.cache->copy(offset, content.span()));
   Result<std::unique_ptr<value::Tree>> tree =
       pickle::parse(std::move(content), pickle, offset,
                     {limits.base_memory + 5 * pickle.size(), limits.depth, has_modules}, memory);
@@ -243,7 +243,7 @@ Result<std::uint64_t> LegacyParser::read_count() {
     ahead_size_ =
         static_cast<std::size_t>(std::min<std::uint64_t>(ahead_.size(), input_.file->size() - at_));
     ahead_offset_ = at_;
-    TRY(input_.windows->copy(at_, std::span(ahead_).first(ahead_size_)));
+    TRY(input_.cache->copy(at_, std::span(ahead_).first(ahead_size_)));
   }
   return bytes::load_le<std::uint64_t>(ahead_.data() + (at_ - ahead_offset_));
 }

@@ -85,9 +85,9 @@ Result<PlacedStorages> place_storages(const zip::Directory& directory,
   locate.alignment = records.storage_alignment;
   locate.verify_headers = *options.verify >= Verify::headers;
   locate.takes_deflated = true;
-  TRY_ASSIGN(std::pmr::vector<zip::StorageExtent> extents,
-             zip::locate_storages(directory, requests, locate, *input.windows, *input.file, stats,
-                                  memory));
+  TRY_ASSIGN(
+      std::pmr::vector<zip::StorageExtent> extents,
+      zip::locate_storages(directory, requests, locate, *input.cache, *input.file, stats, memory));
   TRY_ASSIGN(std::vector<format::CompressedStorage> compressed,
              place_compressed(directory, extents, options.limits, input.copies_base));
   return PlacedStorages{std::move(extents), std::move(compressed)};

@@ -47,7 +47,7 @@ void add_names(std::string_view list, std::set<std::string, std::less<>>& names)
 }  // namespace
 
 Result<ScriptClasses> ScriptClasses::read(const zip::Directory& directory, const value::Tree& tree,
-                                          bytes::Windows& windows, const Limits& limits) {
+                                          bytes::ReadCache& cache, const Limits& limits) {
   ScriptClasses classes;
   std::set<std::string_view> seen;
   std::uint64_t left = limits.record_bytes;
@@ -55,7 +55,7 @@ Result<ScriptClasses> ScriptClasses::read(const zip::Directory& directory, const
     if (!is_code_module(global->module) || !seen.insert(global->module).second) continue;
     const zip::Record* const record = directory.find(record_of(global->module));
     if (record == nullptr) continue;
-    TRY_ASSIGN(const zip::RecordBytes content, zip::read_record(directory, *record, windows, left));
+    TRY_ASSIGN(const zip::RecordBytes content, zip::read_record(directory, *record, cache, left));
     left -= content.bytes.size();
     classes.add_code(global->module,
                      {reinterpret_cast<const char*>(content.bytes.data()), content.bytes.size()});

@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/value/tree.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/options.hpp"
@@ -33,7 +33,7 @@ class ScriptClasses {
   // Reads the code records of the classes that `tree` names; one that is not there says nothing.
   // Fails with limit_exceeded if they have more than Limits::record_bytes together.
   static Result<ScriptClasses> read(const zip::Directory& directory, const value::Tree& tree,
-                                    bytes::Windows& windows, const Limits& limits);
+                                    bytes::ReadCache& cache, const Limits& limits);
 
   // Adds the classes that the text of a module declares.
   void add_code(std::string_view module, std::string_view text);

@@ -16,9 +16,9 @@ constexpr std::string_view data_name = "data";
 constexpr std::string_view constants_name = "constants";
 
 Result<zip::RecordBytes> read_pickle(const zip::Directory& directory, std::string_view name,
-                                     bytes::Windows& windows, std::uint64_t max_bytes) {
+                                     bytes::ReadCache& cache, std::uint64_t max_bytes) {
   TRY_ASSIGN(zip::RecordBytes content,
-             zip::read_record(directory, *directory.find(name), windows, max_bytes));
+             zip::read_record(directory, *directory.find(name), cache, max_bytes));
   if (!content.bytes.empty() && content.bytes.back() == std::byte{'.'}) return content;
   return failure(ErrorCode::corrupt, std::string(name) + ": the pickle ends without a STOP opcode",
                  content.file_offset + content.bytes.size());
@@ -32,16 +32,15 @@ std::string_view as_text(const zip::RecordBytes& content) noexcept {
 
 // The names stand between the pickles, so that where one of these ends the other does not begin: an
 // error at that place is about the first.
-Result<ScriptPickle> ScriptPickle::read(const zip::Directory& directory, bytes::Windows& windows,
+Result<ScriptPickle> ScriptPickle::read(const zip::Directory& directory, bytes::ReadCache& cache,
                                         std::uint64_t max_bytes,
                                         std::pmr::memory_resource& memory) {
   constexpr std::size_t most_bytes = std::numeric_limits<std::uint32_t>::max();
   max_bytes = std::min(max_bytes, most_bytes - data_name.size() - constants_name.size());
   ScriptPickle both;
-  TRY_ASSIGN(const zip::RecordBytes data,
-             read_pickle(directory, pickle_record, windows, max_bytes));
+  TRY_ASSIGN(const zip::RecordBytes data, read_pickle(directory, pickle_record, cache, max_bytes));
   TRY_ASSIGN(const zip::RecordBytes constants,
-             read_pickle(directory, constants_pickle, windows, max_bytes - data.bytes.size()));
+             read_pickle(directory, constants_pickle, cache, max_bytes - data.bytes.size()));
   const std::array pieces = {as_text(data), data_name, constants_name, as_text(constants)};
   std::array<std::uint32_t, pieces.size() + 1> ends{};
   for (std::size_t i = 0; i < pieces.size(); ++i)

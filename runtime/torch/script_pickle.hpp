@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/result.hpp"
@@ -27,7 +27,7 @@ class ScriptPickle {
  public:
   // Reads both records. Fails with corrupt if one does not end with STOP, with limit_exceeded if
   // both together have more than `max_bytes`. `memory` must outlive the tree that is made of it.
-  static Result<ScriptPickle> read(const zip::Directory& directory, bytes::Windows& windows,
+  static Result<ScriptPickle> read(const zip::Directory& directory, bytes::ReadCache& cache,
                                    std::uint64_t max_bytes, std::pmr::memory_resource& memory);
 
   // The memory; to be parsed as if it began at byte 0 of the file. Taken once.

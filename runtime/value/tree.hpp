@@ -34,10 +34,6 @@
 #include "runtime/bytes/arena.hpp"
 #include "weightmap/value.hpp"
 
-namespace weightmap::pickle {
-class Machine;
-}
-
 namespace weightmap::value {
 
 struct Cell {
@@ -227,8 +223,15 @@ class Tree {
   std::span<const Global* const> globals() const noexcept { return globals_; }
   std::uint64_t packed_count() const noexcept { return packed_count_; }
 
+  // While it is made. A tree that is shared is const.
+  bytes::Arena& arena() noexcept { return arena_; }
+  void set_root(Cell root) noexcept { root_ = root; }
+  void add_global(const Global* global) { globals_.push_back(global); }
+  void add_packed(std::uint64_t count) noexcept { packed_count_ += count; }
+  // What lies behind the first `length` bytes of the pickle counts for nothing.
+  void cut_pickle(std::size_t length) noexcept { pickle_ = pickle_.first(length); }
+
  private:
-  friend class pickle::Machine;
   friend class Builder;
   bytes::Buffer memory_;
   std::string text_;                   // of a tree that was built, instead

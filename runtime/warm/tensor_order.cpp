@@ -9,10 +9,10 @@
 #include <string_view>
 #include <system_error>
 
-#include "mmap/file.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/file/file.hpp"
 #include "weightmap/name_pattern.hpp"
 #include "weightmap/new_file.hpp"
 

@@ -17,7 +17,7 @@ constexpr const char* lock_prefix = "warm-";
 
 }  // namespace
 
-WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping,
+WarmElection::WarmElection(const Sources& sources, const mmap::Mapping& mapping,
                            std::chrono::milliseconds patience)
     : sources_(sources),
       mapping_(mapping),
@@ -25,7 +25,7 @@ WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping,
       patience_(patience) {
   // Where the system hides what is cached, a follower cannot know what it waits for.
   for (const SourceFile& source : sources) {
-    const Result<void> told = os::check_tells_what_is_cached(source.file);
+    const Result<void> told = mmap::check_tells_what_is_cached(source.file);
     if (told) continue;
     report_.why_alone = told.error().message;
     return;
@@ -40,12 +40,12 @@ WarmElection::WarmElection(const Sources& sources, const os::Mapping& mapping,
 WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
                                           const std::atomic<bool>& cancelled) {
   const SourceFile& source = sources_.at(range.offset);
-  const os::MappedFile mapped = source.in(mapping_);
+  const mmap::MappedFile mapped = source.in(mapping_);
   bool has_waited = false;
   give_sign_of_life();
   for (std::chrono::milliseconds wait = first_wait; !cancelled;
        wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
-    if (os::is_cached(mapped, range.offset - source.base(), range.length)) {
+    if (mmap::is_cached(mapped, range.offset - source.base(), range.length)) {
       const std::lock_guard guard(mutex_);
       if (has_waited) report_.bytes_waited_for += range.length;
       return Turn::map;

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "mmap/mapping.hpp"
-#include "mmap/process/process_lock.hpp"
-#include "mmap/process/runtime_directory.hpp"
 #include "runtime/bytes/byte_range.hpp"
 #include "runtime/checkpoint/sources.hpp"
+#include "runtime/os/process/process_lock.hpp"
+#include "runtime/os/process/runtime_directory.hpp"
 
 namespace weightmap {
 
@@ -20,7 +20,7 @@ namespace weightmap {
 class WarmElection {
  public:
   // `patience`: how long the reader may give no sign of life.
-  WarmElection(const Sources& sources, const os::Mapping& mapping,
+  WarmElection(const Sources& sources, const mmap::Mapping& mapping,
                std::chrono::milliseconds patience);
 
   enum class Turn : std::uint8_t {
@@ -52,7 +52,7 @@ class WarmElection {
   bool is_reader_silent();
 
   const Sources& sources_;
-  const os::Mapping& mapping_;
+  const mmap::Mapping& mapping_;
   const std::string lock_name_;
   const std::chrono::milliseconds patience_;
   mutable std::mutex mutex_;

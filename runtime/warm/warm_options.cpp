@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "mmap/memory/memory_limit.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
 #include "runtime/warm/warm_plan.hpp"
 
 namespace weightmap {

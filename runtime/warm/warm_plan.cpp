@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 #include "runtime/warm/page_set.hpp"
 
 namespace weightmap {
@@ -22,7 +22,7 @@ class Planner {
 
   void add(const ByteRange& range) {
     if (range.length == 0) return;
-    const bool is_small = limits_.exact || range.length < os::small_range;
+    const bool is_small = limits_.exact || range.length < mmap::small_range;
     const std::uint64_t unit = is_small ? page_ : os::large_page;
     const std::uint64_t first = range.offset / unit * unit;
     const std::uint64_t last = (range.offset + range.length - 1) / unit * unit;
@@ -66,7 +66,7 @@ class Planner {
     if (plan_.steps.empty()) return offset;
     ByteRange& last = plan_.steps.back();
     const std::uint64_t last_end = last.offset + last.length;
-    const std::uint64_t most_gap = limits_.exact ? 0 : os::small_range - 1;
+    const std::uint64_t most_gap = limits_.exact ? 0 : mmap::small_range - 1;
     if (last.offset < source_.offset || offset < last_end || offset - last_end > most_gap)
       return offset;
     const std::uint64_t border =

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "mmap/page_size.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap {
 
@@ -24,8 +24,8 @@ struct WarmPlanLimits {
 };
 
 // The pages of `ranges` in their order, each once: large ranges rounded out to large pages, small
-// ones (os::small_range) to pages, neighbours joined across gaps that are small, too, and cut into
-// steps; with `exact` all are small ones, and joined where there is no gap. Steps begin with a
+// ones (mmap::small_range) to pages, neighbours joined across gaps that are small, too, and cut
+// into steps; with `exact` all are small ones, and joined where there is no gap. Steps begin with a
 // page, and end with one or with a source. `sources` are where files lie in the one space that all
 // positions are of: by offset, each beginning with a large page. Each range lies in one of them,
 // and so does each step.

@@ -54,13 +54,13 @@ WarmWindow::Turn WarmWindow::wait_for_turn(std::size_t step) {
   if (states_[step] == State::passed) return Turn::skip;
   states_[step] = State::begun;
   held_ += length;
-  return Turn::fill;
+  return Turn::load;
 }
 
-bool WarmWindow::filled(std::size_t step) {
+bool WarmWindow::loaded(std::size_t step) {
   const std::lock_guard lock(mutex_);
   if (states_[step] == State::passed) return true;
-  states_[step] = State::filled;
+  states_[step] = State::loaded;
   return false;
 }
 

@@ -21,26 +21,26 @@ class WarmWindow {
   WarmWindow(const WarmPlan& plan, std::span<const ByteRange> ranges, std::uint64_t bytes);
 
   enum class Turn : std::uint8_t {
-    fill,
+    load,
     skip,  // the reader has passed it
     stop,  // stop() was called
   };
-  // Blocks until the step may be filled, or need not be.
+  // Blocks until the step may be loaded, or need not be.
   Turn wait_for_turn(std::size_t step);
 
   // The step is in memory now. Answers whether the reader has passed it meanwhile.
-  bool filled(std::size_t step);
+  bool loaded(std::size_t step);
 
   // The reader has done with the first `count` ranges. Answers the steps that no other range lies
-  // in, whether the warmer or the reader itself brought them in; but none that is being filled just
-  // now, for which filled() will say so. Never goes back.
+  // in, whether the warmer or the reader itself brought them in; but none that is being loaded just
+  // now, for which loaded() will say so. Never goes back.
   std::vector<std::size_t> pass(std::size_t count);
 
   // Nobody waits any more, now and later.
   void stop();
 
  private:
-  enum class State : std::uint8_t { ahead, begun, filled, passed };
+  enum class State : std::uint8_t { ahead, begun, loaded, passed };
 
   const WarmPlan& plan_;
   std::uint64_t bytes_;
@@ -52,7 +52,7 @@ class WarmWindow {
   // Under the mutex.
   std::vector<State> states_;    // by step
   std::size_t next_passed_ = 0;  // in by_last_range_
-  std::uint64_t held_ = 0;       // bytes of the steps that are begun or filled
+  std::uint64_t held_ = 0;       // bytes of the steps that are begun or loaded
   bool stopped_ = false;
 };
 

@@ -7,14 +7,14 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/process/fork_safe.hpp"
-#include "mmap/process/futex.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/os/process/futex.hpp"
 #include "runtime/warm/slice_ranges.hpp"
 #include "runtime/warm/warm_options.hpp"
 
@@ -72,11 +72,11 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
 }
 
 Result<void> WarmWork::prepare(const WarmOptions& options) {
-  method_ = os::best_fill_method(state_.mapping);
-  report_.method = os::to_string(method_);
-  if (method_ == os::FillMethod::read)
+  method_ = mmap::best_load_method(state_.mapping);
+  report_.method = mmap::to_string(method_);
+  if (method_ == mmap::LoadMethod::read)
     report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
-  if (options.lock && method_ == os::FillMethod::read)
+  if (options.lock && method_ == mmap::LoadMethod::read)
     return failure(ErrorCode::unsupported,
                    "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");
   choose_budget(options, options.lock ? state_.locked_bytes.load() : 0, report_);
@@ -102,8 +102,8 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
 
 void WarmWork::begin(const WarmOptions& options, Progress sums) {
   if (options.verify_crc) {
-    verify_ =
-        std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_, std::move(sums));
+    verify_ = std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_.steps,
+                                             std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });
@@ -111,13 +111,13 @@ void WarmWork::begin(const WarmOptions& options, Progress sums) {
       thread_ended();
     });
   }
-  filling_ = options.threads;
+  loading_ = options.threads;
   running_ += options.threads;
   threads_.reserve(options.threads);
   for (unsigned i = 0; i < options.threads; ++i)
     threads_.emplace_back([this] {
       run_guarded([this] { run(); });
-      if (--filling_ == 0) filling_ended();
+      if (--loading_ == 0) loading_ended();
       thread_ended();
     });
 }
@@ -132,8 +132,8 @@ void WarmWork::run_guarded(const Function& function) noexcept {
   }
 }
 
-// By the last thread that filled.
-void WarmWork::filling_ended() {
+// By the last thread that loaded.
+void WarmWork::loading_ended() {
   if (election_) election_->resign();
   if (verify_) verify_->stop();
 }
@@ -151,7 +151,7 @@ void WarmWork::fail(Error happened) {
 void WarmWork::run() {
   std::call_once(begun_, [this] { begin_reading(); });
   const std::size_t at_once = all_cached_ ? cached_steps : 1;
-  os::Filler filler(state_.sources.front().in(state_.mapping), method_);
+  mmap::PageLoader loader(state_.sources.front().in(state_.mapping), method_);
   while (!cancelled_) {
     if (state_.gate.give_way(cancelled_)) ++waits_;
     const std::size_t first = next_step_.fetch_add(at_once);
@@ -159,14 +159,14 @@ void WarmWork::run() {
     if (cancelled_ || first >= end) return;
     if (window_ && !wait_for_turn(first)) continue;
     if (election_ && !wait_for_reader(plan_.steps[first])) return;
-    for (std::size_t step = first; step < end;) step = bring_in(filler, step, end);
+    for (std::size_t step = first; step < end;) step = bring_in(loader, step, end);
   }
 }
 
 void WarmWork::begin_reading() {
   look_at_cache();
   // Marks of whoever read ahead before make even a fault on a cached page read more.
-  if (exact_) os::allow_readahead(state_.mapping, false);
+  if (exact_) mmap::allow_readahead(state_.mapping, false);
   if (one_reader_ && !all_cached_) prepare_election();
   if (!election_) read_exactly();
 }
@@ -176,7 +176,7 @@ void WarmWork::look_at_cache() {
   if (window_) return;
   all_cached_ =
       std::all_of(state_.sources.begin(), state_.sources.end(), [](const SourceFile& source) {
-        const Result<std::uint64_t> cached = os::cached_bytes_of(source.file);
+        const Result<std::uint64_t> cached = mmap::cached_bytes_of(source.file);
         return cached && *cached == source.file.size();
       });
 }
@@ -184,14 +184,14 @@ void WarmWork::look_at_cache() {
 // Until it is elected it reads nothing, so nothing ahead either.
 void WarmWork::prepare_election() {
   election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
-  if (method_ == os::FillMethod::populate && state_.mapping.huge_pages())
-    os::allow_readahead(state_.mapping, false);
+  if (method_ == mmap::LoadMethod::populate && state_.mapping.huge_pages())
+    mmap::allow_readahead(state_.mapping, false);
 }
 
 // What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and is
 // thrown out before it is needed where memory is short. Large pages do without it.
 void WarmWork::read_exactly() {
-  if (method_ != os::FillMethod::populate || !state_.mapping.huge_pages()) return;
+  if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) return;
   // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
   reads_exactly_ = all_cached_;
   // Not the first alone: it may lie where open() has read metadata, in small pieces.
@@ -201,17 +201,17 @@ void WarmWork::read_exactly() {
     if (step.offset % os::large_page != 0 || step.length < os::large_page) continue;
     --tries;
     const SourceFile& source = state_.sources.at(step.offset);
-    reads_exactly_ = os::reads_large_pages(source.file, step.offset - source.base());
+    reads_exactly_ = mmap::reads_large_pages(source.file, step.offset - source.base());
   }
   if ((reads_exactly_ || election_) && !exact_)
-    os::allow_readahead(state_.mapping, !reads_exactly_);
+    mmap::allow_readahead(state_.mapping, !reads_exactly_);
 }
 
 // false: the step need not be brought in, or nothing more is.
 bool WarmWork::wait_for_turn(std::size_t step) {
   const WarmWindow::Turn turn = window_->wait_for_turn(step);
   if (turn == WarmWindow::Turn::skip) bytes_skipped_ += plan_.steps[step].length;
-  return turn == WarmWindow::Turn::fill;
+  return turn == WarmWindow::Turn::load;
 }
 
 // false: it was cancelled meanwhile.
@@ -223,9 +223,9 @@ bool WarmWork::wait_for_reader(const ByteRange& range) {
 
 // Brings in one step, and with it those behind it that follow it in its file, but not `end`.
 // Answers where to go on, which is `end` after a failure.
-std::size_t WarmWork::bring_in(os::Filler& filler, std::size_t step, std::size_t end) {
+std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end) {
   const SourceFile& source = state_.sources.at(plan_.steps[step].offset);
-  const os::MappedFile mapped = source.in(state_.mapping);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
   const std::uint64_t offset = plan_.steps[step].offset - source.base();
   std::uint64_t length = plan_.steps[step].length;
   std::size_t next = step + 1;
@@ -233,24 +233,24 @@ std::size_t WarmWork::bring_in(os::Filler& filler, std::size_t step, std::size_t
          offset + length < source.file.size();
        ++next)
     length += plan_.steps[next].length;
-  filler.turn_to(mapped);
+  loader.turn_to(mapped);
   // Whole large pages are read as such, unless that would read ahead.
   const bool in_large_pages =
       reads_exactly_ && offset % os::large_page == 0 && length % os::large_page == 0;
   Result<void> done =
-      exact_ && !in_large_pages ? filler.fill_exactly(offset, length) : filler.fill(offset, length);
-  if (done && lock_) done = os::lock_range(mapped, offset, length);
+      exact_ && !in_large_pages ? loader.load_exactly(offset, length) : loader.load(offset, length);
+  if (done && lock_) done = mmap::lock_range(mapped, offset, length);
   if (!done) {
     fail(source.about(std::move(done.error())));
     return end;
   }
   bytes_done_ += length;
-  for (std::size_t filled = step; filled < next; ++filled) step_done(filled);
+  for (std::size_t loaded = step; loaded < next; ++loaded) step_done(loaded);
   return next;
 }
 
 void WarmWork::step_done(std::size_t step) {
-  if (window_ && window_->filled(step)) leave_behind(step);
+  if (window_ && window_->loaded(step)) leave_behind(step);
   if (verify_) verify_->step_done(step);
 }
 
@@ -258,11 +258,11 @@ void WarmWork::step_done(std::size_t step) {
 void WarmWork::leave_behind(std::size_t step) noexcept {
   const auto [position, length] = plan_.steps[step];
   const SourceFile& source = state_.sources.at(position);
-  const os::MappedFile mapped = source.in(state_.mapping);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
   if (drop_behind_)
-    os::drop_range(mapped, position - source.base(), length);
+    mmap::drop_range(mapped, position - source.base(), length);
   else
-    os::yield_range(mapped, position - source.base(), length);
+    mmap::yield_range(mapped, position - source.base(), length);
 }
 
 void WarmWork::pass(std::size_t tensor) {
@@ -300,7 +300,7 @@ bool WarmWork::wait_for(std::chrono::nanoseconds most) const noexcept {
 bool WarmWork::is_of_parent() const noexcept { return forks_ != os::fork_count(); }
 
 void WarmWork::give_up(std::unique_ptr<WarmWork> work) noexcept {
-  os::allow_readahead(work->state_.mapping, true);
+  mmap::allow_readahead(work->state_.mapping, true);
   static_cast<void>(work.release());
 }
 
@@ -316,7 +316,7 @@ Result<WarmReport> WarmWork::wait() {
 void WarmWork::join() {
   if (std::exchange(joined_, true)) return;
   for (std::thread& thread : threads_) thread.join();
-  if (reads_exactly_ || election_ || exact_) os::allow_readahead(state_.mapping, true);
+  if (reads_exactly_ || election_ || exact_) mmap::allow_readahead(state_.mapping, true);
   if (lock_ && order_.empty() && !exact_ && bytes_done_ > state_.locked_bytes)
     state_.locked_bytes = bytes_done_.load();
   if (verify_) verify_->stop();

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "mmap/fill.hpp"
+#include "mmap/page_loader.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
-#include "runtime/warm/verify_behind.hpp"
+#include "runtime/verify/storage_summer.hpp"
+#include "runtime/verify/verify_behind.hpp"
 #include "runtime/warm/warm_election.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "runtime/warm/warm_window.hpp"
@@ -21,7 +21,7 @@
 
 namespace weightmap {
 
-// The owner's thread makes it, waits for it and destroys it. Each of its filling threads takes the
+// The owner's thread makes it, waits for it and destroys it. Each of its loading threads takes the
 // next step until there is none, and a verifying one sums storages behind them. The other functions
 // may be called from any thread.
 class WarmWork {
@@ -54,7 +54,7 @@ class WarmWork {
   Result<void> prepare(const WarmOptions& options);
   void begin(const WarmOptions& options, Progress sums);
 
-  // By the filling threads.
+  // By the loading threads.
   void run();
   void begin_reading();
   void look_at_cache();
@@ -62,7 +62,7 @@ class WarmWork {
   void read_exactly();
   bool wait_for_turn(std::size_t step);
   bool wait_for_reader(const ByteRange& range);
-  std::size_t bring_in(os::Filler& filler, std::size_t step, std::size_t end);
+  std::size_t bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end);
   void step_done(std::size_t step);
   void leave_behind(std::size_t step) noexcept;  // also by those who call pass()
 
@@ -70,7 +70,7 @@ class WarmWork {
   template <class Function>
   void run_guarded(const Function& function) noexcept;
   void fail(Error happened);
-  void filling_ended();
+  void loading_ended();
   void thread_ended() noexcept;
 
   // By the owner's thread.
@@ -81,7 +81,7 @@ class WarmWork {
   State& state_;
   const std::uint32_t forks_;  // of the process that began it
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  os::FillMethod method_ = os::FillMethod::populate;
+  mmap::LoadMethod method_ = mmap::LoadMethod::populate;
   WarmPlan plan_;
   bool exact_ = false;  // no page but those that the plan has
   bool lock_ = false;
@@ -98,7 +98,7 @@ class WarmWork {
   std::atomic<std::uint64_t> bytes_done_{0};
   std::atomic<std::uint64_t> bytes_skipped_{0};
   std::atomic<std::uint64_t> waits_{0};
-  std::atomic<unsigned> filling_{0};       // threads that may still read
+  std::atomic<unsigned> loading_{0};       // threads that may still read
   std::atomic<std::uint32_t> running_{0};  // threads; wait_for() waits for its end
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> out_of_memory_{false};  // an error that takes no memory to say

@@ -1,10 +1,10 @@
 #include <optional>
 #include <utility>
 
-#include "mmap/write/in_place.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/os/write/in_place.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/write/reserved_file.hpp"
 #include "runtime/zip/storage_offsets.hpp"

@@ -6,14 +6,11 @@
 #include "runtime/archive/last_records.hpp"
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/round_up.hpp"
 #include "runtime/zip/layout.hpp"
 
 namespace weightmap {
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t power_of_two) noexcept {
-  return (value + power_of_two - 1) & ~(power_of_two - 1);
-}
 
 // How many zeros a record of that name must hold so that, behind it, the payload of a record lies
 // at a multiple of the alignment: where the header just leaves no padding to do. The archive is far
@@ -23,7 +20,7 @@ std::uint64_t filler_bytes(const zip::Layout& layout, std::uint64_t at, std::uin
   const std::uint64_t fixed =
       zip::local_header_bytes + name_length + zip::Layout::padding_field_bytes;
   const std::uint64_t filler = layout.payload_offset(at, filler_length, 1).value();
-  for (std::uint64_t target = round_up(filler + fixed, alignment);; target += alignment) {
+  for (std::uint64_t target = bytes::round_up(filler + fixed, alignment);; target += alignment) {
     std::uint64_t header = target - fixed;
     header -= zip::Layout::zip64_field_bytes(size, header);
     const std::uint64_t descriptor = zip::Layout::footer_bytes(1, at);

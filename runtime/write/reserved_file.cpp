@@ -4,13 +4,13 @@
 #include <array>
 #include <utility>
 
-#include "mmap/write/in_place.hpp"
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/byte_sink.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/format/zip_directory.hpp"
+#include "runtime/os/write/in_place.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/zip/checksum_places.hpp"
@@ -59,7 +59,7 @@ Result<void> ReservedFile::join() const {
 }
 
 Result<void> ReservedFile::read_records() {
-  TRY_ASSIGN(directory_, format::read_directory(file_, windows_, Limits{}));
+  TRY_ASSIGN(directory_, format::read_directory(file_, cache_, Limits{}));
   const zip::Record* const marks = directory_.find(torch::marks_record);
   if (marks == nullptr) return nothing_reserved();
   TRY(torch::check_marks(directory_, *marks));

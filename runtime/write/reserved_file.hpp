@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "mmap/file.hpp"
-#include "mmap/write/file_lock.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/file/file_lock.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
@@ -50,7 +50,7 @@ class ReservedFile {
 
  private:
   explicit ReservedFile(os::File file)
-      : file_(std::move(file)), lock_(file_), windows_(file_, memory_) {}
+      : file_(std::move(file)), lock_(file_), cache_(file_, memory_) {}
   Result<void> lock_shared() const;
   Result<void> read_records();
   Result<void> find_storages();
@@ -69,7 +69,7 @@ class ReservedFile {
   std::pmr::unsynchronized_pool_resource memory_;
   os::File file_;
   mutable os::FileLock lock_;
-  bytes::Windows windows_;
+  bytes::ReadCache cache_;
   zip::Directory directory_;
   std::vector<Storage> storages_;
   std::uint64_t marks_at_ = 0;

@@ -1,5 +1,5 @@
-#include "mmap/write/in_place.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/write/in_place.hpp"
 #include "weightmap/fill.hpp"
 
 namespace weightmap {

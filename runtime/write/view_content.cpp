@@ -14,7 +14,7 @@ Result<void> take_elements(const TensorView& view, const RecordContent::Take& ta
     return taken.has_value();
   }));
   TRY(taken);
-  return os::Guard::check_read(view.stored_bytes());
+  return mmap::Guard::check_read(view.stored_bytes());
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ tl::unexpected<Error> not_there(const Record& record, std::uint64_t at) {
 }
 
 // Signature, CRC, then the stored size, in 32 bits or in 64.
-Result<void> check_descriptor(const bytes::Source& file, std::uint64_t at, const Record& record) {
+Result<void> check_descriptor(const bytes::ByteSource& file, std::uint64_t at,
+                              const Record& record) {
   std::array<std::byte, 12> read{};
   TRY(file.read(at, read));
   const bool is_it =
@@ -38,7 +39,7 @@ Result<void> check_descriptor(const bytes::Source& file, std::uint64_t at, const
   return is_it ? Result<void>{} : not_there(record, at);
 }
 
-Result<void> check_entry(const bytes::Source& file, std::uint64_t at, const Record& record) {
+Result<void> check_entry(const bytes::ByteSource& file, std::uint64_t at, const Record& record) {
   std::vector<std::byte> read(central_entry_bytes + record.name_length);
   TRY(file.read(at, read));
   const std::string_view name(reinterpret_cast<const char*>(read.data()) + central_entry_bytes,
@@ -50,7 +51,7 @@ Result<void> check_entry(const bytes::Source& file, std::uint64_t at, const Reco
 
 }  // namespace
 
-Result<ChecksumPlaces> checksum_places(const bytes::Source& file, const Directory& directory,
+Result<ChecksumPlaces> checksum_places(const bytes::ByteSource& file, const Directory& directory,
                                        const Record& record, std::uint64_t payload) {
   if (!record.has_descriptor)
     return failure(ErrorCode::unsupported,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/result.hpp"
 
@@ -19,7 +19,7 @@ struct ChecksumPlaces {
 // somebody may have been stopped between the two. Precondition: the record is one
 // of directory.records(), and its payload is at `payload`. Fails with unsupported for a record
 // without a descriptor, which torch never writes; with corrupt if something else stands there.
-Result<ChecksumPlaces> checksum_places(const bytes::Source& file, const Directory& directory,
+Result<ChecksumPlaces> checksum_places(const bytes::ByteSource& file, const Directory& directory,
                                        const Record& record, std::uint64_t payload);
 
 }  // namespace weightmap::zip

@@ -61,12 +61,12 @@ bool has_capital(std::string_view name, std::size_t skip) noexcept {
 // Fills a Directory, one step after another.
 class DirectoryParser {
  public:
-  DirectoryParser(Directory& directory, const EndOfArchive& end, bytes::Windows& windows)
-      : out_(directory), end_(end), windows_(windows) {}
+  DirectoryParser(Directory& directory, const EndOfArchive& end, bytes::ReadCache& cache)
+      : out_(directory), end_(end), cache_(cache) {}
 
   Result<void> run() {
-    const std::uint64_t length = windows_.source_size() - end_.directory_offset;
-    const auto window = windows_.extend_back(end_.directory_offset, length);
+    const std::uint64_t length = cache_.source_size() - end_.directory_offset;
+    const auto window = cache_.extend_back(end_.directory_offset, length);
     if (!window) return tl::unexpected<Error>(window.error());
     TRY(parse(window->first(end_.directory_size)));
     if (!is_in_order_) TRY(check_overlap_sorted());
@@ -92,7 +92,7 @@ class DirectoryParser {
 
   Directory& out_;
   const EndOfArchive& end_;
-  bytes::Windows& windows_;
+  bytes::ReadCache& cache_;
   Record* records_ = nullptr;          // of out_, while they are parsed
   std::string storage_prefix_;         // what the names of all storages begin with
   std::vector<std::uint32_t> others_;  // records that are no storages with a number
@@ -103,8 +103,8 @@ class DirectoryParser {
 void DirectoryParser::begin() {
   out_.offset_ = end_.directory_offset;
   out_.archive_start_ = end_.archive_start;
-  out_.memory_ = bytes::Buffer(end_.record_count * (sizeof(Record) + sizeof(std::uint32_t)),
-                               windows_.memory());
+  out_.memory_ =
+      bytes::Buffer(end_.record_count * (sizeof(Record) + sizeof(std::uint32_t)), cache_.memory());
   records_ = reinterpret_cast<Record*>(out_.memory_.data());
 }
 
@@ -263,8 +263,8 @@ tl::unexpected<Error> DirectoryParser::twins(const Record& a, const Record& b) c
                  b.header_offset);
 }
 
-Result<Directory> Directory::read(bytes::Windows& windows, std::uint64_t max_directory_bytes) {
-  const Result<EndOfArchive> end = find_end_of_archive(windows);
+Result<Directory> Directory::read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes) {
+  const Result<EndOfArchive> end = find_end_of_archive(cache);
   if (!end) return tl::unexpected<Error>(end.error());
   if (end->directory_size > max_directory_bytes)
     return failure(ErrorCode::limit_exceeded,
@@ -272,9 +272,9 @@ Result<Directory> Directory::read(bytes::Windows& windows, std::uint64_t max_dir
                        " bytes, the limit is " + std::to_string(max_directory_bytes),
                    end->directory_offset);
   Directory directory;
-  if (Result<void> ok = DirectoryParser(directory, *end, windows).run(); !ok)
+  if (Result<void> ok = DirectoryParser(directory, *end, cache).run(); !ok)
     return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = check_prefix(windows, directory.first_header()); !ok)
+  if (Result<void> ok = check_prefix(cache, directory.first_header()); !ok)
     return tl::unexpected<Error>(ok.error());
   return directory;
 }

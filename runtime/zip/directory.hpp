@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/zip/name_index.hpp"
 #include "runtime/zip/record.hpp"
 #include "runtime/zip/storage_numbers.hpp"
@@ -23,10 +23,10 @@ namespace weightmap::zip {
 
 class Directory {
  public:
-  // Finds the end record and reads the directory through `windows`, which must outlive the result
+  // Finds the end record and reads the directory through `cache`, which must outlive the result
   // (names point into it). Fails with not_a_checkpoint if there is no end record at all, with
   // corrupt or unsupported as the class comment says.
-  static Result<Directory> read(bytes::Windows& windows, std::uint64_t max_directory_bytes);
+  static Result<Directory> read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes);
 
   // In directory order. Torch writes directory and records in the same order.
   std::span<const Record> records() const noexcept { return records_; }

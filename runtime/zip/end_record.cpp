@@ -51,13 +51,13 @@ EndSearch search_end(std::span<const std::byte> tail) {
 }
 
 // Absolute offset of the one end record.
-Result<std::uint64_t> find_end_record(bytes::Windows& windows) {
-  const std::uint64_t size = windows.source_size();
+Result<std::uint64_t> find_end_record(bytes::ReadCache& cache) {
+  const std::uint64_t size = cache.source_size();
   Result<std::span<const std::byte>> tail = std::span<const std::byte>{};
   EndSearch search;
-  for (std::uint64_t wanted : {windows.tail_bytes(), end_bytes + max_comment_bytes}) {
+  for (std::uint64_t wanted : {cache.tail_bytes(), end_bytes + max_comment_bytes}) {
     const std::uint64_t length = std::min(size, wanted);
-    tail = windows.extend_back(size - length, length);
+    tail = cache.extend_back(size - length, length);
     if (!tail) return tl::unexpected<Error>(tail.error());
     if (tail->size() < end_bytes) break;
     search = search_end(*tail);
@@ -88,9 +88,9 @@ struct EndFields {
   std::uint64_t directory_offset;
 };
 
-Result<EndFields> read_end(bytes::Windows& windows, std::uint64_t at) {
+Result<EndFields> read_end(bytes::ReadCache& cache, std::uint64_t at) {
   std::array<std::byte, end_bytes> record;
-  if (Result<void> ok = windows.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = cache.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
   bytes::ByteCursor cursor(record);
   cursor.skip(4);
   EndFields end{};
@@ -115,11 +115,11 @@ Result<void> check_one_disk(const EndFields& end, std::uint64_t at) {
 }
 
 // nullopt if no locator stands before the end record.
-Result<std::optional<std::uint64_t>> read_locator(bytes::Windows& windows, std::uint64_t end_at) {
+Result<std::optional<std::uint64_t>> read_locator(bytes::ReadCache& cache, std::uint64_t end_at) {
   std::array<std::byte, locator_bytes> locator;
   if (end_at < locator_bytes) return std::optional<std::uint64_t>{};
   const std::uint64_t at = end_at - locator_bytes;
-  if (Result<void> ok = windows.copy(at, locator); !ok) return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = cache.copy(at, locator); !ok) return tl::unexpected<Error>(ok.error());
   bytes::ByteCursor cursor(locator);
   if (cursor.u32() != locator_signature) return std::optional<std::uint64_t>{};
   const std::uint32_t disk = cursor.u32();
@@ -129,9 +129,9 @@ Result<std::optional<std::uint64_t>> read_locator(bytes::Windows& windows, std::
   return offset;
 }
 
-Result<EndFields> read_end64(bytes::Windows& windows, std::uint64_t at) {
+Result<EndFields> read_end64(bytes::ReadCache& cache, std::uint64_t at) {
   std::array<std::byte, end64_bytes> record;
-  if (Result<void> ok = windows.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
+  if (Result<void> ok = cache.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
   bytes::ByteCursor cursor(record);
   if (cursor.u32() != end64_signature)
     return corrupt("a zip64 locator, but no zip64 end record directly before it", at);
@@ -195,12 +195,12 @@ Result<EndOfArchive> place_directory(const EndFields& end, std::uint64_t directo
   return EndOfArchive{offset, end.directory_size, end.count, offset - end.directory_offset};
 }
 
-Result<EndOfArchive> place_by_end64(bytes::Windows& windows, const EndFields& end,
+Result<EndOfArchive> place_by_end64(bytes::ReadCache& cache, const EndFields& end,
                                     std::uint64_t end_at, std::uint64_t located) {
   if (end_at < locator_bytes + end64_bytes)
     return corrupt("a zip64 locator, but no room for a zip64 end record before it", end_at);
   const std::uint64_t at = end_at - locator_bytes - end64_bytes;
-  const Result<EndFields> end64 = read_end64(windows, at);
+  const Result<EndFields> end64 = read_end64(cache, at);
   if (!end64) return tl::unexpected<Error>(end64.error());
   if (Result<void> ok = check_one_disk(*end64, at); !ok) return tl::unexpected<Error>(ok.error());
   if (Result<void> ok = check_agree(end, *end64, end_at); !ok)
@@ -217,33 +217,33 @@ Result<EndOfArchive> place_by_end64(bytes::Windows& windows, const EndFields& en
 
 }  // namespace
 
-Result<EndOfArchive> find_end_of_archive(bytes::Windows& windows) {
-  const Result<std::uint64_t> at = find_end_record(windows);
+Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache) {
+  const Result<std::uint64_t> at = find_end_record(cache);
   if (!at) return tl::unexpected<Error>(at.error());
-  const Result<EndFields> end = read_end(windows, *at);
+  const Result<EndFields> end = read_end(cache, *at);
   if (!end) return tl::unexpected<Error>(end.error());
-  const Result<std::optional<std::uint64_t>> locator = read_locator(windows, *at);
+  const Result<std::optional<std::uint64_t>> locator = read_locator(cache, *at);
   if (!locator) return tl::unexpected<Error>(locator.error());
   Result<EndOfArchive> placed = EndOfArchive{};
   if (*locator) {
-    placed = place_by_end64(windows, *end, *at, **locator);
+    placed = place_by_end64(cache, *end, *at, **locator);
   } else {
     if (Result<void> ok = check_one_disk(*end, *at); !ok) return tl::unexpected<Error>(ok.error());
     if (Result<void> ok = check_complete(*end, *at); !ok) return tl::unexpected<Error>(ok.error());
     placed = place_directory(*end, *at, *at);
   }
   if (!placed) return placed;
-  if (Result<void> ok = check_prefix(windows, placed->archive_start); !ok)
+  if (Result<void> ok = check_prefix(cache, placed->archive_start); !ok)
     return tl::unexpected<Error>(ok.error());
   return placed;
 }
 
 // Bytes before the archive are a program that unpacks it, or what somebody wrote into the file
 // first. Another archive there is one too many: readers differ in which of the two they show.
-Result<void> check_prefix(bytes::Windows& windows, std::uint64_t first_header) {
+Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header) {
   if (first_header == 0) return {};
   std::array<std::byte, 4> head;
-  if (Result<void> ok = windows.copy(0, head); !ok) return ok;
+  if (Result<void> ok = cache.copy(0, head); !ok) return ok;
   if (bytes::load_le<std::uint32_t>(head.data()) != local_header_signature) return {};
   return corrupt("the archive seems to begin at byte " + text(first_header) +
                      ", but the file begins like an archive too: two archives in one file, or "

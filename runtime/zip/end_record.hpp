@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::zip {
@@ -21,9 +21,9 @@ struct EndOfArchive {
 };
 
 // Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.
-Result<EndOfArchive> find_end_of_archive(bytes::Windows& windows);
+Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache);
 
 // Refuses a file that begins as an archive and has its first record, by the directory, elsewhere.
-Result<void> check_prefix(bytes::Windows& windows, std::uint64_t first_header);
+Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header);
 
 }  // namespace weightmap::zip

@@ -107,15 +107,15 @@ Result<std::uint64_t> parse_local_header(std::span<const std::byte> header, cons
   return payload;
 }
 
-Result<std::uint64_t> read_local_header(bytes::Windows& windows, const Record& record,
+Result<std::uint64_t> read_local_header(bytes::ReadCache& cache, const Record& record,
                                         std::uint64_t limit) {
   std::vector<std::byte> header(local_header_length(record));
-  if (Result<void> ok = windows.copy(record.header_offset, header); !ok)
+  if (Result<void> ok = cache.copy(record.header_offset, header); !ok)
     return tl::unexpected<Error>(ok.error());
   return parse_local_header(header, record, limit);
 }
 
-Result<std::uint64_t> read_local_header(const bytes::Source& source, const Record& record,
+Result<std::uint64_t> read_local_header(const bytes::ByteSource& source, const Record& record,
                                         std::uint64_t limit) {
   std::vector<std::byte> header(local_header_length(record));
   if (Result<void> ok = source.read(record.header_offset, header); !ok)

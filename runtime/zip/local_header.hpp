@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/zip/record.hpp"
 #include "weightmap/result.hpp"
 
@@ -24,9 +24,9 @@ Result<std::uint64_t> parse_local_header(std::span<const std::byte> header, cons
                                          std::uint64_t limit);
 
 // The same after one read, if no window has it.
-Result<std::uint64_t> read_local_header(bytes::Windows& windows, const Record& record,
+Result<std::uint64_t> read_local_header(bytes::ReadCache& cache, const Record& record,
                                         std::uint64_t limit);
-Result<std::uint64_t> read_local_header(const bytes::Source& source, const Record& record,
+Result<std::uint64_t> read_local_header(const bytes::ByteSource& source, const Record& record,
                                         std::uint64_t limit);
 
 }  // namespace weightmap::zip

@@ -20,23 +20,23 @@ tl::unexpected<Error> about(const Record& record, std::uint64_t payload, ErrorCo
 // Where the local header says that the payload is. Where the padding rule knows it before, header
 // and payload come in one read.
 Result<std::uint64_t> find_payload(const Directory& directory, const Record& record,
-                                   bytes::Windows& windows) {
+                                   bytes::ReadCache& cache) {
   const auto by_rule = payload_by_rule(directory, record, Layout{});
   if (by_rule)
-    TRY(windows.bytes(record.header_offset, *by_rule + record.stored_size - record.header_offset));
+    TRY(cache.bytes(record.header_offset, *by_rule + record.stored_size - record.header_offset));
   TRY_ASSIGN(const std::uint64_t payload,
-             read_local_header(windows, record, directory.limit_of(record)));
+             read_local_header(cache, record, directory.limit_of(record)));
   if (by_rule && payload != *by_rule) return contradicts_rule(record, payload, *by_rule);
   return payload;
 }
 
 Result<bytes::Buffer> inflate_record(std::span<const std::byte> stored, const Record& record,
-                                     std::uint64_t payload, bytes::Windows& windows) {
+                                     std::uint64_t payload, bytes::ReadCache& cache) {
   if (record.size > max_inflated_size(record.stored_size))
     return about(record, payload, ErrorCode::corrupt,
                  std::to_string(record.stored_size) + " compressed bytes cannot become " +
                      std::to_string(record.size));
-  bytes::Buffer inflated(record.size, windows.memory());
+  bytes::Buffer inflated(record.size, cache.memory());
   if (Result<void> ok = inflate(stored, inflated.span()); !ok)
     return about(record, payload, ok.error().code, ok.error().message);
   return inflated;
@@ -53,8 +53,8 @@ Result<void> check_crc(const RecordBytes& content, const Record& record) {
 
 }  // namespace
 
-bytes::Buffer RecordBytes::release(bytes::Windows& windows) && noexcept {
-  return inflated.size() != 0 ? std::move(inflated) : windows.take(bytes);
+bytes::Buffer RecordBytes::release(bytes::ReadCache& cache) && noexcept {
+  return inflated.size() != 0 ? std::move(inflated) : cache.take(bytes);
 }
 
 tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_header,
@@ -67,25 +67,25 @@ tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_he
 }
 
 Result<RecordBytes> read_unsummed(const Directory& directory, const Record& record,
-                                  bytes::Windows& windows, std::uint64_t max_bytes) {
+                                  bytes::ReadCache& cache, std::uint64_t max_bytes) {
   if (record.size > max_bytes)
     return about(record, record.header_offset, ErrorCode::limit_exceeded,
                  "it has " + std::to_string(record.size) + " bytes, the limit is " +
                      std::to_string(max_bytes));
-  TRY_ASSIGN(const std::uint64_t payload, find_payload(directory, record, windows));
+  TRY_ASSIGN(const std::uint64_t payload, find_payload(directory, record, cache));
   RecordBytes content;
   content.file_offset = payload;
-  TRY_ASSIGN(content.bytes, windows.bytes(payload, record.stored_size));
+  TRY_ASSIGN(content.bytes, cache.bytes(payload, record.stored_size));
   if (record.method == Method::deflated) {
-    TRY_ASSIGN(content.inflated, inflate_record(content.bytes, record, payload, windows));
+    TRY_ASSIGN(content.inflated, inflate_record(content.bytes, record, payload, cache));
     content.bytes = std::as_const(content.inflated).span();
   }
   return content;
 }
 
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
-                                bytes::Windows& windows, std::uint64_t max_bytes) {
-  TRY_ASSIGN(RecordBytes content, read_unsummed(directory, record, windows, max_bytes));
+                                bytes::ReadCache& cache, std::uint64_t max_bytes) {
+  TRY_ASSIGN(RecordBytes content, read_unsummed(directory, record, cache, max_bytes));
   TRY(check_crc(content, record));
   return content;
 }

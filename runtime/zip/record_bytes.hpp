@@ -7,7 +7,7 @@
 #include <span>
 
 #include "runtime/bytes/buffer.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/zip/directory.hpp"
 #include "runtime/zip/layout.hpp"
 #include "weightmap/result.hpp"
@@ -21,8 +21,8 @@ struct RecordBytes {
   std::uint64_t file_offset = 0;
   bytes::Buffer inflated;
 
-  // The memory that `bytes` lies in; takes it from `windows` if it is a window.
-  bytes::Buffer release(bytes::Windows& windows) && noexcept;
+  // The memory that `bytes` lies in; takes it from `cache` if it is a window.
+  bytes::Buffer release(bytes::ReadCache& cache) && noexcept;
 };
 
 // Absolute offset of the record's payload by torch's padding rule, without reading: only if the
@@ -60,10 +60,10 @@ inline std::optional<std::uint64_t> payload_by_rule(const Directory& directory,
 // nothing that a window already holds, and header and content at once where the padding rule
 // explains the record. Fails with limit_exceeded if it is longer than `max_bytes`.
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
-                                bytes::Windows& windows, std::uint64_t max_bytes);
+                                bytes::ReadCache& cache, std::uint64_t max_bytes);
 
 // The same, whatever its CRC-32 is.
 Result<RecordBytes> read_unsummed(const Directory& directory, const Record& record,
-                                  bytes::Windows& windows, std::uint64_t max_bytes);
+                                  bytes::ReadCache& cache, std::uint64_t max_bytes);
 
 }  // namespace weightmap::zip

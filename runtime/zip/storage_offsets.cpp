@@ -19,14 +19,14 @@ namespace {
 class StorageLocator {
  public:
   StorageLocator(const Directory& directory, std::span<const StorageRequest> requests,
-                 const LocateOptions& options, bytes::Windows& windows, OpenStats& stats)
+                 const LocateOptions& options, bytes::ReadCache& cache, OpenStats& stats)
       : directory_(directory),
         records_(directory.records()),
         requests_(requests),
         prefix_(std::string(directory.top_folder()) + std::string(StorageNumbers::folder)),
         layout_{options.alignment},
         takes_deflated_(options.takes_deflated),
-        windows_(windows),
+        cache_(cache),
         stats_(stats) {}
 
   Result<void> run(std::pmr::vector<StorageExtent>& extents);
@@ -46,7 +46,7 @@ class StorageLocator {
   std::string prefix_;  // of the storages' names: "archive/data/"
   Layout layout_;
   bool takes_deflated_;
-  bytes::Windows& windows_;
+  bytes::ReadCache& cache_;
   OpenStats& stats_;
   std::optional<std::uint64_t> next_header_;  // where the storage that was placed last ends
 };
@@ -121,8 +121,7 @@ void StorageLocator::count(OffsetStrategy strategy) noexcept {
 Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
   const Record& record = records_[extent.record];
   ++stats_.local_headers_read;
-  TRY_ASSIGN(extent.payload_offset,
-             read_local_header(windows_, record, directory_.limit_of(record)));
+  TRY_ASSIGN(extent.payload_offset, read_local_header(cache_, record, directory_.limit_of(record)));
   return {};
 }
 
@@ -178,7 +177,7 @@ std::string storage_record(std::string_view key) {
 }
 
 Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
-                            const bytes::Source& source, OpenStats& stats) {
+                            const bytes::ByteSource& source, OpenStats& stats) {
   for (const StorageExtent& extent : extents) {
     const Record& record = directory.records()[extent.record];
     ++stats.local_headers_verified;
@@ -199,10 +198,10 @@ Result<void> verify_extents(const Directory& directory, std::span<const StorageE
 
 Result<std::pmr::vector<StorageExtent>> locate_storages(
     const Directory& directory, std::span<const StorageRequest> requests,
-    const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
+    const LocateOptions& options, bytes::ReadCache& cache, const bytes::ByteSource& verify_source,
     OpenStats& stats, std::pmr::memory_resource& memory) {
   std::pmr::vector<StorageExtent> extents(&memory);
-  StorageLocator locator(directory, requests, options, windows, stats);
+  StorageLocator locator(directory, requests, options, cache, stats);
   TRY(locator.run(extents));
   if (options.verify_headers) TRY(verify_extents(directory, extents, verify_source, stats));
   return extents;

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/dtype.hpp"
 #include "weightmap/result.hpp"
@@ -51,18 +51,18 @@ struct LocateOptions {
 
 // Compares extents with the local headers of their records, and counts that.
 Result<void> verify_extents(const Directory& directory, std::span<const StorageExtent> extents,
-                            const bytes::Source& source, OpenStats& stats);
+                            const bytes::ByteSource& source, OpenStats& stats);
 
 // The extents of `requests`, in their order, which is any order; keys are unique. Adds what it did
 // to `stats` (strategy, storages_*, local_headers_*; reads made only to verify through
-// verify_reads/verify_bytes_read, which it makes on `verify_source` and not through `windows`).
+// verify_reads/verify_bytes_read, which it makes on `verify_source` and not through `cache`).
 // Fails with corrupt, naming the record, if a record is missing, has another size than the pickle
 // says, is a folder, or differs from its local header; with unsupported if it is deflated and the
 // options do not take it. The extent of a record that is deflated has the bytes it inflates to, and
 // the offset of what is compressed. `memory` holds the result and must outlive it.
 Result<std::pmr::vector<StorageExtent>> locate_storages(
     const Directory& directory, std::span<const StorageRequest> requests,
-    const LocateOptions& options, bytes::Windows& windows, const bytes::Source& verify_source,
+    const LocateOptions& options, bytes::ReadCache& cache, const bytes::ByteSource& verify_source,
     OpenStats& stats, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::zip

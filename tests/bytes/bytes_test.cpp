@@ -7,12 +7,12 @@
 
 #include "runtime/bytes/byte_cursor.hpp"
 #include "runtime/bytes/byte_sink.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/decimal.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/bytes/utf8.hpp"
-#include "runtime/bytes/windows.hpp"
 #include "tests/support/failures.hpp"
 
 namespace weightmap::bytes {
@@ -147,70 +147,71 @@ TEST_CASE("a memory source reads what it has and refuses the rest") {
   CHECK_FAILS(source.read(most, out), ErrorCode::corrupt, "leave the file");
 }
 
-struct WindowsFixture {
+struct ReadCacheFixture {
   MemorySource source{as_span("0123456789abcdefghij")};
-  Windows windows{source, *std::pmr::new_delete_resource()};
+  ReadCache cache{source, *std::pmr::new_delete_resource()};
 };
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows read a range once") {
-  CHECK(as_text(windows.bytes(2, 8).value()) == "23456789");
-  CHECK(as_text(windows.bytes(4, 3).value()) == "456");
-  CHECK(as_text(windows.bytes(10, 0).value()) == "");
-  CHECK(windows.reads() == 1);
-  CHECK(windows.bytes_read() == 8);
-  CHECK(as_text(windows.bytes(4, 7).value()) == "456789a");
-  CHECK(windows.reads() == 2);
-  CHECK(windows.bytes_read() == 15);
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache reads a range once") {
+  CHECK(as_text(cache.bytes(2, 8).value()) == "23456789");
+  CHECK(as_text(cache.bytes(4, 3).value()) == "456");
+  CHECK(as_text(cache.bytes(10, 0).value()) == "");
+  CHECK(cache.reads() == 1);
+  CHECK(cache.bytes_read() == 8);
+  CHECK(as_text(cache.bytes(4, 7).value()) == "456789a");
+  CHECK(cache.reads() == 2);
+  CHECK(cache.bytes_read() == 15);
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows refuse a range outside the source without reading") {
-  CHECK_FAILS(windows.bytes(15, 6), ErrorCode::corrupt, "6 bytes from offset 15");
-  CHECK_FAILS(windows.bytes(1, most), ErrorCode::corrupt, "leave the file");
-  CHECK_FAILS(windows.extend_back(21, 0), ErrorCode::corrupt, "leave the file");
-  CHECK(windows.reads() == 0);
+TEST_CASE_FIXTURE(ReadCacheFixture,
+                  "a read cache refuses a range outside the source without reading") {
+  CHECK_FAILS(cache.bytes(15, 6), ErrorCode::corrupt, "6 bytes from offset 15");
+  CHECK_FAILS(cache.bytes(1, most), ErrorCode::corrupt, "leave the file");
+  CHECK_FAILS(cache.extend_back(21, 0), ErrorCode::corrupt, "leave the file");
+  CHECK(cache.reads() == 0);
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows extend backwards by what is missing") {
-  const auto tail = windows.bytes(15, 5).value();
-  CHECK(as_text(windows.extend_back(10, 10).value()) == "abcdefghij");
-  CHECK(windows.reads() == 2);
-  CHECK(windows.bytes_read() == 10);
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards by what is missing") {
+  const auto tail = cache.bytes(15, 5).value();
+  CHECK(as_text(cache.extend_back(10, 10).value()) == "abcdefghij");
+  CHECK(cache.reads() == 2);
+  CHECK(cache.bytes_read() == 10);
   CHECK(as_text(tail) == "fghij");  // what was given out stays
-  CHECK(as_text(windows.extend_back(12, 8).value()) == "cdefghij");
-  CHECK(windows.reads() == 2);
+  CHECK(as_text(cache.extend_back(12, 8).value()) == "cdefghij");
+  CHECK(cache.reads() == 2);
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows extend backwards without a window to extend") {
-  CHECK(as_text(windows.extend_back(10, 5).value()) == "abcde");
-  CHECK(windows.bytes_read() == 5);
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards without a window to extend") {
+  CHECK(as_text(cache.extend_back(10, 5).value()) == "abcde");
+  CHECK(cache.bytes_read() == 5);
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows copy from a window, or read without keeping") {
-  REQUIRE(windows.bytes(0, 10).has_value());
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache copies from a window, or read without keeping") {
+  REQUIRE(cache.bytes(0, 10).has_value());
   std::array<std::byte, 3> out{};
-  REQUIRE_OK(windows.copy(7, out));
+  REQUIRE_OK(cache.copy(7, out));
   CHECK(as_text(out) == "789");
-  CHECK(windows.reads() == 1);
-  REQUIRE_OK(windows.copy(9, out));
+  CHECK(cache.reads() == 1);
+  REQUIRE_OK(cache.copy(9, out));
   CHECK(as_text(out) == "9ab");
-  REQUIRE_OK(windows.copy(9, out));
-  CHECK(windows.reads() == 3);
-  CHECK_FAILS(windows.copy(18, out), ErrorCode::corrupt, "leave the file");
+  REQUIRE_OK(cache.copy(9, out));
+  CHECK(cache.reads() == 3);
+  CHECK_FAILS(cache.copy(18, out), ErrorCode::corrupt, "leave the file");
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows hand over a buffer and still serve it") {
-  const auto part = windows.bytes(0, 10).value().subspan(3, 2);
-  const Buffer taken = windows.take(part);
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache hands over a buffer and still serves it") {
+  const auto part = cache.bytes(0, 10).value().subspan(3, 2);
+  const Buffer taken = cache.take(part);
   CHECK(taken.size() == 10);
   CHECK(as_text(taken.span()) == "0123456789");
-  CHECK(as_text(windows.bytes(5, 2).value()) == "56");
-  CHECK(windows.reads() == 1);
+  CHECK(as_text(cache.bytes(5, 2).value()) == "56");
+  CHECK(cache.reads() == 1);
 }
 
-TEST_CASE_FIXTURE(WindowsFixture, "windows have nothing to hand over for foreign bytes") {
-  REQUIRE(windows.bytes(0, 10).has_value());
-  CHECK(windows.take(as_span("elsewhere")).size() == 0);
-  CHECK(windows.take({}).size() == 0);
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache has nothing to hand over for foreign bytes") {
+  REQUIRE(cache.bytes(0, 10).has_value());
+  CHECK(cache.take(as_span("elsewhere")).size() == 0);
+  CHECK(cache.take({}).size() == 0);
 }
 
 TEST_CASE("reads numbers as std::to_string writes them, of up to eight digits") {

@@ -28,11 +28,11 @@ std::vector<std::byte> rewritten(const char* fixture, More more) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const bytes::MemorySource source(std::as_bytes(std::span(text)));
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
-  bytes::Windows windows(source, memory);
-  const zip::Directory directory = zip::Directory::read(windows, 1u << 30).value();
+  bytes::ReadCache cache(source, memory);
+  const zip::Directory directory = zip::Directory::read(cache, 1u << 30).value();
   test::ArchiveBuilder builder;
   for (const zip::Record& record : directory.records()) {
-    const auto content = zip::read_record(directory, record, windows, 1u << 30);
+    const auto content = zip::read_record(directory, record, cache, 1u << 30);
     REQUIRE_OK(content);
     builder.add(record.full_name(),
                 {reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size()});

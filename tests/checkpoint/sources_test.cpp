@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "mmap/page_size.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/catalog/builder.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "runtime/os/page_size.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "tests/mmap/bus_child.hpp"
@@ -58,7 +58,7 @@ Result<format::Parsed> parse_floats(std::span<format::Input> files, const OpenOp
   for (std::uint32_t i = 0; i < files.size(); ++i) {
     std::uint64_t count = 0;
     std::uint32_t crc = 0;
-    TRY_ASSIGN(const std::span<const std::byte> header, files[i].windows->bytes(0, 12));
+    TRY_ASSIGN(const std::span<const std::byte> header, files[i].cache->bytes(0, 12));
     std::memcpy(&count, &header[0], sizeof count);
     std::memcpy(&crc, &header[8], sizeof crc);
     dims[2 * i] = static_cast<std::int64_t>(count);
@@ -290,7 +290,7 @@ TEST_CASE("the guard puts zeros in the place of the lost file only") {
 TEST_CASE("both files are guarded by one place in the table") {
   const TwoFiles files;
   std::vector<Checkpoint> all;
-  for (std::size_t i = 0; i < os::Guard::capacity; ++i)
+  for (std::size_t i = 0; i < mmap::Guard::capacity; ++i)
     all.push_back(files.open(Protection::guard));
   const auto failed = [&files] {
     OpenOptions options;

@@ -10,9 +10,9 @@
 
 using weightmap::DType;
 using weightmap::TensorView;
-using weightmap::cuda::Piece;
 using weightmap::cuda::plan_upload;
 using weightmap::cuda::PlanOptions;
+using weightmap::cuda::Transfer;
 using weightmap::cuda::UploadPlan;
 
 namespace {
@@ -36,16 +36,17 @@ UploadPlan planned(const std::vector<TensorView>& views, const PlanOptions& opti
 
 std::string text_of(const UploadPlan& plan) {
   std::string text;
-  for (const weightmap::cuda::Fill& fill : plan.fills) {
-    text += fill.needs_memory ? "gather:" : "fill:";
-    for (const Piece& piece : plan.pieces_of(fill))
-      text += " " + std::to_string(piece.tensor) + "+" + std::to_string(piece.device_offset) + "/" +
-              std::to_string(piece.view.nbytes()) + "@" + std::to_string(piece.slot_offset);
+  for (const weightmap::cuda::Batch& batch : plan.batches) {
+    text += batch.needs_memory ? "gather:" : "fill:";
+    for (const Transfer& transfer : plan.transfers_of(batch))
+      text += " " + std::to_string(transfer.tensor) + "+" + std::to_string(transfer.device_offset) +
+              "/" + std::to_string(transfer.view.nbytes()) + "@" +
+              std::to_string(transfer.slot_offset);
     text += "\n";
   }
   for (const weightmap::cuda::MappedRange& range : plan.ranges)
     text += "range " + std::to_string(range.bytes.offset) + "+" +
-            std::to_string(range.bytes.length) + " of " + std::to_string(range.pieces) + "\n";
+            std::to_string(range.bytes.length) + " of " + std::to_string(range.transfers) + "\n";
   return text;
 }
 
@@ -62,11 +63,11 @@ TEST_CASE("small tensors share a slot, large ones are cut, and empty ones have n
         "fill: 3+8192/808@0 4+0/1@832\n"
         "range 0+16384 of 5\n"
         "range 57344+4096 of 1\n");
-  CHECK(plan.tensors[0].end_fill == 1);
-  CHECK(plan.tensors[1].end_fill == 1);
-  CHECK(plan.tensors[2].end_fill == 0);
-  CHECK(plan.tensors[3].end_fill == 4);
-  CHECK(plan.tensors[4].end_fill == 4);
+  CHECK(plan.tensors[0].end_batch == 1);
+  CHECK(plan.tensors[1].end_batch == 1);
+  CHECK(plan.tensors[2].end_batch == 0);
+  CHECK(plan.tensors[3].end_batch == 4);
+  CHECK(plan.tensors[4].end_batch == 4);
 }
 
 TEST_CASE("no part crosses from one range that is registered into the next") {

@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "mmap/fault_handler.hpp"
-#include "mmap/file.hpp"
-#include "mmap/fill.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_loader.hpp"
+#include "runtime/os/file/file.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,7 +38,7 @@ constexpr std::size_t page = 4096;
 struct GuardedFile {
   TemporaryFolder folder;
   fs::path path = folder.write("ones", std::string(16 * page, '\1'));
-  File file = File::open(path, false).value();
+  os::File file = os::File::open(path, false).value();
   Mapping mapping = Mapping::map(file, options()).value();
 
   static MapOptions options() {
@@ -253,12 +253,12 @@ TEST_CASE("mappings come and go while others are lost") {
 }
 
 TEST_CASE_FIXTURE(GuardedFile, "filling a mapping reports a loss") {
-  Filler filler({file, mapping}, FillMethod::populate);
-  REQUIRE_OK(filler.fill(0, 4 * page));
+  PageLoader loader({file, mapping}, LoadMethod::populate);
+  REQUIRE_OK(loader.load(0, 4 * page));
   fs::resize_file(path, 0);
   CHECK(at(0) == 0);
   fs::resize_file(path, 16 * page);  // so that its size says nothing
-  CHECK_FAILS(filler.fill(0, 4 * page), ErrorCode::io, "the file was lost");
+  CHECK_FAILS(loader.load(0, 4 * page), ErrorCode::io, "the file was lost");
 }
 
 TEST_CASE_FIXTURE(GuardedFile, "a mapping that was assigned to is guarded as the one it took") {
@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(GuardedFile, "a mapping that was assigned to is guarded as the
 
 TEST_CASE("as many mappings are guarded as there are places, and places come back") {
   TemporaryFolder folder;
-  const File file = File::open(folder.write("one", "1"), false).value();
+  const os::File file = os::File::open(folder.write("one", "1"), false).value();
   std::vector<Mapping> mappings;
   Result<Mapping> one = Mapping::map(file, GuardedFile::options());
   for (; one; one = Mapping::map(file, GuardedFile::options())) mappings.push_back(std::move(*one));
@@ -289,7 +289,7 @@ TEST_CASE("without a guard a file that is cut ends the process") {
           set_action(SIG_DFL);  // a sanitizer has a handler of its own
           TemporaryFolder folder;
           const fs::path path = folder.write("ones", std::string(page, '\1'));
-          const File file = File::open(path, false).value();
+          const os::File file = os::File::open(path, false).value();
           const Mapping mapping = Mapping::map(file, {}).value();
           fs::resize_file(path, 0);
           return std::to_integer<int>(mapping.bytes()[0]);
@@ -640,4 +640,4 @@ TEST_CASE("a child of a fork is guarded as its parent") {
   CHECK(guarded.mapping.lost_at() == 0);
 }
 
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -14,15 +14,15 @@
 #include <new>
 #include <vector>
 
-#include "mmap/file.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
+#include "runtime/os/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/temporary_file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 using test::read_file;
@@ -55,13 +55,13 @@ struct FileFixture {
   TemporaryFolder folder;
   std::filesystem::path path = folder.write("model.pt", "0123456789");
 
-  File open(bool writable = false) const { return File::open(path, writable).value(); }
+  os::File open(bool writable = false) const { return os::File::open(path, writable).value(); }
 };
 
 // --- File --------------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(FileFixture, "a file reads what lies in it") {
-  const File file = open();
+  const os::File file = open();
   CHECK(file.size() == 10);
   std::array<std::byte, 4> out{};
   REQUIRE_OK(file.read(3, out));
@@ -70,14 +70,14 @@ TEST_CASE_FIXTURE(FileFixture, "a file reads what lies in it") {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "a file refuses a range beyond its end") {
-  const File file = open();
+  const os::File file = open();
   std::array<std::byte, 4> out{};
   CHECK_FAILS(file.read(7, out), ErrorCode::corrupt, "leave the file of 10 bytes");
   CHECK_FAILS(file.read(~std::uint64_t{0}, out), ErrorCode::corrupt, "leave the file");
 }
 
 TEST_CASE_FIXTURE(FileFixture, "a file that shrank while it was open says so, with the offset") {
-  const File file = open();
+  const os::File file = open();
   std::filesystem::resize_file(path, 5);
   std::array<std::byte, 4> out{};
   const auto result = file.read(3, out);
@@ -87,10 +87,10 @@ TEST_CASE_FIXTURE(FileFixture, "a file that shrank while it was open says so, wi
 
 TEST_CASE_FIXTURE(FileFixture, "a file is closed on exec and by its destructor, once") {
   {
-    File file = open();
+    os::File file = open();
     CHECK((::fcntl(file.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
     CHECK(open_descriptors(path) == 1);
-    File moved = std::move(file);
+    os::File moved = std::move(file);
     CHECK(open_descriptors(path) == 1);
     moved = open();
     CHECK(open_descriptors(path) == 1);
@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(FileFixture, "opening for writing is explicit") {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "the identity of a file stays, until it is written or replaced") {
-  const File file = open();
+  const os::File file = open();
   CHECK(file.generation().size == 10);
   CHECK(file.generation() == open().generation());
   CHECK(file.current_generation().value() == file.generation());
@@ -121,7 +121,7 @@ TEST_CASE_FIXTURE(FileFixture, "the identity of a file stays, until it is writte
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a directory, for reading and for writing") {
   for (bool writable : {false, true})
-    CHECK_FAILS(File::open(folder.path(), writable), ErrorCode::not_a_checkpoint,
+    CHECK_FAILS(os::File::open(folder.path(), writable), ErrorCode::not_a_checkpoint,
                 "is a directory, expected a regular file");
   CHECK(open_descriptors(folder.path()) == 0);
 }
@@ -129,39 +129,40 @@ TEST_CASE_FIXTURE(FileFixture, "refuses a directory, for reading and for writing
 TEST_CASE_FIXTURE(FileFixture, "refuses a FIFO without waiting for its other end") {
   const auto fifo = folder.path() / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK_FAILS(File::open(fifo, false), ErrorCode::not_a_checkpoint, "is a FIFO");
-  CHECK_FAILS(File::open(fifo, true), ErrorCode::not_a_checkpoint, "is a FIFO");
+  CHECK_FAILS(os::File::open(fifo, false), ErrorCode::not_a_checkpoint, "is a FIFO");
+  CHECK_FAILS(os::File::open(fifo, true), ErrorCode::not_a_checkpoint, "is a FIFO");
   CHECK(open_descriptors(fifo) == 0);
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a socket and a device") {
   const auto path_of_socket = folder.path() / "socket";
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  const os::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   REQUIRE(path_of_socket.native().size() < sizeof address.sun_path);
   std::strcpy(address.sun_path, path_of_socket.c_str());
   REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  CHECK_FAILS(File::open(path_of_socket, false), ErrorCode::not_a_checkpoint, "is a socket");
-  CHECK_FAILS(File::open("/dev/null", false), ErrorCode::not_a_checkpoint, "a character device");
+  CHECK_FAILS(os::File::open(path_of_socket, false), ErrorCode::not_a_checkpoint, "is a socket");
+  CHECK_FAILS(os::File::open("/dev/null", false), ErrorCode::not_a_checkpoint,
+              "a character device");
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses an empty file") {
-  CHECK_FAILS(File::open(folder.write("empty.pt", ""), false), ErrorCode::not_a_checkpoint,
+  CHECK_FAILS(os::File::open(folder.write("empty.pt", ""), false), ErrorCode::not_a_checkpoint,
               "is empty");
   CHECK(open_descriptors(folder.path() / "empty.pt") == 0);
 }
 
 TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be opened") {
-  CHECK_FAILS(File::open(folder.path() / "missing.pt", false), ErrorCode::io,
+  CHECK_FAILS(os::File::open(folder.path() / "missing.pt", false), ErrorCode::io,
               "cannot open the file: No such file or directory");
-  CHECK(File::open(folder.path() / "missing.pt", false).error().os_error == ENOENT);
-  CHECK_FAILS(File::open(path / "below", false), ErrorCode::io, "Not a directory");
-  CHECK_FAILS(File::open(folder.path() / std::string(300, 'n'), false), ErrorCode::io,
+  CHECK(os::File::open(folder.path() / "missing.pt", false).error().os_error == ENOENT);
+  CHECK_FAILS(os::File::open(path / "below", false), ErrorCode::io, "Not a directory");
+  CHECK_FAILS(os::File::open(folder.path() / std::string(300, 'n'), false), ErrorCode::io,
               "File name too long");
   const auto loop = folder.path() / "loop";
   std::filesystem::create_symlink(loop, loop);
-  CHECK_FAILS(File::open(loop, false), ErrorCode::io, "Too many levels of symbolic links");
+  CHECK_FAILS(os::File::open(loop, false), ErrorCode::io, "Too many levels of symbolic links");
 }
 
 TEST_CASE_FIXTURE(FileFixture, "gives the system's words for a file without permission") {
@@ -170,11 +171,11 @@ TEST_CASE_FIXTURE(FileFixture, "gives the system's words for a file without perm
     return;
   }
   REQUIRE(::chmod(path.c_str(), 0) == 0);
-  CHECK_FAILS(File::open(path, false), ErrorCode::io, "Permission denied");
+  CHECK_FAILS(os::File::open(path, false), ErrorCode::io, "Permission denied");
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a path with a zero byte, which would name another file") {
-  CHECK_FAILS(File::open(path.native() + std::string("\0.txt", 5), false),
+  CHECK_FAILS(os::File::open(path.native() + std::string("\0.txt", 5), false),
               ErrorCode::invalid_argument, "zero byte");
 }
 
@@ -190,7 +191,7 @@ MapOptions how(Sharing sharing, bool writable) {
 TEST_CASE_FIXTURE(FileFixture, "maps the whole file, once, in all four ways") {
   for (Sharing sharing : {Sharing::shared, Sharing::private_})
     for (bool writable : {false, true}) {
-      const File file = open(writable && sharing == Sharing::shared);
+      const os::File file = open(writable && sharing == Sharing::shared);
       const auto mapping = Mapping::map(file, how(sharing, writable));
       REQUIRE_OK(mapping);
       CHECK(text_of(mapping->bytes()) == "0123456789");
@@ -204,7 +205,7 @@ TEST_CASE_FIXTURE(FileFixture, "maps the whole file, once, in all four ways") {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "a private writable mapping leaves the file alone") {
-  const File file = open();
+  const os::File file = open();
   auto mapping = Mapping::map(file, how(Sharing::private_, true)).value();
   mapping.writable_bytes()[0] = std::byte{'X'};
   CHECK(text_of(mapping.bytes()) == "X123456789");
@@ -212,14 +213,14 @@ TEST_CASE_FIXTURE(FileFixture, "a private writable mapping leaves the file alone
 }
 
 TEST_CASE_FIXTURE(FileFixture, "a shared writable mapping writes to the file") {
-  const File file = open(true);
+  const os::File file = open(true);
   auto mapping = Mapping::map(file, how(Sharing::shared, true)).value();
   mapping.writable_bytes()[0] = std::byte{'X'};
   CHECK(read_file(path) == "X123456789");
 }
 
 TEST_CASE_FIXTURE(FileFixture, "a shared writable mapping needs a file open for writing") {
-  const File file = open(false);
+  const os::File file = open(false);
   CHECK_FAILS(Mapping::map(file, how(Sharing::shared, true)), ErrorCode::io,
               "cannot map 10 bytes: Permission denied");
   CHECK(mappings(path) == 0);
@@ -256,7 +257,7 @@ TEST_CASE_FIXTURE(FileFixture, "gives advice on a file only if one read does not
     CAPTURE(size);
     const bool expected = size > 65536;
     std::filesystem::resize_file(path, size);
-    const File file = open();
+    const os::File file = open();
     CHECK(advises(read_ahead, [&] { file.advise_metadata(); }) == expected);
     CHECK(advises(read_ahead, [&] { file.advise_mapping(); }) == expected);
     CHECK(advises(huge_pages, [&] { Mapping::map(file, {}).value(); }) == expected);
@@ -264,7 +265,7 @@ TEST_CASE_FIXTURE(FileFixture, "gives advice on a file only if one read does not
 }
 
 TEST_CASE_FIXTURE(FileFixture, "maps with every extra option") {
-  const File file = open();
+  const os::File file = open();
   MapOptions options = how(Sharing::private_, true);
   options.populate = options.no_reserve = options.locked = true;
   const auto mapping = Mapping::map(file, options);
@@ -277,7 +278,7 @@ TEST_CASE_FIXTURE(FileFixture, "maps with every extra option") {
 
 TEST_CASE_FIXTURE(FileFixture, "populating a private writable mapping copies nothing") {
   const auto large = folder.write("large.pt", std::string(1 << 20, 'w'));
-  const File file = File::open(large, false).value();
+  const os::File file = os::File::open(large, false).value();
   MapOptions options = how(Sharing::private_, true);
   options.populate = true;
   const auto mapping = Mapping::map(file, options).value();
@@ -302,7 +303,7 @@ std::string flags_of(const std::filesystem::path& path) {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "passes MAP_NORESERVE on, and no other flag") {
-  const File file = open();
+  const os::File file = open();
   MapOptions options = how(Sharing::private_, true);
   const auto flags = [&] {
     const auto mapping = Mapping::map(file, options);
@@ -324,7 +325,7 @@ constexpr test::Refusal refuse_shared(int error_number) {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "falls back to a private mapping where shared ones are refused") {
-  const File file = open();
+  const os::File file = open();
   for (const int error_number : {ENODEV, EINVAL, EOPNOTSUPP})
     test::with_refusals({refuse_shared(error_number)}, [&] {
       const auto mapping = Mapping::map(file, how(Sharing::shared, false));
@@ -336,7 +337,7 @@ TEST_CASE_FIXTURE(FileFixture, "falls back to a private mapping where shared one
 }
 
 TEST_CASE_FIXTURE(FileFixture, "does not fall back when writes must reach the file") {
-  const File file = open(true);
+  const os::File file = open(true);
   test::with_refusals({refuse_shared(ENODEV)}, [&] {
     CHECK_FAILS(Mapping::map(file, how(Sharing::shared, true)), ErrorCode::io, "No such device");
   });
@@ -344,7 +345,7 @@ TEST_CASE_FIXTURE(FileFixture, "does not fall back when writes must reach the fi
 }
 
 TEST_CASE_FIXTURE(FileFixture, "does not fall back for other reasons") {
-  const File file = open();
+  const os::File file = open();
   test::with_refusals({refuse_shared(ENOMEM)}, [&] {
     CHECK_FAILS(Mapping::map(file, how(Sharing::shared, false)), ErrorCode::io, "RLIMIT_AS");
   });
@@ -352,14 +353,14 @@ TEST_CASE_FIXTURE(FileFixture, "does not fall back for other reasons") {
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a file that was written to between opening and mapping") {
-  const File file = open();
+  const os::File file = open();
   folder.write("model.pt", "abcdefghijk");
   CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "the file changed since it was opened");
   CHECK(mappings(path) == 0);
 }
 
 TEST_CASE_FIXTURE(FileFixture, "refuses a file that shrank between opening and mapping") {
-  const File file = open();
+  const os::File file = open();
   std::filesystem::resize_file(path, 4);
   CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "it had 10 bytes and has now 4");
 }
@@ -369,7 +370,7 @@ TEST_CASE_FIXTURE(FileFixture, "maps a sparse file of twice this machine's memor
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto sparse = folder.write("sparse.pt", "head");
   std::filesystem::resize_file(sparse, 2 * pages * page + 1);
-  const File file = File::open(sparse, false).value();
+  const os::File file = os::File::open(sparse, false).value();
   for (Sharing sharing : {Sharing::shared, Sharing::private_}) {
     const auto mapping = Mapping::map(file, how(sharing, false));
     REQUIRE_OK(mapping);
@@ -386,7 +387,7 @@ TEST_CASE_FIXTURE(FileFixture, "names the limit when the address space is used u
   }
   const auto sparse = folder.write("sparse.pt", "head");
   std::filesystem::resize_file(sparse, std::uint64_t{1} << 40);
-  const File file = File::open(sparse, false).value();
+  const os::File file = os::File::open(sparse, false).value();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
   const rlimit small{rlim_t{1} << 36, before.rlim_max};
@@ -465,4 +466,4 @@ TEST_CASE("a size that no machine has throws bad_alloc") {
 }
 
 }  // namespace
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

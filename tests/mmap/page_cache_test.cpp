@@ -18,21 +18,21 @@
 #include <string>
 #include <vector>
 
-#include "mmap/file.hpp"
-#include "mmap/fill.hpp"
-#include "mmap/kernel.hpp"
 #include "mmap/mapping.hpp"
+#include "mmap/page_loader.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
 #include "mmap/ranges.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/kernel.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 using test::TemporaryFolder;
@@ -43,15 +43,15 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 // A file that is on the disk, and nothing of it in the page cache but what a test puts there.
 class CacheFixture {
  public:
-  File make(std::uint64_t size) {
+  os::File make(std::uint64_t size) {
     const auto path = folder.write("file", std::string(size, 'w'));
-    File file = File::open(path, false).value();
+    os::File file = os::File::open(path, false).value();
     REQUIRE(::fsync(file.descriptor()) == 0);
     return file;
   }
 
   // False where the file system keeps files in memory, so that a test has nothing to say.
-  static bool evicted(const File& file) {
+  static bool evicted(const os::File& file) {
     if (lives_in_memory(file)) {
       MESSAGE("SKIPPED: the temporary folder is in memory, where nothing can be evicted");
       return false;
@@ -84,7 +84,7 @@ void map_pages(const Mapping& mapping, std::uint64_t first, std::uint64_t count)
 // --- CachedPages -------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(CacheFixture, "counts the bytes of cached pages, cut at range and file") {
-  const File file = make(10 * page + 100);
+  const os::File file = make(10 * page + 100);
   if (!evicted(file)) return;
   for (std::uint64_t index : {2u, 3u, 10u}) read_pages(index);
   const CachedPages cached = CachedPages::of(file).value();
@@ -103,7 +103,7 @@ TEST_CASE_FIXTURE(CacheFixture, "counts the bytes of cached pages, cut at range 
 
 TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many words of bits") {
   constexpr std::uint64_t pages = 300;
-  const File file = make(pages * page);
+  const os::File file = make(pages * page);
   if (!evicted(file)) return;
   const auto was_read = [](std::uint64_t i) { return i % 3 == 0 || (i >= 120 && i < 200); };
   for (std::uint64_t i = 0; i < pages; ++i)
@@ -119,7 +119,7 @@ TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many wo
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothing by looking") {
-  const File file = make(20 * page + 1);
+  const os::File file = make(20 * page + 1);
   if (!evicted(file)) return;
   for (std::uint64_t index : {0u, 7u, 20u}) read_pages(index);
   const Mapping mapping = Mapping::map(file, {}).value();
@@ -133,7 +133,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothi
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks for each page") {
-  const File file = make(10 * mib + 3 * page + 1);
+  const os::File file = make(10 * mib + 3 * page + 1);
   if (!evicted(file)) return;
   read_pages(2 * mib / page, 2 * mib / page);
   for (std::uint64_t i = 0; i < 100; i += 3) read_pages(6 * mib / page + i);
@@ -147,7 +147,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks 
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a failure") {
-  const File file = make(20 * page);
+  const os::File file = make(20 * page);
   if (!evicted(file)) return;
   for (std::uint64_t index : {1u, 15u}) read_pages(index);
   std::filesystem::resize_file(folder.path() / "file", 5 * page);
@@ -156,7 +156,7 @@ TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
-  const File file = make(10 * page + 100);
+  const os::File file = make(10 * page + 100);
   if (!evicted(file)) return;
   for (std::uint64_t index : {2u, 3u, 10u}) read_pages(index);
   const Mapping mapping = Mapping::map(file, {}).value();
@@ -175,7 +175,7 @@ TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
 }
 
 TEST_CASE("does not believe a system that hides what is cached") {
-  const File file = File::open("/etc/passwd", false).value();
+  const os::File file = os::File::open("/etc/passwd", false).value();
   if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
   const auto told = check_tells_what_is_cached(file);
   const auto pages = CachedPages::of(file);
@@ -205,7 +205,7 @@ Overlay count_through_overlay(const std::filesystem::path& folder, std::uint64_t
         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("overlay", (at + "/seen").c_str(), "overlay", 0, how.c_str()) != 0)
       ::_exit(static_cast<int>(Overlay::cannot_mount));
-    const Result<File> file = File::open(folder / "seen/file", false);
+    const Result<os::File> file = os::File::open(folder / "seen/file", false);
     const bool agrees = file && cached_bytes_of(*file).value_or(0) == expected &&
                         CachedPages::of(*file).value().cached_bytes() == expected;
     ::_exit(static_cast<int>(agrees ? Overlay::agrees : Overlay::differs));
@@ -235,7 +235,7 @@ TEST_CASE("sees the pages below a file of an overlay, which has none itself") {
 // --- evict -------------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(CacheFixture, "evicts a whole file, the last part of a page included") {
-  const File file = make(3 * mib + 10);
+  const os::File file = make(3 * mib + 10);
   read_pages(0, file.size() / page + 1);
   CHECK(cached_bytes_of(file).value() == 3 * mib + 10);
   held.release();
@@ -245,7 +245,7 @@ TEST_CASE_FIXTURE(CacheFixture, "evicts a whole file, the last part of a page in
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "answers how much stays because it is mapped") {
-  const File file = make(100 * page);
+  const os::File file = make(100 * page);
   if (!evicted(file)) return;
   MapOptions options;
   options.huge_pages = false;  // whose faults read neighbours in, whatever was advised
@@ -260,7 +260,7 @@ TEST_CASE_FIXTURE(CacheFixture, "answers how much stays because it is mapped") {
 
 TEST_CASE_FIXTURE(CacheFixture, "tells what is not on the disk yet") {
   const auto path = folder.write("file", std::string(50 * page, 'w'));
-  const File file = File::open(path, false).value();
+  const os::File file = os::File::open(path, false).value();
   if (lives_in_memory(file)) {
     MESSAGE("SKIPPED: the temporary folder is in memory");
     return;
@@ -273,14 +273,14 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what is not on the disk yet") {
 TEST_CASE("knows a file that lives in memory, of which everything stays") {
   const std::filesystem::path shared = "/dev/shm";
   std::string name = (shared / "weightmap-XXXXXX").string();
-  const UniqueFd made(::mkstemp(name.data()));
+  const os::UniqueFd made(::mkstemp(name.data()));
   if (made.get() < 0) {
     MESSAGE("SKIPPED: no files can be made in " << shared.string());
     return;
   }
   REQUIRE(::ftruncate(made.get(), 8) == 0);
   REQUIRE(::pwrite(made.get(), "12345678", 8, 0) == 8);
-  const File file = File::open(name, false).value();
+  const os::File file = os::File::open(name, false).value();
   std::filesystem::remove(name);
   CHECK(lives_in_memory(file));
   CHECK(evict(file).value() == 8);
@@ -347,7 +347,7 @@ TEST_CASE("passes over lines that it does not understand") {
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what was copied") {
-  const File file = make(64 * page);
+  const os::File file = make(64 * page);
   MapOptions options;
   options.sharing = Sharing::private_;
   options.writable = true;
@@ -364,7 +364,7 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what w
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
-  const File file = make(64 * page);
+  const os::File file = make(64 * page);
   const Mapping mapping = Mapping::map(file, {}).value();
   auto* const first = const_cast<std::byte*>(mapping.bytes().data());
   REQUIRE(::madvise(first + 16 * page, 16 * page, MADV_RANDOM) == 0);
@@ -392,7 +392,7 @@ MapOptions writable_copy() {
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "tells of each page whether it is mapped, and whether copied") {
-  const File file = make(64 * page + 100);
+  const os::File file = make(64 * page + 100);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, writable_copy()).value();
   const std::span<std::byte> bytes = mapping.writable_bytes();
@@ -420,7 +420,7 @@ TEST_CASE_FIXTURE(CacheFixture, "tells of each page whether it is mapped, and wh
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "counts what smaps counts, also where a mapping is in parts") {
-  const File file = make(96 * page);
+  const os::File file = make(96 * page);
   const Mapping mapping = Mapping::map(file, writable_copy()).value();
   const std::span<std::byte> bytes = mapping.writable_bytes();
   REQUIRE(::madvise(&bytes[16 * page], 8 * page, MADV_RANDOM) == 0);
@@ -442,7 +442,7 @@ TEST_CASE_FIXTURE(CacheFixture, "counts what smaps counts, also where a mapping 
 
 TEST_CASE_FIXTURE(CacheFixture, "takes an answer of more parts than fit in one call") {
   constexpr std::uint64_t pages = 9000;
-  const File file = make(pages * page);
+  const os::File file = make(pages * page);
   const Mapping mapping = Mapping::map(file, writable_copy()).value();
   test::lock_when_touched(mapping.bytes());
   for (std::uint64_t i = 0; i < pages; i += 2) mapping.writable_bytes()[i * page] = std::byte{1};
@@ -453,7 +453,7 @@ TEST_CASE_FIXTURE(CacheFixture, "takes an answer of more parts than fit in one c
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "tells what is mapped by huge pages, as smaps does") {
-  const File file = make(21 * 2 * mib + 3 * page);
+  const os::File file = make(21 * 2 * mib + 3 * page);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
   map_pages(mapping, 0, 20 * mib / page);
@@ -530,7 +530,7 @@ TEST_CASE("a process that was forked since has its own page faults, and not fewe
 // --- large reads -------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and nothing more") {
-  const File file = make(6 * mib);
+  const os::File file = make(6 * mib);
   if (!evicted(file)) return;
   if (!reads_large_pages(file, 2 * mib)) {
     MESSAGE("SKIPPED: the system brings this file in by small pages");
@@ -542,13 +542,13 @@ TEST_CASE_FIXTURE(CacheFixture, "sees by trying that large pages come whole, and
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none fits") {
-  const File file = make(4 * mib - 1);
+  const os::File file = make(4 * mib - 1);
   CHECK(!reads_large_pages(file, 2 * mib));
   CHECK(!reads_large_pages(file, 8 * mib));
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small ones") {
-  const File file = make(2 * mib);
+  const os::File file = make(2 * mib);
   if (!evicted(file)) return;
   read_pages(300);
   CHECK(!reads_large_pages(file, 0));
@@ -558,10 +558,10 @@ TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small
 
 TEST_CASE_FIXTURE(CacheFixture,
                   "drops the whole pages in a range, and what is read again is right") {
-  const File file = make(4 * mib);
+  const os::File file = make(4 * mib);
   if (!evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
-  REQUIRE_OK(Filler({file, mapping}, FillMethod::populate).fill(0, 4 * mib));
+  REQUIRE_OK(PageLoader({file, mapping}, LoadMethod::populate).load(0, 4 * mib));
   read_pages(0, 2 * mib / page);
   drop_range({file, mapping}, 2 * mib, 2 * mib);
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
@@ -572,7 +572,7 @@ TEST_CASE_FIXTURE(CacheFixture,
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "what is made to yield stays where it is while memory lasts") {
-  const File file = make(4 * mib);
+  const os::File file = make(4 * mib);
   const Mapping mapping = Mapping::map(file, {}).value();
   read_pages(0, 4 * mib / page);
   map_pages(mapping, 0, 4 * mib / page);
@@ -603,7 +603,7 @@ TEST_CASE_FIXTURE(CacheFixture,
     MESSAGE("SKIPPED: this kernel has no huge pages of a few MiB");
     return;
   }
-  const File file = make(4 * huge + 5 * page);
+  const os::File file = make(4 * huge + 5 * page);
   if (!evicted(file)) return;
   CHECK(sample_huge_pages(file, CachedPages::of(file).value()).bytes == 0);
   read_pages(0, 3 * huge / page - 1);
@@ -619,7 +619,7 @@ TEST_CASE_FIXTURE(CacheFixture,
 
 TEST_CASE_FIXTURE(CacheFixture, "a sample does not take up reading ahead where others stopped") {
   const std::uint64_t huge = huge_page_bytes();
-  const File file = make(64 * mib);
+  const os::File file = make(64 * mib);
   if (huge == 0 || huge > 4 * mib || !evicted(file)) return;
   std::vector<std::byte> begin(2 * huge);
   for (std::uint64_t at = 0; at < begin.size(); at += 128 << 10)
@@ -632,7 +632,7 @@ TEST_CASE_FIXTURE(CacheFixture, "a sample does not take up reading ahead where o
 
 TEST_CASE_FIXTURE(CacheFixture, "a sample sees pages that came in large pieces") {
   const std::uint64_t huge = huge_page_bytes();
-  const File file = make(20 * 2 * mib);
+  const os::File file = make(20 * 2 * mib);
   if (huge != 2 * mib || !evicted(file)) return;
   const Mapping mapping = Mapping::map(file, {}).value();
   for (std::uint64_t at = 0; at < file.size(); at += huge)
@@ -646,4 +646,4 @@ TEST_CASE_FIXTURE(CacheFixture, "a sample sees pages that came in large pieces")
 }
 
 }  // namespace
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -11,7 +11,7 @@
 #include "mmap/pages/process_maps.hpp"
 #include "tests/support/temporary_file.hpp"
 
-namespace weightmap::os {
+namespace weightmap::mmap {
 namespace {
 
 // As Linux 6.18 writes it.
@@ -163,4 +163,4 @@ TEST_CASE("tells what a process was started as") {
 }
 
 }  // namespace
-}  // namespace weightmap::os
+}  // namespace weightmap::mmap

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/model_shape.hpp"
-#include "runtime/bytes/source.hpp"
+#include "runtime/bytes/byte_source.hpp"
 #include "runtime/pickle/write.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/key_text.hpp"
@@ -136,14 +136,13 @@ TEST_CASE("packs nothing else than the general machine reads, in every test file
     INFO(entry.path().string());
     const std::vector<std::byte> content = bytes_of(entry.path());
     const bytes::MemorySource source(content);
-    bytes::Windows windows(source, *std::pmr::new_delete_resource());
-    const Result<zip::Directory> directory =
-        zip::Directory::read(windows, Limits().directory_bytes);
+    bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+    const Result<zip::Directory> directory = zip::Directory::read(cache, Limits().directory_bytes);
     if (!directory) continue;
     const zip::Record* record = directory->find(torch::pickle_record);
     if (record == nullptr) continue;
     const Result<zip::RecordBytes> pickle =
-        zip::read_record(*directory, *record, windows, Limits().pickle_bytes);
+        zip::read_record(*directory, *record, cache, Limits().pickle_bytes);
     if (!pickle) continue;
     same_tree_and_tensors(pickle->bytes);
     ++files;

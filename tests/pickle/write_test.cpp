@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bytes/source.hpp"
-#include "runtime/bytes/windows.hpp"
+#include "runtime/bytes/byte_source.hpp"
+#include "runtime/bytes/read_cache.hpp"
 #include "runtime/pickle/parse.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/zip/directory.hpp"
@@ -89,13 +89,13 @@ std::string pickle_in(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   const bytes::MemorySource source(bytes_of(content));
-  bytes::Windows windows(source, *std::pmr::new_delete_resource());
-  const Result<zip::Directory> directory = zip::Directory::read(windows, std::uint64_t{1} << 20);
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  const Result<zip::Directory> directory = zip::Directory::read(cache, std::uint64_t{1} << 20);
   if (!directory) return {};
   const zip::Record* record = directory->find("data.pkl");
   if (record == nullptr) return {};
   const Result<zip::RecordBytes> pickle =
-      zip::read_record(*directory, *record, windows, std::uint64_t{1} << 20);
+      zip::read_record(*directory, *record, cache, std::uint64_t{1} << 20);
   return pickle ? text_of(pickle->bytes) : std::string();
 }
 

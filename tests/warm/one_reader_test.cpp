@@ -11,10 +11,10 @@
 #include <functional>
 #include <thread>
 
-#include "mmap/file.hpp"
-#include "mmap/process/process_lock.hpp"
-#include "mmap/process/runtime_directory.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/process/process_lock.hpp"
+#include "runtime/os/process/runtime_directory.hpp"
 #include "runtime/warm/warm_election.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/held_pages.hpp"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bench/proc_value.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/page_size.hpp"
 #include "runtime/warm/slice_ranges.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "tests/support/checkpoints.hpp"
@@ -149,7 +149,7 @@ std::uint64_t Matrices::read_by_two_ranks() const {
   const TensorView wide = tensor(checkpoint, "wide"), narrow = tensor(checkpoint, "narrow");
   // Of the header others may read a page at any time: `weightmap ps` does.
   const auto cached_data = [&file] {
-    return os::CachedPages::of(file).value().cached_bytes(data, 12 * mib);
+    return mmap::CachedPages::of(file).value().cached_bytes(data, 12 * mib);
   };
   REQUIRE_OK(evict(path));
   REQUIRE(cached_data() == 0);
@@ -168,7 +168,7 @@ std::uint64_t Matrices::read_by_two_ranks() const {
     CHECK(report.bytes_done == 2 * mib + 2 * mib);
     bytes_done += report.bytes_done;
     if (rank == 0) {  // nothing of what the other needs
-      const os::CachedPages cached = os::CachedPages::of(file).value();
+      const mmap::CachedPages cached = mmap::CachedPages::of(file).value();
       // What the system takes before it is mapped comes back with the pages around it.
       is_disturbed = cached_data() > report.bytes_done;
       if (is_disturbed) continue;

@@ -13,13 +13,13 @@
 #include <optional>
 #include <thread>
 
-#include "mmap/file.hpp"
-#include "mmap/kernel.hpp"
-#include "mmap/memory/memory_limit.hpp"
-#include "mmap/page_size.hpp"
 #include "mmap/ranges.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/checkpoint/verify_storages.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/verify/storage_summer.hpp"
 #include "runtime/warm/page_set.hpp"
 #include "runtime/warm/warm_plan.hpp"
 #include "runtime/warm/warm_window.hpp"
@@ -186,19 +186,19 @@ TEST_CASE("a window lets a warmer begin what fits, and more when the reader has 
   REQUIRE(plan.steps ==
           Ranges{{0, 2 * mib}, {2 * mib, 2 * mib}, {4 * mib, 2 * mib}, {6 * mib, 2 * mib}});
   WarmWindow window(plan, ranges, 4 * mib);
-  CHECK(window.wait_for_turn(0) == fill);
-  CHECK(window.wait_for_turn(1) == fill);
-  CHECK(!window.filled(0));
-  CHECK(!window.filled(1));
+  CHECK(window.wait_for_turn(0) == load);
+  CHECK(window.wait_for_turn(1) == load);
+  CHECK(!window.loaded(0));
+  CHECK(!window.loaded(1));
   // The second step is needed again, so only the first is behind.
   CHECK(window.pass(1) == std::vector<std::size_t>{0});
   CHECK(window.pass(1).empty());
-  CHECK(window.wait_for_turn(2) == fill);
+  CHECK(window.wait_for_turn(2) == load);
   std::thread reader([&window] { CHECK(window.pass(2) == std::vector<std::size_t>{3}); });
   // Waits for the reader, who is at it while the third step is still on its way.
   CHECK(window.wait_for_turn(3) == skip);
   reader.join();
-  CHECK(window.filled(2));
+  CHECK(window.loaded(2));
   CHECK(window.pass(3) == std::vector<std::size_t>{1});
 }
 
@@ -206,10 +206,10 @@ TEST_CASE("a window lets go of what the reader has passed, whoever brought it in
   const Ranges ranges = {{0, 2 * mib}, {2 * mib, 2 * mib}};
   const WarmPlan plan = ::plan(ranges, 4 * mib, 2 * mib);
   WarmWindow window(plan, ranges, no_budget);
-  CHECK(window.wait_for_turn(0) == WarmWindow::Turn::fill);
-  // The first is being filled, and the second was never begun: the reader brought it in itself.
+  CHECK(window.wait_for_turn(0) == WarmWindow::Turn::load);
+  // The first is being loaded, and the second was never begun: the reader brought it in itself.
   CHECK(window.pass(2) == std::vector<std::size_t>{1});
-  CHECK(window.filled(0));
+  CHECK(window.loaded(0));
   CHECK(window.wait_for_turn(1) == WarmWindow::Turn::skip);
 }
 
@@ -217,7 +217,7 @@ TEST_CASE("a window takes one step, however small it is, and lets go of whoever 
   const Ranges ranges = {{0, 8 * mib}};
   const WarmPlan plan = ::plan(ranges, 8 * mib, 2 * mib);
   WarmWindow window(plan, ranges, 1);
-  CHECK(window.wait_for_turn(0) == WarmWindow::Turn::fill);
+  CHECK(window.wait_for_turn(0) == WarmWindow::Turn::load);
   std::thread warmer([&window] { CHECK(window.wait_for_turn(1) == WarmWindow::Turn::stop); });
   window.stop();
   warmer.join();
@@ -598,11 +598,11 @@ int mappings_of(const fs::path& path) {
 TEST_CASE_FIXTURE(LargeFile, "demands while nothing is read ahead do not split the mapping") {
   const Checkpoint checkpoint = opened(path);
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  os::allow_readahead(state.mapping, false);  // as a warm-up of large pages does
+  mmap::allow_readahead(state.mapping, false);  // as a warm-up of large pages does
   REQUIRE(mappings_of(path) == 1);
   for (const std::size_t tensor : {3u, 9u, 14u, 3u}) {
     const os::File& file = state.sources.front().file;
-    os::drop_range({file, state.mapping}, 0, file.size());
+    mmap::drop_range({file, state.mapping}, 0, file.size());
     REQUIRE_OK(checkpoint.demand(checkpoint.tensors()[tensor].view));
     CHECK(mappings_of(path) == 1);
   }

@@ -29,8 +29,8 @@ struct Opened {
   explicit Opened(const Bytes& file)
       : bytes(file),
         source(bytes),
-        windows(source, *std::pmr::new_delete_resource()),
-        directory(Directory::read(windows, limit)) {}
+        cache(source, *std::pmr::new_delete_resource()),
+        directory(Directory::read(cache, limit)) {}
 
   static Bytes archive_of(const Names& names) {
     ArchiveBuilder builder;
@@ -41,7 +41,7 @@ struct Opened {
 
   Bytes bytes;
   bytes::MemorySource source;
-  bytes::Windows windows;
+  bytes::ReadCache cache;
   Result<Directory> directory;
 };
 
@@ -313,7 +313,7 @@ TEST_CASE("locates by number what it locates by name") {
       requests.push_back(
           {key, 1, 1, DType::uint8, by_number ? bytes::decimal(key) : StorageNumbers::none});
     OpenStats stats;
-    return locate_storages(*opened.directory, requests, {}, opened.windows, opened.source, stats,
+    return locate_storages(*opened.directory, requests, {}, opened.cache, opened.source, stats,
                            *std::pmr::new_delete_resource());
   };
   Names names = Names{"a/data.pkl"} + numbered(100) + Names{"a/data/key", "a/data/1234"};

@@ -25,11 +25,11 @@ constexpr std::uint64_t most = ~std::uint64_t{0};
 struct Opened {
   explicit Opened(const Bytes& file, std::uint64_t max_directory_bytes = limit)
       : source(file),
-        windows(source, *std::pmr::new_delete_resource()),
-        directory(Directory::read(windows, max_directory_bytes)) {}
+        cache(source, *std::pmr::new_delete_resource()),
+        directory(Directory::read(cache, max_directory_bytes)) {}
 
   bytes::MemorySource source;
-  bytes::Windows windows;
+  bytes::ReadCache cache;
   Result<Directory> directory;
 };
 
@@ -67,8 +67,8 @@ TEST_CASE_FIXTURE(TorchFile, "reads the directory that torch writes") {
   CHECK(record.crc32 == builder.place(data0).crc32);
   CHECK(record.method == Method::stored);
   CHECK(record.has_descriptor);
-  CHECK(opened.windows.reads() == 1);
-  CHECK(opened.windows.bytes_read() == file.size());
+  CHECK(opened.cache.reads() == 1);
+  CHECK(opened.cache.bytes_read() == file.size());
 }
 
 TEST_CASE_FIXTURE(TorchFile, "finds records by name without the top folder, exact case") {
@@ -101,8 +101,8 @@ TEST_CASE("reads a directory that is longer than the tail in one more read") {
   const Opened opened(file);
   REQUIRE_OK(opened.directory);
   CHECK(opened.directory->records().size() == 2006);
-  CHECK(opened.windows.reads() == 2);
-  CHECK(opened.windows.bytes_read() == file.size() - builder.directory_offset());
+  CHECK(opened.cache.reads() == 2);
+  CHECK(opened.cache.bytes_read() == file.size() - builder.directory_offset());
   for (std::size_t i = 0; i < 2000; ++i)
     REQUIRE(opened.directory->find("data/" + std::to_string(i)) ==
             &opened.directory->records()[data0 + i]);

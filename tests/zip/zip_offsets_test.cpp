@@ -34,8 +34,8 @@ struct Located {
   explicit Located(const Bytes& archive)
       : file(archive),
         source(file),
-        windows(source, *std::pmr::new_delete_resource()),
-        directory(Directory::read(windows, limit).value()) {}
+        cache(source, *std::pmr::new_delete_resource()),
+        directory(Directory::read(cache, limit).value()) {}
 
   // One request per key, of the size that the directory says.
   Located& request(const std::vector<std::string>& wanted) {
@@ -53,7 +53,7 @@ struct Located {
     return request(wanted);
   }
   Result<std::pmr::vector<StorageExtent>> locate() {
-    return locate_storages(directory, requests, options, windows, source, stats,
+    return locate_storages(directory, requests, options, cache, source, stats,
                            *std::pmr::new_delete_resource());
   }
   std::string content(const StorageExtent& extent) const {
@@ -62,7 +62,7 @@ struct Located {
 
   Bytes file;
   bytes::MemorySource source;
-  bytes::Windows windows;
+  bytes::ReadCache cache;
   Directory directory;
   std::vector<std::string> keys;
   std::vector<StorageRequest> requests;
@@ -83,7 +83,7 @@ std::vector<std::string> some_storages(std::size_t count) {
 TEST_CASE("calculates all storages of a genuine file from one local header") {
   const auto storages = some_storages(120);
   Located located(torch_archive(storages).finish());
-  const std::uint64_t reads = located.windows.reads();
+  const std::uint64_t reads = located.cache.reads();
   const auto extents = located.request_first(120).locate();
   REQUIRE_OK(extents);
   for (std::size_t i = 0; i < storages.size(); ++i) {
@@ -98,16 +98,16 @@ TEST_CASE("calculates all storages of a genuine file from one local header") {
   CHECK(located.stats.local_headers_read == 1);
   CHECK(located.stats.local_headers_verified == 0);
   CHECK(located.stats.verify_reads == 0);
-  CHECK(located.windows.reads() == reads);  // the file is smaller than the tail
+  CHECK(located.cache.reads() == reads);  // the file is smaller than the tail
 }
 
 TEST_CASE("reads nothing but one local header of a large file") {
   const std::string large(100000, 'w');
   Located located(torch_archive({large, large, large}).finish());
-  CHECK(located.windows.reads() == 1);
+  CHECK(located.cache.reads() == 1);
   REQUIRE_OK(located.request_first(3).locate());
-  CHECK(located.windows.reads() == 2);
-  CHECK(located.windows.bytes_read() == 65536 + 30 + std::string_view("archive/data/0").size());
+  CHECK(located.cache.reads() == 2);
+  CHECK(located.cache.bytes_read() == 65536 + 30 + std::string_view("archive/data/0").size());
 }
 
 TEST_CASE("calculates empty storages, which have no descriptor") {
@@ -209,7 +209,7 @@ TEST_CASE("locates nothing for no requests") {
 }
 
 // A file beyond 4 GiB whose weights are zeros that take no memory.
-class SparseSource final : public bytes::Source {
+class SparseSource final : public bytes::ByteSource {
  public:
   std::uint64_t size() const noexcept override { return size_; }
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
@@ -257,15 +257,15 @@ TEST_CASE("calculates beyond 4 GiB, with zip64 fields and long descriptors") {
   emit_end(sink, source.size(), directory_bytes.size(), records.size());
   source.append(directory_bytes);
 
-  bytes::Windows windows(source, *std::pmr::new_delete_resource());
-  const auto directory = Directory::read(windows, limit);
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  const auto directory = Directory::read(cache, limit);
   REQUIRE_OK(directory);
   std::vector<StorageRequest> requests;
   for (std::size_t i = 0; i < sizes.size(); ++i) requests.push_back({keys[i], sizes[i], 1});
   OpenStats stats;
   LocateOptions options;
   options.verify_headers = true;
-  const auto extents = locate_storages(*directory, requests, options, windows, source, stats,
+  const auto extents = locate_storages(*directory, requests, options, cache, source, stats,
                                        *std::pmr::new_delete_resource());
   REQUIRE_OK(extents);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -488,8 +488,8 @@ struct HeaderFixture {
   }
   Result<std::uint64_t> read(std::size_t index = 0) {
     const bytes::MemorySource source(builder.bytes());
-    bytes::Windows windows(source, *std::pmr::new_delete_resource());
-    const Directory directory = Directory::read(windows, limit).value();
+    bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+    const Directory directory = Directory::read(cache, limit).value();
     const Record& record = directory.records()[index];
     return read_local_header(source, record, directory.limit_of(record));
   }
@@ -566,18 +566,18 @@ struct RecordFixture {
   }
   void open() {
     source.emplace(builder.bytes());
-    windows.emplace(*source, *std::pmr::new_delete_resource());
-    directory = Directory::read(*windows, limit).value();
+    cache.emplace(*source, *std::pmr::new_delete_resource());
+    directory = Directory::read(*cache, limit).value();
   }
   Result<RecordBytes> read(std::string_view name, std::uint64_t max_bytes = 100) {
-    return read_record(directory, *directory.find(name), *windows, max_bytes);
+    return read_record(directory, *directory.find(name), *cache, max_bytes);
   }
 
   const Bytes deflated = to_bytes(raw("\xCB\x48\xCD\xC9\xC9\x57\xC8\x40\x27\x01"));
   const std::string_view inflated = "hello hello hello hello";
   ArchiveBuilder builder;
   std::optional<bytes::MemorySource> source;
-  std::optional<bytes::Windows> windows;
+  std::optional<bytes::ReadCache> cache;
   Directory directory;
 };
 
@@ -587,8 +587,8 @@ TEST_CASE_FIXTURE(RecordFixture, "reads records that lie in a window without cop
   CHECK(text_of(content->bytes) == "the pickle");
   CHECK(content->file_offset == builder.place(0).payload);
   CHECK(content->inflated.size() == 0);
-  CHECK(windows->reads() == 1);
-  const auto window = windows->bytes(0, builder.bytes().size()).value();
+  CHECK(cache->reads() == 1);
+  const auto window = cache->bytes(0, builder.bytes().size()).value();
   CHECK(content->bytes.data() == window.data() + content->file_offset);
 }
 
@@ -620,22 +620,22 @@ TEST_CASE("reads a record far from the directory with its local header in one re
   ArchiveBuilder builder;
   builder.add("a/data.pkl", "the pickle").add("a/data/0", std::string(100000, 'w'));
   const bytes::MemorySource source(builder.finish());
-  bytes::Windows windows(source, *std::pmr::new_delete_resource());
-  const Directory directory = Directory::read(windows, limit).value();
-  const std::uint64_t before = windows.reads();
-  const auto content = read_record(directory, *directory.find("data.pkl"), windows, 100);
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  const Directory directory = Directory::read(cache, limit).value();
+  const std::uint64_t before = cache.reads();
+  const auto content = read_record(directory, *directory.find("data.pkl"), cache, 100);
   REQUIRE_OK(content);
   CHECK(text_of(content->bytes) == "the pickle");
-  CHECK(windows.reads() == before + 1);
+  CHECK(cache.reads() == before + 1);
 }
 
 TEST_CASE_FIXTURE(RecordFixture, "gives up the memory that the content lies in") {
   auto stored = read("data.pkl").value();
-  const bytes::Buffer window = std::move(stored).release(*windows);
+  const bytes::Buffer window = std::move(stored).release(*cache);
   CHECK(window.size() == builder.bytes().size());
   auto text = read("text").value();
   const std::byte* const begin = text.bytes.data();
-  CHECK(std::move(text).release(*windows).data() == begin);
+  CHECK(std::move(text).release(*cache).data() == begin);
 }
 
 TEST_CASE_FIXTURE(RecordFixture, "refuses a record above the limit, stored or inflated") {

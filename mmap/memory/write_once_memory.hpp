@@ -1,0 +1,35 @@
+// Shared memory that is filled once, in place, and then only read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mmap/reservation.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/unique_fd.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::mmap {
+
+class WriteOnceMemory {
+ public:
+  // So many zeros, at least one. All of the memory is allocated now, so that filling it raises no
+  // signal. Fails with io if the machine, or a cgroup above this process, has no room for it.
+  static Result<WriteOnceMemory> make(std::uint64_t bytes, const std::string& label);
+
+  std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }
+
+  // The same as a file that nobody can change any more. bytes() are gone.
+  Result<os::File> seal() &&;
+
+ private:
+  WriteOnceMemory(os::UniqueFd memory, Reservation mapped) noexcept
+      : memory_(std::move(memory)), mapped_(std::move(mapped)) {}
+
+  os::UniqueFd memory_;
+  Reservation mapped_;
+};
+
+}  // namespace weightmap::mmap

@@ -1,0 +1,128 @@
+#include "mmap/page_loader.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "mmap/pages/file_window.hpp"
+#include "mmap/pages/large_reads.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/os/file/truncation.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
+
+namespace weightmap::mmap {
+namespace {
+
+constexpr std::size_t scratch_bytes = std::size_t{1} << 20;
+
+std::string range_text(std::uint64_t offset, std::uint64_t length) {
+  return std::to_string(length) + " bytes at " + std::to_string(offset);
+}
+
+// Reads whole large pages of a file into the page cache. What goes wrong is seen by whoever maps
+// them afterwards.
+void read_large(const os::File& file, std::uint64_t offset, std::uint64_t length) {
+  const ByteRange part{offset, length};
+  const FileWindow window(file, {&part, 1}, os::large_page);
+  if (window.bytes().empty()) return;
+  reads_large_pages(window);
+  ::madvise(window.bytes().data(), window.bytes().size(), MADV_POPULATE_READ);
+}
+
+}  // namespace
+
+std::string_view to_string(LoadMethod method) noexcept {
+  return method == LoadMethod::populate ? "populate" : "read";
+}
+
+LoadMethod best_load_method(const Mapping& mapping) noexcept {
+  // An unknown advice is refused even for no bytes at all.
+  return ::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) == 0
+             ? LoadMethod::populate
+             : LoadMethod::read;
+}
+
+void PageLoader::turn_to(const MappedFile& mapped) noexcept {
+  if (&mapped.file() != &file()) exact_ = os::UniqueFd();
+  mapped_ = mapped;
+}
+
+Result<void> PageLoader::load(std::uint64_t offset, std::uint64_t length) {
+  if (length < small_range) return load_exactly(offset, length);
+  return load_pages(offset, length, false);
+}
+
+Result<void> PageLoader::load_exactly(std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return {};
+  TRY(read_exactly(offset, length));
+  return load_pages(offset, length, true);
+}
+
+// `is_read`: they are cached already.
+Result<void> PageLoader::load_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
+  const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
+  const std::uint64_t size = offset + length - start;
+  if (method_ == LoadMethod::populate)
+    TRY(populate(start, size));
+  else if (!is_read)
+    TRY(read_all(file().descriptor(), start, size));
+  return mapped_.check_not_lost();
+}
+
+Result<void> PageLoader::load_now(std::uint64_t offset, std::uint64_t length) {
+  if (length < small_range) return load(offset, length);
+  const std::uint64_t start = offset / os::large_page * os::large_page;
+  const std::uint64_t rest = (os::large_page - (offset + length) % os::large_page) % os::large_page;
+  const std::uint64_t end = std::min(file().size(), offset + length + rest);
+  if (method_ == LoadMethod::populate && mapped_.mapping().huge_pages())
+    read_large(file(), start, end - start);
+  return load(start, end - start);
+}
+
+Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length) {
+  // What is left of the last page of a truncated file is still cached.
+  if (is_surely_cached(file(), offset, length))
+    return os::check_not_truncated(file(), offset, length);
+  if (exact_.get() < 0) {
+    // The same file whatever its name is now, with a readahead state of its own.
+    const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
+    exact_ = os::UniqueFd(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
+    if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
+  }
+  return read_all(exact_.get() >= 0 ? exact_.get() : file().descriptor(), offset, length);
+}
+
+Result<void> PageLoader::populate(std::uint64_t offset, std::uint64_t length) {
+  while (::madvise(mapped_.address_of(offset), length, MADV_POPULATE_READ) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    const int error_number = errno;
+    TRY(os::check_not_truncated(file(), offset, length));
+    // EFAULT says that a page could not be read, which the disk calls EIO.
+    return tl::unexpected<Error>(os::os_error("read " + range_text(offset, length),
+                                              error_number == EFAULT ? EIO : error_number, offset));
+  }
+  return {};
+}
+
+Result<void> PageLoader::read_all(int descriptor, std::uint64_t offset, std::uint64_t length) {
+  scratch_.resize(scratch_bytes);
+  const std::uint64_t end = offset + length;
+  while (offset < end) {
+    const std::size_t part = std::min<std::uint64_t>(end - offset, scratch_.size());
+    const ssize_t got = ::pread(descriptor, scratch_.data(), part, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      return tl::unexpected<Error>(os::os_error("read " + range_text(offset, part), errno, offset));
+    if (got == 0) return os::check_not_truncated(file(), offset, part);
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+}  // namespace weightmap::mmap

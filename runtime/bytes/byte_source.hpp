@@ -1,0 +1,39 @@
+// Where bytes come from: a file, or memory in tests and fuzzing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::bytes {
+
+// What the first read of a file takes of its end: the directory of about 900 records, and what
+// tells foreign files. A file of no more bytes is read whole by it.
+inline constexpr std::uint64_t first_read = 65536;
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual std::uint64_t size() const noexcept = 0;
+  // Fills `out` from `offset`. A range outside the source is corrupt; a failed read is io.
+  virtual Result<void> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+// Borrowed bytes, which must outlive it.
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
+  std::uint64_t size() const noexcept override { return bytes_.size(); }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// The error for a range that does not lie within `source`.
+tl::unexpected<Error> leaves_source(const ByteSource& source, std::uint64_t offset,
+                                    std::uint64_t length);
+
+}  // namespace weightmap::bytes

@@ -1,0 +1,70 @@
+#include "runtime/checkpoint/freshness.hpp"
+
+#include <algorithm>
+
+#include "mmap/guard.hpp"
+
+namespace weightmap {
+namespace {
+
+using State = Checkpoint::State;
+
+}  // namespace
+
+bool State::is_lost() const noexcept {
+  const mmap::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
+  return mapping.is_lost() || (writable != nullptr && writable->is_lost());
+}
+
+std::optional<std::uint64_t> State::position_of(std::span<const std::byte> part) const noexcept {
+  const auto start = reinterpret_cast<std::uintptr_t>(part.data());
+  const auto base = reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
+  if (start < base || !sources.contain(start - base, part.size())) return std::nullopt;
+  return start - base;
+}
+
+namespace {
+
+bool is_unchanged(const SourceFile& source) noexcept {
+  const Result<Generation> mapped = source.file.current_generation();
+  return mapped && mapped->same_content(source.file.generation());
+}
+
+bool is_at_its_path(const SourceFile& source) noexcept {
+  if (source.info.path.empty()) return is_unchanged(source);
+  const Result<Generation> now = generation_at(source.info.path);
+  return now && now->same_content(source.info.generation);
+}
+
+}  // namespace
+
+bool is_current(const State& state) noexcept {
+  return !state.is_lost() && (!state.hub || sets::is_current(*state.hub)) &&
+         std::all_of(state.sources.begin(), state.sources.end(), is_at_its_path);
+}
+
+CheckpointState state_of(const State& state) noexcept {
+  const bool unchanged = std::all_of(state.sources.begin(), state.sources.end(), is_unchanged);
+  // Last of what looks at the mapping, so that it counts whatever was read before this call.
+  if (state.is_lost()) return CheckpointState::lost;
+  if (!unchanged) return CheckpointState::modified;
+  return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
+}
+
+bool guard_is_active() noexcept { return mmap::Guard::is_active(); }
+
+std::string_view to_string(CheckpointState state) noexcept {
+  switch (state) {
+    case CheckpointState::current:
+      return "current";
+    case CheckpointState::replaced:
+      return "replaced";
+    case CheckpointState::modified:
+      return "modified";
+    case CheckpointState::lost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+}  // namespace weightmap

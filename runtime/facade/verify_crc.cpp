@@ -1,0 +1,40 @@
+// Checkpoint::verify_crc(): the checksums of all storages, with the disk read once.
+
+#include <memory>
+#include <utility>
+
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/verify/storage_summer.hpp"
+#include "runtime/warm/warm_work.hpp"
+#include "weightmap/checkpoint.hpp"
+
+namespace weightmap {
+namespace {
+
+CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
+                    const Progress& progress) {
+  CrcReport report;
+  StorageSummer summer(sources, catalog, progress);
+  for (std::size_t i = 0; i < catalog.storages().size() && !report.cancelled; ++i)
+    summer.check(i, report);
+  return report;
+}
+
+}  // namespace
+
+CrcReport Checkpoint::verify_crc(const Progress& progress) const {
+  WarmOptions options;
+  options.verify_crc = true;
+  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
+  const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(*state_, options, progress);
+  if (work) {
+    Result<WarmReport> report = (*work)->wait();
+    if (report && (report->storages_left_out == 0 || report->crc.cancelled))
+      return std::move(report->crc);
+  }
+  // Without threads, or past what could not be read, to say of each storage what is wrong with it.
+  return sum_alone(state_->sources, state_->catalog(), progress);
+}
+
+}  // namespace weightmap

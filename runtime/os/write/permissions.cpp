@@ -1,0 +1,24 @@
+#include "runtime/os/write/permissions.hpp"
+
+#include <unistd.h>
+
+#include "runtime/os/os_error.hpp"
+
+namespace weightmap::os {
+
+// The owner first: a change of owner takes set-id bits away. Not everybody may give files away, and
+// not every file system has owners.
+Result<void> take_permissions(int descriptor, const struct stat& old) {
+  mode_t mode = old.st_mode & 07777;
+  if (::fchown(descriptor, old.st_uid, old.st_gid) != 0) {
+    mode &= ~static_cast<mode_t>(S_ISUID);
+    if (::fchown(descriptor, static_cast<uid_t>(-1), old.st_gid) != 0) {
+      const mode_t members = (mode & S_IRWXG) >> 3;
+      mode &= ~static_cast<mode_t>(S_ISGID | S_IRWXG | S_IRWXO) | (mode & S_IRWXO & members);
+    }
+  }
+  if (::fchmod(descriptor, mode) == 0) return {};
+  return os_failure("give the file its permissions");
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,224 @@
+#include "weightmap/stage.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "mmap/memory/copy_file.hpp"
+#include "mmap/memory/writable_memory.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/memory/sealed_memory.hpp"
+#include "runtime/os/memory/shared_file.hpp"
+#include "runtime/os/unique_fd.hpp"
+#include "weightmap/new_file.hpp"
+
+namespace weightmap {
+namespace {
+
+template <class T>
+tl::unexpected<Error> error_of(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
+                                   const std::string& reason) {
+  return failure(ErrorCode::io, "a copy takes " + std::to_string(bytes) +
+                                    " bytes of memory, and there are " + std::to_string(budget) +
+                                    " (" + reason + ")");
+}
+
+Result<void> check_fits(std::uint64_t bytes, const StageOptions& options) {
+  if (options.budget_bytes != 0) {
+    if (bytes <= options.budget_bytes) return {};
+    return does_not_fit(bytes, options.budget_bytes, "the budget");
+  }
+  const os::MemoryLimit limit = os::memory_limit();
+  if (bytes > limit.usable())
+    return does_not_fit(bytes, limit.usable(), "15/16 of " + limit.reason);
+  if (options.name.empty()) return {};
+  const Result<std::uint64_t> left = os::shared_bytes_left();
+  if (!left) return error_of(left);
+  const std::uint64_t usable = *left - *left / 16;
+  if (bytes <= usable) return {};
+  return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
+}
+
+Result<void> check_unchanged(const os::File& source) {
+  const Result<Generation> now = source.current_generation();
+  if (!now) return error_of(now);
+  if (now->same_content(source.generation())) return {};
+  return failure(ErrorCode::io, "the file was written to while it was copied: it had " +
+                                    std::to_string(source.size()) + " bytes and has now " +
+                                    std::to_string(now->size));
+}
+
+bool is_same(std::span<const std::int64_t> a, std::span<const std::int64_t> b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+bool is_same(const NamedTensor& a, const NamedTensor& b) noexcept {
+  return a.name == b.name && a.view.dtype() == b.view.dtype() && a.file_offset == b.file_offset &&
+         is_same(a.view.shape(), b.view.shape()) && is_same(a.view.strides(), b.view.strides());
+}
+
+bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
+  const TensorRange of_a = a.tensors();
+  const TensorRange of_b = b.tensors();
+  if (of_a.size() != of_b.size()) return false;
+  for (std::size_t i = 0; i < of_a.size(); ++i)
+    if (!is_same(of_a[i], of_b[i])) return false;
+  return true;
+}
+
+// The metadata was read twice, from two files, so what differs was not copied well.
+Result<void> check_copy(const Checkpoint& source, int memory) {
+  const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, OpenOptions::to_look());
+  if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
+  if (has_same_tensors(source, *copy)) return {};
+  return failure(ErrorCode::io, "the copy has other tensors than the file");
+}
+
+}  // namespace
+
+struct StagedFile::State {
+  os::UniqueFd descriptor;
+  mmap::Reservation writable;
+  std::filesystem::path path;
+  StageReport report;
+
+  Result<void> make_sealed(const Checkpoint& source, const std::string& label,
+                           const StageOptions& options);
+  Result<void> make_named(const Checkpoint& source, const std::filesystem::path& name,
+                          const StageOptions& options);
+};
+
+namespace {
+
+StageReport report_of(const mmap::CopyReport& copied, std::uint64_t bytes) {
+  StageReport report;
+  report.file_bytes = bytes;
+  report.direct_bytes = copied.direct_bytes;
+  report.cached_bytes = copied.cached_bytes;
+  report.dropped_bytes = copied.dropped_bytes;
+  report.why_not_direct = copied.why_not_direct;
+  report.huge_bytes = copied.huge_bytes;
+  return report;
+}
+
+// What is staged is a single file.
+const os::File& file_of(const Checkpoint& source) noexcept {
+  return Checkpoint::Access::state(source).sources.front().file;
+}
+
+using Seal = Result<void>(int descriptor);
+
+// Fills `memory`, which is as large as the source, and opens it for reading when it is known to be
+// good. `seal` may be nullptr.
+Result<os::UniqueFd> fill(const Checkpoint& source, int memory, Seal* seal,
+                          const StageOptions& options, StageReport& report) {
+  const os::File& file = file_of(source);
+  TRY_ASSIGN(const mmap::CopyReport copied, mmap::copy_to_memory(file, memory, options.progress));
+  report = report_of(copied, file.size());
+  TRY(check_unchanged(file));
+  if (seal != nullptr) TRY(seal(memory));
+  report.sealed = seal != nullptr;
+  TRY_ASSIGN(os::UniqueFd reading, os::reopen_for_reading(memory));
+  TRY(check_copy(source, reading.get()));
+  return reading;
+}
+
+}  // namespace
+
+Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std::string& label,
+                                            const StageOptions& options) {
+  const std::uint64_t bytes = file_of(source).size();
+  Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
+  if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
+  TRY(memory);
+  if (options.pinnable) {
+    TRY_ASSIGN(writable, mmap::map_for_writing(memory->get(), bytes));
+  }
+  Seal* const seal = options.pinnable ? os::seal_but_for_mappings : os::seal;
+  TRY_ASSIGN(descriptor, fill(source, memory->get(), seal, options, report));
+  path = os::path_of_descriptor(descriptor.get());
+  return {};
+}
+
+// Nothing may fail any more once the file has its name, but for opening it by that.
+Result<void> StagedFile::State::make_named(const Checkpoint& source,
+                                           const std::filesystem::path& name,
+                                           const StageOptions& options) {
+  NewFileOptions owners_only;
+  owners_only.mode = 0600;
+  TRY_ASSIGN(NewFile memory, NewFile::create(name, owners_only));
+  TRY(memory.resize(file_of(source).size()));
+  TRY(fill(source, memory.descriptor(), nullptr, options, report));
+  path = name;
+  TRY(memory.commit(NewFile::Existing::refuse));
+  Result<os::UniqueFd> named = os::open_shared_file(path);
+  if (!named) static_cast<void>(os::remove_shared_file(path));
+  TRY(named);
+  descriptor = std::move(*named);
+  return {};
+}
+
+StagedFile::StagedFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+StagedFile::StagedFile(StagedFile&&) noexcept = default;
+StagedFile& StagedFile::operator=(StagedFile&&) noexcept = default;
+StagedFile::~StagedFile() = default;
+
+int StagedFile::descriptor() const noexcept { return state_->descriptor.get(); }
+const std::filesystem::path& StagedFile::path() const noexcept { return state_->path; }
+const StageReport& StagedFile::report() const noexcept { return state_->report; }
+std::span<std::byte> StagedFile::pinnable_memory() const& noexcept {
+  return state_->writable.bytes();
+}
+
+Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& options) {
+  std::filesystem::path wanted;
+  if (!options.name.empty()) {
+    if (options.pinnable)
+      return failure(ErrorCode::invalid_argument,
+                     "pinnable is for copies without a name: one with a name can be mapped for "
+                     "writing by any process of its user");
+    Result<std::filesystem::path> shared = os::shared_path(options.name);
+    if (!shared) return error_of(shared);
+    wanted = std::move(*shared);
+    if (Result<void> ok = os::check_free(wanted); !ok) return error_of(ok);
+  }
+  const Result<Checkpoint> source = Checkpoint::open(path, OpenOptions::to_look());
+  if (!source) return error_of(source);
+  if (Checkpoint::Access::state(*source).is_set())
+    return about_file({ErrorCode::unsupported,
+                       "is a checkpoint of several files; stage each of them by its name"},
+                      path);
+  const auto began = std::chrono::steady_clock::now();
+  auto state = std::make_unique<StagedFile::State>();
+  Result<void> made = check_fits(source->generation().size, options);
+  if (made)
+    made = wanted.empty()
+               ? state->make_sealed(*source, "weightmap:" + path.filename().string(), options)
+               : state->make_named(*source, wanted, options);
+  if (!made) return about_file(made.error(), path);
+  state->report.time = std::chrono::steady_clock::now() - began;
+  return StagedFile(std::move(state));
+}
+
+Result<void> remove_staged(const std::string& name) {
+  const Result<std::filesystem::path> path = os::shared_path(name);
+  if (!path) return error_of(path);
+  return os::remove_shared_file(*path);
+}
+
+bool lives_in_memory(const Checkpoint& checkpoint) noexcept {
+  const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
+  return std::all_of(sources.begin(), sources.end(),
+                     [](const SourceFile& source) { return mmap::lives_in_memory(source.file); });
+}
+
+}  // namespace weightmap

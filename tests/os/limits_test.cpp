@@ -1,0 +1,85 @@
+// What this process may take of memory and of the size of a file, and refusals instead of signals.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/os/memory/sealed_memory.hpp"
+#include "tests/mmap/bus_child.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+using test::in_child;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A machine with 1 GiB to give, and this process in the group /serve of version 2.
+struct Machine {
+  TemporaryFolder folder;
+
+  Machine() {
+    write("proc/meminfo", "MemAvailable:    1048576 kB\n");
+    write("proc/self/cgroup", "0::/serve\n");
+    write("sys/fs/cgroup/serve/memory.current", "100000000\n");
+    write("sys/fs/cgroup/serve/memory.stat", "inactive_file 30000000\nactive_file 20000000\n");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder.path() / name).parent_path());
+    std::ofstream(folder.path() / name) << text;
+  }
+  os::MemoryLimit limit() const { return os::memory_limit(folder.path()); }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Machine, "memory.high counts where it is less than memory.max") {
+  write("sys/fs/cgroup/serve/memory.max", "500000000\n");
+  write("sys/fs/cgroup/serve/memory.high", "max\n");
+  CHECK(limit().available == 450000000);
+  CHECK(limit().reason == "memory.max of /serve");
+  write("sys/fs/cgroup/serve/memory.high", "300000000\n");
+  CHECK(limit().available == 250000000);
+  CHECK(limit().reason == "memory.high of /serve");
+}
+
+TEST_CASE_FIXTURE(Machine, "memory.high counts where there is no memory.max") {
+  write("sys/fs/cgroup/serve/memory.max", "max\n");
+  write("sys/fs/cgroup/serve/memory.high", "60000000\n");
+  CHECK(limit().available == 10000000);
+}
+
+TEST_CASE_FIXTURE(Machine, "a group that is over its limit has nothing left") {
+  write("sys/fs/cgroup/serve/memory.max", "max\n");
+  write("sys/fs/cgroup/serve/memory.high", "40000000\n");
+  CHECK(limit().available == 0);
+}
+
+TEST_CASE("memory beyond the limit on the size of a file is an error and no signal") {
+  CHECK(in_child([] {
+          const rlimit limit{1 << 20, 1 << 20};
+          ::setrlimit(RLIMIT_FSIZE, &limit);
+          if (!os::make_memfd(1 << 20)) return 1;
+          const Result<os::UniqueFd> refused = os::make_memfd((1 << 20) + 1);
+          if (refused) return 2;
+          return refused.error().os_error == EFBIG ? 0 : 3;
+        }) == "exit 0");
+}
+
+TEST_CASE_FIXTURE(TemporaryFolder, "a file opened by descriptor has an open file of its own") {
+  const fs::path path = write("file", std::string_view("0123456789"));
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::lseek(descriptor, 5, SEEK_SET) == 5);
+  const Result<os::File> file = os::File::from_descriptor(descriptor);
+  REQUIRE_OK(file);
+  // So that advice about reading ahead, which belongs to the open file, changes nothing for others.
+  CHECK(::lseek(file->descriptor(), 0, SEEK_CUR) == 0);
+  ::close(descriptor);
+}

@@ -1,0 +1,77 @@
+// What files lie on: mount tables and settings of a made-up machine, and this one's.
+#include "runtime/os/file/mount.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/os/file/extents.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Machine {
+  test::TemporaryFolder folder;
+
+  fs::path write(const std::string& name, const std::string& text) const {
+    const fs::path path = folder.path() / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path;
+  }
+  fs::path setting(const std::string& device) const {
+    return os::read_ahead_setting({"any", device, "any"}, folder.path());
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Machine, "a mount is found by its number, with and without optional fields") {
+  write("proc/self/mountinfo",
+        "22 1 259:1 / / rw,relatime - ext4 /dev/root rw\n"
+        "7 22 0:45 / /mnt/a\\040b rw shared:1 master:2 - nfs4 host:/x rw,vers=4.2\n"
+        "8 22 0:46 /\n"
+        "x\n"
+        "9 22 0:47 / /s rw - fuse.sshfs me@host: rw\n");
+  const auto type = [this](std::uint64_t id) {
+    const auto mount = os::find_mount(id, folder.path());
+    return mount ? mount->file_system + " " + mount->number + " " + mount->device : "";
+  };
+  CHECK(type(22) == "ext4 259:1 /dev/root");
+  CHECK(type(7) == "nfs4 0:45 host:/x");
+  CHECK(type(8) == "");
+  CHECK(type(9) == "fuse.sshfs 0:47 me@host:");
+  CHECK(type(1) == "");
+}
+
+TEST_CASE_FIXTURE(Machine, "without a mount table nothing is known") {
+  CHECK(!os::find_mount(22, folder.path()));
+}
+
+TEST_CASE_FIXTURE(Machine,
+                  "the read-ahead is that of a disk, of a partition's disk, or of a mount") {
+  write("sys/dev/block/8:0/queue/read_ahead_kb", "128\n");
+  write("sys/devices/sda/queue/read_ahead_kb", "256\n");
+  fs::create_directories(folder.path() / "sys/devices/sda/sda1");
+  fs::create_directory_symlink(folder.path() / "sys/devices/sda/sda1",
+                               folder.path() / "sys/dev/block/8:1");
+  write("sys/class/bdi/0:45/read_ahead_kb", "512\n");
+  CHECK(setting("8:0") == folder.path() / "sys/dev/block/8:0/queue/read_ahead_kb");
+  CHECK(fs::canonical(setting("8:1")) ==
+        fs::canonical(folder.path() / "sys/devices/sda/queue/read_ahead_kb"));
+  CHECK(setting("0:45") == folder.path() / "sys/class/bdi/0:45/read_ahead_kb");
+  CHECK(setting("0:46") == "");
+}
+
+TEST_CASE("a file's own mount is one of the table, or not known") {
+  const test::TemporaryFolder folder;
+  const Result<os::File> file = os::File::open(folder.write("file", "content"), false);
+  REQUIRE_OK(file);
+  if (const auto mount = os::mount_of(*file)) CHECK(!mount->file_system.empty());
+  if (const auto extents = os::extents_of(*file)) CHECK(*extents <= 1);
+}
