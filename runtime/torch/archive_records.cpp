@@ -17,7 +17,7 @@
 namespace weightmap::torch {
 namespace {
 
-// Longer than anything a writer puts into one of the small records.
+// No writer puts a longer text into one of the small records.
 constexpr std::uint64_t max_text_bytes = 64;
 
 struct TextRecord {
@@ -25,7 +25,7 @@ struct TextRecord {
   std::uint64_t offset;  // of the record's header
 };
 
-// Of a record that is not there: torch would take one in another case for it.
+// Checks for a record in another case when `name` is missing, since torch would take it.
 Result<void> check_no_other_case(const zip::Directory& directory, std::string_view name) {
   const zip::Record* other = directory.find_in_other_case(name);
   if (other == nullptr) return {};
@@ -35,7 +35,7 @@ Result<void> check_no_other_case(const zip::Directory& directory, std::string_vi
                  other->header_offset);
 }
 
-// torch takes the folder of the first record, and others any folder that has the record.
+// torch takes the folder of the first record; other readers take any folder that has the record.
 Result<void> check_no_other_folder(const zip::Directory& directory, std::string_view name) {
   const zip::Record* other = directory.find_in_other_folder(name);
   if (other == nullptr) return {};
@@ -45,7 +45,7 @@ Result<void> check_no_other_folder(const zip::Directory& directory, std::string_
                  other->header_offset);
 }
 
-// nullopt if there is no such record.
+// Returns nullopt if there is no such record.
 Result<std::optional<TextRecord>> read_text(const zip::Directory& directory,
                                             bytes::Windows& windows, std::string_view name) {
   const zip::Record* record = directory.find(name);
@@ -96,13 +96,13 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::Windows& wi
   return unexpected_text(name, *record, "little or big");
 }
 
-// The storages that the letters speak of.
+// Reads the storages' status bytes.
 Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows,
                         ArchiveRecords& records) {
   const zip::Record* const record = directory.find(marks_record);
   if (record == nullptr) return {};
   TRY(check_marks(directory, *record));
-  // Until the last letter says that the file is sealed, its checksum means nothing.
+  // The record's checksum is meaningless until the last status byte says that the file is sealed.
   TRY_ASSIGN(const zip::RecordBytes content,
              zip::read_unsummed(directory, *record, windows, record->size));
   ReservedStorages& reserved = records.reserved.emplace();
@@ -116,7 +116,7 @@ Result<void> read_marks(const zip::Directory& directory, bytes::Windows& windows
   return {};
 }
 
-// Behind the first storage's header there is its name and up to this much padding.
+// The first storage's header is followed by its name and at most this much padding.
 constexpr std::uint64_t max_header_bytes = 30 + 65535 + 65535;
 
 }  // namespace
@@ -162,7 +162,7 @@ std::optional<Head> head_of(const zip::Directory& directory) {
   if (pickle == nullptr || first_storage == nullptr ||
       pickle->header_offset > first_storage->header_offset)
     return std::nullopt;
-  // Between the two there are only small records.
+  // Only small records lie between the two.
   constexpr std::uint64_t slack = 16384;
   const std::uint64_t distance = first_storage->header_offset - pickle->header_offset;
   if (distance > pickle->stored_size + slack + max_header_bytes) return std::nullopt;
