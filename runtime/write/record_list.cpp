@@ -15,9 +15,9 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t power_of_two) noexcept
   return (value + power_of_two - 1) & ~(power_of_two - 1);
 }
 
-// How many zeros a record of that name must hold so that, behind it, the payload of a record lies
-// at a multiple of the alignment: where the header just leaves no padding to do. The archive is far
-// from 2^64 bytes, which its plan has made sure of.
+// Returns the number of zeros in a filler record so that the payload of the next record is at a
+// multiple of the alignment without padding in its header. The plan has made sure that the archive
+// is far below 2^64 bytes.
 std::uint64_t filler_bytes(const zip::Layout& layout, std::uint64_t at, std::uint64_t filler_length,
                            std::uint64_t name_length, std::uint64_t size, std::uint64_t alignment) {
   const std::uint64_t fixed =
