@@ -19,7 +19,7 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   os::Filler filler(source.in(state.mapping), os::best_fill_method(state.mapping));
   Result<void> filled;
   if (os::is_surely_cached(source.file, offset, part.size())) {
-    filled = filler.fill(offset, part.size());  // maps it, and needs no disk
+    filled = filler.fill(offset, part.size());  // maps it, without disk access
   } else {
     const Gate::Mark mark(state.gate);
     filled = filler.fill_now(offset, part.size());
