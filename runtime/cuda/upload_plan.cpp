@@ -9,7 +9,7 @@
 namespace weightmap::cuda {
 namespace {
 
-// So that copies from a slot begin where the memory of the machine likes them to.
+// The alignment at which copies from a slot are fast.
 constexpr std::uint64_t slot_alignment = 64;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
@@ -47,7 +47,7 @@ class Planner {
     return add_gathered(view, 0);
   }
 
-  // Cut anywhere, and where a range that is registered would end.
+  // Cuts the bytes anywhere, and at the borders of registered ranges.
   Result<void> add_stored(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const auto position = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
@@ -64,7 +64,7 @@ class Planner {
     return {};
   }
 
-  // Cut between rows; of `view` the dimensions before `dim` have one element.
+  // Cuts the view between rows; its dimensions before `dim` have one element.
   Result<void> add_gathered(const TensorView& view, std::size_t dim) {
     TRY_ASSIGN(const TensorSlice all, TensorSlice::of(view));
     if (all.nbytes() <= options_.slot_bytes) {
@@ -97,7 +97,8 @@ class Planner {
     used_ = std::min(options_.slot_bytes, round_up(used_ + part.nbytes(), slot_alignment));
   }
 
-  // The pages of a piece, which lie between two multiples of register_bytes as the piece does.
+  // Returns the pages of a piece, which lie between the same two multiples of register_bytes as the
+  // piece.
   ByteRange pages_of(const Piece& piece) const noexcept {
     const std::span<const std::byte> bytes = piece.view.bytes();
     const auto begin = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
@@ -134,7 +135,7 @@ class Planner {
   const PlanOptions& options_;
   UploadPlan plan_;
   std::uint64_t device_offset_ = 0;  // of the next piece of the last tensor
-  std::uint64_t used_ = 0;           // of the last fill
+  std::uint64_t used_ = 0;           // bytes used in the last fill
 };
 
 }  // namespace
