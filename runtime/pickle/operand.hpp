@@ -18,6 +18,10 @@ struct Operand {
 
 // Reads an operand of this form. The source has these functions, which return false if it ends
 // first:
+//
+//   bool number(std::size_t width, std::uint64_t& value);  // little-endian
+//   bool text(std::uint64_t length, std::string_view& text);
+//   bool line(OperandKind kind, std::string_view& line);  // skips its line feed
 template <class Source>
 bool read_operand(Source& source, OperandForm form, Operand& operand) {
   switch (form.kind) {
