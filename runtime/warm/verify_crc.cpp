@@ -23,14 +23,15 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 CrcReport verify_crc(Checkpoint::State& state, const Progress& progress) {
   WarmOptions options;
   options.verify_crc = true;
-  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
+  options.budget_bytes =
+      os::MemoryLimit::unknown;  // each page is needed once and may be evicted then
   const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(state, options, progress);
   if (work) {
     Result<WarmReport> report = (*work)->wait();
     if (report && (report->storages_left_out == 0 || report->crc.cancelled))
       return std::move(report->crc);
   }
-  // Without threads, or past what could not be read, to say of each storage what is wrong with it.
+  // The fallback without threads, or after a failed read, reports the fault of each storage.
   return sum_alone(state.sources, state.catalog(), progress);
 }
 

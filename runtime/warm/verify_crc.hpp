@@ -1,4 +1,4 @@
-// The checksums of all storages, with the disk read once.
+// Computes the checksums of all storages with one read of the disk.
 #pragma once
 
 #include "runtime/checkpoint/state.hpp"
@@ -6,7 +6,7 @@
 
 namespace weightmap {
 
-// What the member function of Checkpoint of the same name does.
+// Implements the member function of Checkpoint of the same name.
 CrcReport verify_crc(Checkpoint::State& state, const Progress& progress);
 
 }  // namespace weightmap
