@@ -86,7 +86,8 @@ bool has_checkpoint_name(std::string_view path) noexcept {
                      [path](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// True for an archive whose first record is the pickle, or whose name is a checkpoint's.
+// True for a safetensors file, or an archive whose first record is the pickle or whose file name is
+// a checkpoint's.
 bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   std::array<std::byte, 512> head{};
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
