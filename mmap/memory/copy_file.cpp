@@ -49,15 +49,15 @@ std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) noexcept {
   return (size + unit - 1) / unit * unit;
 }
 
-// A writable mapping of the new file, at an address that large pages can lie at.
+// A writable mapping of the new file, at an address that is suitable for huge pages.
 class Target {
  public:
   Target(int memory, Reservation mapped) noexcept : memory_(memory), mapped_(std::move(mapped)) {}
 
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }  // whole pages
 
-  // Sees to it that there is memory for this range, so that filling it raises no signal. One thread
-  // at a time, since the system has a lock for it at which threads spin.
+  // Allocates memory for this range, so that filling it raises no signal. One thread at a time,
+  // since threads would spin on the system's lock.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
     const std::scoped_lock lock(allocating_);
     if (collapses_ && length >= large_page) collapse(offset);
@@ -76,7 +76,7 @@ class Target {
     return result == 0;
   }
 
-  // One page that is there becomes a large one, with nothing to copy.
+  // Turns one existing page into a huge one, with nothing to copy.
   void collapse(std::uint64_t offset) noexcept {
     if (!reserve(offset, page_bytes())) return;
     if (::madvise(&mapped_.bytes()[offset], large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
@@ -127,7 +127,7 @@ class Copier {
     return go_on(progress_, done, source_.size());
   }
 
-  // From the page cache, if all of it is there.
+  // Copies from the page cache, if all of it is there.
   Result<CopyReport> fill(std::uint64_t offset, std::uint64_t length) {
     CopyReport came;
     if (cached_ && cached_->cached_bytes(offset, length) == length) {
@@ -146,7 +146,7 @@ class Copier {
   }
 
   void drop_what_came(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
-    if (!cached_) return;  // not known, so left as it is
+    if (!cached_) return;  // unknown, so the cache is left as it is
     for (std::uint64_t at = begin; at < end; at += page_bytes()) {
       const std::uint64_t stays = cached_->cached_bytes(at, page_bytes());
       if (stays == 0) continue;
@@ -166,12 +166,12 @@ class Copier {
 
   const File& source_;
   Target& target_;
-  const Progress& progress_;  // called by the caller's thread alone
+  const Progress& progress_;  // called by the caller's thread only
   const std::thread::id caller_ = std::this_thread::get_id();
   std::uint64_t told_ = 0;
   DirectReader reader_;
-  std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
-  std::mutex mutex_;                   // over what follows
+  std::optional<CachedPages> cached_;  // before the copy; nullopt if the system does not report it
+  std::mutex mutex_;                   // protects the following members
   CopyReport report_;
   std::uint64_t done_ = 0;
 };
@@ -189,7 +189,7 @@ Result<CopyReport> copy_to_memory(const File& source, int memory, const Progress
   TRY_ASSIGN(Reservation mapped, map_for_writing(memory, round_up(all, page_bytes())));
   Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
-  source.advise_metadata();  // nothing is read ahead
+  source.advise_metadata();  // disables read-ahead
   TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
   const Result<MappedMemory> held = mapped_memory(target.bytes());
   if (held) report.huge_bytes = held->huge;

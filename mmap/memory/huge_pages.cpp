@@ -8,7 +8,7 @@
 namespace weightmap::os {
 namespace {
 
-// Of a request that gets pages of its own; 0 where that is beyond all addresses.
+// Returns the size of a request with pages of its own; 0 if that overflows.
 std::size_t round_to_pages(std::size_t bytes) noexcept {
   constexpr std::size_t page = HugePageResource::page;
   return (bytes + page - 1) / page * page;
@@ -19,8 +19,8 @@ std::size_t round_to_pages(std::size_t bytes) noexcept {
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes < threshold) return ::operator new(bytes, std::align_val_t(alignment));
   const std::size_t size = round_to_pages(bytes);
-  // Systems before Linux 6.7 align to small pages only, so one huge page more is asked for, and
-  // what sticks out is given back.
+  // Systems before Linux 6.7 align to small pages only, so this maps one huge page more and unmaps
+  // the excess.
   void* const mapped = size == 0 ? MAP_FAILED
                                  : ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,7 +29,7 @@ void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(first) % page;
   if (before != 0) ::munmap(first, before);
   ::munmap(first + before + size, page - before);
-  ::madvise(first + before, size, MADV_HUGEPAGE);  // a refusal leaves small pages
+  ::madvise(first + before, size, MADV_HUGEPAGE);  // on refusal, pages stay small
   return first + before;
 }
 

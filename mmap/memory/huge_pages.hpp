@@ -1,5 +1,5 @@
-// Memory for large parse buffers, from 2 MiB pages where the system has them: a fault brings 512
-// small pages in at once.
+// Memory for large parse buffers, from 2 MiB pages if the system has them: one fault maps 512 small
+// pages.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace weightmap::os {
 
-// May be used by any thread. Nobody asks it for an alignment beyond that of a huge page.
+// May be used by any thread. Precondition: no alignment exceeds a huge page.
 class HugePageResource final : public std::pmr::memory_resource {
  public:
   static constexpr std::size_t page = std::size_t{2} << 20;
-  // Requests from here on get whole pages of their own; smaller ones come from operator new. A page
-  // costs as much as 85 small ones.
+  // Larger requests get whole pages of their own; smaller ones use operator new. A page costs as
+  // much as 85 small ones.
   static constexpr std::size_t threshold = std::size_t{512} << 10;
 
  private:

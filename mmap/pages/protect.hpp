@@ -1,4 +1,4 @@
-// Mappings of this process that become read-only.
+// Makes mappings of this process read-only.
 #pragma once
 
 #include "mmap/pages/smaps.hpp"
@@ -6,7 +6,7 @@
 
 namespace weightmap::os {
 
-// All of it. Fails with io if the system refuses, or if it is not mapped any more.
+// Protects the whole area. Fails with io if the system refuses, or if it is no longer mapped.
 Result<void> protect(const MappedArea& area);
 
 }  // namespace weightmap::os
