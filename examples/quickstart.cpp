@@ -1,4 +1,4 @@
-// Opens a checkpoint, lists its tensors and sums one of them in place.
+// Opens a checkpoint, lists its tensors and adds up one of them where it lies.
 #include <iostream>
 #include <numeric>
 
@@ -12,10 +12,9 @@ int fail(const weightmap::Error& error) {
 
 template <class T>
 weightmap::Result<double> sum_of(const weightmap::NamedTensor& tensor) {
-  return tensor.as<T>().transform(
-      [](std::span<const T> values) {  // a span into the mapping, without a copy
-        return std::accumulate(values.begin(), values.end(), 0.0);
-      });
+  return tensor.as<T>().transform([](std::span<const T> values) {  // into the mapping: no copy
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  });
 }
 
 int main(int argc, char** argv) {
