@@ -1,5 +1,5 @@
-// Replaces the global operator new with one that counts. In a file of its own, so that no compiler
-// sees malloc and free on one side of a new or delete expression.
+// Replaces the global operator new with one that counts. It is in a file of its own, so that no
+// compiler sees malloc and free on one side of a new or delete expression.
 #include "bench/count_allocations.hpp"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How often this program has called operator new.
+// Counts this program's calls of operator new.
 #pragma once
 
 #include <cstdint>

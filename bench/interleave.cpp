@@ -1,12 +1,12 @@
-// Runs programs in turns, each time in a fresh process, and prints what their figures say.
+// Runs programs in turns, each time in a fresh process, and prints statistics of their figures.
 //
 //   interleave [--rounds N] [--recycle MIB] [--in-order] [--system-calls] NAME=COMMAND...
 //
-// COMMAND is for the shell and prints one JSON object. Prints one as well: for each contender the
-// objects of all rounds, the median, lowest and 95th percentile of each field that is a number, and
-// its ratio to each other contender with an interval of confidence. With --system-calls each runs
-// once more, and its system calls between the marks of bench/cold/trace_marks.hpp are counted. Ends
-// with exit status 1 if a contender fails or prints anything else.
+// COMMAND is run by the shell and prints one JSON object. So does this program: for each contender
+// the objects of all rounds, the median, lowest and 95th percentile of each numeric field, and its
+// ratio to each other contender with a confidence interval. With --system-calls each runs once
+// more, and its system calls between the marks of bench/cold/trace_marks.hpp are counted. The exit
+// status is 1 if a contender fails or prints anything else.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Contender {
   std::string name;
   std::string command;
   std::vector<Json> runs;
-  std::optional<std::uint64_t> system_calls;  // where they were asked for
+  std::optional<std::uint64_t> system_calls;  // if requested
 };
 
 struct Options {
@@ -44,7 +44,7 @@ struct Options {
   bool system_calls = false;
 };
 
-// Throws CLI::ValidationError for what is no NAME=COMMAND, or a NAME that another one has.
+// Throws CLI::ValidationError for text that is not NAME=COMMAND, or a repeated NAME.
 void add_contender(std::vector<Contender>& contenders, const std::string& text) {
   const std::size_t sign = text.find('=');
   if (sign == 0 || sign == std::string::npos || sign + 1 == text.size())
@@ -100,7 +100,7 @@ Result<void> measure(Options& options) {
   return {};
 }
 
-// One for each run; nothing if one of them has no such number.
+// Returns one value for each run; nothing if a run lacks the number.
 std::vector<double> values(const Contender& contender, const std::string& field) {
   std::vector<double> numbers;
   for (const Json& run : contender.runs) {
@@ -177,6 +177,6 @@ int run(int argc, char** argv) {
 }  // namespace weightmap::cli::bench
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // as Process wants it
+  std::signal(SIGPIPE, SIG_IGN);  // required by Process
   return weightmap::cli::bench::run(argc, argv);
 }

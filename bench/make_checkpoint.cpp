@@ -5,7 +5,7 @@
 //   make_checkpoint many.pt --count 8192 --shape 512x256
 //   make_checkpoint mixed.pt --count 100000 --shape 4x4,16,2x2x2 --old-order
 //
-// Equal arguments give equal bytes, but for the archive's top folder, which is the file's name.
+// Equal arguments give equal bytes, except the archive's top folder, which is the file's name.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -27,13 +27,13 @@ struct Arguments {
   std::string output;
   ModelSize model;
   std::size_t count = 0;      // 0: a language model
-  std::string shape = "4x4";  // or several, which the tensors have in turn
+  std::string shape = "4x4";  // or several, which the tensors take in turn
   bool old_order = false;
   std::string dtype = "float16";
 };
 
-// 64 random bits, then `keep` and `set`: small finite numbers for floating point types, 0 and 1
-// for bool.
+// Takes 64 random bits, then applies `keep` and `set`: small finite numbers for floating point
+// types, 0 and 1 for bool.
 struct Pattern {
   std::uint64_t keep;
   std::uint64_t set;
@@ -58,7 +58,7 @@ Pattern pattern_of(DType dtype) {
   }
 }
 
-// Deterministic noise, about as fast as memory. One state a storage, so that each has its own
+// Deterministic noise, about as fast as memory. Each storage has its own state, and so its own
 // bytes.
 class Noise {
  public:
@@ -84,7 +84,7 @@ class Noise {
   std::uint64_t state_;
 };
 
-// "512x256", "8", "" for scalars. Throws CLI::ValidationError otherwise.
+// Parses "512x256", "8", "" for scalars. Throws CLI::ValidationError otherwise.
 std::vector<std::int64_t> parse_shape(const std::string& text) {
   std::vector<std::int64_t> shape;
   for (const std::string& size : CLI::detail::split(text, 'x')) {
@@ -102,7 +102,7 @@ DType parse_dtype(const std::string& text) {
   return *dtype;
 }
 
-// "4x4,16": see parse_shape().
+// Parses "4x4,16": see parse_shape().
 std::vector<TensorShape> in_turn(std::size_t count, const std::string& shapes) {
   std::vector<std::vector<std::int64_t>> all;
   for (const std::string& shape : CLI::detail::split(shapes, ','))
@@ -112,8 +112,7 @@ std::vector<TensorShape> in_turn(std::size_t count, const std::string& shapes) {
   return tensors;
 }
 
-// Numbers of storages in the order of their records as torch wrote them before 2.7: sorted as
-// texts.
+// Returns the storages' numbers in torch's record order before 2.7: sorted as texts.
 std::vector<std::size_t> old_record_order(std::size_t count) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -136,7 +135,7 @@ RecordContent noise(DType dtype, std::size_t number, std::uint64_t bytes) {
   });
 }
 
-// Row-major strides, as torch counts them: an empty dimension counts as one.
+// Returns row-major strides in torch's convention: an empty dimension counts as one.
 std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> strides(shape.size());
   std::int64_t step = 1;
@@ -147,7 +146,7 @@ std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape
   return strides;
 }
 
-// Without waiting for the disk: what is lost is made again.
+// Does not wait for the disk, since a lost file can be made again.
 Result<WritePlan> write(const std::string& path, const std::vector<TensorShape>& tensors,
                         DType dtype, bool old_order) {
   CheckpointWriterOptions options;

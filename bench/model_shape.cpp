@@ -3,8 +3,8 @@
 namespace weightmap::bench {
 namespace {
 
-// 8/3 of the hidden size, rounded up to a multiple of 256: the inner size of a gated feed-forward
-// block that has as many weights as an ungated one of four times the hidden size.
+// Returns 8/3 of the hidden size, rounded up to a multiple of 256: the inner size of a gated
+// feed-forward block that has as many weights as an ungated one of four times the hidden size.
 std::int64_t feed_forward_size(std::int64_t hidden) { return (hidden * 8 / 3 + 255) / 256 * 256; }
 
 void add_layer(std::vector<TensorShape>& model, std::int64_t layer, std::int64_t hidden) {

@@ -19,13 +19,13 @@ struct ModelSize {
   std::int64_t vocabulary = 32000;
 };
 
-// A decoder-only language model with the names and proportions that such models commonly have.
+// A decoder-only language model with common names and proportions.
 std::vector<TensorShape> language_model(const ModelSize& size);
 
 // `count` tensors of one shape: "tensor.0", "tensor.1", ...
 std::vector<TensorShape> uniform(std::size_t count, const std::vector<std::int64_t>& shape);
 
-// Element count of one tensor.
+// Returns the number of elements of one tensor.
 std::int64_t numel(const TensorShape& tensor) noexcept;
 
 }  // namespace weightmap::bench

@@ -1,9 +1,9 @@
-// Opening and looking up, inside one process (Google Benchmark).
+// Measures opening and lookups inside one process (Google Benchmark).
 //
 //   open_bench --files=DIR [Google Benchmark options]
 //
-// DIR holds tensors_10.pt, tensors_1000.pt, ... as scripts/bench makes them. What a fresh process
-// pays for an open is measured by open_once.
+// DIR contains tensors_10.pt, tensors_1000.pt, ... from scripts/bench. open_once measures the cost
+// of an open in a fresh process.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -37,8 +37,8 @@ void open(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-// Names in random order, as text of the caller's own: a lookup hashes it, probes and compares.
-// Names that are not there differ from those that are in their last letter.
+// Names in random order, in text owned by the caller: a lookup hashes it, probes and compares.
+// Absent names differ from present ones in their last letter.
 void look_up(benchmark::State& state, bool present) {
   const auto checkpoint = weightmap::Checkpoint::open(file_of(state.range(0)));
   if (!checkpoint) {
@@ -48,7 +48,7 @@ void look_up(benchmark::State& state, bool present) {
   std::vector<std::string_view> names;
   for (const weightmap::NamedTensor& tensor : checkpoint->tensors()) names.push_back(tensor.name);
   std::shuffle(names.begin(), names.end(), std::mt19937(1));
-  // One text in the order of the questions, so that asking costs no cache miss.
+  // One text in the order of the lookups, so that reading the names causes no cache misses.
   std::string text;
   for (std::string_view name : names) {
     text += name;

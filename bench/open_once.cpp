@@ -1,10 +1,10 @@
-// Opens a checkpoint once, in this fresh process, and prints what that cost as one JSON object.
+// Opens a checkpoint once, in this fresh process, and prints the cost as one JSON object.
 //
 //   open_once FILE [--evict]
 //
-// A loop in one process flatters an open several times over, because its memory is already there;
-// so bench/compare_python.py starts this program anew for every sample. --evict drops the file from
-// the page cache first and says how many of its pages stayed.
+// A loop in one process makes an open look several times faster, because its memory is already
+// mapped; so bench/compare_python.py starts this program anew for every sample. --evict drops the
+// file from the page cache first and prints how many of its pages stayed.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

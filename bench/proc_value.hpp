@@ -1,10 +1,11 @@
-// Numbers that the system keeps about this process.
+// Reads the system's counters of this process.
 #pragma once
 
 #include <fstream>
 #include <string>
 
-// Of a line of a /proc file such as "read_bytes: 4096" or "VmHWM:  1234 kB"; -1 if it has none.
+// Reads a line of a /proc file such as "read_bytes: 4096" or "VmHWM:  1234 kB"; -1 if there is
+// none.
 inline long long proc_value(const char* file, const std::string& field) {
   std::ifstream lines(file);
   std::string name;

@@ -1,4 +1,4 @@
-// Takes rows out of a matrix without copying the rest, and prints them as float.
+// Reads rows of a matrix without copying the rest, and prints them as float.
 //
 //   print_slice FILE TENSOR FIRST COUNT
 //
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     return 1;
   }
 
-  // A wrong range is an error, not a crash.
+  // An invalid range is an error, not a crash.
   const auto rows = matrix->view.narrow(0, std::atoll(argv[3]), std::atoll(argv[4]));
   if (!rows) return fail(rows.error());
   std::vector<float> values(rows->numel());

@@ -1,4 +1,4 @@
-// Writes a checkpoint of two tensors and an epoch, which torch.load(weights_only=True) reads.
+// Writes a checkpoint of two tensors and an epoch for torch.load(weights_only=True).
 #include <array>
 #include <iostream>
 #include <vector>

@@ -3,7 +3,7 @@
 //   shared_pages FILE
 //
 // Two processes open the file and read all of it. Rss counts the pages that a process has mapped;
-// Pss counts each page divided by the number of processes that map it. So Pss is half of Rss.
+// Pss divides each page by the number of processes that map it. So Pss is half of Rss.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ struct Usage {
   long pss_kib = 0;
 };
 
-// What /proc/self/smaps says of the mapping that begins at `address`.
+// Returns the figures of /proc/self/smaps for the mapping that begins at `address`.
 Usage usage_of(const void* address) {
   std::ostringstream prefix;
   prefix << std::hex << reinterpret_cast<std::uintptr_t>(address) << '-';
@@ -39,14 +39,14 @@ Usage usage_of(const void* address) {
   return usage;
 }
 
-// Reads one byte of each page, so that each is mapped. Answers the last byte of their sum.
+// Reads one byte of each page, so that each is mapped. Returns the last byte of their sum.
 char touch(std::span<const std::byte> bytes) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < bytes.size(); i += 4096) sum += std::to_integer<unsigned>(bytes[i]);
   return static_cast<char>(sum);
 }
 
-// Opens and reads the file, says so on `ready`, and keeps it open until `done` is closed.
+// Opens and reads the file, reports that on `ready`, and keeps it open until `done` is closed.
 int second_process(const char* path, int ready, int done) {
   const auto checkpoint = weightmap::Checkpoint::open(path);
   if (!checkpoint) return 1;

@@ -1,4 +1,4 @@
-// Makes a mutator that knows a grammar libFuzzer's own; for one target's file each.
+// Adds a grammar-aware mutator to a libFuzzer target; one for each target's file.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 
 namespace weightmap::fuzz {
 
-// What `mutate` makes of the input, in its place; what has grown too long is changed as bytes.
+// Replaces the input by the result of `mutate`; a result that is too long is mutated as bytes
+// instead.
 template <class Mutate>
 std::size_t mutate_in_place(std::uint8_t* data, std::size_t size, std::size_t max_size,
                             unsigned seed, Mutate mutate) {

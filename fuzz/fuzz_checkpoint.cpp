@@ -1,5 +1,5 @@
-// Any bytes as a file that is opened: refused, or all of it can be looked at; and its globals are
-// listed, among which is none for which it would have been refused.
+// Opens any bytes as a file: it is refused, or all of it can be read. Its globals are listed, and
+// none of them is one for which the open would have been refused.
 #include <algorithm>
 #include <string>
 
@@ -20,7 +20,7 @@ bool has(const PickleGlobals& pickle, GlobalVerdict verdict) {
       pickle.globals, [verdict](const NamedGlobal& global) { return global.verdict == verdict; });
 }
 
-// Of every pickle that an open reads; there may be others in the file.
+// Compares the pickles that an open reads; the file may contain others.
 void compare_globals(const FileGlobals& globals, const Result<Checkpoint>& opened) {
   for (const PickleGlobals& pickle : globals.pickles) {
     if (pickle.record != "data.pkl" || pickle.is_hidden) continue;

@@ -1,7 +1,8 @@
-// Any bytes as the metadata of a folder of torch.distributed.checkpoint, and others as what each of
-// its files holds: refused, or each element of each tensor lies in one chunk, within the file.
+// Uses any bytes as the metadata of a folder of torch.distributed.checkpoint, and others as the
+// content of all its files: refused, or each element of each tensor lies in one chunk, within the
+// file.
 //
-// Four bytes say how long the metadata is; behind it are the data.
+// The first four bytes are the length of the metadata; the data follow it.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -85,7 +86,7 @@ void check_catalog(const catalog::Catalog& catalog, std::uint64_t file_bytes) {
   }
 }
 
-// By marking each element; the chunks of `composed` are the parts.
+// Marks each element; the chunks of `composed` are the parts.
 void check_chunks(const catalog::Catalog& catalog, const ComposedTensor& composed) {
   const std::size_t rank = composed.sizes.size();
   std::uint64_t volume = 1;

@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file: refused, or its tensors are what another reader finds in the same
-// bytes, and lie in the file one behind the other.
+// Parses any bytes as a GGUF file: refused, or its tensors equal those of another reader, and lie
+// one after another in the file.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace weightmap;
 
-// Believes all it reads: it is shown nothing but files that were accepted.
+// Trusts its input, which consists of accepted files only.
 class Plain {
  public:
   Plain(std::span<const std::byte> content, bool is_big)
@@ -40,7 +40,7 @@ class Plain {
     at += length;
     return {reinterpret_cast<const char*>(content_.data() + at - length), length};
   }
-  // Values of a type in a row: arrays are pushed, not entered.
+  // Skips consecutive values of one type: arrays are pushed, not entered.
   void skip_values(std::uint64_t type, std::uint64_t count) {
     constexpr std::uint64_t string = 8;
     constexpr std::uint64_t array = 9;

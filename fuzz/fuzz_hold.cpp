@@ -1,5 +1,5 @@
-// Any lines as what clients ask a daemon for: each gets one line of JSON. "@" stands for the path
-// of a checkpoint, and "~" for that of a file that is none.
+// Sends any lines to a daemon as requests: each gets one line of JSON. "@" stands for the path of a
+// checkpoint, and "~" for that of another file.
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 using namespace weightmap;
 namespace fs = std::filesystem;
 
-// A folder of this process, in memory where there is one; gone with it.
+// A temporary folder of this process, in memory if possible.
 class Files {
  public:
   Files() {
@@ -46,7 +46,7 @@ class Files {
       ("weightmap-fuzz-" + std::to_string(::getpid()));
 };
 
-// Only these two files are opened, whatever the line says.
+// Only these two files are opened, whatever the line contains.
 std::string with_paths(std::string_view line, const Files& files) {
   std::string text;
   for (const char c : line) {

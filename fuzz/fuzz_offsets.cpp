@@ -1,5 +1,5 @@
-// An archive laid out in any way, and then perhaps damaged: where the storages are calculated to be
-// is where their local headers say, or the archive is refused.
+// Lays out an archive in any way, and possibly damages it: the computed places of storages equal
+// those of their local headers, or the archive is refused.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ using test::Bytes;
 struct Laid {
   test::ArchiveBuilder builder;
   std::uint64_t alignment;
-  std::vector<std::size_t> storages;  // positions among the records
-  bool is_plain_only = true;          // all of them as torch writes them
+  std::vector<std::size_t> storages;  // indices of records
+  bool is_plain_only = true;          // all of them are in torch's form
 };
 
 std::string payload(FuzzedDataProvider& input, char content) {
@@ -66,7 +66,7 @@ Laid lay_out(FuzzedDataProvider& input) {
   return laid;
 }
 
-// A few bytes somewhere in the headers, or anywhere.
+// Changes a few bytes in the headers, or anywhere.
 bool damage(FuzzedDataProvider& input, Bytes& file) {
   bool is_damaged = false;
   for (auto times = input.ConsumeIntegralInRange(0, 2); times > 0; --times) {

@@ -1,4 +1,5 @@
-// Any bytes as a pickle: parsed or refused. What was parsed is written, and that says the same.
+// Parses any bytes as a pickle: parsed or refused. A parsed tree is written, and the result parses
+// to an equal tree.
 #include <cstring>
 #include <memory_resource>
 #include <unordered_set>
@@ -27,7 +28,7 @@ Parsed parse(std::span<const std::byte> pickle, std::uint64_t budget, std::uint3
 
 Value root_of(const value::Tree& tree) { return Value(&tree, tree.root()); }
 
-// Protocol 2 has no opcode for these, so they come back as calls.
+// Protocol 2 has no opcode for these, so they return as calls.
 bool is_written_as_call(Value::Kind kind) noexcept {
   using enum Value::Kind;
   return kind == bytes || kind == byte_array || kind == set || kind == frozen_set;

@@ -1,8 +1,8 @@
-// Any bytes as a safetensors file, any text as the header of one, and any text as an index of
-// shards: refused, or what was read is what another reader of JSON finds there.
+// Parses any bytes as a safetensors file, any text as its header, and any text as an index of
+// shards: refused, or the result equals that of another JSON reader.
 //
-// The first byte says which: 0 a file, 1 a header, behind a byte that says how many bytes more or
-// fewer there are than it needs, 2 an index.
+// The first byte chooses: 0 a file, 1 a header, followed by a byte with the number of bytes more or
+// fewer than it needs, 2 an index.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +55,7 @@ void check_error(const Error& error, std::size_t size) {
                 "an error outside the text");
 }
 
-// Elements in an F4 are two to a byte of the tensor that is shown.
+// F4 counts single elements, which are two to a byte of the tensor.
 std::vector<std::uint64_t> shape_in(const Json& tensor) {
   auto shape = tensor.at("shape").get<std::vector<std::uint64_t>>();
   if (tensor.at("dtype") == "F4") shape.back() /= 2;
@@ -83,7 +83,7 @@ void check_tensor(const safetensors::Header& header, const safetensors::HeaderTe
   }
 }
 
-// By another reader, which lets the last of several equal keys win.
+// Uses another reader, in which the last of several equal keys wins.
 void compare(const safetensors::Header& header, std::uint64_t data_bytes) {
   const Json expected = json_of(header.json.text());
   fuzz::require(expected.is_object(), "what is no JSON is taken for it");
@@ -102,7 +102,7 @@ void compare(const safetensors::Header& header, std::uint64_t data_bytes) {
     check_tensor(header, *tensor, expected.at(std::string(name)));
 }
 
-// The header alone, so that the tensors may be of any size.
+// Reads only the header, so that the tensors may be of any size.
 void check_header(std::string_view text, std::uint64_t data_bytes, const Limits& limits) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   safetensors::Header header(text, memory);
@@ -140,7 +140,7 @@ void check_file(std::span<const std::byte> content) {
                content.size() - length_bytes - length, options.limits);
 }
 
-// Where the last tensor ends by the header.
+// Returns the end of the last tensor by the header.
 std::uint64_t end_in(std::string_view text) {
   const Json header = json_of(text);
   std::uint64_t end = 0;
@@ -217,7 +217,7 @@ void check(std::span<const std::byte> input) {
   }
 }
 
-// Text stays JSON mostly. A file is changed as bytes.
+// Text usually stays JSON. A file is mutated as bytes.
 std::vector<std::byte> mutate(std::span<const std::byte> input, fuzz::Random& random) {
   std::vector<std::byte> made(input.begin(), input.end());
   const Mode mode = mode_of(input);

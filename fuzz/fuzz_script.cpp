@@ -1,5 +1,5 @@
-// Any pickles and code in an archive as torch.jit.save lays it out: refused, or all of it can be
-// looked at.
+// Puts any pickles and code into an archive with torch.jit.save's layout: refused, or all of it can
+// be read.
 #include <string>
 
 #include "fuzz/custom_mutator.hpp"

@@ -1,5 +1,5 @@
-// Any sizes, strides, offset and type over a storage of some bytes: what the catalog takes in lies
-// within the storage, and what it refuses does not.
+// Checks any sizes, strides, offset and type over a storage of some bytes: an accepted tensor lies
+// within the storage, and a refused one does not.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ Described describe(FuzzedDataProvider& input) {
   return made;
 }
 
-// By plain arithmetic in 128 bits, where no product of two numbers overflows; beyond `far` the rest
-// is of no matter.
+// Computes in 128 bits, where no product of two numbers overflows; values beyond `far` are
+// equivalent.
 constexpr Wide far = Wide{1} << 100;
 
 bool has_whole_blocks(const Described& tensor, std::int64_t elements) {
@@ -85,7 +85,7 @@ bool lies_within(const Described& tensor, std::uint64_t nbytes) {
          (last + 1) / block.elements * block.bytes <= static_cast<Wide>(nbytes);
 }
 
-// The same view, whose elements are the blocks.
+// Returns the same view with blocks as elements.
 Described in_blocks(Described tensor) {
   const std::int64_t elements = block_of(tensor.dtype).elements;
   if (elements == 1) return tensor;
@@ -95,7 +95,7 @@ Described in_blocks(Described tensor) {
   return tensor;
 }
 
-// The elements, or blocks, one by one.
+// Returns the elements, or blocks, one by one.
 std::vector<std::byte> elements_of(const Described& described, const std::byte* storage) {
   const Described tensor = in_blocks(described);
   const std::size_t element = block_of(tensor.dtype).bytes;
@@ -112,7 +112,7 @@ std::vector<std::byte> elements_of(const Described& described, const std::byte* 
   }
 }
 
-// Of a blocked dtype the bits are the bytes of all blocks, whatever their order.
+// The bits of a blocked dtype are the bytes of all blocks, whatever their order.
 void check_bits(const TensorView& view) {
   if (!is_blocked(view.dtype())) return;
   const auto bits = view.bits();

@@ -1,4 +1,4 @@
-// Any bytes as a zip archive: the directory, and every record of it, is read or refused.
+// Reads any bytes as a zip archive: the directory, and every record of it, is read or refused.
 #include <memory_resource>
 
 #include "fuzz/custom_mutator.hpp"

@@ -53,7 +53,7 @@ constexpr auto words = std::to_array<std::string_view>({
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Where the text of an item, or what could be one, begins or ends.
+// Returns the places where the text of an item, or of a possible one, begins or ends.
 std::vector<std::size_t> borders(std::string_view text) {
   constexpr std::string_view marks = "{}[],:\"";
   std::vector<std::size_t> found{0};
@@ -71,7 +71,7 @@ struct Range {
   std::size_t size;
 };
 
-// Between two borders that are mostly not far from one another.
+// Returns a range between two borders, usually close ones.
 Range any_range(std::string_view text, Random& random) {
   const std::vector<std::size_t> all = borders(text);
   const std::size_t first = random.below(all.size());
@@ -122,7 +122,7 @@ void change_once(std::string& text, Random& random) {
       text.replace(to.begin, random.once_in(2) ? to.size : 0, copied);
       return;
     }
-    case 6: {  // one more of what stands there
+    case 6: {  // duplicates the item
       const Range range = any_range(text, random);
       text.insert(range.begin + range.size, "," + text.substr(range.begin, range.size));
       return;

@@ -1,5 +1,5 @@
-// Changes JSON text so that it mostly stays JSON: numbers, items, and words that mean something to
-// whoever reads the headers of safetensors files and the indexes of shards.
+// Mutates JSON text so that it usually stays JSON: numbers, items, and the words of safetensors
+// headers and indexes of shards.
 #pragma once
 
 #include <string>

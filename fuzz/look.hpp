@@ -1,4 +1,4 @@
-// Looks at everything that was read, so that a sanitizer sees what should not be looked at.
+// Reads everything, so that a sanitizer detects invalid accesses.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace weightmap::fuzz {
 
 void look_at(std::span<const std::byte> bytes);
 void look_at_text(std::string_view text);
-// Each node once, for which `visit` is called if there is one.
+// Visits each node once, and calls `visit` for it if there is one.
 void look_at(const Value& root, const std::function<void(const Value&)>& visit = {});
 
 }  // namespace weightmap::fuzz

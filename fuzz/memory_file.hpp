@@ -1,4 +1,4 @@
-// A file in memory, for what is opened by descriptor.
+// A file in memory, for functions that open descriptors.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class MemoryFile {
 
   int descriptor() const noexcept { return descriptor_; }
   void set(std::span<const std::byte> content);
-  // Nobody can change it from now on.
+  // Makes it immutable.
   void seal();
 
  private:

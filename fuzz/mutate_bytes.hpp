@@ -1,4 +1,4 @@
-// libFuzzer's own way to change bytes that have no grammar.
+// libFuzzer's own mutation, for bytes without a grammar.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace weightmap::fuzz {
 
-// Lets it grow by at most `growth` bytes. `Bytes` holds bytes or characters.
+// The result may be longer by at most `growth` bytes. `Bytes` contains bytes or characters.
 template <class Bytes>
 void mutate_bytes(Bytes& bytes, std::size_t growth = 16) {
   const std::size_t size = bytes.size();

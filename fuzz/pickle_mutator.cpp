@@ -16,7 +16,7 @@ namespace {
 
 using Program = std::vector<Instruction>;
 
-// What files say: names that mean something to whoever reads them, and the dtypes and keys.
+// The content of real files: names with a meaning for torch readers, dtypes and keys.
 constexpr auto globals = std::to_array<std::string_view>({
     "torch._utils\n_rebuild_tensor_v2\n",
     "torch._utils\n_rebuild_tensor_v3\n",
@@ -123,7 +123,7 @@ void change_operand(Instruction& instruction, Random& random) {
   }
 }
 
-// Up to 16 instructions from `at` on.
+// Returns up to 16 instructions from `at` on.
 std::pair<Position, Position> some_from(const Program& program, Position at, Random& random) {
   const auto length = static_cast<Position>(1 + random.below(16));
   return {at, std::min(at + length, static_cast<Position>(program.size()))};
@@ -172,7 +172,7 @@ void change(Program& program, Random& random) {
 std::vector<std::byte> mutate_pickle(std::span<const std::byte> pickle, Random& random) {
   Program program = split(pickle);
   for (std::size_t changes = 1 + random.below(3); changes > 0; --changes) change(program, random);
-  // Frames would have to be of the new lengths.
+  // Frames would need the new lengths.
   if (!random.once_in(8))
     std::erase_if(program, [](const Instruction& of) { return of.opcode == pickle::op_FRAME; });
   std::vector<std::byte> made = join(program);

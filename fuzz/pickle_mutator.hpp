@@ -1,4 +1,4 @@
-// Changes pickles opcode by opcode, so that most of what comes out is still a pickle.
+// Mutates pickles opcode by opcode, so that the result usually is still a pickle.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A pickle as its opcodes, to be changed one by one.
+// A pickle as a list of opcodes, for mutation.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@ namespace weightmap::fuzz {
 
 struct Instruction {
   std::uint8_t opcode;
-  std::string operand;  // without its length; lines with their line feeds
+  std::string operand;  // without its length; lines include their line feeds
 };
 
-// All that Python's pickle has.
+// Returns all opcodes of Python's pickle.
 std::span<const std::uint8_t> known_opcodes() noexcept;
 
-// Up to the end, or to where it is no pickle; what is left over is an instruction's last operand.
+// Splits up to the end, or to the first byte that is not valid; the rest becomes the last
+// instruction's operand.
 std::vector<Instruction> split(std::span<const std::byte> pickle);
 std::vector<std::byte> join(std::span<const Instruction> program);
 

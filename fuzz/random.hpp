@@ -1,4 +1,4 @@
-// The choices of a mutator, all of which follow from the seed that libFuzzer gives it.
+// The choices of a mutator, determined by libFuzzer's seed.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class Random {
   std::size_t below(std::size_t count) { return engine_() % count; }
   // True once in `count` times.
   bool once_in(std::size_t count) { return below(count) == 0; }
-  // Any number, small ones and those next to a power of two more often than others.
+  // Returns any number; small ones and those next to a power of two are more frequent.
   std::uint64_t number() {
     const std::uint64_t wide = std::uint64_t{engine_()} << 32 | engine_();
     switch (below(4)) {

@@ -1,4 +1,4 @@
-// What must hold of every input; what does not is a finding, which libFuzzer keeps the input of.
+// Requires an invariant; a violation is a finding, whose input libFuzzer keeps.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What the target of TorchScript archives is given: the two pickles, the code, and how long the
-// storages are. Records and offsets are laid out around it.
+// The input of the target for TorchScript archives: the two pickles, the code, and the lengths of
+// the storages. Records and offsets are laid out around it.
 //
 //   u8 count | u16 size[count]           of data/0, data/1, ...
 //   u8 count | u16 size[count]           of constants/0, ...
@@ -7,7 +7,7 @@
 //   u32 length | constants.pkl
 //   { u8 length | name | u32 length | text }   of code/<name>.py, up to the end
 //
-// Little-endian; what is missing at the end is zero or empty. seeds.py writes it, too.
+// Little-endian; missing fields at the end are zero or empty. seeds.py writes this format, too.
 #pragma once
 
 #include <cstddef>

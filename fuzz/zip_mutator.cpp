@@ -22,11 +22,11 @@ using Bytes = std::vector<std::byte>;
 
 struct Member {
   std::string name;
-  Bytes payload;  // as it stands in the file
+  Bytes payload;  // as stored in the file
   std::uint64_t size = 0;
   std::uint32_t crc = 0;
   bool is_deflated = false;
-  bool is_plain = false;  // as other tools write it
+  bool is_plain = false;  // in the form of other tools
 };
 
 struct Archive {
@@ -78,7 +78,7 @@ Bytes payload_of(std::string_view file, std::uint64_t header, std::uint64_t leng
   return test::to_bytes(record.substr(begin, length));
 }
 
-// What the central entry at the front of `entry` describes.
+// Returns the member that the central entry at the front of `entry` describes.
 std::optional<Member> member_of(std::string_view file, std::string_view entry) {
   if (entry.size() < 46) return std::nullopt;
   const std::uint64_t name_length = number_at(entry, 28, 2);
@@ -109,7 +109,7 @@ std::uint64_t alignment_of(const Archive& archive) {
   return 64;
 }
 
-// As far as it can be understood: all central entries, wherever they stand.
+// Reads as much as possible: all central entries, wherever they are.
 Archive read(std::string_view file) {
   Archive archive;
   for (std::size_t at = file.find(central_signature); at != std::string_view::npos;

@@ -1,6 +1,6 @@
-// Changes zip archives record by record: what comes out is laid out as torch would, with the right
-// offsets and checksums, but for a field that is sometimes left wrong. What is no archive is
-// changed as pickles in a row, as torch wrote them before it wrote archives.
+// Mutates zip archives record by record: the result has torch's layout, with correct offsets and
+// checksums except for a field that is sometimes left wrong. Any other input is mutated as
+// consecutive pickles, torch's format before archives.
 #pragma once
 
 #include <cstddef>

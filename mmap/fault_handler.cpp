@@ -21,8 +21,7 @@ using Action = struct sigaction;
 constexpr unsigned max_previous = 16;
 constexpr unsigned max_depth = 32;
 
-// One for the process and a signal, as the action of a signal is. The handler reads, and it takes
-// no lock.
+// One per signal and process, like the signal's action. The handler reads it without a lock.
 struct Chain {
   int signal;
   const char* name;
@@ -37,24 +36,25 @@ constinit Chain segv_chain{SIGSEGV, "SIGSEGV"};
 
 Chain& chain_of(int signal) noexcept { return signal == SIGBUS ? bus_chain : segv_chain; }
 
-// Where this thread has called a handler of somebody else's, which may come back to ours. Initial
-// exec: another kind of variable could be allocated at its first use, which is in a signal handler.
+// State while this thread runs an earlier handler, which may pass the signal back. Initial exec,
+// since another kind of thread-local variable could be allocated at its first use, inside a signal
+// handler.
 struct Passing {
   const void* frame = nullptr;
-  const void* stack = nullptr;  // that the frame lies on: see stack_of_signals()
+  const void* stack = nullptr;  // the frame's stack: see stack_of_signals()
   const siginfo_t* info = nullptr;
-  unsigned depth = 0;    // how far down the chain
-  unsigned nesting = 0;  // of calls in this thread's stack
+  unsigned depth = 0;    // position in the chain
+  unsigned nesting = 0;  // of calls on this thread's stack
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Passing bus_passing;
 [[gnu::tls_model("initial-exec")]] constinit thread_local Passing segv_passing;
 
-// The thread cannot go on, since it would only do the same again.
+// True if the thread cannot continue, since it would fault again.
 bool is_fault(const siginfo_t& info) noexcept {
   return info.si_code > 0 && (info.si_signo != SIGBUS || info.si_code != BUS_MCEERR_AO);
 }
 
-// Of the kinds that a repair is asked for.
+// True for the kinds that FaultRepair handles.
 bool is_at_an_address(const siginfo_t& info) noexcept {
   if (info.si_signo == SIGSEGV) return info.si_code == SEGV_ACCERR;
   return info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR || info.si_code == BUS_MCEERR_AR;
@@ -70,13 +70,13 @@ void set_default_action(int signal) noexcept {
   ::sigaction(signal, &action, nullptr);
 }
 
-// Comes when the handler returns, with all that is known about it, for the core dump.
+// Ends the process when the handler returns, with the full siginfo for the core dump.
 void end_process(int signal, siginfo_t* info) noexcept {
   set_default_action(signal);
   ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), signal, info);
 }
 
-// As the kernel calls a handler.
+// Calls a handler as the kernel does.
 void call(const Action& action, int signal, siginfo_t* info, void* context) noexcept {
   const int flags = static_cast<int>(action.sa_flags);
   if ((flags & static_cast<int>(SA_RESETHAND)) != 0) set_default_action(signal);
@@ -95,7 +95,7 @@ void call(const Action& action, int signal, siginfo_t* info, void* context) noex
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// The thread's stack for signals, if this is called on it; nullptr on the thread's own.
+// Returns the thread's signal stack if this runs on it; nullptr on the thread's own stack.
 const void* stack_of_signals() noexcept {
   stack_t stack{};
   if (::sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_ONSTACK) == 0) return nullptr;
@@ -106,15 +106,15 @@ void pass_on(const Chain& chain, siginfo_t* info, void* context) noexcept {
   Passing& passing = chain.signal == SIGBUS ? bus_passing : segv_passing;
   const void* const here = __builtin_frame_address(0);
   const void* const stack = stack_of_signals();
-  // The one that was called before has jumped out of its handler. Addresses tell that on one stack
-  // only; and no handler goes from one to the other, since ours is called on that for signals.
+  // Detects that the handler called before has left by longjmp. Addresses are comparable on one
+  // stack only; no handler switches stacks, since ours runs on the signal stack.
   if (stack != passing.stack || here >= passing.frame) passing = {};
   if (is_fault(*info) && info != passing.info) passing.depth = 0;
   const unsigned count = chain.count;
   if (count == 0 || passing.nesting == max_depth) return end_process(chain.signal, info);
   const Action& next = chain.previous[count - 1 - std::min(passing.depth, count - 1)];
   const bool is_function = next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN;
-  // The kernel does not let a fault be ignored.
+  // The kernel does not allow ignoring a fault.
   if (next.sa_handler == SIG_IGN && !is_fault(*info)) return;
   if (!is_function) return end_process(chain.signal, info);
   const Passing before = passing;

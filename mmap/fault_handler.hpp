@@ -1,9 +1,9 @@
-// Handlers of SIGBUS and SIGSEGV, in front of those that were there before.
+// Handlers of SIGBUS and SIGSEGV, in front of earlier ones.
 //
-// What they do not repair goes on as if they were not there: to a function with that function's
-// mask and flags, to the default action with the same siginfo, which ends the process with a core
-// dump. Handlers that were installed later and were then overtaken by ours may pass the signal
-// back; it goes on to the next one then.
+// A signal that they do not repair takes its previous course: to a handler function with its own
+// mask and flags, or to the default action with the same siginfo, which ends the process with a
+// core dump. Handlers that were installed later, and that ours overtook again, may pass the signal
+// back; it then goes to the next one.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,21 @@
 
 namespace weightmap::mmap {
 
-// Called in a signal handler; answer whether the interrupted code can go on.
+// Called in a signal handler; return whether the interrupted code can continue.
 struct FaultRepair {
-  // SIGBUS: a page at this address cannot be had. SIGSEGV: what is mapped at this address does not
-  // allow what was done there.
+  // SIGBUS: a page at this address cannot be read. SIGSEGV: the mapping at this address does not
+  // permit the access.
   bool (*at)(std::uintptr_t address) noexcept;
-  // Somebody in this process raised the signal: perhaps a handler that passes one on.
+  // The signal was raised within this process, perhaps by a handler that passes one on.
   bool (*anywhere)() noexcept;
 };
 
-// Puts the handler of SIGBUS or SIGSEGV in front, if it is not. Fails with io if the system
-// refuses, with unsupported if something keeps the signal for itself (a sanitizer that was told
-// to), with limit_exceeded if others have put theirs in front of it many times. Always called with
-// the same `repair` for a signal.
+// Puts the handler of SIGBUS or SIGSEGV in front. Fails with io if the system refuses, with
+// unsupported if another component reserves the signal (such as a sanitizer), with limit_exceeded
+// if other handlers overtook it many times. Always called with the same `repair` for a signal.
 Result<void> install_fault_handler(int signal, const FaultRepair& repair);
 
-// Whether the signal comes to this handler first. False before the first install_fault_handler().
+// True if this handler receives the signal first. False before the first install_fault_handler().
 bool fault_handler_is_first(int signal) noexcept;
 
 }  // namespace weightmap::mmap

@@ -27,16 +27,16 @@ constexpr std::uint32_t live = std::uint32_t{1} << 31;
 constexpr std::uint32_t claimed = std::uint32_t{1} << 30;
 constexpr std::uint64_t nothing = ~std::uint64_t{0};
 
-// How often zeros were put in the place of a mapping, and how much of that this thread knows. A
-// signal that was raised without an address may be about a loss that another thread has repaired
-// meanwhile: the first one after each loss is taken for that. Initial exec: another kind of
-// variable could be allocated at its first use, which is in a signal handler.
+// The number of losses so far, and the number that this thread has seen. A signal without an
+// address may stem from a loss that another thread has repaired meanwhile; the first such signal
+// after each loss is attributed to it. Initial exec, since another kind of thread-local variable
+// could be allocated at its first use, inside a signal handler.
 constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
 }  // namespace
 
-// What the handler does is async-signal-safe: lock-free atomics, write(), fstat() and mmap(), which
+// The handler's calls are async-signal-safe: lock-free atomics, write(), fstat() and mmap(), which
 // is a plain system call although POSIX does not list it.
 
 // A file of a guarded mapping.
@@ -49,13 +49,13 @@ struct Guard::Part {
   std::atomic<std::uint64_t> lost_at{nothing};
   std::atomic<bool> is_zeros{false};
 
-  // Marked before the zeros can be seen. All of the file, since otherwise each of its pages could
-  // cost one more fault and one more entry in the table of mappings.
+  // Marks the file as lost before the zeros become visible. All of it is replaced, since otherwise
+  // each of its pages could cost one more fault and one more mapping.
   bool lose(std::uint64_t offset, std::uintptr_t mapping, bool writable) noexcept {
     std::uint64_t none = nothing;
     if (lost_at.compare_exchange_strong(none, offset)) tell();
-    // By its number: ThreadSanitizer takes a call of mmap() for a write of all the bytes, which
-    // races with the threads that read them. That they may is what the guard is for.
+    // Called by number: ThreadSanitizer treats mmap() as a write of all the bytes, which races with
+    // the reading threads. The guard exists to allow exactly these reads.
     const long protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     if (::syscall(SYS_mmap, mapping + base, length, protection, flags, -1L, 0L) == -1) return false;
@@ -66,7 +66,8 @@ struct Guard::Part {
 
   void tell() const noexcept {
     const std::uint64_t one = 1;
-    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1) return;  // nobody listens
+    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1)
+      return;  // there is no listener
   }
 
   bool lose_if_shortened(std::uintptr_t mapping, bool writable) noexcept {
@@ -85,11 +86,11 @@ struct Guard::Part {
 };
 
 struct Guard::Slot {
-  // 0 is free; `claimed` while it is filled in or given back; `live` plus the handlers at work.
+  // 0 is free; `claimed` during setup and release; `live` plus the number of running handlers.
   std::atomic<std::uint32_t> use{0};
   std::atomic<std::uintptr_t> base{0};
   std::atomic<std::size_t> length{0};  // whole pages
-  // Only read by handlers that have entered.
+  // Read only by handlers that have entered.
   std::atomic<bool> writable{false};
   std::atomic<decltype(RefusedWrite::tell)> tell{nullptr};
   std::atomic<const void*> told{nullptr};
@@ -117,7 +118,7 @@ struct Guard::Slot {
   }
   void leave() noexcept { --use; }
 
-  // Also of a handler that has not entered.
+  // Also called by a handler that has not entered.
   bool contains(std::uintptr_t address) const noexcept {
     return address >= base && address - base < length;
   }
@@ -147,13 +148,13 @@ struct Guard::Slot {
   }
 };
 
-// There is one SIGBUS action in a process, and so one table.
+// A process has one SIGBUS action, and so one table.
 struct Guard::Table {
   static constinit std::array<Slot, capacity> slots;
   static constinit std::atomic<std::size_t> ever_used;  // slots from the first on
 
-  // The handler may be in a thread that cannot wait for whoever gives a slot back, so it says first
-  // that it is there and then looks again.
+  // The handler cannot wait for the thread that releases a slot, so it enters first and then checks
+  // the slot again.
   static bool lose(std::uintptr_t address) noexcept {
     for (Slot& slot : slots) {
       if (!slot.contains(address) || !slot.enter()) continue;
@@ -165,7 +166,7 @@ struct Guard::Table {
     return false;
   }
 
-  // Answers false: there is nothing to be repaired.
+  // Returns false, since there is nothing to repair.
   static bool tell_write(std::uintptr_t address) noexcept {
     for (Slot& slot : slots) {
       if (!slot.contains(address) || !slot.enter()) continue;
@@ -193,7 +194,7 @@ struct Guard::Table {
 constinit std::array<Guard::Slot, Guard::capacity> Guard::Table::slots;
 constinit std::atomic<std::size_t> Guard::Table::ever_used{0};
 
-// A handler that was at work in another thread does not go on in a forked child.
+// A handler of another thread does not continue in a forked child.
 void Guard::Table::forget_handlers() noexcept {
   for (Slot& slot : slots) slot.use &= live | claimed;
 }

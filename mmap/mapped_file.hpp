@@ -1,4 +1,4 @@
-// One of the files of a mapping: what needs its descriptor, and where its bytes are.
+// One of the files of a mapping: its descriptor and the place of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace weightmap::mmap {
 
-// Borrows both. Offsets are those of the file.
+// Borrows both. Offsets are relative to the file.
 class MappedFile {
  public:
-  // `base`: where the file begins in the mapping.
+  // `base` is the file's beginning in the mapping.
   MappedFile(const os::File& file, const Mapping& mapping, std::uint64_t base = 0) noexcept
       : file_(&file), mapping_(&mapping), base_(base) {}
 
   const os::File& file() const noexcept { return *file_; }
   const Mapping& mapping() const noexcept { return *mapping_; }
-  // For madvise() and its like, which take pages of whatever kind by a pointer to them.
+  // Returns a pointer for madvise() and the like, whose parameter is not const.
   void* address_of(std::uint64_t offset) const noexcept {
     return const_cast<std::byte*>(mapping_->bytes().data() + base_ + offset);
   }

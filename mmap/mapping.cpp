@@ -17,13 +17,13 @@ namespace {
 
 namespace ipc = boost::interprocess;
 
-// Boost takes the mode for protection and sharing and adds our flags to those of mmap.
+// Boost derives protection and sharing from the mode and adds our flags to those of mmap.
 ipc::mode_t mode_of(Sharing sharing, bool writable) noexcept {
   if (sharing == Sharing::shared) return writable ? ipc::read_write : ipc::read_only;
   return writable ? ipc::copy_on_write : ipc::read_private;
 }
 
-// An open file as boost::interprocess::mapped_region takes it.
+// An open file in the form of boost::interprocess::mapped_region.
 struct Mappable {
   boost::interprocess::mapping_handle_t get_mapping_handle() const noexcept {
     return {descriptor, false};
@@ -31,12 +31,12 @@ struct Mappable {
   int descriptor;
 };
 
-// What file systems that know no shared mappings answer.
+// Recognises the errors of file systems without shared mappings.
 bool refuses_sharing(int error_number) noexcept {
   return error_number == ENODEV || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-// Asked with one page at any address: a refusal at a fixed one may leave a hole there.
+// Tries one page at any address: a refusal at a fixed one may leave a hole there.
 bool can_be_shared(const os::File& file) {
   try {
     ipc::mapped_region(Mappable{file.descriptor()}, ipc::read_only, 0, 1);
@@ -53,7 +53,7 @@ Error map_failure(std::uint64_t bytes, int error_number) {
   return error;
 }
 
-// Locked pages cannot be given back, so where memory ends the system kills.
+// Locked pages cannot be reclaimed, so beyond the limit the system kills processes.
 Result<void> check_room(std::uint64_t piece, std::uint64_t locked, std::uint64_t all) {
   const os::MemoryLimit limit = os::memory_limit();
   if (piece <= limit.usable()) return {};
@@ -63,8 +63,8 @@ Result<void> check_room(std::uint64_t piece, std::uint64_t locked, std::uint64_t
                                     limit.reason + ")");
 }
 
-// Not by MAP_POPULATE, which would copy every page of a private writable mapping. In pieces, so
-// that whoever waits for a large file can be told, and stop.
+// Does not use MAP_POPULATE, which would copy every page of a private writable mapping. Works in
+// pieces, for progress and cancellation.
 Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& options) {
   constexpr std::size_t piece = std::size_t{16} << 20;
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
@@ -81,8 +81,8 @@ Result<void> bring_in(std::span<const std::byte> bytes, const MapOptions& option
   return {};
 }
 
-// Advice is for what is still to be read, which of a file that one read takes is nothing.
-// Populating comes after it, since pages that are there already stay small.
+// Advice concerns later reads, of which a file that one read covers has none. It precedes
+// populating, since cached pages stay small.
 Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& options) {
   if (options.huge_pages && bytes.size() > bytes::first_read)
     ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_HUGEPAGE);
@@ -139,7 +139,7 @@ Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions
   mapping.bytes_ = rest.bytes();
   mapping.regions_.reserve(files.size());
   mapping.gaps_.reserve(files.size() - 1);
-  rest.take_front(0);  // what lies before the first one is given back
+  rest.take_front(0);  // releases the space before the first file
   for (const PlacedFile& placed : files) {
     const std::byte* const begin = mapping.bytes_.data() + placed.base;
     if (begin != rest.bytes().data())

@@ -25,8 +25,7 @@ std::string range_text(std::uint64_t offset, std::uint64_t length) {
   return std::to_string(length) + " bytes at " + std::to_string(offset);
 }
 
-// Reads whole large pages of a file into the page cache. What goes wrong is seen by whoever maps
-// them afterwards.
+// Reads whole huge pages of a file into the page cache. Errors appear when they are mapped.
 void read_large(const os::File& file, std::uint64_t offset, std::uint64_t length) {
   const ByteRange part{offset, length};
   const FileWindow window(file, {&part, 1}, os::large_page);
@@ -42,7 +41,7 @@ std::string_view to_string(LoadMethod method) noexcept {
 }
 
 LoadMethod best_load_method(const Mapping& mapping) noexcept {
-  // An unknown advice is refused even for no bytes at all.
+  // Unknown advice is refused even for an empty range.
   return ::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) == 0
              ? LoadMethod::populate
              : LoadMethod::read;
@@ -64,7 +63,7 @@ Result<void> PageLoader::load_exactly(std::uint64_t offset, std::uint64_t length
   return load_pages(offset, length, true);
 }
 
-// `is_read`: they are cached already.
+// `is_read` is true if the pages are cached already.
 Result<void> PageLoader::load_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
   const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
   const std::uint64_t size = offset + length - start;
@@ -90,7 +89,7 @@ Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length
   if (is_surely_cached(file(), offset, length))
     return os::check_not_truncated(file(), offset, length);
   if (exact_.get() < 0) {
-    // The same file whatever its name is now, with a readahead state of its own.
+    // Opens the same file, whatever its name is now, with a readahead state of its own.
     const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
     exact_ = os::UniqueFd(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
     if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
@@ -103,7 +102,7 @@ Result<void> PageLoader::populate(std::uint64_t offset, std::uint64_t length) {
     if (errno == EINTR || errno == EAGAIN) continue;
     const int error_number = errno;
     TRY(os::check_not_truncated(file(), offset, length));
-    // EFAULT says that a page could not be read, which the disk calls EIO.
+    // EFAULT means that a page could not be read; EIO is the disk's error for that.
     return tl::unexpected<Error>(os::os_error("read " + range_text(offset, length),
                                               error_number == EFAULT ? EIO : error_number, offset));
   }

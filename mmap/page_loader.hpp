@@ -1,5 +1,5 @@
-// Bringing a range of a mapped file into the page cache and, where the kernel can do that, into the
-// page table.
+// Reads a range of a mapped file into the page cache and, if the kernel supports that, faults it
+// in.
 #pragma once
 
 #include <cstddef>
@@ -14,38 +14,38 @@
 namespace weightmap::mmap {
 
 enum class LoadMethod : std::uint8_t {
-  populate,  // MADV_POPULATE_READ (Linux 5.14): maps what it reads, and fails without a signal
+  populate,  // MADV_POPULATE_READ (Linux 5.14): maps the pages, and fails without a signal
   read,      // pread into a scratch buffer: page cache only
 };
 std::string_view to_string(LoadMethod method) noexcept;  // "populate", "read"
 
-// `populate`, unless the kernel does not know it. Reads nothing.
+// Returns `populate` if the kernel supports it. Reads nothing.
 LoadMethod best_load_method(const Mapping& mapping) noexcept;
 
-// Ranges below this are read exactly, since a large page would cost more than it brings.
+// Smaller ranges are read exactly, since a huge page would cost more than it gains.
 inline constexpr std::uint64_t small_range = std::uint64_t{256} << 10;
 
-// One for each thread. The file and the mapping must outlive it. All load functions fail with io,
-// at the first byte of what could not be read, if the file was truncated, was lost, or the disk
-// failed. Precondition of all: the range lies in the file.
+// One object for each thread. The file and the mapping must outlive it. All fill functions fail
+// with io, at the first byte that could not be read, if the file was truncated, was lost, or the
+// disk failed. Precondition of all: the range lies in the file.
 class PageLoader {
  public:
   PageLoader(const MappedFile& mapped, LoadMethod method) noexcept
       : mapped_(mapped), method_(method) {}
 
-  // Goes on with another file.
+  // Switches to another file.
   void turn_to(const MappedFile& mapped) noexcept;
 
-  // The pages that the range touches. More may be read where the mapping reads ahead; not for a
-  // small range, which is read by a descriptor of its own.
+  // Fills the pages of the range. The mapping's read-ahead may read more, except for a small range,
+  // which is read through a separate descriptor.
   Result<void> load(std::uint64_t offset, std::uint64_t length);
 
-  // The same, and no other page is read, also where the mapping reads ahead.
+  // Does the same without reading any other page, even if the mapping reads ahead.
   Result<void> load_exactly(std::uint64_t offset, std::uint64_t length);
 
-  // As load() for somebody who waits for just this range: in whole large pages if it is not small,
-  // and nothing is read ahead, which would share the disk with it, where the system has large
-  // pages. Advises the mapping nothing, so that it is not split.
+  // Does what fill() does for a thread that waits for this range: in whole huge pages unless it is
+  // small and, if the system has huge pages, without read-ahead, which would compete for the disk.
+  // Gives the mapping no advice, so that it is not split.
   Result<void> load_now(std::uint64_t offset, std::uint64_t length);
 
  private:

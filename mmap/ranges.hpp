@@ -1,4 +1,4 @@
-// Making a range of a mapped file stay in memory, or go.
+// Locks or evicts ranges of a mapped file.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace weightmap::mmap {
 
-// Keeps the pages of the range that are mapped in memory until the mapping ends. Brings none in.
-// Fails with io where RLIMIT_MEMLOCK does not allow it. Precondition: the range lies in the file.
+// Keeps the mapped pages of the range in memory until the mapping ends. Reads none. Fails with io
+// if RLIMIT_MEMLOCK does not allow it. Precondition: the range lies in the file.
 Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);
 
-// Unmaps the whole pages in the range, and asks the system to drop them from the page cache: those
-// that another process has mapped, or that are not on the disk yet, stay. A later touch reads them
-// again. Preconditions: the range lies in the file; the mapping is none of those that keep what is
-// written to them (private and writable), since that would be lost.
+// Unmaps the whole pages in the range, and asks the system to drop them from the page cache; dirty
+// pages and those mapped by other processes stay. A later touch reads them again. Preconditions:
+// the range lies in the file; the mapping is not private and writable, since its writes would be
+// lost.
 void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
 
-// Makes the pages of the range the first that the system takes when it needs memory (Linux 5.4).
+// Makes the pages of the range the first to be evicted under memory pressure (Linux 5.4).
 void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
 
-// Whether a page fault may read more than its own page, or 2 MiB where the mapping has large pages.
-// It does after a mapping is made.
+// Sets whether a page fault may read more than its own page, or its 2 MiB if the mapping has huge
+// pages. Allowed for a new mapping.
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept;
 
 }  // namespace weightmap::mmap

@@ -32,7 +32,7 @@ Reservation::Reservation(std::size_t size, std::size_t alignment, Access access)
     errno = ENOMEM;
     return;
   }
-  wanted = wanted / os::page_bytes() * os::page_bytes();  // enough from any page on
+  wanted = wanted / os::page_bytes() * os::page_bytes();  // sufficient from any page on
   void* const start = ::mmap(nullptr, wanted, protection_of(access),
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return;

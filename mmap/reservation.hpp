@@ -1,6 +1,5 @@
-// A range of addresses that is given back as a whole, or in parts that have an owner each: what is
-// mapped into it can neither collide with other mappings nor leave a hole that another thread's
-// mapping gets into.
+// A range of addresses that is released as a whole, or in parts with an owner each. Mappings placed
+// into it neither collide with others nor leave a hole that another thread's mapping could take.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +10,10 @@ namespace weightmap::mmap {
 
 class Reservation {
  public:
-  enum class Access { none, read, write };  // reading gives zeros, before anything was written
+  enum class Access { none, read, write };  // unwritten memory reads as zeros
 
   Reservation() noexcept = default;
-  // Anonymous memory at an address that is a multiple of `alignment`, which is a power of two and
+  // Reserves anonymous memory at an address that is a multiple of `alignment`, a power of two and
   // at least a page. Empty, with errno set, if the system refuses.
   Reservation(std::size_t size, std::size_t alignment, Access access) noexcept;
   Reservation(Reservation&& other) noexcept
@@ -32,14 +31,13 @@ class Reservation {
   std::span<std::byte> bytes() const noexcept { return bytes_; }
   bool is_empty() const noexcept { return reserved_ == 0; }
 
-  // The pages of the first `size` bytes, apart from the rest; with them goes what lies before them
-  // to find an aligned place.
+  // Splits off the pages of the first `size` bytes, together with the alignment space before them.
   Reservation take_front(std::size_t size) noexcept;
-  // What is mapped there is given back by somebody else.
+  // Transfers the addresses to another owner.
   void release() noexcept { reserved_ = 0; }
 
  private:
-  std::byte* start_ = nullptr;  // of what was reserved to find an aligned place
+  std::byte* start_ = nullptr;  // including the alignment space
   std::size_t reserved_ = 0;
   std::span<std::byte> bytes_;
 };

@@ -23,8 +23,8 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
-// "--no-reserve"; "--no-huge-pages" for a switch that is on unless it is turned off; one has a
-// shorter name here.
+// Returns "--no-reserve"; "--no-huge-pages" for a switch that is on by default; one has a shorter
+// name here.
 std::string flag_of(const OptionRow& option) {
   if (option.name == "zero_copy_only") return "--strict";
   std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";
@@ -45,7 +45,7 @@ void add_switch(CLI::App& command, const OptionRow& option, OpenOptions& open) {
       help_of(option));
 }
 
-// An option that takes one of a few words, and refuses others with the list of them.
+// Adds an option with a few words, which lists them in its refusal of others.
 void add_choice(CLI::App& command, const OptionRow& option, OpenOptions& open) {
   const std::string name = flag_of(option);
   std::string list;

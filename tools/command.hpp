@@ -1,5 +1,5 @@
-// What every command is made of: an entry in the command line, options that all of them have, and
-// a function to run once the command line has been understood.
+// The parts of every command: an entry in the command line, common options, and a function that
+// runs once the command line has been parsed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,44 +14,44 @@
 
 namespace weightmap::cli {
 
-// Exit codes: good; a file or the work failed; wrong usage.
+// Exit codes: success; a file or the work failed; wrong usage.
 inline constexpr int exit_good = 0;
 inline constexpr int exit_failed = 1;
 inline constexpr int exit_usage = 2;
 
-// Answers the exit code, or an error that main() reports.
+// Returns the exit code, or an error that main() reports.
 using Run = std::function<Result<int>(Output&)>;
 
 struct CommonOptions {
   std::string file;
   bool json = false;
   bool verbose = false;
-  OpenOptions open;  // what the command line sets; the rest is the environment's
+  OpenOptions open;  // set by the command line; the environment sets the rest
 };
 
-// --bytes and --tsv.
+// Adds --bytes and --tsv.
 void add_table_options(CLI::App& command, TableStyle& style);
 
-// FILE, --json, -v, and each option of an open that the command line offers, but for --verify.
+// Adds FILE, --json, -v, and the command line's options of an open, except --verify.
 void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
-// One that open_checkpoint() is not asked for.
+// Adds an option for a command that does not use open_checkpoint().
 void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open);
-// --allow-global.
+// Adds --allow-global.
 void add_allow_option(CLI::App& command, OpenOptions& open);
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
 
-// The files that a checkpoint was opened from: one, or those of a set, with its index.
+// Returns the files of a checkpoint: one, or those of a set, with its index.
 std::vector<SourceInfo> files_of(const Checkpoint& checkpoint);
 
-// Of `info.unsupported`, which is not empty: "2 names, of ... : a, ...".
+// Returns "2 names, of ... : a, ..." for `info.unsupported`. Precondition: it is not empty.
 std::string unlisted_text(const CheckpointInfo& info);
 
-// `error`, with the file's name where the library did not know it.
+// Adds the file's name to `error` if the library did not.
 Error about(const CommonOptions& options, Error error);
 
-// Each adds one subcommand to `app`; when that is the one that was chosen, parsing sets `run`.
+// Each adds one subcommand to `app`, whose parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);
 void add_du(CLI::App& app, Run& run);
 void add_tree(CLI::App& app, Run& run);

@@ -1,4 +1,4 @@
-// weightmap: look into PyTorch checkpoints from the command line.
+// weightmap: inspects PyTorch checkpoints from the command line.
 #include <csignal>
 #include <cstdio>
 #include <new>
@@ -27,7 +27,7 @@ bool asks_for_json(int argc, char** argv) {
   return false;
 }
 
-// `there is no command "lss"; did you mean ls?`; nothing if the first word is a command.
+// Returns `there is no command "lss"; did you mean ls?`; nullopt if the first word is a command.
 std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return std::nullopt;
   const std::string_view word = argv[1];
@@ -51,7 +51,7 @@ int refuse_usage(Output& out, const CLI::App& app, const CLI::ParseError& error,
   return exit_usage;
 }
 
-// With a hint, if it is of a path that was typed.
+// Adds a hint if the error is about a path in the arguments.
 Error with_hint(Error error, std::span<char* const> arguments) {
   for (const char* const argument : arguments)
     if (error.file == printable(argument)) {
@@ -126,9 +126,9 @@ int run_command_line(int argc, char** argv) {
 }  // namespace weightmap::cli
 
 int main(int argc, char** argv) {
-  // A reader that leaves (| head) then shows as EPIPE, which Output takes for the end of the work.
+  // A reader that leaves (| head) then causes EPIPE, which Output treats as the end of the work.
   std::signal(SIGPIPE, SIG_IGN);
-  // What is larger than RLIMIT_FSIZE then is an error of the write ("File too large").
+  // A file beyond RLIMIT_FSIZE then is an error of the write ("File too large").
   std::signal(SIGXFSZ, SIG_IGN);
   return weightmap::cli::run_command_line(argc, argv);
 }

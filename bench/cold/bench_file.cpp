@@ -48,7 +48,7 @@ FileResults describe(const Checkpoint& checkpoint, const std::string& path,
   return file;
 }
 
-// Without the memory that compressed storages are inflated into.
+// Counts files without the memory of inflated storages.
 std::size_t count_files(const Checkpoint& checkpoint) {
   std::size_t files = 0;
   for (std::size_t i = 0; i < checkpoint.source_count(); ++i)

@@ -1,4 +1,4 @@
-// One checkpoint, in one file or in many, that is measured, with what its samples need.
+// A checkpoint under measurement, in one file or many, with the data of its samples.
 #pragma once
 
 #include <optional>
@@ -14,29 +14,29 @@ namespace weightmap::cli::bench {
 
 class BenchFile {
  public:
-  // Reads all of the file once, for its checksum. `named` is the tensor that comes first; empty:
-  // the usual one. Fails as Checkpoint::open() does, and with invalid_argument if no tensor can be
-  // measured, or not that one.
+  // Reads the whole file once, for its checksum. `named` is the tensor to read first; empty: the
+  // default. Fails as Checkpoint::open() does, and with invalid_argument if no tensor, or not that
+  // one, can be measured.
   static Result<BenchFile> open(const std::string& path, const std::string& named);
 
   // Path, tensors and sizes; no series.
   const FileResults& description() const noexcept { return description_; }
-  std::uint64_t checksum() const noexcept { return checksum_; }  // of the tensors that are read
+  std::uint64_t checksum() const noexcept { return checksum_; }  // of the measured tensors
 
-  // A file with the JSON list of names in this order.
+  // Returns a file with the JSON list of names in this order.
   std::string order_file(Order order) const;
 
-  // Why an engine that takes this format cannot read the checkpoint, nor a conversion of it, as a
+  // Returns why an engine for this format can read neither the checkpoint nor a conversion, as a
   // sentence; empty: it can.
   WhyNot why_not(Reads reads) const;
 
-  // Whether it is one file of torch, of which engines for safetensors need a conversion.
+  // True for a single torch file, which engines for safetensors need converted.
   bool is_torch_file() const noexcept;
-  // Writes the tensors as safetensors beside the file, with Python's help; this object's end
-  // removes them. Why not, as a sentence; empty if it worked.
+  // Writes the tensors as safetensors beside the file, with Python; the destructor removes them.
+  // Returns the reason for a failure as a sentence; empty on success.
   Result<WhyNot> convert(const std::string& python);
 
-  // The file that engines read: the conversion, if there is one that they take.
+  // Returns the file that engines read: the conversion if it exists and fits them.
   WatchedFile& watched(Reads reads) noexcept {
     return reads == Reads::safetensors && safetensors_ ? *safetensors_ : checkpoint_;
   }
@@ -47,7 +47,7 @@ class BenchFile {
             TemporaryFolder orders, WatchedFile checkpoint) noexcept;
 
   FileResults description_;
-  std::string format_;  // as CheckpointInfo has it
+  std::string format_;  // as in CheckpointInfo
   std::size_t files_;
   std::uint64_t checksum_;
   TemporaryFolder orders_;

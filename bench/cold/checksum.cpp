@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-// Sanitizers' runtimes are not ready when the choice between clones is made.
+// Sanitizer runtimes are not initialised when the clone is chosen.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -20,7 +20,7 @@ std::uint64_t little_endian(std::uint64_t word) noexcept {
 
 }  // namespace
 
-// As wide as the processor can: other engines add up with the vector code of their libraries.
+// Uses the processor's widest vectors, as the libraries of other engines do.
 WIDE std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t lanes = 32;
   std::uint64_t sums[lanes] = {};

@@ -1,4 +1,4 @@
-// What proves that engines read the same bytes.
+// Proves that all engines read the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace weightmap::cli::bench {
 
-// The sum, modulo 2^64, of the bytes as little-endian words of eight; zeros complete the last word.
-// Cheap enough to read at the speed of memory. Sums of tensors add up, in any order.
+// Returns the sum, modulo 2^64, of the bytes as little-endian 8-byte words; zeros complete the last
+// word. It runs at the speed of memory. Sums of tensors add up in any order.
 std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace weightmap::cli::bench

@@ -16,11 +16,11 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// `done` gets the position of each tensor that was read.
+// `done` receives the position of each tensor that was read.
 std::uint64_t add_up(
     const std::vector<Bytes>& tensors, Stopwatch& watch,
     const std::function<void(std::size_t)>& done = [](std::size_t) {}) {
-  // The compiler must not leave the byte out: it is the first fault.
+  // volatile, since the compiler must not remove the first fault.
   [[maybe_unused]] const volatile std::byte first = tensors.front().front();
   watch.read_first_byte();
   std::uint64_t sum = checksum(tensors.front());
@@ -56,7 +56,7 @@ Result<Warmer> start_warmer(const Checkpoint& checkpoint, const std::vector<Name
   return Warmer::start(checkpoint, options);
 }
 
-// Each reads the tensors, and answers the sum of their bytes.
+// Each reads the tensors, and returns the sum of their bytes.
 
 Result<std::uint64_t> read_mapped(const NativeEngine& engine, const Checkpoint& checkpoint,
                                   const std::vector<NamedTensor>& tensors, Stopwatch& watch) {
@@ -75,7 +75,7 @@ Result<std::uint64_t> read_mapped(const NativeEngine& engine, const Checkpoint& 
   return sum;
 }
 
-// By their positions among Checkpoint::source(). They are to live until the sample ends, since
+// Returns copies by position in Checkpoint::source(). They must live until the sample ends, since
 // their memory is a part of it.
 Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
   std::vector<CopiedFile> copies;

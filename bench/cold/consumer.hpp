@@ -1,4 +1,4 @@
-// The consumer: opens a file in one of the native ways and adds up every byte of its tensors.
+// The consumer: opens a file with a native engine and sums every byte of its tensors.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Consumed {
   std::uint64_t bytes = 0;
 };
 
-// Reads the tensors of these names, in this order: of the first one byte, then all of it, then all
+// Reads the tensors of these names, in this order: one byte of the first, then all of it, then all
 // others. Fails as Checkpoint::open(), Warmer or the system do.
 Result<Consumed> consume(const NativeEngine& engine, const std::string& file,
                          const std::vector<std::string>& names);

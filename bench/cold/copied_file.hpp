@@ -1,4 +1,4 @@
-// What a copying loader does at its best.
+// An ideal copying loader.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace weightmap::cli::bench {
 
-// A whole file in fresh memory of large pages, read by two threads.
+// A whole file in new memory of huge pages, read by two threads.
 class CopiedFile {
  public:
-  // Fails with io if there is no memory for it or a read fails.
+  // Fails with io if there is not enough memory or a read fails.
   static Result<CopiedFile> read(const std::string& path);
 
   CopiedFile(CopiedFile&& other) noexcept;

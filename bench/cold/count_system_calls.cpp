@@ -16,13 +16,13 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr int system_call_stop = SIGTRAP | 0x80;  // by PTRACE_O_TRACESYSGOOD
+constexpr int system_call_stop = SIGTRAP | 0x80;  // from PTRACE_O_TRACESYSGOOD
 
 class Tracer {
  public:
   explicit Tracer(pid_t main) noexcept : main_(main) {}
 
-  // The wait status that the process ended with.
+  // Returns the process's final wait status.
   Result<int> run() {
     if (Result<void> ok = begin(); !ok) return tl::unexpected<Error>(ok.error());
     for (;;) {
@@ -46,7 +46,7 @@ class Tracer {
                    std::string(call) + ": " + std::generic_category().message(errno));
   }
 
-  // At the stop that exec made.
+  // Starts at the stop of the exec.
   Result<void> begin() {
     int status = 0;
     while (::waitpid(main_, &status, __WALL) < 0)
@@ -73,7 +73,7 @@ class Tracer {
     return true;
   }
 
-  // 0 for the stops that tracing itself makes: system calls, new threads, and how these begin.
+  // Returns 0 for stops of the tracing itself: system calls, new threads, and their start.
   int signal_to_deliver(pid_t thread, int status) {
     const int signal = WSTOPSIG(status);
     const bool is_new = seen_.insert(thread).second;

@@ -1,4 +1,4 @@
-// System calls of a sample, counted from outside.
+// Counts the system calls of a sample from outside.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct TracedRun {
   std::uint64_t system_calls = 0;  // of all threads, between begin_mark and end_mark
 };
 
-// Runs a sample with ptrace, which slows every system call down: its times mean nothing. Fails
-// where the system refuses ptrace, or Linux is older than 5.3.
+// Runs a sample with ptrace, which slows every system call, so its times are meaningless. Fails if
+// the system refuses ptrace, or Linux is older than 5.3.
 Result<TracedRun> count_system_calls(const std::vector<std::string>& command);
 
 }  // namespace weightmap::cli::bench

@@ -17,11 +17,10 @@
 namespace weightmap::cli::bench {
 namespace {
 
-constexpr std::uint64_t sector =
-    4096;  // what O_DIRECT wants offsets and lengths to be multiples of
+constexpr std::uint64_t sector = 4096;  // O_DIRECT's alignment of offsets and lengths
 
-// A part of one tensor that one read brings. Begins at a multiple of eight of the tensor's bytes,
-// since its words are added up.
+// The part of a tensor that one read covers. It begins at a multiple of eight of the tensor's
+// bytes, since its words are summed.
 struct Piece {
   int file;
   std::uint64_t offset;
@@ -30,7 +29,7 @@ struct Piece {
 
 void cut(const NamedTensor& tensor, int file, std::vector<Piece>& pieces) {
   const std::uint64_t end = tensor.file_offset + tensor.view.nbytes();
-  // One sector less, so that a piece that begins within one still fits into a buffer.
+  // One sector less, so that a piece that begins within a sector still fits into a buffer.
   constexpr std::uint64_t step = DirectBuffers::size - sector;
   for (std::uint64_t at = tensor.file_offset; at < end; at += step)
     pieces.push_back({file, at, std::min(at + step, end)});
@@ -38,7 +37,7 @@ void cut(const NamedTensor& tensor, int file, std::vector<Piece>& pieces) {
 
 class DirectReader {
  public:
-  // `files` as open_sources() gives them.
+  // `files` come from open_sources().
   DirectReader(std::span<const RawFile> files, std::span<const NamedTensor> tensors,
                Stopwatch& watch)
       : watch_(watch) {

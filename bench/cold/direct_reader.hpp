@@ -1,4 +1,4 @@
-// What the disk can do: reads past the page cache.
+// Measures the disk by reads past the page cache.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace weightmap::cli::bench {
 
-// One buffer of large pages for each of the two threads, touched on construction and used again
-// for each read: no page is allocated while the clock runs.
+// A buffer of huge pages for each of the two threads, touched on construction and reused for each
+// read, so that no page is allocated during the measurement.
 class DirectBuffers {
  public:
   static constexpr std::size_t size = std::size_t{4} << 20;
@@ -28,9 +28,8 @@ class DirectBuffers {
   std::array<std::unique_ptr<std::byte, Free>, 2> buffers_;
 };
 
-// Reads tensors of the checkpoint in this order with O_DIRECT, two reads under way at any time so
-// that the disk always has something to do, and answers their checksum. Fails with io where the
-// file system has no O_DIRECT, or a read fails.
+// Reads the tensors in this order with O_DIRECT, always two reads at a time to keep the disk busy,
+// and returns their checksum. Fails with io if the file system lacks O_DIRECT, or a read fails.
 Result<std::uint64_t> read_directly(const Checkpoint& checkpoint,
                                     std::span<const NamedTensor> tensors,
                                     const DirectBuffers& buffers, Stopwatch& watch);

@@ -27,7 +27,7 @@ struct PythonEngine {
   std::string_view title;
 };
 
-// The engines of python_engines.py, for when there is no Python to ask.
+// The engines of python_engines.py, used if there is no Python.
 constexpr std::array python_engines = {
     PythonEngine{"torch-mmap", "torch.load(mmap=True)"},
     PythonEngine{"torch-copy", "torch.load(mmap=False)"},
@@ -64,7 +64,7 @@ BenchEngine from_json(const Json& json) {
   BenchEngine engine;
   engine.name = json.value("name", "");
   engine.title = json.value("title", "");
-  // null where it can be measured.
+  // null: it can be measured.
   if (const auto why = json.find("why_not"); why != json.end() && why->is_string())
     engine.why_not = *why;
   engine.reads = reads_of(json.value("reads", "pt"));

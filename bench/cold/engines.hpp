@@ -1,4 +1,4 @@
-// Ways to read a checkpoint, by the names that --engines takes.
+// The engines of a benchmark, by their names in --engines.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace weightmap::cli::bench {
 
-// How an engine of this program comes to the bytes.
+// How an engine of this program reads the bytes.
 enum class Way : std::uint8_t {
-  map,     // maps the file, and faults
+  map,     // maps the file, and faults pages in
   warm,    // the same, with a Warmer
   copy,    // copies the whole file into memory of its own first
-  direct,  // reads past the page cache into two buffers: what the disk can do
+  direct,  // reads past the page cache into two buffers, as fast as the disk can
 };
 
 struct NativeEngine {
@@ -24,32 +24,32 @@ struct NativeEngine {
   std::string_view title;
   Way way = Way::map;
   bool huge_pages = true;  // of map
-  bool window = false;     // of warm: within the memory there is, dropping what has been read
+  bool window = false;     // for warm: within the available memory, dropping used pages
 };
 
 std::span<const NativeEngine> native_engines() noexcept;
-// nullptr if there is none of this name.
+// Returns nullptr if there is none of this name.
 const NativeEngine* find_native(std::string_view name) noexcept;
 
-// Which format an engine takes.
+// The format that an engine reads.
 enum class Reads : std::uint8_t {
   any,
-  torch,        // one file that torch.load() reads
-  safetensors,  // or a conversion of a torch file to it
+  torch,        // one file for torch.load()
+  safetensors,  // or the conversion of a torch file
   gguf,
   dcp,
 };
 
 struct BenchEngine : Engine {
-  const NativeEngine* native = nullptr;  // nullptr: one of the Python program's
+  const NativeEngine* native = nullptr;  // nullptr: an engine of the Python program
   Reads reads = Reads::any;
 };
 
-// Names of all engines, whether or not they can be measured here.
+// Returns the names of all engines, even those that cannot be measured here.
 std::vector<std::string> engine_names();
 
-// All engines. Runs `python` to hear which of its own it can measure; what cannot be measured is
-// there, too, and says why not.
+// Returns all engines. Runs `python` to find out which of its engines can be measured; the others
+// are included with the reason.
 std::vector<BenchEngine> list_engines(const std::string& python);
 
 }  // namespace weightmap::cli::bench

@@ -15,7 +15,7 @@ struct Field {
   std::variant<double Sample::*, std::uint64_t Sample::*, std::optional<double> Sample::*> member;
 };
 
-// All but the checksum, which is not a quantity.
+// All figures except the checksum, which is not a quantity.
 inline constexpr std::array<Field, 12> fields = {{
     {"open_ms", &Sample::open_ms},
     {"first_byte_ms", &Sample::first_byte_ms},
@@ -31,11 +31,11 @@ inline constexpr std::array<Field, 12> fields = {{
     {"huge_part_after", &Sample::huge_part_after},
 }};
 
-// One for each sample that has it, in the order of the rounds.
+// Returns one value for each sample that has it, in the order of the rounds.
 std::vector<double> values(const Series& series, const Field& field);
 std::vector<double> values(const Series& series, double Sample::*member);
 
-// "0x0123456789abcdef": readers of JSON and of tables round numbers of 64 bits.
+// Returns "0x0123456789abcdef" as text, since readers of JSON and tables round 64-bit numbers.
 std::string checksum_text(const Sample& sample);
 
 }  // namespace weightmap::cli::bench

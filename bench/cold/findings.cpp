@@ -26,7 +26,7 @@ std::optional<AACheck> aa_check(const Results& results, const FileResults& file,
   return AACheck{scenario, order, *ratio, !ratio->differs()};
 }
 
-// 0.5 and 2 are equally far from 1.
+// 0.5 and 2 have the same distance.
 double away_from_1(const Ratio& ratio) { return std::max(ratio.value, 1 / ratio.value) - 1; }
 
 Standing standing(const Results& results, const Finding& finding,
@@ -102,7 +102,8 @@ unsigned discarded(const FileResults& file) {
   return out;
 }
 
-// "Faster: a 0.95x [0.94, 0.96], b 0.97x [0.95, 0.98]."; nothing if none stands so.
+// Adds "Faster: a 0.95x [0.94, 0.96], b 0.97x [0.95, 0.98]."; nothing if no engine has this
+// standing.
 void add_those(std::vector<std::string>& out, const Section& section, Standing standing,
                const std::string& label) {
   std::string list;
@@ -113,7 +114,7 @@ void add_those(std::vector<std::string>& out, const Section& section, Standing s
   if (!list.empty()) out.push_back(label + ": " + list + ".");
 }
 
-// The reference's second measurement does not compete.
+// Ignores the reference's second measurement.
 const Finding* fastest_of(const Section& section) {
   for (const Finding& finding : section.findings)
     if (finding.standing != Standing::again) return &finding;

@@ -1,4 +1,4 @@
-// What the samples say, before it is written as text, JSON or HTML.
+// The findings of the samples, before they become text, JSON or HTML.
 #pragma once
 
 #include <optional>
@@ -10,27 +10,27 @@
 
 namespace weightmap::cli::bench {
 
-// The reference measured a second time as if it were another engine. Where the two differ, so do
-// other engines for no reason of their own.
+// The reference measured twice, as if it were two engines. A difference between the two is noise,
+// which affects other engines, too.
 struct AACheck {
   Scenario scenario = Scenario::cold;
   Order order = Order::file;
   Ratio all{};          // of all_ms
-  bool passed = false;  // the interval holds 1
-  // How far apart the two are: 0.08 if one took 1.08 times as long as the other.
+  bool passed = false;  // the interval contains 1
+  // The distance of the two: 0.08 if one took 1.08 times as long as the other.
   double deviation() const noexcept;
 };
 
 enum class Standing { reference, again, faster, same, slower, unknown };
 
-// One engine that was measured.
+// One measured engine.
 struct Finding {
-  const Series* series;  // of the FileResults that were asked about
+  const Series* series;  // points into the FileResults
   std::string title;
   Summary open, first_byte, first_tensor, all;  // ms
-  // Against the reference; nothing where this is the reference or there is nothing to compare.
+  // Relative to the reference; unset for the reference itself or without values.
   std::optional<Ratio> open_ratio, first_byte_ratio, first_tensor_ratio, all_ratio;
-  // By all_ratio. `same`: its interval holds 1, or the A/A check failed and deviates further.
+  // By all_ratio. `same`: its interval contains 1, or the failed A/A check deviates more.
   Standing standing = Standing::unknown;
 };
 
@@ -42,35 +42,35 @@ struct NotMeasured {
 struct Section {
   Scenario scenario = Scenario::cold;
   Order order = Order::file;
-  std::vector<Finding> findings;  // the quickest to all bytes first
+  std::vector<Finding> findings;  // the fastest to all bytes first
   std::vector<NotMeasured> not_measured;
-  std::optional<AACheck> aa;  // nothing if both were not measured at least twice
+  std::optional<AACheck> aa;  // unset unless both were measured at least twice
 };
 
-// In the order of the enumerations; only those that `file` has a series of.
+// Returns the sections in the order of the enumerations; only those for which `file` has a series.
 std::vector<Section> sections(const Results& results, const FileResults& file);
 
-// Nothing where `series` is the reference, or there is nothing to compare.
+// Returns nothing if `series` is the reference, or there is nothing to compare.
 std::optional<Ratio> against_reference(const Results& results, const FileResults& file,
                                        const Series& series, double Sample::*time);
 
-// Those of the runner, then what the samples give away themselves. Paths in them are as they are.
+// Returns the runner's warnings, then those from the samples. Paths in them are not escaped.
 std::vector<std::string> warnings(const Results& results);
 
-// What the engine is called at length; its name if nothing is known of it.
+// Returns the engine's title, or its name if there is none.
 std::string title_of(const Results& results, const std::string& engine);
 
-// "Fastest: a, 0.59 s for all bytes (3.52 GB/s)."; empty if nothing was measured.
+// Returns "Fastest: a, 0.59 s for all bytes (3.52 GB/s)."; empty if nothing was measured.
 std::string headline(const Section& section, const FileResults& file);
-// Sentences: what the reference took unless the headline says it, who was faster, not told apart
-// from it, slower.
+// Returns sentences: the reference's time unless the headline has it, and the engines that were
+// faster, indistinguishable, slower.
 std::vector<std::string> comparison(const Section& section);
 
-// "cold, file order".
+// Returns "cold, file order".
 std::string name_of(const Section& section);
-// "A/A check failed, cold, file order: ..." or "A/A check passed, ...".
+// Returns "A/A check failed, cold, file order: ..." or "A/A check passed, ...".
 std::string aa_text(const Results& results, const AACheck& check);
-// What state the file is in.
+// Describes the state of the file.
 std::string describe(Scenario scenario);
 
 }  // namespace weightmap::cli::bench

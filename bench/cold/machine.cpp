@@ -11,7 +11,7 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// What follows "model name : " in /proc/cpuinfo; not every processor has that.
+// Returns the text behind "model name : " in /proc/cpuinfo; some processors lack it.
 std::string processor_name() {
   std::ifstream lines("/proc/cpuinfo");
   for (std::string line; std::getline(lines, line);) {
@@ -29,7 +29,7 @@ std::string today() {
   return text;
 }
 
-// Nothing of a file that is gone.
+// Leaves the fields empty if the file is gone.
 void describe_surroundings(const std::string& file, Machine& machine) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(file, OpenOptions::to_look());
   if (!checkpoint) return;
@@ -72,7 +72,7 @@ ProcessorTime ProcessorTime::now() {
   file >> word;
   ProcessorTime time;
   std::uint64_t ticks = 0;
-  // user nice system idle iowait irq softirq steal; what follows is part of these.
+  // user nice system idle iowait irq softirq steal; the later ones are part of these.
   constexpr int steal = 7;
   for (int i = 0; i <= steal && file >> ticks; ++i) {
     time.all += ticks;

@@ -1,4 +1,4 @@
-// Where it was measured.
+// Describes the machine of a measurement.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace weightmap::cli::bench {
 
-// All but read_ahead_bytes. The file system and device are those of `file`.
+// Sets all fields except read_ahead_bytes. The file system and device are those of `file`.
 Machine describe_machine(const std::string& file);
 
 std::uint64_t memory_bytes() noexcept;
-// MemAvailable.
+// Returns MemAvailable.
 std::uint64_t available_memory();
 
-// Ticks of all processors until now.
+// Ticks of all processors so far.
 struct ProcessorTime {
   std::uint64_t all = 0;
   std::uint64_t stolen = 0;  // taken by the host for other machines
@@ -24,7 +24,7 @@ struct ProcessorTime {
   static ProcessorTime now();
 };
 
-// Processes that want a processor, averaged over the last minute.
+// Returns the average number of runnable processes over the last minute.
 double load_average();
 
 }  // namespace weightmap::cli::bench

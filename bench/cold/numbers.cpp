@@ -20,7 +20,7 @@ std::string ratio_number(double value, int decimals) {
   return value < 9.995 ? fixed(value, decimals) : short_number(value);
 }
 
-// Two would hide on which side of 1 an end of the interval lies.
+// Two decimals would hide on which side of 1 an end of the interval is.
 int decimals(const Ratio& ratio) {
   const auto near_1 = [](double end) { return std::abs(end - 1) < 0.01; };
   return near_1(ratio.low) || near_1(ratio.high) ? 3 : 2;
@@ -31,7 +31,7 @@ int decimals(const Ratio& ratio) {
 std::string short_number(double value) {
   if (std::isnan(value)) return "-";
   if (value == 0) return "0";
-  // Below the limits by as much as rounding adds: 9.996 is 10.0.
+  // The limits account for rounding: 9.996 is 10.0.
   if (value < 0.9995) return fixed(value, 3);
   if (value < 9.995) return fixed(value, 2);
   if (value < 99.95) return fixed(value, 1);

@@ -45,13 +45,13 @@ class Pipes {
   Pipe& input() noexcept { return pipes[0]; }
   Pipe& output() noexcept { return pipes[1]; }
   Pipe& errors() noexcept { return pipes[2]; }
-  Pipe& failure() noexcept { return pipes[3]; }  // errno, if there was no exec
+  Pipe& failure() noexcept { return pipes[3]; }  // errno if exec failed
 
  private:
   Pipe pipes[4];
 };
 
-// In the child, after fork: only what is safe there.
+// Runs in the child after fork, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* command, Pipes& pipes, bool traced) noexcept {
   ::dup2(pipes.input().read, STDIN_FILENO);
   ::dup2(pipes.output().write, STDOUT_FILENO);
@@ -145,7 +145,7 @@ void Process::close_input() noexcept {
 Result<bool> Process::listen() {
   pollfd polled[2] = {{streams_[0], POLLIN, 0}, {streams_[1], POLLIN, 0}};
   if (streams_[0] < 0 && streams_[1] < 0) return false;
-  // The time limit is for a signal that comes just before.
+  // The timeout covers a signal that arrives just before.
   if (::poll(polled, 2, 100) < 0 && errno != EINTR)
     return failure(ErrorCode::io, "cannot wait: " + std::generic_category().message(errno));
   if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());

@@ -1,4 +1,4 @@
-// Fresh processes: started, listened to, waited for.
+// Starts fresh processes, reads their output, and waits for them.
 #pragma once
 
 #include <sys/types.h>
@@ -12,43 +12,44 @@
 namespace weightmap::cli::bench {
 
 struct Finished {
-  int exit_code = 0;  // 128 + the signal that ended it
+  int exit_code = 0;  // 128 + the signal if one ended it
   std::string output;
   std::string errors;
 };
 
-// Why a process that did not end with 0 did so: the last line of its errors, or its exit code.
+// Returns the reason for a failure: the last line of the process's errors, or its exit code.
 std::string failure_text(const Finished& finished);
 
-// One child process. Its standard streams are pipes to here; it is killed if this process dies.
+// One child process. Its standard streams are pipes to this process; it is killed if this process
+// dies.
 class Process {
  public:
   enum class Traced : bool { no, yes };
 
-  // `command` is a program, looked up in PATH, and its arguments. A traced one stops at its exec
-  // and is to be continued with ptrace. Fails with io if it cannot be started.
+  // `command` is a program, looked up in PATH, and its arguments. A traced one stops at its exec,
+  // to be continued with ptrace. Fails with io if it cannot be started.
   static Result<Process> start(const std::vector<std::string>& command, Traced traced = Traced::no);
 
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
-  ~Process();  // kills it, if it still runs, and waits
+  ~Process();  // kills it if it still runs, and waits
 
   pid_t pid() const noexcept { return pid_; }
 
-  // Waits for the next line of its standard output. False if it closed that instead.
+  // Waits for the next line of its standard output. Returns false if that was closed instead.
   Result<bool> wait_for_line(std::string_view line);
-  // Writes to its standard input. That nobody reads it is no failure.
+  // Writes to its standard input. Ignores a closed pipe.
   void write(std::string_view text) noexcept;
-  // Waits for its end. Fails with io if interrupted(), as does wait_for_line().
+  // Waits for its end. Like wait_for_line(), it fails with io if interrupted().
   Result<Finished> finish();
-  // The same after somebody else has waited for it.
+  // Does the same after another wait has returned the status.
   Result<Finished> finish(int wait_status);
 
  private:
   Process(pid_t pid, int input, int output, int errors) noexcept;
-  // Waits for bytes of either stream. False once both are closed.
+  // Waits for bytes of either stream. Returns false once both are closed.
   Result<bool> listen();
-  // Listens until then.
+  // Reads both streams to their ends.
   Result<void> drain();
   void close_input() noexcept;
 
@@ -58,7 +59,7 @@ class Process {
   std::string texts_[2];
 };
 
-// Starts, and waits for the end.
+// Starts a process, and waits for its end.
 Result<Finished> run_process(const std::vector<std::string>& command);
 
 }  // namespace weightmap::cli::bench

@@ -1,4 +1,4 @@
-// How far a benchmark has come, on standard error; nothing where that is no terminal.
+// Shows the progress of a benchmark on standard error; nothing if that is not a terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@ namespace weightmap::cli::bench {
 class ProgressLine {
  public:
   explicit ProgressLine(std::size_t steps);
-  ~ProgressLine();  // wipes the line
+  ~ProgressLine();  // clears the line
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Shows what begins now. `what` is printable and short.
+  // Shows the current step. `what` is printable and short.
   void begin(const std::string& what);
 
  private:

@@ -5,7 +5,7 @@
 
 namespace weightmap::cli::bench {
 
-// python_engines.py, for `python -c`.
+// Returns python_engines.py, for `python -c`.
 std::string_view python_source() noexcept;
 
 }  // namespace weightmap::cli::bench

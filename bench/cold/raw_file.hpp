@@ -1,4 +1,4 @@
-// Regular files, opened as the system does it.
+// Regular files with plain system calls.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace weightmap::cli::bench {
 
-// "PATH: WHAT: what errno says".
+// Returns "PATH: WHAT: message of errno".
 Error system_error(const std::string& path, const char* what);
 
 class RawFile {
  public:
-  // `flags` beside O_RDONLY | O_CLOEXEC.
+  // `flags` are added to O_RDONLY | O_CLOEXEC.
   static Result<RawFile> open(const std::string& path, int flags = 0);
 
   RawFile(RawFile&& other) noexcept;
@@ -31,7 +31,7 @@ class RawFile {
   std::uint64_t bytes_;
 };
 
-// The files that a checkpoint consists of, by their positions among Checkpoint::source().
+// Opens the files of a checkpoint, by position in Checkpoint::source().
 Result<std::vector<RawFile>> open_sources(const Checkpoint& checkpoint, int flags = 0);
 
 }  // namespace weightmap::cli::bench

@@ -1,4 +1,4 @@
-// How far ahead the system reads on a device.
+// Reads and sets the read-ahead of a device.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace weightmap::cli::bench {
 
-// The setting of one device. A file takes it over when it is opened, so that a change counts only
-// for those who open it afterwards.
+// The setting of one device. A file copies it when it is opened, so a change affects later opens
+// only.
 class ReadAhead {
  public:
-  // Of the device that `file` lies on.
+  // Returns the setting of the device with `file`.
   static ReadAhead of(const std::string& file);
 
   ReadAhead(ReadAhead&& other) noexcept;
   ReadAhead& operator=(ReadAhead&&) = delete;
-  ~ReadAhead();  // puts back what was set before
+  ~ReadAhead();  // restores the previous setting
 
-  // nullopt where the system has no such setting.
+  // Returns nullopt if the system has no such setting.
   std::optional<std::uint64_t> bytes() const;
-  // Rounds down to whole KiB. Fails with io if there is no such setting, or it belongs to others.
+  // Rounds down to whole KiB. Fails with io if there is no such setting, or no permission.
   Result<void> set(std::uint64_t bytes);
 
  private:

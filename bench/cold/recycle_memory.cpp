@@ -13,7 +13,7 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// In a process of its own, which may be killed for it.
+// Runs in a process of its own, which the system may kill for it.
 [[noreturn]] void touch_and_exit(std::size_t bytes) noexcept {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) ::_exit(1);

@@ -31,7 +31,7 @@ pre { overflow-x: auto; }
 @media print { @page { size: landscape; margin: 12mm; } table { font-size: 6.5pt; } }
 )";
 
-// `text` with &, <, >, " and ' as character references.
+// Returns `text` with &, <, >, " and ' as character references.
 std::string escaped(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -51,7 +51,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// What comes from strangers: no control characters, no marks that turn the direction, no markup.
+// Makes untrusted text safe: no control characters, no marks that change the direction, no markup.
 std::string html(const std::string& text) { return escaped(printable(text)); }
 
 std::string element(const std::string& name, const std::string& content) {
@@ -59,8 +59,6 @@ std::string element(const std::string& name, const std::string& content) {
 }
 
 std::string paragraph(const std::string& text) { return element("p", escaped(text)); }
-
-// Verdicts.
 
 std::string aa_paragraph(const Results& results, const Section& section) {
   if (!section.aa) return "";
@@ -99,8 +97,6 @@ std::string aa_summary(const std::vector<Section>& all) {
                  "<strong>A/A: " + std::to_string(failed) + " of " + checks + " failed.</strong>");
 }
 
-// Tables.
-
 std::string engine_cell(const std::string& name, const std::string& title) {
   return "<th scope=\"row\">" + html(name) + "<small>" + html(title) + "</small></th>";
 }
@@ -127,8 +123,6 @@ std::string table(const FileResults& file, const Section& section) {
         "<tr>" + engine_cell(engine.name, engine.title) + rest + html(engine.why) + "</td></tr>\n";
   return out + "</tbody></table></div>\n";
 }
-
-// Parts of the page.
 
 std::string section_html(const Results& results, const FileResults& file, const Section& section) {
   const std::string of_file = results.files.size() > 1 ? ": " + html(file.path) : "";

@@ -1,4 +1,4 @@
-// The report as a page to keep and to hand on.
+// Writes the report as a web page for archiving and sharing.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weightmap::cli::bench {
 
-// One HTML5 file without scripts that refers to nothing outside itself. For light and dark screens,
-// narrow ones, and paper. Texts from files are made printable and escaped.
+// Returns one HTML5 file without scripts or external references. It suits light, dark and narrow
+// screens, and paper. Texts from files are made printable and escaped.
 std::string html_report(const Results& results);
 
 }  // namespace weightmap::cli::bench

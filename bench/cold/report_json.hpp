@@ -1,4 +1,4 @@
-// Everything that was measured, and what follows from it, as one JSON document.
+// Writes all measurements and conclusions as one JSON document.
 #pragma once
 
 #include "bench/cold/results.hpp"
@@ -6,7 +6,7 @@
 
 namespace weightmap::cli::bench {
 
-// Names and units as in results.hpp; null for what was not measured.
+// Names and units are those of results.hpp; null means not measured.
 //   {"version", "machine", "settings", "warnings", "engines", "files": [{..., "aa_checks",
 //    "series": [{"engine", "scenario", "order", ..., "samples", "summaries", "ratios"}]}]}
 // Summaries are {"median", "min", "p95"}, ratios against the reference {"value", "low", "high",

@@ -1,4 +1,4 @@
-// The report for a terminal, and the parts of it that a page has, too.
+// Writes the report for a terminal, and the parts that it shares with the page.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace weightmap::cli::bench {
 
-// At most about 150 cells wide as long as names and reasons are short. Leaves out what report_json
-// has: each sample, and the ratios of all times but the last.
+// At most about 150 columns wide if names and reasons are short. Omits single samples, and the
+// ratios of all times but the last; report_json has them.
 std::string text_report(const Results& results);
 
-// Of the table of a section: the titles, and the cells of one engine. All text is printable.
+// The titles of a section's table, and the cells of one engine. All text is printable.
 std::vector<Column> report_columns();
 std::vector<std::string> report_row(const Finding& finding, const FileResults& file);
-// What the titles mean, in lines.
+// Explains the titles, in lines.
 std::string report_legend(const Results& results);
 
-// One line each.
+// Return one line each.
 std::string machine_text(const Machine& machine);
 std::string settings_text(const Results& results);
 std::string file_text(const FileResults& file);

@@ -1,4 +1,5 @@
-// What `weightmap bench` measures: plain data, filled in by the runner and read by the reports.
+// The measurements of `weightmap bench`: plain data, filled in by the runner and read by the
+// reports.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace weightmap::cli::bench {
 
-// The state that the file is in before every sample.
+// The state of the file before every sample.
 enum class Scenario : std::uint8_t {
-  cold,      // none of it in the page cache, which is checked
-  warm,      // all of it in the page cache, in pieces as large as the system makes them
-  poisoned,  // all of it in the page cache, in pieces of 4 KiB
+  cold,      // nothing in the page cache, which is checked
+  warm,      // all of it in the page cache, in pages as large as the system makes them
+  poisoned,  // all of it in the page cache, in pages of 4 KiB
 };
-// In which order the consumer reads tensors. The named tensor always comes first.
+// The order in which the consumer reads tensors. The named tensor always comes first.
 enum class Order : std::uint8_t {
   file,
   random,  // a fixed shuffle
@@ -23,23 +24,23 @@ enum class Order : std::uint8_t {
 std::string_view to_string(Scenario scenario) noexcept;
 std::string_view to_string(Order order) noexcept;
 
-// One fresh process. Times are milliseconds since the engine began to open the file; starting the
-// process and importing libraries do not count. Other figures are growth since then.
+// One fresh process. Times are milliseconds from the beginning of the open; starting the process
+// and importing libraries do not count. Other figures are the growth since then.
 struct Sample {
-  double open_ms = 0;          // until tensors can be asked for
+  double open_ms = 0;          // until tensors can be looked up
   double first_byte_ms = 0;    // until one byte of the named tensor was read
-  double first_tensor_ms = 0;  // until all of its bytes were
-  double all_ms = 0;           // until all bytes of all tensors were
+  double first_tensor_ms = 0;  // until all of its bytes were read
+  double all_ms = 0;           // until all bytes of all tensors were read
   std::uint64_t disk_bytes = 0;
   std::uint64_t minor_faults = 0;
   std::uint64_t major_faults = 0;
   std::uint64_t anonymous_bytes = 0;  // RssAnon, at the end
   std::uint64_t file_bytes = 0;       // RssFile, at the end
-  std::uint64_t checksum = 0;         // of all bytes: all engines must have read the same
-  // Seen from outside, of the file that the engine reads.
+  std::uint64_t checksum = 0;         // of all bytes; equal for all engines
+  // Observed from outside, for the file that the engine reads.
   std::uint64_t cached_before = 0;
   std::uint64_t cached_after = 0;
-  // Of a sample of what the engine left in the page cache, the part in pieces of 2 MiB, 0 to 1.
+  // The part in pages of 2 MiB, 0 to 1, of a sample of the page cache after the engine.
   std::optional<double> huge_part_after;
 };
 
@@ -48,24 +49,24 @@ struct Series {
   std::string engine;
   Scenario scenario = Scenario::cold;
   Order order = Order::file;
-  std::vector<Sample> samples;                // one for each round; empty if it was not measured
-  std::string why_not;                        // why it was not; empty if it was
-  std::optional<std::uint64_t> system_calls;  // from open to all bytes, in a run of its own
-  unsigned discarded = 0;                     // samples that a guard threw away and repeated
+  std::vector<Sample> samples;                // one for each round; empty if not measured
+  std::string why_not;                        // the reason; empty if it was measured
+  std::optional<std::uint64_t> system_calls;  // from open to all bytes, in a separate run
+  unsigned discarded = 0;                     // samples that a check discarded and repeated
 };
 
 struct Engine {
-  std::string name;     // "populate", "torch-mmap"; what --engines takes
+  std::string name;     // "populate", "torch-mmap"; used by --engines
   std::string title;    // "weightmap, MADV_POPULATE_READ", "torch.load(mmap=True) 2.13.0"
-  std::string why_not;  // why it cannot be measured here; empty if it can
+  std::string why_not;  // the reason why it cannot be measured here; empty if it can
 };
 
 struct FileResults {
   std::string path;
   std::uint64_t file_bytes = 0;
-  std::uint64_t tensors = 0;  // that were read: contiguous ones that have a byte and a unique name
+  std::uint64_t tensors = 0;  // measured ones: contiguous, not empty, with a unique name
   std::uint64_t tensors_left_out = 0;
-  std::uint64_t tensor_bytes = 0;  // of those that were read
+  std::uint64_t tensor_bytes = 0;  // of the measured tensors
   std::string named_tensor;        // the first in both orders
   std::uint64_t named_tensor_bytes = 0;
   std::vector<Series> series;
@@ -78,7 +79,7 @@ struct Machine {
   std::string kernel;
   std::string file_system;
   std::string device;
-  std::optional<std::uint64_t> read_ahead_bytes;  // of the device, while the samples ran
+  std::optional<std::uint64_t> read_ahead_bytes;  // of the device, during the samples
   std::string huge_pages;                         // "madvise"
   std::string date;                               // "2026-11-21"
 };
@@ -87,12 +88,12 @@ struct Results {
   Machine machine;
   std::string version;          // of weightmap
   unsigned rounds = 0;          // samples of each series
-  std::string reference;        // ratios are "how many times as long as this engine"
-  std::string again;            // the reference once more, for the A/A check
+  std::string reference;        // ratios are relative to this engine
+  std::string again;            // the reference's second measurement, for the A/A check
   bool recycled_memory = true;  // memory was touched and freed before each sample
   std::vector<Engine> engines;  // in the order of the reports
   std::vector<FileResults> files;
-  std::vector<std::string> warnings;  // what a reader must know before believing the figures
+  std::vector<std::string> warnings;  // important for the interpretation of the figures
 };
 
 }  // namespace weightmap::cli::bench

@@ -19,7 +19,8 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// What takes part in a round: the engines that can be measured here, and the reference once more.
+// Returns the participants of a round: the engines that can be measured here, and the reference
+// again.
 std::vector<BenchEngine> contenders(const std::vector<BenchEngine>& engines,
                                     const Results& results) {
   std::vector<BenchEngine> found;
@@ -31,7 +32,7 @@ std::vector<BenchEngine> contenders(const std::vector<BenchEngine>& engines,
   return found;
 }
 
-// The engines that were asked for, in that order, and the reference, in front if it was not.
+// Returns the requested engines in order, with the reference first if it is not among them.
 Result<std::vector<BenchEngine>> choose_engines(const BenchOptions& options) {
   const std::vector<BenchEngine> all = list_engines(options.python);
   std::vector<std::string> names = options.engines.empty() ? engine_names() : options.engines;
@@ -72,7 +73,7 @@ class Runner {
   }
 
  private:
-  // One series for each contender, side by side with it.
+  // One series for each contender.
   struct Lane {
     const BenchEngine* engine;
     Series series;
@@ -166,7 +167,7 @@ class Runner {
   Results& results_;
   std::vector<BenchEngine> contenders_;
   ProgressLine progress_;
-  std::string no_safetensors_;  // why the file at hand has no conversion
+  std::string no_safetensors_;  // why the current file has no conversion
   bool cannot_trace_ = false;
 };
 
@@ -201,7 +202,7 @@ void warn_of_steal(const ProcessorTime& before, Results& results) {
                                " % of the processors' time to other machines meanwhile.");
 }
 
-// Before any file is opened, since that is when a file takes the setting over.
+// Called before any file is opened, since a file copies the setting at its open.
 Result<std::vector<ReadAhead>> set_read_ahead(const BenchOptions& options) {
   std::vector<ReadAhead> settings;
   if (!options.read_ahead_bytes) return settings;

@@ -1,4 +1,4 @@
-// Measures: files, scenarios, orders, rounds, engines.
+// Runs the measurement: files, scenarios, orders, rounds, engines.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ struct BenchOptions {
   std::vector<Scenario> scenarios;
   std::vector<Order> orders;
   unsigned rounds = 7;
-  std::string tensor;  // the named one; empty: the usual one
+  std::string tensor;  // the named one; empty: the default
   std::string reference = "populate";
   std::string python = "python3";
-  std::optional<std::uint64_t> read_ahead_bytes;  // of the files' devices, while it runs
+  std::optional<std::uint64_t> read_ahead_bytes;  // of the files' devices, during the run
   bool recycle_memory = true;
 };
 
-// Takes as long as it takes, and says on a terminal how far it has come. Fails as
-// Checkpoint::open() does, with invalid_argument if the reference cannot be measured here, and with
-// io if the read-ahead cannot be set, or if interrupted(). What a single engine cannot do is in the
-// results. Leaves nothing behind but the page cache. One at a time: it notes signals meanwhile.
+// Runs for as long as needed, and shows its progress on a terminal. Fails as Checkpoint::open()
+// does, with invalid_argument if the reference cannot be measured here, and with io if the
+// read-ahead cannot be set, or if interrupted(). Failures of single engines are in the results.
+// Leaves nothing behind but the page cache. One call at a time, since it records signals.
 Result<Results> run_bench(const BenchOptions& options);
 
 }  // namespace weightmap::cli::bench

@@ -15,13 +15,13 @@ constexpr int tries = 3;
 
 struct Attempt {
   Sample sample;
-  std::string why_not;  // it will never work; empty: it did
-  std::string spoilt;   // something else happened meanwhile, so that it does not count
+  std::string why_not;  // it can never work; empty: it did
+  std::string spoilt;   // another event disturbed the sample, so it does not count
 };
 
 Attempt hopeless(std::string why) { return {{}, std::move(why), {}}; }
 
-// nullopt if `json` is no sample.
+// Returns nullopt if `json` is not a sample.
 std::optional<Sample> read_sample(const Json& json) {
   Sample sample;
   try {
@@ -60,7 +60,7 @@ std::string spoilt(Scenario scenario, const Sample& sample, std::uint64_t file_b
   return {};
 }
 
-// What samples begin with, once their process stands ready.
+// Prepares a sample once its process is ready.
 WhyNot prepare(WatchedFile& file, const SampleTask& task, Sample& before) {
   if (WhyNot why = file.prepare(task.scenario); !why.empty()) return why;
   if (task.recycle) recycle_memory(file.bytes() + process_memory);

@@ -1,4 +1,4 @@
-// Samples: one fresh process each, in a state that was proven, and thrown away if it was not.
+// Samples: one fresh process each, in a verified state, discarded after a disturbance.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,21 @@
 
 namespace weightmap::cli::bench {
 
-// The command line of a fresh process.
+// Returns the command line of a fresh process.
 std::vector<std::string> sample_command(const BenchEngine& engine, const std::string& python,
                                         const std::string& file, const std::string& order_file);
 
 struct SampleTask {
   std::vector<std::string> command;
   Scenario scenario = Scenario::cold;
-  bool recycle = true;             // memory, before each
-  std::uint64_t checksum = 0;      // that it must find
-  std::uint64_t tensor_bytes = 0;  // that it must read
+  bool recycle = true;             // memory, before each sample
+  std::uint64_t checksum = 0;      // the expected one
+  std::uint64_t tensor_bytes = 0;  // the expected ones
 };
 
-// Adds one sample to `series`. A sample in whose time something else happened is repeated up to
-// three times. What cannot be measured ends the series: its samples go, and it says why. Fails with
-// io only if interrupted().
+// Adds one sample to `series`. A disturbed sample is repeated up to three times. If the measurement
+// is impossible, the series loses its samples and gets the reason. Fails with io only if
+// interrupted().
 Result<void> add_sample(Series& series, WatchedFile& file, const SampleTask& task);
 
 }  // namespace weightmap::cli::bench

@@ -75,7 +75,7 @@ WhyNot WatchedFile::prepare(Scenario scenario) {
 WhyNot WatchedFile::make_cold() {
   release();
   Result<EvictReport> report = evict(path_);
-  // What another process has just let go of may stay for a moment.
+  // Pages that another process has just released may stay for a moment.
   for (int i = 1;
        i < most_evictions && report && report->cached_after > 0 && !report->lives_in_memory; ++i) {
     std::this_thread::sleep_for(pause);
@@ -87,7 +87,7 @@ WhyNot WatchedFile::make_cold() {
 
 WhyNot WatchedFile::make_warm() {
   if (!held_.empty() && is_cached()) return {};
-  // What is there may be in small pieces. If it cannot be evicted, it is what it is.
+  // Cached pages may be small. If they cannot be evicted, they stay as they are.
   release();
   if (Result<EvictReport> report = evict(path_); !report) return to_string(report.error());
   for (const RawFile& file : files_)
@@ -108,8 +108,7 @@ WhyNot WatchedFile::hold(const RawFile& file) {
   return {};
 }
 
-// Asked for in pieces that are no piece of 2 MiB, and as a read-ahead, for which the system does
-// not use large pieces at all.
+// Reads in pieces below 2 MiB and as a read-ahead, for which the system does not use huge pages.
 WhyNot WatchedFile::make_poisoned() {
   const std::optional<double> before = huge_part();
   if (is_cached() && before && *before < 0.5) return {};

@@ -1,4 +1,4 @@
-// The states of a file that samples begin in, and whether it is in one.
+// Puts a file into the initial states of samples, and verifies them.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace weightmap::cli::bench {
 
-// Why the file cannot be brought into a state, as a sentence; empty: it is in that state.
+// The reason why the file cannot be put into a state, as a sentence; empty: it is in that state.
 using WhyNot = std::string;
 
-// A file that engines read, or all files of a checkpoint, seen from outside: it brings the page
-// cache into a state and looks at it, and never reads through a mapping that samples do not expect.
+// A file, or all files of a checkpoint, observed from outside: sets and inspects the state of the
+// page cache, and never reads through a mapping that samples do not expect.
 class WatchedFile {
  public:
   // `path` may be a folder or an index of shards.
@@ -28,14 +28,15 @@ class WatchedFile {
   const std::string& path() const noexcept { return path_; }
   std::uint64_t bytes() const noexcept;  // of all files
 
-  // Brings the file into the state, unless it is in it already, and proves it.
+  // Puts the file into the state, unless it is in it already, and verifies it.
   WhyNot prepare(Scenario scenario);
-  // Lets go of what kept the file in a state, so that others can follow.
+  // Releases the mappings that kept the file in a state, so that another can follow.
   void release() noexcept { held_.clear(); }
 
-  // Of the files, in the page cache.
+  // Returns the bytes of the files in the page cache.
   Result<std::uint64_t> cached_bytes() const;
-  // Of a sample of what is cached, the part in pieces of 2 MiB, 0 to 1; nullopt if not known.
+  // Returns the part in pages of 2 MiB, 0 to 1, of a sample of the cached pages; nullopt if
+  // unknown.
   std::optional<double> huge_part() const;
 
  private:
@@ -55,9 +56,9 @@ class WatchedFile {
   void read_ahead() const noexcept;
 
   std::string path_;
-  Checkpoint checkpoint_;       // looked at with residency(), never read through
+  Checkpoint checkpoint_;       // inspected with residency(), never read through
   std::vector<RawFile> files_;  // none of them empty
-  std::vector<Mapping> held_;   // keep what is in the page cache there
+  std::vector<Mapping> held_;   // keep the cached pages in the page cache
 };
 
 }  // namespace weightmap::cli::bench

@@ -19,8 +19,8 @@ struct Rank {
   double confidence;
 };
 
-// The median lies outside if fewer than k + 1 of n fair coins show heads, or tails.
-// long double holds 2^-n for every count of rounds that anybody waits for.
+// The median is outside if fewer than k + 1 of n fair coins show heads, or tails. long double can
+// hold 2^-n for every practical count of rounds.
 Rank sign_test_rank(std::size_t n) {
   long double coins = std::ldexp(1.0L, -static_cast<int>(n));  // exactly k heads
   long double outside = 2 * coins;

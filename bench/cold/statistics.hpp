@@ -1,4 +1,4 @@
-// What a few repeated measurements allow to say.
+// Statistics of a few repeated measurements.
 #pragma once
 
 #include <optional>
@@ -18,26 +18,26 @@ struct Summary {
 // All NaN if there are no values.
 Summary summarize(std::vector<double> values);
 
-// How many times as much as the reference: 2 is twice as long.
+// A ratio to the reference: 2 is twice as long.
 struct Ratio {
   double value;
   double low, high;   // the interval; both ends are ratios of some round
-  double confidence;  // 0 to 1: how probable it is that such an interval holds the true median
-  // False if the interval holds 1: what was measured does not tell the two apart.
+  double confidence;  // 0 to 1: the probability that such an interval contains the true median
+  // False if the interval contains 1, so that the measurements do not distinguish the two.
   bool differs() const noexcept { return low > 1 || high < 1; }
 };
 
-// Compares round by round, so that what slows a whole round, a busy disk say, hits both sides.
-// `value` is the median of the rounds' ratios. The interval is that of the sign test: from the k-th
-// smallest ratio to the k-th largest, with the largest k that still gives 95 % by the binomial
-// distribution. That is exact however the ratios are distributed, equal ones only make it safer;
-// all it takes is that the rounds do not depend on each other. 7 rounds give the smallest to the
+// Compares the rounds that both have, so that a disturbance of a whole round, such as a busy disk,
+// affects both sides. `value` is the median of the rounds' ratios. The interval is that of the sign
+// test: from the k-th smallest ratio to the k-th largest, with the largest k that still gives 95 %
+// by the binomial distribution. That is exact for any distribution, and equal ratios only make it
+// safer; it requires only that the rounds are independent. 7 rounds give the smallest to the
 // largest, 98.4 %; 9 rounds the 2nd to the 8th, 96.1 %. Fewer than 6 cannot give 95 %: then it is
-// the smallest to the largest with the confidence that this has: 0 for one round.
-// Compares the rounds that both have. Nothing if there are none or if any reference is not above 0.
+// the smallest to the largest with its actual confidence, which is 0 for one round. Returns nothing
+// without common rounds, or if a reference is not above 0.
 std::optional<Ratio> compare(std::span<const double> mine, std::span<const double> reference);
 
-// As the reports in JSON have them: {"median", "min", "p95"}, and {"value", "low", "high",
+// Return the JSON of the reports: {"median", "min", "p95"}, and {"value", "low", "high",
 // "confidence"} or null.
 Json describe(const Summary& summary);
 Json describe(const std::optional<Ratio>& ratio);

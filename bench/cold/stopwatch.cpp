@@ -10,7 +10,8 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// The number behind `name` in a file of lines such as "RssAnon:  1024 kB"; 0 if there is none.
+// Returns the number behind `name` in a file of lines such as "RssAnon:  1024 kB"; 0 if there is
+// none.
 std::uint64_t number_in(const char* path, std::string_view name) {
   std::ifstream lines(path);
   std::string word;
@@ -20,7 +21,7 @@ std::uint64_t number_in(const char* path, std::string_view name) {
   return 0;
 }
 
-// What is given back during a sample does not make a huge number.
+// A decrease during a sample counts as 0, not as a huge number.
 std::uint64_t growth(std::uint64_t before, std::uint64_t after) noexcept {
   return after > before ? after - before : 0;
 }

@@ -1,4 +1,4 @@
-// What a sample measures in its own process.
+// The measurements of a sample in its own process.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace weightmap::cli::bench {
 
-// What a fresh process says before it begins to measure, and what it then waits for: the state of
-// the file and of the memory is prepared between the two.
+// A fresh process writes the first line before it begins to measure, and then waits for the second;
+// the state of file and memory is prepared in between.
 inline constexpr std::string_view ready_line = "ready";
 inline constexpr std::string_view go_line = "go";
 
-// What this process has cost so far.
+// The resources that this process has used so far.
 struct Usage {
   std::uint64_t disk_bytes = 0;
   std::uint64_t minor_faults = 0;
@@ -27,14 +27,14 @@ struct Usage {
 
 class Stopwatch {
  public:
-  Stopwatch();  // begins
+  Stopwatch();  // starts
 
   void opened() noexcept { sample_.open_ms = milliseconds(); }
   void read_first_byte() noexcept { sample_.first_byte_ms = milliseconds(); }
   void read_first_tensor() noexcept { sample_.first_tensor_ms = milliseconds(); }
   void read_all() noexcept { sample_.all_ms = milliseconds(); }
 
-  // Ends the sample, after everything that was started has been waited for.
+  // Ends the sample, after all background work has finished.
   Sample stop();
 
  private:

@@ -1,4 +1,4 @@
-// A folder that is gone afterwards.
+// A temporary folder.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@ namespace weightmap::cli::bench {
 
 class TemporaryFolder {
  public:
-  // A new one in `parent`. Fails with io if nothing may be written there.
+  // Creates a folder in `parent`. Fails with io if that is not writable.
   static Result<TemporaryFolder> create(const std::filesystem::path& parent);
 
   TemporaryFolder(TemporaryFolder&& other) noexcept;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder();  // removes it with what is in it
+  ~TemporaryFolder();  // removes it with its contents
 
   const std::filesystem::path& path() const noexcept { return path_; }
 

@@ -1,4 +1,4 @@
-// Who is measured when.
+// The order of the measurements.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace weightmap::cli::bench {
 
-// Each round measures all contenders once, in an order of its own, so that none always follows the
-// same one. The orders are the same in every run of the program.
+// Each round measures all contenders once, in a random order, so that none always follows the same
+// one. The orders are the same in every run of the program.
 class Turns {
  public:
   explicit Turns(std::size_t contenders);
-  // Their indices, in the order of the next round; until the next call.
+  // Returns the contenders' indices in the order of the next round; valid until the next call.
   const std::vector<std::size_t>& next_round();
 
  private:

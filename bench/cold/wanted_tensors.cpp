@@ -27,7 +27,7 @@ bool is_eligible(const Checkpoint& checkpoint, const NamedTensor& tensor) {
          checkpoint.find(tensor.name) && is_utf8(tensor.name);
 }
 
-// std::shuffle gives another order with another standard library.
+// std::shuffle's order depends on the standard library.
 void shuffle(std::vector<std::string>& names) {
   std::mt19937 random(7);
   for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random() % i]);

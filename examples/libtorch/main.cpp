@@ -1,9 +1,9 @@
-// Takes a tensor of a checkpoint into LibTorch without copying it.
+// Passes a tensor of a checkpoint to LibTorch without copying it.
 //
 //   libtorch_tensor FILE TENSOR
 //
-// LibTorch by itself copies what torch::pickle_load() reads. The tensors that to_torch() makes lie
-// in the mapping, share their pages with all processes that have the file open, and keep it open.
+// LibTorch's own torch::pickle_load() copies. The tensors from to_torch() lie in the mapping, share
+// their pages with all processes that have the file open, and keep it open.
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// nullopt for what this function does not care for: quantized and packed types.
+// Returns nullopt for types that this example does not support: quantized and packed ones.
 std::optional<at::ScalarType> scalar_type(weightmap::DType dtype) {
   using enum weightmap::DType;
   switch (dtype) {
@@ -50,9 +50,9 @@ std::optional<at::ScalarType> scalar_type(weightmap::DType dtype) {
   }
 }
 
-// LibTorch knows no read-only memory: an operation in place on a read-only mapping would end the
-// process. So the bytes are those of the copy-on-write mapping, where such an operation copies the
-// pages that it changes, and neither the file nor another process sees that.
+// LibTorch has no read-only memory: an in-place operation on a read-only mapping would end the
+// process. So this uses the copy-on-write mapping, where such an operation copies the pages that it
+// changes, invisibly to the file and other processes.
 weightmap::Result<at::Tensor> to_torch(const weightmap::SharedTensor& tensor) {
   const weightmap::TensorView& view = *tensor;
   const std::optional<at::ScalarType> type = scalar_type(view.dtype());
@@ -64,7 +64,7 @@ weightmap::Result<at::Tensor> to_torch(const weightmap::SharedTensor& tensor) {
   const auto memory = checkpoint.copy_on_write();
   if (!memory) return tl::unexpected<weightmap::Error>(memory.error());
   std::byte* const data = memory->data() + (view.data() - checkpoint.mapping().data());
-  const auto keep = [tensor](void*) {};  // the file stays open as long as the at::Tensor is there
+  const auto keep = [tensor](void*) {};  // the file stays open as long as the at::Tensor exists
   return at::from_blob(data, at::IntArrayRef(view.shape().data(), view.rank()),
                        at::IntArrayRef(view.strides().data(), view.rank()), keep,
                        at::TensorOptions(*type));
@@ -87,6 +87,6 @@ int main(int argc, char** argv) {
   if (!tensor) return fail(tensor.error());
   std::cout << tensor->toString() << ' ' << tensor->sizes() << " sums to "
             << tensor->to(at::kDouble).sum().item<double>() << '\n';
-  // In pages of this process: what the checkpoint says stays.
+  // Writes to private pages; the checkpoint is unchanged.
   tensor->zero_();
 }

@@ -1,17 +1,17 @@
 // Serves the rows of a matrix from several processes that share one mapped copy of a checkpoint.
 //
-//   server FILE TENSOR [WORKERS [PORT]]     2 workers and a free port where none is given
+//   server FILE TENSOR [WORKERS [PORT]]     default: 2 workers and a free port
 //
 //   GET /row?id=N   the values of row N
-//   GET /sum        of all values
-//   GET /health     which process answers, and how it stands with the file
+//   GET /sum        the sum of all values
+//   GET /health     the process id, and the state of the file
 //
 // Prints its address, at the loopback interface. The parent maps the file and forks; a worker that
-// dies is replaced by the next fork. Put a new version of the file in the place of the old one by
-// rename: workers notice within a fifth of a second and exchange one pointer, so requests under way
-// end on the old version. A file that cannot be served is refused, and the old version stays. If
-// somebody truncates the file in place, the answer is an error of status 503, not a dead process.
-// SIGTERM ends the server after the requests under way.
+// dies is replaced by the next fork. Replace the file by rename: workers notice within a fifth of a
+// second and exchange one pointer, so requests in progress end on the old version. A new file that
+// cannot be served is refused, and the old version stays. If another process truncates the file in
+// place, the response is an error of status 503, not a dead process. SIGTERM ends the server after
+// the requests in progress.
 #include <httplib.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -43,7 +43,7 @@ using weightmap::Result;
 // One version of the file. Immutable, so threads may share it.
 struct Model {
   Checkpoint checkpoint;
-  std::span<const float> values;  // of checkpoint
+  std::span<const float> values;  // borrowed from checkpoint
   std::size_t columns = 0;
 
   static Result<std::shared_ptr<const Model>> open(const std::string& file,
@@ -63,7 +63,7 @@ struct Model {
     return std::make_shared<const Model>(Model{std::move(*checkpoint), *values, columns});
   }
 
-  // Whether what was read from it is what the file held when it was opened.
+  // True if the bytes read from it are those of the opened file.
   bool is_whole() const {
     const weightmap::CheckpointState state = checkpoint.state();
     return state != weightmap::CheckpointState::lost &&
@@ -76,13 +76,13 @@ class ServedModel {
   ServedModel(std::string file, std::string tensor, std::shared_ptr<const Model> model)
       : file_(std::move(file)), tensor_(std::move(tensor)), model_(std::move(model)) {}
 
-  // A request holds what it got until it is answered.
+  // A request keeps its model until it is answered.
   std::shared_ptr<const Model> get() const {
     const std::lock_guard lock(mutex_);
     return model_;
   }
 
-  // Opens the file anew if it was replaced or lost. Only one thread may call it.
+  // Opens the file again if it was replaced or lost. Only one thread may call it.
   void follow() {
     const std::shared_ptr<const Model> now = get();
     if (now->checkpoint.is_current() && now->is_whole()) return;
@@ -95,14 +95,14 @@ class ServedModel {
 
  private:
   std::string file_, tensor_;
-  mutable std::mutex mutex_;  // of model_
+  mutable std::mutex mutex_;  // protects model_
   std::shared_ptr<const Model> model_;
 };
 
 // --- answers ---
 
 std::string json(double value) {
-  if (!std::isfinite(value)) return "null";  // JSON has no word for it
+  if (!std::isfinite(value)) return "null";  // JSON has no such number
   char text[32];
   return {text, std::to_chars(text, std::end(text), value).ptr};
 }
@@ -148,7 +148,7 @@ void add_answers(httplib::Server& server, const ServedModel& served) {
     server.Get(path, [&served, answer](const auto& request, auto& response) {
       const auto model = served.get();
       answer(request, response, *model);
-      // It may have been made of bytes that are gone.
+      // The response may stem from lost bytes.
       if (!model->is_whole())
         send(response, 503, R"({"error": "the file was truncated or written to in place"})");
     });
@@ -162,9 +162,9 @@ void add_answers(httplib::Server& server, const ServedModel& served) {
 
 // --- processes ---
 
-constexpr std::chrono::milliseconds between_looks{200};  // at the file and at the parent
+constexpr std::chrono::milliseconds between_looks{200};  // checks of the file and of the parent
 
-// SIGTERM, SIGINT and SIGCHLD are waited for, and so are blocked in every thread. 0: none came.
+// Waits for SIGTERM, SIGINT and SIGCHLD, which are blocked in every thread. Returns 0 if none came.
 int wait_for_signal(std::chrono::nanoseconds time) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -185,12 +185,12 @@ class Server : public httplib::Server {
     });
     set_tcp_nodelay(true);
     set_idle_interval(between_looks);
-    set_keep_alive_max_count(1);  // a client that keeps a connection open would keep a thread
+    set_keep_alive_max_count(1);  // a client that keeps a connection open would block a thread
     set_read_timeout(std::chrono::seconds(5));
     new_task_queue = [] { return new httplib::ThreadPool(4); };
   }
-  // Accepts nothing more, and makes listen_after_bind() return when all requests are answered.
-  // stop() would shut down the socket, which the next worker needs.
+  // Stops accepting, and makes listen_after_bind() return once all requests are answered. stop()
+  // would shut down the socket, which the next worker needs.
   void end() { svr_sock_ = INVALID_SOCKET; }
 };
 
@@ -205,7 +205,7 @@ int work(Server& server, ServedModel& served, pid_t parent) {
   return ended_well ? 0 : 1;
 }
 
-// Until SIGTERM or SIGINT. Follows the file, too, so that new workers begin with the newest.
+// Runs until SIGTERM or SIGINT. Also follows the file, so that new workers begin with the newest.
 void supervise(std::vector<Server>& servers, ServedModel& served) {
   const pid_t parent = getpid();
   std::vector<pid_t> workers(servers.size(), 0);
@@ -215,7 +215,7 @@ void supervise(std::vector<Server>& servers, ServedModel& served) {
       if (workers[i] != 0 && waitpid(workers[i], nullptr, WNOHANG) == 0) continue;
       workers[i] = fork();
       if (workers[i] == 0) _exit(work(servers[i], served, parent));
-      if (workers[i] < 0) workers[i] = 0;  // tried again after the next look
+      if (workers[i] < 0) workers[i] = 0;  // retried after the next check
     }
     signal = wait_for_signal(between_looks);
     served.follow();

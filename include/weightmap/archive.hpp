@@ -1,10 +1,10 @@
 // The zip archive beneath a checkpoint: its records, their places and their bytes.
 //
-// ArchiveReader is for tools, and for people who keep their own records in a torch archive; it
-// knows nothing of tensors. It reads with pread, so a truncated file is an error here, never a
-// signal. Const members may be called from several threads at once, and in a child after fork().
-// Names are borrowed from the reader and valid until it is destroyed; moving it is fine, and a
-// moved-from reader may only be assigned to or destroyed.
+// ArchiveReader serves tools, and programs that keep their own records in a torch archive; it does
+// not interpret tensors. It reads with pread, so a truncated file is an error here, never a signal.
+// Const members may be called from several threads at once, and in a child after fork(). Names are
+// borrowed from the reader and valid until it is destroyed; moving it is fine, and a moved-from
+// reader may only be assigned to or destroyed.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ inline constexpr bool lends_from_itself<ArchiveReader> = true;
 
 class WEIGHTMAP_API ArchiveReader {
  public:
-  // The lowest and the highest version that is understood; these are torch's own bounds.
+  // The lowest and the highest supported version; these are torch's own bounds.
   static constexpr std::uint64_t min_version = 1;
   static constexpr std::uint64_t max_version = 10;
 
@@ -45,8 +45,8 @@ class WEIGHTMAP_API ArchiveReader {
   };
 
   // Reads and proves the central directory. The file stays open until the reader is destroyed. Of
-  // the options it takes the limits. Fails as Checkpoint::open() does for what is not a zip archive
-  // that can be read without ambiguity.
+  // the options, only the limits apply. Fails as Checkpoint::open() does for a file that is not an
+  // unambiguous zip archive.
   static Result<ArchiveReader> open(const std::filesystem::path& path,
                                     const OpenOptions& options = {});
 
@@ -58,7 +58,7 @@ class WEIGHTMAP_API ArchiveReader {
   std::string_view archive_name() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void archive_name() const&& = delete;
 
-  // The records, in the order of the central directory. Precondition of record(): index <
+  // The records in the order of the central directory. Precondition of record(): index <
   // record_count().
   std::size_t record_count() const noexcept;
   RecordInfo record(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
@@ -71,42 +71,42 @@ class WEIGHTMAP_API ArchiveReader {
   void find(std::string_view) const&& = delete;
 
   // The functions below fail with not_found, naming the record, if there is none of this name; with
-  // io if the file cannot be read, or has become shorter; with corrupt if the record's local header
-  // contradicts the directory, or deflated bytes do not inflate to what it says.
+  // io if the file cannot be read or was truncated; with corrupt if the record's local header
+  // contradicts the directory, or deflated bytes do not inflate to the stated size.
 
   // Returns the record's size after inflating, in bytes.
   Result<std::uint64_t> size(std::string_view name) const;
   // Returns the absolute offset of the record's local file header.
   Result<std::uint64_t> header_offset(std::string_view name) const;
-  // Returns the absolute offset of the record's first byte, by its local header, which is read and
-  // compared with the directory. A repeated question is answered from a cache.
+  // Returns the absolute offset of the record's first byte, according to its local header, which is
+  // read and compared with the directory. Repeated calls use a cache.
   Result<std::uint64_t> payload_offset(std::string_view name) const;
-  // Returns the same offset by torch's padding rule and the directory, proven by the neighbouring
-  // record, and reads nothing. Fails with unsupported where the rule does not explain the record,
-  // as in an archive that another tool wrote.
+  // Returns the same offset without reading, by torch's padding rule and the directory, proven by
+  // the neighbouring record. Fails with unsupported where the rule does not explain the record, as
+  // in an archive that another tool wrote.
   Result<std::uint64_t> payload_offset_without_reading(std::string_view name) const;
 
-  // Fills `out`, which must be exactly size(name) long, with the record's bytes, and inflates them
-  // if the record is deflated. `threads` > 1 splits a stored record into that many parallel reads,
-  // at most 64.
+  // Fills `out`, which must be exactly size(name) long, with the record's bytes, inflated if the
+  // record is deflated. `threads` > 1 splits a stored record into that many parallel reads, at most
+  // 64.
   Result<void> read(std::string_view name, std::span<std::byte> out, unsigned threads = 1) const;
   // Returns the whole record. Fails with limit_exceeded if it is deflated and inflates to more than
   // Limits::record_bytes.
   Result<std::vector<std::byte>> read(std::string_view name) const;
   // Calls `chunk` with consecutive parts of at most `chunk_bytes` each, until it returns false or
-  // the record ends. For a stored record the memory needed is that of one chunk.
+  // the record ends. A stored record needs the memory of one chunk only.
   Result<void> read_chunks(std::string_view name, std::size_t chunk_bytes,
                            const std::function<bool(std::span<const std::byte>)>& chunk) const;
-  // What an ArchiveWriter takes to write the record's bytes again, or `count` of them from `first`
-  // on. They are read when they are written, so this reader must live until then. All of the record
-  // is read, and compared with its CRC-32 where it has one: writing fails with corrupt if it does
-  // not match. Fails with invalid_argument beyond the end of the record.
+  // Returns the record's bytes, or `count` of them from `first` on, as content for an
+  // ArchiveWriter. The bytes are read when they are written, so this reader must live until then.
+  // The whole record is read and compared with its CRC-32 where it has one: writing fails with
+  // corrupt on a mismatch. Fails with invalid_argument beyond the end of the record.
   Result<RecordContent> content(std::string_view name) const;
   Result<RecordContent> content(std::string_view name, std::uint64_t first,
                                 std::uint64_t count) const;
-  // Reads the record and compares its CRC-32: true if it matches, false if the writer did not
-  // compute one, which is a 0 in the directory for a record that is not empty. Fails with corrupt
-  // if it does not match.
+  // Reads the record and compares its CRC-32. Returns true if it matches, false if the writer did
+  // not compute one, which is a 0 in the directory for a record that is not empty. Fails with
+  // corrupt on a mismatch.
   Result<bool> verify_crc(std::string_view name) const;
 
   // Returns the number in the record `.data/version` or `version`. Fails with unsupported if it is

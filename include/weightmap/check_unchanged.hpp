@@ -1,4 +1,4 @@
-// For code that reads the mapping itself and keeps what it computed from it.
+// A check for code that reads the mapping directly and keeps results computed from it.
 #pragma once
 
 #include "weightmap/checkpoint.hpp"
@@ -8,8 +8,8 @@
 
 namespace weightmap {
 
-// Called after the elements of `view` were read: fails as Checkpoint::copy_bytes() does where they
-// may not be those of the file that was opened, since it was truncated, lost or written to.
+// Call this after reading the elements of `view`. It fails as Checkpoint::copy_bytes() does if they
+// may not be those of the opened file, since it was truncated, lost or written to.
 WEIGHTMAP_API Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& view);
 
 }  // namespace weightmap

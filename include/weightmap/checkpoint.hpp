@@ -4,18 +4,18 @@
 //   if (!checkpoint) return fail(checkpoint.error());
 //   std::optional<weightmap::TensorView> w = checkpoint->find("layers.0.attn.wq.weight");
 //
-// Nothing in the file is executed: the pickle is run by a machine that builds values and calls
-// nothing. Metadata is read with pread into private memory and proven once; the mapping serves
-// tensor bytes only.
+// Nothing in the file is executed: a machine runs the pickle, builds values and calls nothing.
+// Metadata is read with pread into private memory and proven once; the mapping serves tensor bytes
+// only.
 //
 // Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
-// it is fine, and a moved-from Checkpoint may only be assigned to or destroyed. For a longer life
-// hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. All const members
-// may be called from any thread, and in a child after fork() (docs/concurrency.md).
+// it is fine, and a moved-from Checkpoint may only be assigned to or destroyed. To extend the
+// lifetime, hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. All const
+// members may be called from any thread, and in a child after fork() (docs/concurrency.md).
 //
-// Replace checkpoints by rename (publish.hpp), never in place. If another process truncates a file
-// that is mapped, reading what is gone raises SIGBUS and ends the process;
-// OpenOptions::protection can make that an error (docs/protection.md).
+// Replace checkpoints by rename (publish.hpp), never in place. If another process truncates a
+// mapped file, reading the lost pages raises SIGBUS and ends the process;
+// OpenOptions::protection can turn that into an error (docs/protection.md).
 #pragma once
 
 #include <filesystem>
@@ -40,29 +40,30 @@ inline constexpr bool lends_from_itself<Checkpoint> = true;
 class WEIGHTMAP_API Checkpoint {
  public:
   // Maps the file, or all files of a set, and reads its metadata, not its tensors. `path` is a file
-  // of any format (by its content), the *.index.json of a set of shards, the .metadata of a
-  // distributed checkpoint, or a folder with one checkpoint (docs/format.md has the rules by which
-  // it is chosen); where there is no such file, also "org/name" or "org/name@revision" of a model
-  // in the local cache of huggingface_hub. Fails with io if the file cannot be opened, read or
-  // mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded for what
-  // is in it, as error.hpp says; with invalid_argument for options that exclude one another, or an
-  // environment variable that holds none of its words; with cancelled if OpenOptions::progress said
-  // so. The file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
+  // of any format (detected by content), the *.index.json of a set of shards, the .metadata of a
+  // distributed checkpoint, or a folder with one checkpoint (docs/format.md has the rules of
+  // selection). If no such file exists, it may be "org/name" or "org/name@revision" of a model in
+  // the local cache of huggingface_hub. Fails with io if the file cannot be opened, read or mapped;
+  // with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded for its content,
+  // see error.hpp; with invalid_argument for options that exclude one another, or an invalid word
+  // in an environment variable; with cancelled if OpenOptions::progress returned false. The file's
+  // descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
-  // The files that open() of this path would open: of an index or a folder all of them, else the
-  // file itself, whatever it is. Fails as open() does where they cannot be told.
+  // Returns the files that open() of this path would open: all files of an index or a folder,
+  // otherwise the file itself, whatever its content. Fails as open() does if they cannot be
+  // determined.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& path);
-  // A checkpoint of the tensors of all these files, each of which open() takes, in this order. Of
-  // one file it is open(). Fails with corrupt if two of them have a tensor of one name.
+  // Opens the tensors of all these files, in this order, as one checkpoint; open() must accept each
+  // file. Equals open() for one file. Fails with corrupt if two files have a tensor of one name.
   static Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
                                        const OpenOptions& options = {});
-  // open() for those who pass it on: a SharedTensor (shared_tensor.hpp) keeps it open.
+  // Opens a checkpoint with shared ownership; a SharedTensor (shared_tensor.hpp) keeps it open.
   static Result<std::shared_ptr<const Checkpoint>> open_shared(const std::filesystem::path& path,
                                                                const OpenOptions& options = {});
   // Opens the file of a descriptor that is open for reading: inherited, sent by another process, or
-  // staged (stage.hpp). The descriptor stays the caller's and may be closed afterwards. Errors call
-  // the file "descriptor 5". Fails with io for a bad descriptor, else as open() does.
+  // staged (stage.hpp). The caller keeps the descriptor and may close it afterwards. Errors name
+  // the file "descriptor 5". Fails with io for a bad descriptor, otherwise as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
@@ -70,18 +71,18 @@ class WEIGHTMAP_API Checkpoint {
   ~Checkpoint();
 
   TensorRange tensors() const& noexcept WEIGHTMAP_LIFETIMEBOUND;  // in file order
-  // The tensor of this name. nullopt if there is none, or if two tensors have this joined name
-  // ({"a.b": t, "a": {"b": u}}); get() tells the two apart. A hash and a small copy: no allocation,
-  // no lock, no system call, and no parse.
+  // Returns the tensor of this name. nullopt if there is none, or if two tensors have this joined
+  // name ({"a.b": t, "a": {"b": u}}); get() distinguishes the two cases. A lookup is a hash and a
+  // small copy: no allocation, no lock, no system call, and no parse.
   std::optional<TensorView> find(std::string_view name) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Whether find() has something to find: also true of a name that two tensors have.
+  // True if a tensor has this name, even if two have it.
   bool contains(std::string_view name) const noexcept;
-  // The tensor of this name, or an error that says why not: not_found, with the names that are like
-  // it, for which up to some milliseconds are spent; or, with both paths, invalid_argument for an
-  // ambiguous one. For names that may well be absent there are find() and contains().
+  // Returns the tensor of this name, or an error with the reason: not_found, with similar names,
+  // whose search takes up to some milliseconds; or invalid_argument for an ambiguous name, with
+  // both paths. For names that are often absent, use find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
-  // The tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}). nullopt, and
-  // not_found, if there is none.
+  // Returns the tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
+  // nullopt if there is none; get_path() fails with not_found.
   std::optional<TensorView> find_path(
       std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
   std::optional<TensorView> find_path(
@@ -93,87 +94,92 @@ class WEIGHTMAP_API Checkpoint {
       std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
     return get_path(std::span<const PathPart>(path.begin(), path.size()));
   }
-  // The path of tensors()[index]. Precondition: index < tensors().size().
+  // Returns the path of tensors()[index]. Precondition: index < tensors().size().
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
 
   // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
   Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // The tensor that this node of root() describes, by the first of its names; nullopt for a value
-  // that is no tensor. Precondition: the value is of this checkpoint.
+  // Returns the tensor that this node of root() describes, under the first of its names; nullopt
+  // for a value that is not a tensor. Precondition: the value belongs to this checkpoint.
   std::optional<NamedTensor> tensor(const Value& value) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
 
   std::size_t storage_count() const noexcept;
   // Precondition: index < storage_count().
   NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // What open() or open_files() was told, as absolute paths; empty: a descriptor.
+  // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor.
   std::vector<std::filesystem::path> opened_paths() const;
-  std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
+  std::size_t source_count()
+      const noexcept;  // files, and memory with inflated copies; at least one
   // Precondition: index < source_count().
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const OpenStats& stats() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
 
-  // The whole file as mapped; of many files, all of them in one range, with zeros between them.
+  // The whole file as mapped; several files are mapped in one range, with zeros between them.
   std::span<const std::byte> mapping() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // The bytes of `view`, a view of this checkpoint, for writing. Fails with invalid_argument unless
-  // it was opened writable; with Sharing::shared the writes reach the file.
+  // Returns the bytes of `view`, a view of this checkpoint, for writing. Fails with
+  // invalid_argument unless the checkpoint was opened writable; with Sharing::shared the writes
+  // reach the file.
   Result<std::span<std::byte>> writable_bytes(const TensorView& view) &;
-  // mapping() as memory of this process that may be written to: a write copies its page and reaches
-  // neither the file nor mapping(). For libraries that know no read-only tensors. Reading costs no
-  // memory. mapping() itself if that is private and writable; else a second one, made by the first
-  // call. Fails with io if the system refuses it, or if the file was written to since the open.
+  // Returns mapping() as private writable memory: a write copies its page and reaches neither the
+  // file nor mapping(). It serves libraries without read-only tensors. Reading it costs no memory.
+  // The result is mapping() itself if that is private and writable; otherwise the first call makes
+  // a second mapping. Fails with io if the system refuses it, or if the file was written to since
+  // the open.
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
-  // The memory in which a storage of so many bytes is given to a library that knows no read-only
-  // memory: copy_on_write(), or mapping() itself, which must then only be read, as
-  // OpenOptions::copy_on_write says, or `how` in its place. Of a checkpoint that was opened
-  // writable it is what writes are meant for. Costs no system call but the first of
-  // copy_on_write(). Fails as that does; with invalid_argument for a `how` that wants read-only
-  // memory of a writable mapping.
+  // Returns the memory in which a storage of `storage_bytes` is passed to a library without
+  // read-only memory: copy_on_write(), or mapping() itself, which must then only be read.
+  // OpenOptions::copy_on_write decides, or `how` in its place. A checkpoint that was opened
+  // writable returns its writable mapping. Makes no system call except in the first
+  // copy_on_write(). Fails as that does; with invalid_argument if `how` asks for read-only memory
+  // of a writable mapping.
   Result<std::span<std::byte>> lend(
       std::uint64_t storage_bytes,
       std::optional<CopyOnWrite> how = {}) const& WEIGHTMAP_LIFETIMEBOUND;
-  // Has a write to mapping(), where that is only read, named on standard error, with tensor and
-  // file, before its SIGSEGV goes on to the handler that was there before, or to the default
-  // action: docs/protection.md. With Protection::guard that is so anyway. For whoever lend()s
-  // mapping() itself. Of at most 1,024 checkpoints at a time, and not where the system refuses.
+  // Reports a write to a read-only mapping() on standard error, with tensor and file, before its
+  // SIGSEGV goes on to the previous handler or the default action: docs/protection.md.
+  // Protection::guard does so anyway. Call it if you pass mapping() itself on with lend(). Covers
+  // at most 1,024 checkpoints at a time; without effect where the system refuses.
   void tell_refused_writes() const;
 
-  // The identity of what was opened: of the first file, at that moment.
+  // The identity of the first opened file at the time of the open.
   const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Two or three system calls a file. Own writes that reach the file lead to `modified`, too.
+  // Compares the files with what was opened, in two or three system calls per file. This process's
+  // own writes that reach the file also lead to `modified`.
   CheckpointState state() const noexcept;
-  // state() == current, by one stat() a file of the path, which was made absolute at open.
+  // Returns state() == current, by one stat() of each file's path, which was made absolute at open.
   bool is_current() const noexcept;
-  // Opens the path again with the options of this open, environment included as it was then; this
-  // one stays as it is. Errors and the log call the file what they called it then. Fails as open()
-  // does, or with invalid_argument if opened by descriptor.
+  // Opens the path again with the options of this open, including the environment of that time;
+  // this checkpoint is unaffected. Errors and the log use the same names for the files. Fails as
+  // open() does, or with invalid_argument if this was opened by descriptor.
   Result<Checkpoint> reopen() const;
 
-  // view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read the
-  // file, so they raise no signal, whatever became of it. They fail with io, naming tensor, file
-  // and offset, if it was truncated, lost or written to (but for own writes) since the open; with
+  // Return view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read
+  // the file, so they never raise a signal. They fail with io, naming tensor, file and offset, if
+  // the file was truncated, lost or written to (except by this process) since the open; with
   // invalid_argument for a view of another checkpoint or an `out` that is not view.nbytes(), or
   // view.bytes().size(), long; gather() also as view.gather() does.
   Result<void> gather(const TensorView& view, std::span<std::byte> out) const;
   Result<void> copy_bytes(const TensorView& view, std::span<std::byte> out) const;
-  // For a tensor that is needed now: reads the bytes of `view`, a view of this checkpoint, into the
-  // page cache and maps them; returns when they are there. A Warmer that is at work gives way.
-  // Fails with io if the file was truncated or the disk failed, with invalid_argument if the view
-  // is not one of this checkpoint.
+  // Reads the bytes of `view`, a view of this checkpoint, into the page cache and maps them, for a
+  // tensor that is needed now; returns when they are there. A running Warmer gives way. Fails with
+  // io if the file was truncated or the disk failed, with invalid_argument if the view belongs to
+  // another checkpoint.
   Result<void> demand(const TensorView& view) const;
-  // Positions in tensors() by the first demand() for each, failed ones too, to be saved for the
-  // next warm-up (tensor_order.hpp). A view stands for the first tensor that has its first byte.
+  // Returns positions in tensors() in the order of the first demand() of each, including failed
+  // ones, to be saved for the next warm-up (tensor_order.hpp). A view counts as the first tensor
+  // that has its first byte.
   std::vector<std::size_t> demand_order() const;
 
-  // Compares every storage offset with the record's local header. One small read a record. Fails
-  // with corrupt at the first that differs, with io if the file cannot be read.
+  // Compares every storage offset with the record's local header, by one small read per record.
+  // Fails with corrupt at the first difference, with io if the file cannot be read.
   Result<void> verify_headers() const;
   // Reads the whole file into the page cache, as a Warmer does, and compares the CRC-32 of each
-  // storage as soon as it is there: the disk is read once, and what fits stays. `progress` gets the
-  // bytes summed, from a thread that ends before this returns.
+  // storage as soon as it is cached: the disk is read once, and the data stays cached if it fits.
+  // `progress` receives the summed bytes, from a thread that ends before this returns.
   CrcReport verify_crc(const Progress& progress = {}) const;
 
-  // Of a temporary Checkpoint these would dangle.
+  // The results would dangle for a temporary Checkpoint.
   void tensors() const&& = delete;
   void find(std::string_view) const&& = delete;
   void get(std::string_view) const&& = delete;

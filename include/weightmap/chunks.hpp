@@ -1,15 +1,15 @@
-// Parts of tensors that lie in several chunks, as torch.distributed.checkpoint writes them: without
-// a copy where one chunk has the part, else as the pieces that it lies in, or copied into one.
+// Reads parts of tensors that are stored in several chunks, as torch.distributed.checkpoint writes
+// them: without a copy where one chunk has the part, otherwise as pieces, or copied into one.
 //
-//   // Rank r of n wants rows of a tensor, whatever it was saved by:
+//   // Rank r of n reads its rows, independent of the chunks in the file:
 //   const weightmap::Box rows{{r * 512, 0}, {512, 4096}};
 //   auto view = weightmap::view_of(*checkpoint, "layers.0.wq.weight", rows);  // zero-copy
 //   if (!view) ok = weightmap::gather(*checkpoint, "layers.0.wq.weight", rows, memory);
 //
-// All of these take ordinary tensors, too, which are one chunk. gather() reads the bytes of the
-// part only, in whole pages, and nothing ahead of them; rows that lie within 16 KiB of one another
-// come with what is between. A view brings in what the system's read-ahead does around what is
-// touched. May be called from any thread; what they give borrows from the checkpoint.
+// All functions also accept ordinary tensors, which are one chunk. gather() reads only the pages of
+// the part, without read-ahead; rows within 16 KiB of one another are read together with the gap
+// between them. Touching a view faults pages in with the system's read-ahead. All functions may be
+// called from any thread; their results borrow from the checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +29,13 @@ namespace weightmap {
 
 class Checkpoint;
 
-// From `offsets` on, as many elements along each dimension as `sizes` says.
+// The part that begins at `offsets` and has `sizes` elements along each dimension.
 struct Box {
   std::vector<std::int64_t> offsets;
   std::vector<std::int64_t> sizes;
 };
 
-// What is known of a tensor before anything of it is read, in however many chunks it lies.
+// The facts about a tensor, in however many chunks it lies, without reading its bytes.
 struct WholeTensor {
   DType dtype = DType::uint8;
   std::vector<std::int64_t> sizes;
@@ -43,41 +43,41 @@ struct WholeTensor {
   std::size_t piece_count = 0;  // 1: an ordinary tensor
 };
 
-// All tensors in the order of Checkpoint::tensors(), each tensor of several pieces once in the
-// place of these. The names borrow from the checkpoint.
+// Returns the names of all tensors in the order of Checkpoint::tensors(); a tensor of several
+// pieces appears once, in their place. The names borrow from the checkpoint.
 WEIGHTMAP_API std::vector<std::string_view> whole_names(const Checkpoint& checkpoint);
 
 struct TensorPiece {
-  std::vector<std::int64_t> offsets;  // of its first element, in the tensor
+  std::vector<std::int64_t> offsets;  // of its first element in the whole tensor
   TensorSlice view;
-  std::size_t tensor;  // what it is a part of: position in Checkpoint::tensors()
+  std::size_t tensor;  // position of its stored tensor in Checkpoint::tensors()
 };
 
 // Fails with not_found if there is no tensor of this name, with invalid_argument if there are two.
 WEIGHTMAP_API Result<WholeTensor> whole_tensor(const Checkpoint& checkpoint, std::string_view name);
 
-// The pieces that a part of a tensor lies in, clipped to it, in row-major order of their offsets;
-// without a box, of all of it. Together they are the part; none for an empty one. Fails as
-// whole_tensor() does, and with invalid_argument for a box that leaves the tensor, or a rank above
-// TensorView::max_slice_rank.
+// Returns the pieces of a part of a tensor (of the whole tensor without a box), clipped to it, in
+// row-major order of their offsets. Together they are exactly the part; an empty part has none.
+// Fails as whole_tensor() does, and with invalid_argument for a box that leaves the tensor, or a
+// rank above TensorView::max_slice_rank.
 WEIGHTMAP_API Result<std::vector<TensorPiece>> pieces(const Checkpoint& checkpoint,
                                                       std::string_view name,
                                                       const std::optional<Box>& box = {});
 
-// The part as one view. Fails as pieces() does, and with unsupported if it lies in several pieces.
+// Returns the part as one view. Fails as pieces() does, and with unsupported if it lies in several
+// pieces.
 WEIGHTMAP_API Result<TensorSlice> view_of(const Checkpoint& checkpoint, std::string_view name,
                                           const Box& box);
 
 // Copies the part into `out`, row-major, without gaps and in this machine's byte order, through
-// reads of the files, as Checkpoint::gather() does: nothing is mapped in, and no signal is raised
-// where a file was truncated. `out` must have just the bytes of the part. Fails as pieces() and
+// reads of the files, as Checkpoint::gather() does: it maps no pages, and a truncated file raises
+// no signal. `out` must have exactly the size of the part. Fails as pieces() and
 // Checkpoint::gather() do.
 WEIGHTMAP_API Result<void> gather(const Checkpoint& checkpoint, std::string_view name,
                                   const std::optional<Box>& box, std::span<std::byte> out);
 
-// All elements as gather() gives them, for a file that is being written: in parts of some MiB, each
-// of which is read as it is written. Borrows the checkpoint and the name. Fails as whole_tensor()
-// does.
+// Returns all elements, as gather() does, as content for a writer: parts of some MiB, each read
+// when it is written. Borrows the checkpoint and the name. Fails as whole_tensor() does.
 WEIGHTMAP_API Result<RecordContent> content_of(const Checkpoint& checkpoint, std::string_view name);
 
 }  // namespace weightmap

@@ -11,31 +11,30 @@
 //     use((*tensor)->pointer(), (*tensor)->nbytes());
 //   }
 //
-// The driver is loaded when an Uploader is created (libcuda.so.1, by dlopen), so that nothing of
-// CUDA is needed to build or to link, and it stays loaded. Only the driver API is used, in the
-// device's primary context, which libraries that use the runtime API have, too: a failed call
-// leaves no error behind that a later call of somebody else would report. The context that the
-// calling thread had is current again when a function returns.
+// Creating an Uploader loads the driver (libcuda.so.1, by dlopen), which stays loaded, so building
+// and linking need no part of CUDA. Only the driver API is used, in the device's primary context,
+// which libraries of the runtime API share: a failed call leaves no sticky error for later calls of
+// other libraries. Each function restores the calling thread's current context.
 //
-// There are three ways for the bytes, of which the device's attributes tell the best (Way). Where
-// the driver refuses a registration, that and the rest of the upload goes through pinned slots.
-// Through these goes, by any way, what is not contiguous, has a foreign byte order, or is of a
-// checkpoint that was opened writable. The elements lie row-major and without gaps on the device,
-// in this machine's byte order. Of a slice only its own bytes are uploaded.
+// Bytes reach the device in one of three ways (Way); the device's attributes determine the best. If
+// the driver refuses a registration, pinned slots are the fallback for that part and the rest of
+// the upload. Tensors that are not contiguous, have a foreign byte order, or belong to a checkpoint
+// that was opened writable always use the slots. On the device the elements are row-major, without
+// gaps and in this machine's byte order. For a slice only its own bytes are uploaded.
 //
-// Threads bring tensors in, or copy them into slots, in the order in which they were asked for. One
-// stream copies them to the device. All driver calls are made by the thread that calls next(), or
-// that destroys something, so the threads never have a context.
+// Threads fault tensors in, or copy them into slots, in the requested order. One stream copies them
+// to the device. Only the thread that calls next() or destroys an object calls the driver, so the
+// other threads never have a context.
 //
 // A file that was truncated or written to is an error: slots are filled by reads of the file, and
-// with the other ways it is asked before and after each copy whether the file is what it was. Only
-// a file that is truncated while the driver itself reads the mapping raises SIGBUS, as with any
-// mapping (docs/protection.md). Whoever cannot exclude that takes Way::slots.
+// the other ways compare the file's identity before and after each copy. Only a file that is
+// truncated while the driver itself reads the mapping raises SIGBUS, as with any mapping
+// (docs/protection.md). If that can happen, use Way::slots.
 //
-// A failed driver call is an Error with the code io that names the call, what CUDA calls the
-// error, its number, and the tensor. Whatever was allocated for an upload that fails is given back.
-// All sizes are in bytes. As CUDA itself none of this works in a forked child: start() and next()
-// fail there with unsupported, and destructors give nothing back, which is the parent's.
+// A failed driver call is an Error with the code io that names the call, CUDA's name and number of
+// the error, and the tensor. A failed upload frees its allocations. All sizes are in bytes. Like
+// CUDA itself, none of this works in a forked child: start() and next() fail there with
+// unsupported, and destructors free nothing, since everything belongs to the parent.
 #pragma once
 
 #include <cstddef>
@@ -57,34 +56,34 @@ namespace weightmap::cuda {
 class UploadLane;
 class UploadWork;
 
-// How bytes come to the device.
+// How bytes reach the device.
 enum class Way : std::uint8_t {
-  mapping,     // copied from the mapping as it is: the device uses the host's page tables
-  registered,  // copied from the mapping, of which the parts at hand are page-locked meanwhile
+  mapping,     // copied directly from the mapping: the device uses the host's page tables
+  registered,  // copied from the mapping, whose current parts are page-locked for the copy
   slots,       // copied into pinned memory by threads, and from there to the device
 };
 
 WEIGHTMAP_API std::string_view to_string(Way way) noexcept;  // "mapping", "registered", "slots"
 
 struct UploaderOptions {
-  int device = 0;  // the driver's ordinal, which CUDA_VISIBLE_DEVICES has a say in
-  // How many parts of an upload may be under way at a time, each in a pinned slot; 2 to 64.
+  int device = 0;  // the driver's ordinal, which CUDA_VISIBLE_DEVICES affects
+  // The maximum number of parts of an upload in progress at a time, each in a pinned slot; 2 to 64.
   std::size_t slots = 4;
-  // Of each slot; 4096 to 1 GiB. It is rounded up to whole pages.
+  // Size of each slot; 4096 to 1 GiB, rounded up to whole pages.
   std::uint64_t slot_bytes = std::uint64_t{64} << 20;
-  unsigned threads = 4;  // that fill slots, or bring pages in; 1 to 64
-  // The most that one call registers, up to 64 GiB. It is rounded up to whole pages. Each part is
-  // registered when the first tensor of it is due, and let go after the last one.
+  unsigned threads = 4;  // that fill slots, or fault pages in; 1 to 64
+  // The maximum that one call registers, up to 64 GiB, rounded up to whole pages. Each part is
+  // registered before its first tensor is copied, and unregistered after the last one.
   std::uint64_t register_bytes = std::uint64_t{1} << 30;
-  // What is best for the device if unset. Way::mapping is refused for a device that does not use
-  // the host's page tables, Way::registered for one that cannot register read-only memory.
+  // Unset: the best way for the device. Way::mapping is refused for a device that does not use the
+  // host's page tables, Way::registered for one that cannot register read-only memory.
   std::optional<Way> way = {};
   std::string library = {};  // the driver's file; empty: libcuda.so.1
 };
 
-// What the device's attributes say.
+// The device's attributes.
 struct DeviceFacts {
-  std::uint64_t memory_bytes = 0;      // in all
+  std::uint64_t memory_bytes = 0;      // total
   bool is_integrated = false;          // shares its memory with the host
   bool uses_host_page_tables = false;  // reads pageable memory by itself
   bool can_register = false;
@@ -93,20 +92,20 @@ struct DeviceFacts {
 
 // Counted from start() on.
 struct UploadReport {
-  std::uint64_t tensors = 0;  // that next() gave
-  std::uint64_t bytes = 0;    // copied to the device: the sum of the three that follow
+  std::uint64_t tensors = 0;  // returned by next()
+  std::uint64_t bytes = 0;    // copied to the device: the sum of the next three
   std::uint64_t mapping_bytes = 0;
   std::uint64_t registered_bytes = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t registrations = 0;          // that succeeded
-  std::uint64_t refused_registrations = 0;  // the slots were used instead
-  std::string refusal;                      // what the driver said to the first of these
-  std::uint64_t driver_calls = 0;           // by all who use this Uploader and its tensors
-  double seconds_waiting_for_fill = 0;      // nothing was there to be copied
-  double seconds_waiting_for_copies = 0;    // in the driver, until a copy was done
+  std::uint64_t refused_registrations = 0;  // with the slots as the fallback
+  std::string refusal;                      // the driver's error for the first of these
+  std::uint64_t driver_calls = 0;           // by all users of this Uploader and its tensors
+  double seconds_waiting_for_fill = 0;      // while nothing was ready to be copied
+  double seconds_waiting_for_copies = 0;    // in the driver, for the end of a copy
 };
 
-// A tensor in the device's memory. Copies share the memory, which the last one gives back; it may
+// A tensor in the device's memory. Copies share the memory, which the last one frees; it may
 // outlive the Uploader and the checkpoint. Const members may be called from any thread.
 class WEIGHTMAP_API DeviceTensor {
  public:
@@ -138,17 +137,17 @@ class WEIGHTMAP_API DeviceTensor {
   std::shared_ptr<const void> memory_;
 };
 
-// Tensors that are on their way. To be used by one thread at a time. Borrows the checkpoint. What
-// was not asked for yet is dropped by the destructor, which waits for the copies under way.
+// An upload in progress. Use it from one thread at a time. Borrows the checkpoint. The destructor
+// drops the remaining tensors and waits for the copies in progress.
 class WEIGHTMAP_API Upload {
  public:
   Upload(Upload&&) noexcept;
   Upload& operator=(Upload&&) noexcept;
   ~Upload();
 
-  // The next tensor, once all of it is on the device; nullopt when there are no more. Meanwhile as
-  // much as the slots hold of those that follow is filled and copied, too. After an error it gives
-  // that error again.
+  // Returns the next tensor once all of it is on the device; nullopt at the end. Meanwhile the
+  // following tensors are filled and copied as far as the slots have room. After an error it
+  // returns that error again.
   Result<std::optional<DeviceTensor>> next();
   UploadReport report() const;
 
@@ -159,31 +158,31 @@ class WEIGHTMAP_API Upload {
   std::unique_ptr<UploadWork> work_;
 };
 
-// Device, stream and slots, for one upload after the other. To be used by one thread at a time.
+// A device with a stream and slots, for one upload after another. Use it from one thread at a time.
 class WEIGHTMAP_API Uploader {
  public:
-  // Asks for the device's attributes, and allocates nothing but a stream on it. Fails with
-  // unsupported if there is no driver, or one that lacks a function; with invalid_argument for
-  // options out of range; with io if the driver or the system refuses.
+  // Reads the device's attributes, and allocates only a stream on it. Fails with unsupported if
+  // there is no driver, or it lacks a function; with invalid_argument for options out of range;
+  // with io if the driver or the system refuses.
   static Result<Uploader> create(const UploaderOptions& options = {});
   Uploader(Uploader&&) noexcept;
   Uploader& operator=(Uploader&&) noexcept;
-  // An Upload that is still there goes on working.
+  // An Upload that still exists continues to work.
   ~Uploader();
 
   const DeviceFacts& facts() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void facts() const&& = delete;
-  // By which way the bytes of tensors that need no gathering go.
+  // The way for tensors that need no gathering.
   Way way() const noexcept;
 
-  // Begins to upload these views of the checkpoint, in this order; the views need not be there
+  // Starts the upload of these views of the checkpoint, in this order; the views need not exist
   // afterwards. Fails with invalid_argument while another Upload of this Uploader exists, for a
   // view of another checkpoint, or one that is not contiguous and has more dimensions than
-  // TensorView::max_slice_rank; with unsupported where a lazy bit is set, or for blocks of foreign
-  // byte order; with limit_exceeded for a tensor larger than the device's memory; with io where
-  // the driver or the system refuses.
+  // TensorView::max_slice_rank; with unsupported if a lazy bit is set, or for blocks of foreign
+  // byte order; with limit_exceeded for a tensor larger than the device's memory; with io if the
+  // driver or the system refuses.
   Result<Upload> start(const Checkpoint& checkpoint, std::span<const TensorView> views);
-  // The tensors of these names. Fails as Checkpoint::get() does, too.
+  // Starts the upload of the tensors of these names. Also fails as Checkpoint::get() does.
   Result<Upload> start(const Checkpoint& checkpoint, std::span<const std::string_view> names);
   Result<Upload> start(const Checkpoint& checkpoint,
                        std::initializer_list<std::string_view> names) {

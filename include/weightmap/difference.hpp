@@ -1,16 +1,15 @@
-// In how many elements two tensors differ, and by how much.
+// Counts the elements in which two tensors differ, and by how much.
 //
 //   const auto found = weightmap::difference(before.view, after.view);
 //   if (!found) return fail(found.error());
 //   found->differing;                             // of found->count elements
 //   found->largest;                               // |a - b|, at the element found->at
 //
-// Elements of one type differ if their bits do, so no difference means the same bytes. Of two
-// floating point types, such as float32 and bfloat16 after a conversion, the values are compared:
-// there a zero equals a zero of the other sign, and a NaN any NaN. Integers are exact, also those
-// of 64 bits; the differences of other numbers are computed in double, those of complex numbers as
-// the modulus. What quantized and packed types store are not their values, so that of these bits
-// are compared and nothing else.
+// Elements of one type differ if their bits do, so no difference means identical bytes. For two
+// floating point types, such as float32 and bfloat16 after a conversion, values are compared: zeros
+// of both signs are equal, and so are all NaNs. Integers are compared exactly, including 64-bit
+// ones; other differences are computed in double, for complex numbers as the modulus. Quantized and
+// packed types do not store their values, so only their bits are compared.
 #pragma once
 
 #include <cstdint>
@@ -24,36 +23,36 @@
 
 namespace weightmap {
 
-// Plain values.
+// A plain value without references.
 struct TensorDifference {
-  std::uint64_t count = 0;      // elements of each
+  std::uint64_t count = 0;      // elements of each tensor
   std::uint64_t differing = 0;  // of these
-  // Of those that differ: the same value in other bits. A zero of the other sign, another NaN, a
-  // bool that is true by another byte.
+  // Of those that differ: equal values with different bits, such as zeros of different sign,
+  // different NaNs, or different bytes of a true bool.
   std::uint64_t same_value = 0;
-  // Of those that differ: one of the two is NaN or infinite.
+  // Of those that differ: elements that are NaN or infinite in one of the tensors.
   std::uint64_t not_finite = 0;
-  // The largest |a - b| of all others, infinite where double does not reach so far; nothing where
-  // there are none. Of integers a std::uint64_t.
+  // The largest |a - b| of all others, infinite beyond the range of double; unset if there are
+  // none. For integers it is a std::uint64_t.
   std::optional<Number> largest;
-  // The index of the first element, row-major, that differs so much, along each dimension.
+  // The index, along each dimension, of the first element in row-major order with this difference.
   std::vector<std::int64_t> at;
 };
 
-// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and what
-// is found does not depend on how many. `progress` is called by the calling thread, about each MiB
-// of `a`. What lies in the mapping without gaps and in this machine's byte order is read there, as
-// statistics() does; anything else in copies of at most 1 MiB. Reads the mappings, which raises
-// SIGBUS where a file was truncated. Fails with invalid_argument if the shapes differ; with
-// unsupported for two types of which one is no floating point type, and where one tensor has a lazy
-// bit that the other has not; with limit_exceeded where the strides of both repeat what is stored
-// more often than OpenOptions::repeats allows, without the dimensions along which both have stride
-// 0, unless equal strides repeat equal bytes.
+// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and the
+// result does not depend on their number. `progress` is called by the calling thread, about once
+// per MiB of `a`. Data that is in the mapping without gaps and in this machine's byte order is read
+// there, as by statistics(); other data in copies of at most 1 MiB. Reads the mappings, which
+// raises SIGBUS if a file was truncated. Fails with invalid_argument if the shapes differ; with
+// unsupported for two different types unless both are floating point, and if only one tensor has a
+// lazy bit; with limit_exceeded if the strides of both repeat the stored elements more often than
+// OpenOptions::repeats allows, not counting dimensions along which both have stride 0, unless equal
+// strides repeat equal bytes.
 WEIGHTMAP_API Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
                                                   const Progress& progress = {});
 
-// Whether two tensors have the same type, shape and bits. As difference(), but in this thread, and
-// stops at the first element that differs.
+// Returns true if two tensors have the same type, shape and bits. Works like difference(), but in
+// this thread, and stops at the first different element.
 WEIGHTMAP_API Result<bool> same_bits(const TensorView& a, const TensorView& b,
                                      const Progress& progress = {});
 

@@ -11,7 +11,7 @@
 
 namespace weightmap {
 
-// Most are spelled as torch spells them. The quantized types name their raw integer representation;
+// Most have torch's spelling. The quantized types are named by their raw integer representation;
 // the packed ones (quint4x2, quint2x4, float4_e2m1fn_x2, bits1x8 ...) have one-byte elements that
 // hold several values each.
 enum class DType : std::uint8_t {
@@ -61,10 +61,10 @@ enum class DType : std::uint8_t {
   int5,
   int6,
   int7,
-  // Blocked, see block_of(). Those of six bits are safetensors', called as torch would call them.
+  // Blocked, see block_of(). The six-bit types are safetensors', spelled in torch's style.
   float6_e2m3,
   float6_e3m2,
-  // The others are ggml's, spelled as ggml prints them.
+  // The others are ggml's, with ggml's spelling.
   q4_0,
   q4_1,
   q5_0,
@@ -95,18 +95,18 @@ enum class DType : std::uint8_t {
 };
 inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::q2_0) + 1;
 
-// Elements that are stored together, in how many bytes.
+// A group of elements that is stored together, and its size in bytes.
 struct Block {
   std::uint32_t elements;
   std::uint32_t bytes;
 };
 
-// Whether elements are no bytes of their own, but lie in blocks along the last dimension. Such a
-// tensor has whole blocks in each row, one behind the other.
+// True if elements do not have bytes of their own, but lie in blocks along the last dimension. Each
+// row of such a tensor is whole blocks, one after another.
 constexpr bool is_blocked(DType dtype) noexcept { return dtype >= DType::float6_e2m3; }
 
-// Bytes of one element: 1, 2, 4, 8 or 16. Precondition: the type is not blocked, whose elements
-// have no such size; block_of() and bytes_of() take any type.
+// Bytes of one element: 1, 2, 4, 8 or 16. Precondition: the type is not blocked, since its elements
+// have no size; block_of() and bytes_of() accept every type.
 constexpr std::size_t element_size(DType dtype) noexcept {
   using enum DType;
   assert(!is_blocked(dtype));
@@ -199,36 +199,36 @@ constexpr Block block_of(DType dtype) noexcept {
   }
 }
 
-// Precondition: whole blocks, and bytes that fit 64 bits.
+// Bytes of so many elements. Precondition: whole blocks, and a result that fits 64 bits.
 constexpr std::uint64_t bytes_of(DType dtype, std::uint64_t elements) noexcept {
   if (!is_blocked(dtype)) return elements * element_size(dtype);
   const Block block = block_of(dtype);
   return elements / block.elements * block.bytes;
 }
 
-// Bytes of the unit that a change of byte order reverses: the element itself, half of it for
-// complex types. Precondition: the type is not blocked.
+// The unit in bytes that a change of byte order reverses: the element, or half of it for complex
+// types. Precondition: the type is not blocked.
 constexpr std::size_t swap_unit(DType dtype) noexcept {
   const bool complex =
       dtype == DType::complex128 || dtype == DType::complex64 || dtype == DType::complex32;
   return complex ? element_size(dtype) / 2 : element_size(dtype);
 }
 
-// "float32", "bfloat16", "bool", "float8_e4m3fn": what torch prints, without the "torch." prefix;
-// "q4_K": what ggml prints.
+// "float32", "bfloat16", "bool", "float8_e4m3fn": torch's spelling without the "torch." prefix;
+// "q4_K": ggml's spelling.
 WEIGHTMAP_API std::string_view to_string(DType dtype) noexcept;
 
-// The inverse of to_string; nullopt for any other text.
+// Returns the inverse of to_string; nullopt for any other text.
 WEIGHTMAP_API std::optional<DType> dtype_from_string(std::string_view name) noexcept;
 
-// The dtype whose elements a T is, for a type that the library does not know. Then
-// TensorView::as<T>() gives a span of them:
+// Declares that a third-party type T is an element of a dtype, so that TensorView::as<T>() returns
+// a span of them:
 //
 //   template <>
 //   inline constexpr std::optional<weightmap::DType> weightmap::element_type_of<c10::Half> =
 //       weightmap::DType::float16;
 //
-// The type must be trivially copyable, and as large as the element.
+// The type must be trivially copyable and have the size of the element.
 template <class T>
 inline constexpr std::optional<DType> element_type_of = std::nullopt;
 

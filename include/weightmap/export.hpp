@@ -1,5 +1,5 @@
 // WEIGHTMAP_API marks what the shared library exports; everything else stays hidden. Members of an
-// exported class that nobody outside needs are marked WEIGHTMAP_LOCAL. The static library exports
+// exported class that only the library uses are marked WEIGHTMAP_LOCAL. The static library exports
 // nothing, so that two plug-ins of one program can each have a version of their own: CMake and
 // pkg-config define WEIGHTMAP_STATIC for those who link it.
 #pragma once
@@ -16,7 +16,7 @@
 #define WEIGHTMAP_LOCAL __attribute__((visibility("hidden")))
 #endif
 
-// Tells clang that the result points into the object it was obtained from.
+// Declares to clang that the result points into the object it was obtained from.
 #if defined(__clang__)
 #define WEIGHTMAP_LIFETIMEBOUND [[clang::lifetimebound]]
 #else

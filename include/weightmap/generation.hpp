@@ -1,4 +1,4 @@
-// The identity of a file's content: what tells one version of a checkpoint from another.
+// The identity of a file's content, which distinguishes versions of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace weightmap {
 
-// What fstat() says of a file. It differs between files, and between versions of one file that was
+// Fields of fstat(). They differ between files, and between versions of one file that was
 // rewritten, grown or truncated. A forged modification time goes unnoticed.
 struct Generation {
   std::uint64_t device = 0;
@@ -19,8 +19,8 @@ struct Generation {
   std::int64_t ctime_ns = 0;
 
   friend bool operator==(const Generation&, const Generation&) noexcept = default;
-  // Returns whether the content is the same. The change time is not compared: renaming, linking and
-  // unlinking a file change it, and leave the content as it is.
+  // Returns true if the content is the same. The change time is not compared: renaming, linking and
+  // unlinking a file change it without changing the content.
   bool same_content(const Generation& other) const noexcept {
     return device == other.device && inode == other.inode && size == other.size &&
            mtime_ns == other.mtime_ns;
@@ -28,7 +28,7 @@ struct Generation {
 };
 
 // Returns the generation of the file now at `path`; fails with io if there is none, or if the
-// system does not let this process look at it. May be called from any thread.
+// system refuses access. May be called from any thread.
 WEIGHTMAP_API Result<Generation> generation_at(const std::filesystem::path& path);
 
 }  // namespace weightmap

@@ -1,6 +1,6 @@
-// What the pickles of a file name: classes and functions, which a program that loads the file by
-// running it would import and call. Nothing here opens a tensor or runs anything, and files are
-// looked at that Checkpoint::open() refuses.
+// Lists the classes and functions (globals) that a file's pickles name, and that a program would
+// import and call if it loaded the file by running it. Nothing here opens a tensor or runs
+// anything, and files that Checkpoint::open() refuses are listed, too.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ enum class GlobalVerdict : std::uint8_t {
   allowed,      // in OpenOptions::safe_globals
   torchscript,  // in a TorchScript archive: a type of its own code, or a helper of torch.jit.load()
   unknown,      // anything else
-  harmful,      // in docs/refused-names.md, or a name that the pickle makes up while it runs
+  harmful,      // in docs/refused-names.md, or a name that the pickle computes while it runs
 };
 
-// Whether torch.load(weights_only=True), with the names that are allowed, would refuse it.
+// True if torch.load(weights_only=True), with the allowed names, would refuse it.
 constexpr bool is_unsafe(GlobalVerdict verdict) noexcept {
   return verdict >= GlobalVerdict::unknown;
 }
@@ -35,27 +35,26 @@ constexpr bool is_unsafe(GlobalVerdict verdict) noexcept {
 WEIGHTMAP_API std::string_view to_string(GlobalVerdict verdict) noexcept;
 
 struct NamedGlobal {
-  // As Python 3 calls them: "builtins" and "set" where the pickle says "__builtin__" and "set".
-  // Text from the file: escape it before it is printed. Both are empty where only running the
-  // pickle would tell.
+  // Python 3's names: "builtins" and "set" for the pickle's "__builtin__" and "set". Text from the
+  // file: escape it before printing. Both are empty if only running the pickle could tell.
   std::string module;
   std::string name;
-  std::uint64_t file_offset = 0;  // of the first opcode that names it
-  std::uint64_t count = 0;        // of the opcodes that do
+  std::uint64_t file_offset = 0;  // of the first opcode with this name
+  std::uint64_t count = 0;        // of opcodes with this name
   GlobalVerdict verdict = GlobalVerdict::unknown;
 };
 
 // One pickle.
 struct PickleGlobals {
-  // "data.pkl"; "inner.pt/data.pkl" of an archive within; empty: it lies in the file itself.
+  // "data.pkl"; "inner.pt/data.pkl" for an archive within; empty if the pickle is the file itself.
   std::string record;
-  std::uint64_t file_offset = 0;     // where it begins
-  std::vector<NamedGlobal> globals;  // each once, in the order in which they come
-  // Nothing that loads such a file reads this one: it stands behind the STOP of another, or in a
-  // record that is none of the format's.
+  std::uint64_t file_offset = 0;     // of its beginning
+  std::vector<NamedGlobal> globals;  // each once, in the order of first occurrence
+  // No loader of such a file reads this pickle: it lies behind the STOP of another, or in a record
+  // that is not part of the format.
   bool is_hidden = false;
-  std::uint64_t bytes_behind = 0;  // of the record, behind the last STOP
-  // Why there may be more than `globals` says: the pickle is damaged, or larger than the limits.
+  std::uint64_t bytes_behind = 0;  // bytes of the record behind the last STOP
+  // The reason why `globals` may be incomplete: the pickle is damaged, or larger than the limits.
   std::optional<Error> fault;
 };
 
@@ -65,17 +64,19 @@ struct FileGlobals {
   // torch before 1.6), "pickle", or "safetensors" or "gguf", which hold none.
   std::string_view format;
   std::vector<PickleGlobals> pickles;
-  // Records that hold programs: TorchScript's code, Python's, libraries of machine code. Whatever
-  // loads such an archive runs them.
+  // Records that contain programs: TorchScript's code, Python's, libraries of machine code. A
+  // program that loads such an archive runs them.
   std::vector<std::string> code;
 };
 
-// The globals of all pickles in a file. Of the options it takes the limits and safe_globals. Fails
-// as ArchiveReader::open() does for a file that is neither an archive nor begins with a pickle.
+// Returns the globals of all pickles in a file. Of the options, only the limits and safe_globals
+// apply. Fails as ArchiveReader::open() does for a file that is neither an archive nor begins with
+// a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 
-// What torch allows by default ("collections.OrderedDict"), sorted: the list of torch 2.13.
+// Returns the names that torch allows by default ("collections.OrderedDict"), sorted: the list of
+// torch 2.13.
 WEIGHTMAP_API std::span<const std::string_view> torch_safe_globals() noexcept;
 
 }  // namespace weightmap

@@ -1,17 +1,16 @@
-// The floating point types of weights that C++20 has no name for, as values: float16, bfloat16 and
-// the float8 family.
+// Value types for the floating point types of weights that C++20 lacks: float16, bfloat16 and the
+// float8 family.
 //
 //   const auto weights = checkpoint->get("norm.weight")->as<weightmap::float16>();
 //   float sum = 0;
 //   for (const float weight : *weights) sum += weight;
 //
-// Each is its bits and nothing else, so that a span of them may lie in the mapping. It turns into a
-// float by itself, since every value of it is one; arithmetic and comparisons are those of floats.
-// A float turns into one when that is asked for, and is rounded to the nearest value, of two that
-// are as near to the one with an even last bit. What is beyond the largest value becomes infinity,
-// or NaN where the type has no infinity. A subnormal float is not taken for zero.
+// Each type consists of its bits only, so that a span of them may lie in the mapping. It converts
+// implicitly to float, which has all of its values; arithmetic and comparisons are float's. The
+// conversion from float is explicit and rounds to nearest, ties to even. Values beyond the largest
+// become infinity, or NaN if the type has no infinity. Subnormal floats are not flushed to zero.
 //
-// For a type of your own see element_type_of in dtype.hpp.
+// For third-party types see element_type_of in dtype.hpp.
 #pragma once
 
 #include <bit>
@@ -23,7 +22,7 @@
 
 namespace weightmap {
 
-// What the patterns at the upper end stand for.
+// The meaning of the bit patterns at the upper end.
 enum class SmallFloatEnd : std::uint8_t {
   ieee,  // the highest exponent is for infinities and NaNs
   fn,    // no infinities; all ones is NaN
@@ -50,10 +49,11 @@ class SmallFloat {
     if constexpr (bias == float_bias) {
       return std::bit_cast<float>(std::uint32_t{bits_} << dropped_bits);
     } else {
-      // Without branches, so that compilers do many at a time.
+      // Without branches, so that compilers vectorise it.
       const std::uint32_t magnitude = bits_ & magnitude_mask;
       const std::uint32_t normal = (magnitude << dropped_bits) + rebias;
-      // The mantissa of a subnormal, in the last bits of a number of which they are worth as much.
+      // The mantissa of a subnormal, as the last bits of a number in which they have the same
+      // weight.
       const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(
           std::bit_cast<float>(subnormal_unit | magnitude) - std::bit_cast<float>(subnormal_unit));
       const std::uint32_t value = pick(magnitude <= mantissa_mask, subnormal, normal) |
@@ -83,7 +83,7 @@ class SmallFloat {
     return end == SmallFloatEnd::fnuz ? bits_ == sign_bit : magnitude > largest;
   }
 
-  // A condition would let compilers branch, since a subtraction of floats may trap.
+  // A conditional would let compilers branch, since a subtraction of floats may trap.
   static constexpr std::uint32_t pick(bool first, std::uint32_t a, std::uint32_t b) noexcept {
     const std::uint32_t mask = std::uint32_t{0} - std::uint32_t{first};
     return (a & mask) | (b & ~mask);
@@ -115,7 +115,7 @@ class SmallFloat {
       if (is_nan || rounded > largest) return static_cast<Bits>(sign_bit);
       return static_cast<Bits>(rounded == 0 ? 0 : sign | rounded);
     }
-    if (is_nan)  // the upper bits of its payload stay, and it is a quiet one
+    if (is_nan)  // keeps the upper bits of the payload; the result is quiet
       rounded = magnitude_mask & (magnitude >> dropped_bits | infinity | (mantissa_mask + 1) / 2);
     else if (rounded > largest)
       rounded = largest + 1;  // infinity, or the NaN
@@ -133,7 +133,7 @@ using float8_e4m3fn = SmallFloat<std::uint8_t, 4, 3, 7, SmallFloatEnd::fn>;
 using float8_e5m2fnuz = SmallFloat<std::uint8_t, 5, 2, 16, SmallFloatEnd::fnuz>;
 using float8_e4m3fnuz = SmallFloat<std::uint8_t, 4, 3, 8, SmallFloatEnd::fnuz>;
 
-// A power of two from 2^-127 to 2^127, or NaN: scales of blocks. No sign, no zero, nothing between.
+// A power of two from 2^-127 to 2^127, or NaN: scales of blocks. It has no sign and no zero.
 class float8_e8m0fnu {
  public:
   constexpr float8_e8m0fnu() noexcept = default;  // 2^-127
@@ -156,7 +156,7 @@ class float8_e8m0fnu {
   std::uint8_t bits_ = 0;
 };
 
-// Calls use(T{}) for the T of these that elements of `dtype` are; answers whether there is one.
+// Calls use(T{}) for the type T above that matches `dtype`; returns whether there is one.
 template <class Use>
 constexpr bool with_small_float(DType dtype, const Use& use) {
   switch (dtype) {

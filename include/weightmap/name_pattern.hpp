@@ -1,5 +1,5 @@
-// Shell patterns for the names of tensors, as `weightmap ls FILE PATTERN` takes them and as the
-// lines of an order file (tensor_order.hpp) hold them.
+// Shell patterns for the names of tensors, for `weightmap ls FILE PATTERN` and for the lines of an
+// order file (tensor_order.hpp).
 //
 //   *       matches any number of bytes, including none
 //   ?       matches one byte
@@ -8,9 +8,9 @@
 //   \xHH    matches the byte of this hexadecimal number of two digits
 //   \c      matches any other character c: \* is an asterisk, \\ a backslash
 //
-// The whole name must match, and a dot is an ordinary byte. A backslash at the very end stands for
-// nothing, so the pattern \ matches the empty name. Matching takes, at worst, time in proportion to
-// the length of the name times that of the pattern, and allocates nothing.
+// The whole name must match, and a dot is an ordinary byte. A backslash at the very end is ignored,
+// so the pattern \ matches the empty name. The worst-case time of a match is proportional to the
+// length of the name times that of the pattern; it allocates nothing.
 #pragma once
 
 #include <bitset>
@@ -25,19 +25,19 @@ namespace weightmap {
 // Const members may be called from any thread.
 class WEIGHTMAP_API NamePattern {
  public:
-  // Every text is a pattern, so this does not fail.
+  // Every text is a valid pattern.
   explicit NamePattern(std::string_view text);
 
-  // Returns whether the pattern may match more than one name.
+  // Returns true if the pattern may match more than one name.
   bool has_wildcards() const noexcept { return has_wildcards_; }
-  // Returns the one name that matches. Precondition: !has_wildcards().
+  // Returns the only name that matches. Precondition: !has_wildcards().
   const std::string& name() const noexcept { return name_; }
 
   bool matches(std::string_view name) const noexcept;
 
  private:
   struct Part {
-    std::bitset<256> bytes;  // those that may stand here
+    std::bitset<256> bytes;  // the accepted bytes
     bool is_run = false;     // any number of any bytes
   };
   std::vector<Part> parts_;  // empty without wildcards

@@ -1,7 +1,6 @@
-// What a checkpoint says about its tensors and storages, in addition to their bytes.
+// The facts about tensors and storages, in addition to their bytes.
 //
-// All of these borrow from the Checkpoint that they came from; copy them freely until it is
-// destroyed.
+// All types borrow from the Checkpoint that they came from; copy them freely until it is destroyed.
 #pragma once
 
 #include <compare>
@@ -20,7 +19,7 @@
 
 namespace weightmap {
 
-// One step of the way from the root of the value tree to a tensor: a string key, or an integer (a
+// One step of the path from the root of the value tree to a tensor: a string key, or an integer (a
 // list or tuple index, or an integer key). Borrows the key.
 class PathPart {
  public:
@@ -48,32 +47,34 @@ struct NamedTensor {
   std::string_view storage;         // key of the storage: "0" for data/0
   std::int64_t storage_offset = 0;  // of the first element in the storage, in elements
   std::uint64_t file_offset = 0;    // of the first element in its file, in bytes
-  std::string_view location;        // where it was when saved: "cpu", "cuda:0"
+  std::string_view location;        // the device when it was saved: "cpu", "cuda:0"
   bool requires_grad = false;
-  bool is_parameter = false;      // saved as torch.nn.Parameter, or one by a TorchScript class
-  bool is_buffer = false;         // a buffer by a TorchScript class; other files do not say
+  bool is_parameter =
+      false;  // saved as torch.nn.Parameter, or declared as one by a TorchScript class
+  bool is_buffer =
+      false;  // declared as a buffer by a TorchScript class; other files do not record it
   std::size_t index = 0;          // position in Checkpoint::tensors()
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
-  std::string_view file;          // that file as errors name it
+  std::string_view file;          // that file's name in errors
   bool is_copied = false;         // the file holds it compressed; `source` is memory
 
-  // Whether the view shows the bytes of the file, as this machine reads them.
+  // True if the view shows the bytes of the file in this machine's byte order.
   bool is_zero_copy() const noexcept { return !is_copied && !view.is_foreign_byte_order(); }
-  // view.as<T>(), with errors that name the tensor and the file.
+  // Returns view.as<T>(), with errors that name the tensor and the file.
   template <class T>
   Result<std::span<const T>> as() const {
     Result<std::span<const T>> elements = view.as<T>();
     if (!elements) return tl::unexpected<Error>(about(std::move(elements.error())));
     return elements;
   }
-  // `error` with the tensor and the file that it is about.
+  // Adds the tensor and the file to `error`.
   WEIGHTMAP_API Error about(Error error) const;
 };
 
 struct NamedStorage {
   std::string_view key;
-  // What the record that holds it is called in an archive of torch, without the top folder.
+  // Returns the name of its record in a torch archive, without the top folder.
   WEIGHTMAP_API std::string record() const;
   std::uint64_t payload_offset = 0;  // in its file, in bytes
   std::uint64_t nbytes = 0;          // of the record
@@ -81,8 +82,8 @@ struct NamedStorage {
   std::size_t source = 0;            // the file it lies in
 };
 
-// All tensors of a checkpoint in file order; each NamedTensor is computed when it is asked for.
-// Stays valid when the Checkpoint is moved.
+// All tensors of a checkpoint in file order; each NamedTensor is computed on access. Stays valid
+// when the Checkpoint is moved.
 class TensorRange {
  public:
   class Iterator;
@@ -108,7 +109,7 @@ class TensorRange {
 
 class TensorRange::Iterator {
  public:
-  using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_category = std::input_iterator_tag;  // returns values, not references
   using iterator_concept = std::random_access_iterator_tag;
   using value_type = NamedTensor;
   using difference_type = std::ptrdiff_t;

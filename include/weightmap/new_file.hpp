@@ -6,10 +6,10 @@
 //   if (auto ok = file->write_at(0, content); !ok) return fail(ok.error());
 //   if (auto ok = file->commit(); !ok) return fail(ok.error());
 //
-// Until commit() the file has no name where the file system knows such files (O_TMPFILE), else one
-// in the same directory that begins with a dot. A process that ends before, however that happens,
-// leaves what had the name as it was; where a temporary name is left behind, the next NewFile of
-// the same name removes it. Errors name the file.
+// Until commit() the file has no name if the file system supports that (O_TMPFILE), otherwise a
+// temporary name in the same directory that begins with a dot. If the process ends before, in any
+// way, the old file is unchanged; the next NewFile of the same name removes a leftover temporary
+// file. Errors name the file.
 #pragma once
 
 #include <cstddef>
@@ -27,21 +27,21 @@
 namespace weightmap {
 
 struct NewFileOptions {
-  // Permissions of a file that replaces none, less the umask of the process. One that replaces
-  // another takes over the permissions of that, and its owner and group where the process may give
-  // files to them; where the group cannot be kept, it has no rights.
+  // Permissions of a file that replaces none, less the umask of the process. Otherwise the new file
+  // takes the permissions of the old one, and its owner and group as far as the process may set
+  // them; if the group cannot be kept, it gets no rights.
   unsigned mode = 0666;
-  // A file that is not to be replaced, whatever it is called: it is being read.
+  // A file that must not be replaced, under any name, because it is being read.
   std::optional<Generation> kept = {};
-  // Whether a symbolic link stays, and what it leads to is replaced, or made if there is nothing,
-  // as open(2) does it; in a directory for all, such as /tmp, only a link of this user or of the
-  // directory's owner. Else the link itself is replaced.
+  // Follows a symbolic link: the link stays, and its target is replaced or created, as by open(2);
+  // in a directory for all users, such as /tmp, only a link of this user or of the directory's
+  // owner. Otherwise the link itself is replaced.
   bool follows_links = true;
-  // Whether commit() waits for the disk. Not for what a restart may lose.
+  // Makes commit() wait for the disk. Unset it for files that a restart may lose.
   bool durable = true;
 };
 
-// Not thread-safe, but for write_at() of ranges that do not overlap. All of these fail with io if
+// Not thread-safe, except write_at() of ranges that do not overlap. All functions fail with io if
 // the system refuses: a full disk, a limit, a file system that is read-only.
 class WEIGHTMAP_API NewFile {
  public:
@@ -49,42 +49,44 @@ class WEIGHTMAP_API NewFile {
   // refuses.
   static Result<NewFile> create(const std::filesystem::path& path,
                                 const NewFileOptions& options = {});
-  // The file `name` in a directory that is open, which stays its owner's. Follows no link.
+  // Creates the file `name` in an open directory, which the caller keeps. Follows no link.
   static Result<NewFile> create_in(int directory, const std::string& name,
                                    const NewFileOptions& options = {});
 
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&& other) noexcept;
-  ~NewFile();  // removes what was not committed
+  ~NewFile();  // removes an uncommitted file
 
   // Open for reading and writing, close-on-exec, and closed by the destructor.
   int descriptor() const noexcept;
 
-  // More bytes than RLIMIT_FSIZE allows are an error (EFBIG) of each of these, and no signal.
-  // Makes the file that large, of zeros that take no space.
+  // A size beyond RLIMIT_FSIZE is an error (EFBIG) of each of these, and no signal.
+  // Sets the size of the file; new bytes are zeros that take no space.
   Result<void> resize(std::uint64_t bytes);
-  // The same, and gets the space, where the file system can: what does not fit is known now.
+  // Does the same and allocates the space where the file system can, so that a full disk is an
+  // error now.
   Result<void> reserve(std::uint64_t bytes);
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> content);
-  // Behind what write() wrote, or skip() left out, before. Of a durable file the disk gets it
-  // soon, so that sync() has little left to wait for.
+  // Appends to what write() and skip() have done. For a durable file, writeback starts soon, so
+  // that sync() has little left to wait for.
   Result<void> write(std::span<const std::byte> content);
-  // Leaves out so many bytes, which read as zeros and take no space where the file system can.
+  // Skips so many bytes, which read as zeros and take no space where the file system supports
+  // holes.
   Result<void> skip(std::uint64_t bytes);
 
-  // Writes the file to the disk, unless it is not durable. commit() does so, too, if it was not
-  // done. A failure is final: the system may have given up what it could not write, and would say
-  // the next time that all is well, so commit() then fails, too.
+  // Writes the file to the disk, unless it is not durable; commit() does so if this was not called.
+  // A failure is final: the system may have dropped dirty pages and report success the next time,
+  // so commit() then fails, too.
   Result<void> sync();
-  // Reads the end of the file and compares it with `end`; io if it differs.
+  // Reads the end of the file and compares it with `end`; fails with io if it differs.
   Result<void> check_end(std::span<const std::byte> end) const;
 
-  // `refuse` fails with invalid_argument if something has the name.
+  // `refuse` fails with invalid_argument if the name exists.
   enum class Existing : std::uint8_t { replace, refuse };
-  // Writes the file to the disk, unless it is not durable, and gives it its name in one step; to be
-  // called once. An error that says "is in place, but" means that the name leads to the new file
-  // and that the system did not confirm that this will outlive a loss of power. After any other the
-  // file is not there.
+  // Writes the file to the disk, unless it is not durable, and gives it its name atomically; call
+  // it once. An error with "is in place, but" means that the name refers to the new file, but the
+  // system did not confirm that this survives a loss of power. After any other error there is no
+  // new file.
   Result<void> commit(Existing existing = Existing::replace);
 
  private:

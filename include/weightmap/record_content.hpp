@@ -1,4 +1,4 @@
-// What a record of an archive that is being written is filled with.
+// The content of a record in an archive that is being written.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,14 @@ namespace weightmap {
 
 class RecordContent {
  public:
-  // Takes the next bytes of a record, which it does not keep. What it fails with, whoever calls it
-  // returns on.
+  // Consumes the next bytes of a record without keeping them. The caller returns its errors.
   using Take = std::function<Result<void>(std::span<const std::byte>)>;
-  // Gives all bytes of a record to `take`, part by part, in order. Is called once, by the thread
-  // that writes.
+  // Passes all bytes of a record to `take`, part by part, in order. Called once, by the writing
+  // thread.
   using Produce = std::function<Result<void>(const Take& take)>;
 
-  // Borrows the bytes, which must stay as they are until they are written. Those of a checkpoint
-  // that is mapped with Protection::guard may get lost meanwhile, which fails the writing with io.
+  // Borrows the bytes, which must not change until they are written. Bytes of a checkpoint that is
+  // mapped with Protection::guard may be lost meanwhile, which fails the write with io.
   static RecordContent bytes(std::span<const std::byte> content) noexcept {
     RecordContent made(Kind::memory, content.size());
     made.data_ = content.data();
@@ -31,22 +30,22 @@ class RecordContent {
   static RecordContent text(std::string_view content) noexcept {
     return bytes(std::as_bytes(std::span(content)));
   }
-  // `size` bytes, which need not be in memory at once.
+  // Makes content of `size` bytes, which need not be in memory at once.
   static RecordContent produced(std::uint64_t size, Produce produce) {
     RecordContent made(Kind::produced, size);
     made.produce_ = std::move(produce);
     return made;
   }
-  // A hole, which reads as zeros; zeros where the target knows no holes.
+  // Makes a hole, which reads as zeros; zeros if the target does not support holes.
   static RecordContent zeros(std::uint64_t size) noexcept {
     return RecordContent(Kind::zeros, size);
   }
-  // The same, to be filled in later: the record's CRC-32 is given as "not computed".
+  // Makes a hole to be filled in later; the record's CRC-32 is stated as "not computed".
   static RecordContent reserved(std::uint64_t size) noexcept {
     return RecordContent(Kind::reserved, size);
   }
 
-  // The same content, whose CRC-32 is given as "not computed": it will be changed in place.
+  // Returns the same content, to be changed in place later; its CRC-32 is stated as "not computed".
   RecordContent changeable() && {
     is_summed_ = false;
     return std::move(*this);
@@ -56,11 +55,11 @@ class RecordContent {
   Kind kind() const noexcept { return kind_; }
   std::uint64_t size() const noexcept { return size_; }
   bool is_summed() const noexcept { return is_summed_; }
-  // Of content in memory; else none.
+  // The bytes of content in memory; otherwise empty.
   std::span<const std::byte> memory() const noexcept {
     return {data_, kind_ == Kind::memory ? static_cast<std::size_t>(size_) : 0};
   }
-  // Of content that is produced; else empty.
+  // The function of produced content; otherwise empty.
   const Produce& produce() const noexcept { return produce_; }
 
  private:

@@ -1,15 +1,15 @@
-// Tells what of a checkpoint is in memory, and evicts it from there.
+// Reports which parts of a checkpoint are in memory, and evicts them.
 //
 //   auto report = weightmap::residency(checkpoint);
 //   if (!report) return fail(report.error());
 //   report->file.cached_bytes;                    // a read of these needs no disk
-//   auto evicted = weightmap::evict("model.pt");  // the next read is a cold one
+//   auto evicted = weightmap::evict("model.pt");  // the next read is cold
 //
-// All sizes are in bytes. All figures are of one moment: the system and other processes change them
-// at any time. Reports are plain values; they do not refer to the Checkpoint. All functions may be
+// All sizes are in bytes. All figures are snapshots: the system and other processes change them at
+// any time. Reports are plain values; they do not refer to the Checkpoint. All functions may be
 // called from any thread, also while others read tensors.
 //
-// The system tells what is cached only to the file's owner and to those who may write to it. For
+// The system reports cached pages only to the file's owner and to users who may write to it. For
 // others every function here fails with io (os_error EPERM).
 #pragma once
 
@@ -27,55 +27,52 @@
 
 namespace weightmap {
 
-// All files of the checkpoint.
+// The residency of all files of the checkpoint.
 struct Residency {
   std::uint64_t file_bytes = 0;
   // Bytes of the files in the page cache, whichever process read them.
   std::uint64_t cached_bytes = 0;
 
-  // RSS: what is in the page table of this process, through the mappings of this Checkpoint, in
-  // whole pages. Reading these bytes does not even cost a page fault. Of a file that is cached,
-  // this is what has been touched so far.
+  // RSS: the whole pages in this process's page table through the mappings of this Checkpoint.
+  // Reading these bytes does not even cost a page fault. For a cached file, this is what has been
+  // touched so far.
   std::uint64_t resident_bytes = 0;
-  // Of these, this process's own private memory, copied by writing. The rest are the pages of the
-  // file, which are shared with the page cache.
+  // The part of these that is this process's private memory, copied by writing. The rest is the
+  // file's pages, shared with the page cache.
   std::uint64_t anonymous_bytes = 0;
-  std::uint64_t huge_mapped_bytes = 0;  // of resident_bytes, mapped 2 MiB at a time
+  std::uint64_t huge_mapped_bytes = 0;  // mapped 2 MiB at a time; included in resident_bytes
   // PSS: the resident pages, each divided by the number of processes that have it mapped.
   std::uint64_t pss_bytes = 0;
-  // The part of pss_bytes that is anonymous; the rest are pages of the file. nullopt where the
-  // system does not tell, because processes that were forked since share some of the copies.
+  // The part of pss_bytes that is anonymous; the rest are pages of the file. nullopt if the system
+  // cannot tell, because processes that were forked since share some of the copies.
   std::optional<std::uint64_t> pss_anonymous_bytes;
 
-  // Page faults since the Checkpoint was opened. The system counts them for a process and not for a
-  // mapping, so these are of all threads and of all memory. A process that was forked since counts
-  // its own.
+  // Page faults since the Checkpoint was opened. The system counts them per process, not per
+  // mapping, so they include all threads and all memory. A forked child counts its own.
   std::uint64_t minor_faults_since_open = 0;  // found their page in memory
   std::uint64_t major_faults_since_open = 0;  // waited for the disk
 
-  // Up to eight ranges of the size of a huge page that are cached as a whole are mapped for a
-  // moment, to see how the cache holds them: sampled_bytes is their size, and sampled_huge_bytes
-  // that of those which are held in one huge page.
+  // Up to eight fully cached ranges of the size of a huge page are mapped for a moment, to find out
+  // how the cache holds them: sampled_bytes is their size, and sampled_huge_bytes the part that is
+  // held in huge pages.
   std::uint64_t sampled_bytes = 0;
   std::uint64_t sampled_huge_bytes = 0;
-  // Whether the cache holds most of the sample in small pages, which cost a page fault each,
-  // although this kernel and file system could use huge pages; repair() makes them do so. nullopt
-  // where this cannot be known, because no range is cached as a whole, or because the system is not
-  // known to use huge pages for files (Linux does for ext4 since 6.16 and for XFS since 5.18) and
-  // none was seen.
+  // True if the cache holds most of the sample in small pages, which cost a page fault each,
+  // although this kernel and file system could use huge pages; repair() fixes that. nullopt if it
+  // is unknown: no range is fully cached, or the system is not known to use huge pages for files
+  // (Linux does for ext4 since 6.16 and for XFS since 5.18) and none was seen.
   std::optional<bool> is_fragmented;
 };
 
-// A range of a file. What is counted are bytes of the range, not the whole pages that it begins
-// and ends in.
+// A range of a file. The counts are bytes of the range, not of the whole pages at its ends.
 struct RangeResidency {
   std::size_t source = 0;          // the file: position among Checkpoint::source()
   std::uint64_t file_offset = 0;   // of the first byte
   std::uint64_t extent_bytes = 0;  // length of the range
   std::uint64_t cached_bytes = 0;  // of the range, in the page cache
 
-  // As for the whole file. What two mappings of this Checkpoint hold, its own and that of
-  // copy_on_write(), counts twice. nullopt where the system does not tell it of a part of a
+  // As for the whole file. Bytes in two mappings of this Checkpoint, its own and that of
+  // copy_on_write(), count twice. nullopt if the system does not report them for a part of a
   // mapping: huge_mapped_bytes before Linux 6.7, and all three in some sandboxes.
   std::optional<std::uint64_t> resident_bytes;
   std::optional<std::uint64_t> anonymous_bytes;
@@ -93,51 +90,50 @@ struct StorageResidency : RangeResidency {
 
 struct ResidencyReport {
   Residency file;
-  std::vector<TensorResidency> tensors;    // one for each of Checkpoint::tensors(), in their order
-  std::vector<StorageResidency> storages;  // one for each of Checkpoint::storage(), in their order
+  std::vector<TensorResidency> tensors;    // in the order of Checkpoint::tensors(), one each
+  std::vector<StorageResidency> storages;  // in the order of Checkpoint::storage(), one each
 };
 
-// Returns what of the checkpoint is in memory. It only looks: no tensor is read, and none becomes
-// mapped. That costs up to 0.1 us for each page of the file, and little where the cache holds the
-// file in huge pages or not at all. What is cached and what is mapped are looked at one after the
-// other. Fails with io if the system does not tell.
+// Returns the residency of the checkpoint without reading or mapping any tensor. This costs up to
+// 0.1 us for each page of the file, and little if the cache holds the file in huge pages or not at
+// all. Cached and mapped pages are queried one after the other. Fails with io if the system does
+// not report them.
 WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 
-// Residency::anonymous_bytes alone, which costs less and any user may ask for. Fails with io if the
-// system does not tell.
+// Returns only Residency::anonymous_bytes, which costs less and works for any user. Fails with io
+// if the system does not report it.
 WEIGHTMAP_API Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint);
 
 struct EvictReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t cached_before = 0;
   std::uint64_t cached_after = 0;
-  // Why the rest stays. If neither of these explains it, a process has the file mapped or locked:
-  // perhaps a Checkpoint that has been read from, in this process or in another one.
-  std::uint64_t unwritten_bytes = 0;  // not on the disk yet; sync(1) and try again
-  bool lives_in_memory = false;       // the file is on tmpfs or the like, and has no other place
+  // The reason why the rest stays. If neither field explains it, a process has the file mapped or
+  // locked, such as a Checkpoint that has been read from, in this process or another.
+  std::uint64_t unwritten_bytes = 0;  // dirty pages; call sync(1) and retry
+  bool lives_in_memory = false;       // the file is on tmpfs or the like, and has no other storage
 };
 
-// Asks the system to drop a file, which may be any regular file, from the page cache; of an index
-// of shards or a folder all files of its checkpoint, of which the report has the sums. That some of
-// it stays is not an error: look at `cached_after`. Fails with io if the file cannot be opened or
-// the system does not tell what is cached, with not_a_checkpoint if the file is empty or not a
-// regular file.
-// `progress` is called by this thread, with how far into the file the request has come.
+// Asks the system to drop any regular file from the page cache; for an index of shards or a folder,
+// all files of its checkpoint, whose sums the report has. Remaining pages are not an error: see
+// `cached_after`. Fails with io if the file cannot be opened or the system does not report cached
+// pages, with not_a_checkpoint if the file is empty or not a regular file. `progress` is called by
+// this thread with the offset that the request has reached.
 WEIGHTMAP_API Result<EvictReport> evict(const std::filesystem::path& path,
                                         const Progress& progress = {});
 
 struct RepairReport {
   EvictReport evicted;
-  std::uint64_t read_bytes = 0;         // what was read again
-  std::uint64_t huge_mapped_bytes = 0;  // the part of read_bytes that is now held in huge pages
+  std::uint64_t read_bytes = 0;         // bytes that were read again
+  std::uint64_t huge_mapped_bytes = 0;  // the part of read_bytes that is in huge pages now
   std::uint64_t cached_bytes = 0;       // of the whole file, afterwards
 };
 
-// Evicts a file, and reads again, in huge pages where the system has them, each range of the size
-// of a huge page of which anything was cached. The system may read ahead as much behind each run of
-// such ranges. What a process has mapped cannot be repaired. `progress` is called by this thread,
-// with the bytes read; cancelled, it leaves the rest evicted. Fails as evict() does, with
-// unsupported before Linux 5.14, and with io if the disk fails or the file is truncated meanwhile.
+// Evicts a file and reads every range of the size of a huge page again of which a part was cached,
+// in huge pages if the system supports them. The system may read ahead as much behind each run of
+// such ranges. Mapped pages cannot be repaired. `progress` is called by this thread with the bytes
+// read; cancelling leaves the rest evicted. Fails as evict() does, with unsupported before Linux
+// 5.14, and with io if the disk fails or the file is truncated meanwhile.
 WEIGHTMAP_API Result<RepairReport> repair(const std::filesystem::path& path,
                                           const Progress& progress = {});
 

@@ -5,12 +5,12 @@
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
 // std::expected. value() throws tl::bad_expected_access<Error>, whose what() is the error's
-// sentence, for those who prefer exceptions. (A Result<void> has no value() in tl 1.0; where
-// exceptions are switched off, value() of an error is undefined, so ask first.) The compiler warns
-// where a Result is dropped.
+// sentence, for those who prefer exceptions. (A Result<void> has no value() in tl 1.0; without
+// exceptions, value() of an error is undefined, so check first.) The compiler warns about a
+// discarded Result.
 //
-// It is made of tl::expected under C++23, too: with std::expected there a library would have one
-// interface for each standard, and programs of the other one would not link.
+// It uses tl::expected under C++23, too: with std::expected the library's interface would depend on
+// the standard, and programs of the other one would not link.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 #include "weightmap/error.hpp"
 #include "weightmap/export.hpp"
 
-// The general one says "Bad expected access" and nothing else.
+// The primary template's what() says "Bad expected access" only.
 template <>
 class tl::bad_expected_access<weightmap::Error> : public std::exception {
  public:
@@ -45,8 +45,9 @@ class tl::bad_expected_access<weightmap::Error> : public std::exception {
 
 namespace weightmap {
 
-// Whether a T lends out what lies in itself. Then `make()->part()` would dangle: it reaches into a
-// Result that is gone at the end of the statement. Each such class specialises this in its header.
+// True if a T returns references into itself. Then `make()->part()` would dangle: it refers to a
+// Result that is destroyed at the end of the statement. Each such class specialises this in its
+// header.
 template <class T>
 inline constexpr bool lends_from_itself = false;
 
@@ -64,10 +65,10 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
   constexpr T* operator->() && noexcept requires(!lends_from_itself<T>) {
     return Base::operator->();
   }
-  // Keep the Result in a variable, and ask whether it has a value.
+  // Keep the Result in a variable, and check whether it has a value.
   void operator->() const&& requires(lends_from_itself<T>) = delete;
 
-  // What `next`, which returns a Result, makes of the value.
+  // Returns next(value), which is a Result; otherwise the error.
   template <class Next>
   auto and_then(Next&& next) const& -> std::invoke_result_t<Next, const T&> {
     if (!*this) return tl::unexpected<Error>(this->error());
@@ -78,7 +79,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
     if (!*this) return tl::unexpected<Error>(std::move(*this).error());
     return std::invoke(std::forward<Next>(next), *std::move(*this));
   }
-  // A Result of what `change` returns for the value.
+  // Returns a Result of change(value); otherwise the error.
   template <class Change>
   auto transform(Change&& change) const& -> Result<std::invoke_result_t<Change, const T&>> {
     if (!*this) return tl::unexpected<Error>(this->error());
@@ -101,9 +102,9 @@ class [[nodiscard]] Result<void> : public tl::expected<void, Error> {
       : Base(std::move(base)) {}
 };
 
-// Makes what a function returns to fail: return failure(ErrorCode::corrupt, "...", offset);
-// It is marked as cold, so that compilers move the branches that end here out of the way of those
-// that succeed, and a small open touches fewer pages of code.
+// Makes the return value of a failure: return failure(ErrorCode::corrupt, "...", offset);
+// It is cold, so that compilers place failure branches apart from the success path, and a small
+// open touches fewer pages of code.
 [[gnu::cold]] WEIGHTMAP_API tl::unexpected<Error> failure(
     ErrorCode code, std::string message, std::uint64_t file_offset = Error::no_offset);
 

@@ -1,4 +1,4 @@
-// A tensor that keeps its checkpoint open: for what outlives the scope in which it was looked up.
+// A tensor that keeps its checkpoint open, for owners that outlive the scope of the lookup.
 //
 //   auto checkpoint = weightmap::Checkpoint::open_shared("model.pt");
 //   if (!checkpoint) return fail(checkpoint.error());
@@ -6,7 +6,7 @@
 //   if (!weight) return fail(weight.error());
 //   layer.wq = *weight;  // the file stays mapped for as long as the layer has it
 //
-// A value like a std::shared_ptr: copies share the checkpoint, the last of all owners unmaps it.
+// It is a value like a std::shared_ptr: copies share the checkpoint, and the last owner unmaps it.
 // Const members may be called from any thread.
 #pragma once
 
@@ -26,11 +26,11 @@ class SharedTensor {
  public:
   using Owner = std::shared_ptr<const Checkpoint>;
 
-  SharedTensor() noexcept = default;  // no checkpoint, and a view of nothing
-  // Precondition: the view is one of the checkpoint.
+  SharedTensor() noexcept = default;  // no checkpoint, and an empty view
+  // Precondition: the view belongs to the checkpoint.
   SharedTensor(Owner checkpoint, const TensorView& view) noexcept
       : checkpoint_(std::move(checkpoint)), view_(view) {}
-  // Its shape is kept, too.
+  // Also keeps the slice's shape.
   SharedTensor(Owner checkpoint, const TensorSlice& slice)
       : checkpoint_(std::move(checkpoint)),
         slice_(std::make_shared<const TensorSlice>(slice)),
@@ -47,14 +47,14 @@ class SharedTensor {
   const TensorView* operator->() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return &view_; }
   const Owner& checkpoint() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return checkpoint_; }
 
-  // Of a temporary these may dangle.
+  // These may dangle for a temporary.
   void operator*() const&& = delete;
   void operator->() const&& = delete;
   void checkpoint() const&& = delete;
 
  private:
   Owner checkpoint_;
-  std::shared_ptr<const TensorSlice> slice_;  // the shape of view_, where it is that of a slice
+  std::shared_ptr<const TensorSlice> slice_;  // the shape of view_ if it came from a slice
   TensorView view_;
 };
 

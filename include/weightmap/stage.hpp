@@ -4,20 +4,19 @@
 //   if (!staged) return fail(staged.error());
 //   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
 //
-// The copy takes its memory once for the whole machine: all processes that open it share its pages.
-// By default it has no name (a memfd). Then it is sealed, so that nobody can change it, and it is
-// gone when the last process that has it open or mapped ends. Other processes get it by inheriting
-// the descriptor, by receiving it over a Unix socket (SCM_RIGHTS), or, if they are of the same
-// user, by its path() while the StagedFile exists. With a name it is a file in /dev/shm, with mode
-// 0600, which stays until it is removed; such a file cannot be sealed.
+// The copy uses its memory once for the whole machine: all processes that open it share its pages.
+// By default it has no name (a memfd). Then it is sealed against changes, and is freed when the
+// last process that has it open or mapped ends. Other processes get it by inheriting the
+// descriptor, by receiving it over a Unix socket (SCM_RIGHTS) or, under the same user, by its
+// path() while the StagedFile exists. With a name it is a file in /dev/shm, with mode 0600, which
+// stays until it is removed; such a file cannot be sealed.
 //
-// Huge pages are asked for, and used where the system gives them to shared memory (see
+// The copy requests huge pages, and gets them where the system has them for shared memory (see
 // /sys/kernel/mm/transparent_hugepage/shmem_enabled). Reserved ones (hugetlbfs) are not used: the
-// size of a file there is a multiple of 2 MiB, while the directory of a zip archive is looked for
-// where the file ends.
+// size of a file there is a multiple of 2 MiB, while a zip archive must end with its directory.
 //
-// The copy can move to swap but not to a disk, and it cannot be evicted: its memory is free again
-// only when the copy is gone. All functions may be called from any thread.
+// The copy can move to swap but not to a disk, and it cannot be evicted: only the end of the copy
+// frees its memory. All functions may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -36,30 +35,30 @@
 namespace weightmap {
 
 struct StageOptions {
-  // The name of the file to make in /dev/shm: up to 255 bytes without a slash, not beginning with a
-  // dot. If it is empty, the copy is memory without a name.
+  // The name of the file in /dev/shm: up to 255 bytes without a slash, not beginning with a dot.
+  // Empty: memory without a name.
   std::string name = {};
-  // A file of more bytes is refused. 0 stands for what the machine, the process's cgroups and, with
-  // a name, /dev/shm have left, less a sixteenth.
+  // A larger file is refused. 0: the memory that the machine, the process's cgroups and, with a
+  // name, /dev/shm have left, less a sixteenth.
   std::uint64_t budget_bytes = 0;
   // Keeps the copy mapped for writing in this process, and seals it against every other way to
-  // write to it (F_SEAL_FUTURE_WRITE, Linux 5.1): a driver that pins memory with write intent takes
-  // StagedFile::pinnable_memory() as it is. Not together with a name, since a file in /dev/shm can
-  // be mapped for writing by any process of its user.
+  // write to it (F_SEAL_FUTURE_WRITE, Linux 5.1): a driver that pins memory with write intent can
+  // use StagedFile::pinnable_memory() directly. Not together with a name, since any process of the
+  // user can map a file in /dev/shm for writing.
   bool pinnable = false;
-  Progress progress = {};  // is called by the calling thread
+  Progress progress = {};  // called by the calling thread
 };
 
 // How the file was read. All sizes are in bytes.
 struct StageReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t direct_bytes = 0;  // read past the page cache (O_DIRECT)
-  std::uint64_t cached_bytes = 0;  // copied from the page cache, where they were before
-  // Read through the page cache, which was asked to drop them at once.
+  std::uint64_t cached_bytes = 0;  // copied from the page cache, which held them before
+  // Read through the page cache and dropped from it at once.
   std::uint64_t dropped_bytes = 0;
-  std::string why_not_direct;    // why the file system refused direct reads; empty if it did them
+  std::string why_not_direct;    // why the file system refused direct reads; empty if it did not
   std::uint64_t huge_bytes = 0;  // of the copy, in huge pages
-  bool sealed = false;           // nobody can change it, but for pinnable_memory()
+  bool sealed = false;           // unchangeable, except through pinnable_memory()
   std::chrono::nanoseconds time{};
 };
 
@@ -68,20 +67,20 @@ class WEIGHTMAP_API StagedFile {
  public:
   StagedFile(StagedFile&&) noexcept;
   StagedFile& operator=(StagedFile&&) noexcept;
-  // Closes the descriptor. Memory without a name is freed once nobody else has it open or mapped; a
-  // file with a name stays.
+  // Closes the descriptor. Memory without a name is freed once no other process has it open or
+  // mapped; a file with a name stays.
   ~StagedFile();
 
-  // Returns the descriptor of the copy, which is open for reading and close-on-exec, and belongs to
-  // this object. Clear FD_CLOEXEC to let a program that is started inherit it.
+  // Returns the descriptor of the copy, which is open for reading, close-on-exec, and owned by this
+  // object. Clear FD_CLOEXEC so that a started program inherits it.
   int descriptor() const noexcept;
   // Returns "/proc/PID/fd/N", which is valid while this object and this process exist, or
   // "/dev/shm/NAME".
   const std::filesystem::path& path() const noexcept;
   const StageReport& report() const noexcept;
-  // The copy in this process's memory, writable, shared with all who have it open, and there as
-  // long as this object; in a forked child, too. Empty unless StageOptions::pinnable was set. A
-  // write changes what everybody reads.
+  // Returns the copy in this process's memory: writable, shared with all processes that have it
+  // open, and valid as long as this object, also in a forked child. Empty unless
+  // StageOptions::pinnable was set. All of these processes see a write.
   std::span<std::byte> pinnable_memory() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void pinnable_memory() const&& = delete;  // would dangle
 
@@ -92,24 +91,24 @@ class WEIGHTMAP_API StagedFile {
   std::unique_ptr<State> state_;
 };
 
-// Copies a checkpoint into memory, and opens the copy to prove that it has the same tensors. What
-// is not cached is read past the page cache, so that memory does not hold it twice. Where the file
-// system has no such reads, it is dropped from the page cache again.
+// Copies a checkpoint into memory, and opens the copy to prove that it has the same tensors. Bytes
+// that are not cached are read past the page cache, so that memory does not hold them twice. If the
+// file system does not support that, they are dropped from the page cache afterwards.
 //
 // Fails as Checkpoint::open() does if the file is not a whole checkpoint, before anything is
 // copied; with io if the copy does not fit into memory, the system refuses, the disk fails, or the
 // file is written to or truncated meanwhile; with invalid_argument if the name cannot be used, or
-// something has it already. Nothing is left behind then, nor if the process is killed.
+// exists already. Nothing is left behind then, nor if the process is killed.
 WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path& path,
                                        const StageOptions& options = {});
 
 // Removes /dev/shm/NAME. Processes that have it open or mapped keep it. Fails with invalid_argument
-// if stage() would not take the name, or if what has it is not a regular file of this user; with io
-// if there is no such file.
+// if stage() would refuse the name, or if it is not a regular file of this user; with io if there
+// is no such file.
 WEIGHTMAP_API Result<void> remove_staged(const std::string& name);
 
-// Returns whether the file itself is in memory (on tmpfs or the like, or a staged copy), so that
-// reading it waits for no disk and evicting it does nothing.
+// Returns true if the file itself is in memory (on tmpfs or the like, or a staged copy), so that
+// reading it never waits for a disk and evicting it has no effect.
 WEIGHTMAP_API bool lives_in_memory(const Checkpoint& checkpoint) noexcept;
 
 }  // namespace weightmap

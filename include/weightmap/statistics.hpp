@@ -1,16 +1,16 @@
-// What the numbers of a tensor are like: their range, mean and spread, and which are none.
+// Statistics of a tensor's elements: range, mean, spread, and counts of NaNs and infinities.
 //
 //   const auto found = weightmap::statistics(checkpoint.get("norm.weight")->view);
 //   if (!found) return fail(found.error());
 //   found->mean;                                  // of the finite elements
 //   found->nan + found->infinite;                 // the others
 //
-// What is stored is read once, however often strides repeat it: then it is first counted how often
-// they do, which takes 8 bytes of memory for each stored element, and time in proportion to these
-// times the rank. Counts, minima and maxima are exact, also of integers of 64 bits, and so is the
-// sum behind the mean of integers. All else is computed in double: floats of one or two bytes by
-// how often each of their values occurs, wider ones in blocks of 4096 elements around the mean of
-// each, which are joined. The error of mean and std is a few units in the last of double's 15
+// Stored elements are read once, however often strides repeat them: the repetitions are counted
+// first, which takes 8 bytes of memory for each stored element, and time proportional to their
+// number times the rank. Counts, minima and maxima are exact, also for 64-bit integers, and so is
+// the sum behind the mean of integers. The rest is computed in double: floats of one or two bytes
+// by the frequency of each value, wider ones in blocks of 4096 elements around each block's mean,
+// which are then combined. The error of mean and std is a few units in the last of double's 15
 // digits for each thousand blocks, whatever the mean is.
 #pragma once
 
@@ -24,28 +24,28 @@
 
 namespace weightmap {
 
-// An element as it is: of an integer type, an integer; else a double.
+// An element's value: an integer for integer types, otherwise a double.
 using Number = std::variant<std::int64_t, std::uint64_t, double>;
 
 // Plain values. A bool counts as 0 or 1, and -0 as a zero.
 struct TensorStatistics {
   std::uint64_t count = 0;     // elements
-  std::uint64_t nan = 0;       // of these
+  std::uint64_t nan = 0;       // NaNs among them
   std::uint64_t infinite = 0;  // of either sign
   std::uint64_t zeros = 0;
-  // Of the finite elements; nothing where there is none.
+  // Over the finite elements; unset if there are none.
   std::optional<Number> min;
   std::optional<Number> max;
-  // ... and nothing where double does not hold the sum: above 1e150 or so.
+  // ... and unset if the sum leaves the range of double: above 1e150 or so.
   std::optional<double> mean;
   std::optional<double> std;  // divided by their number, not by one less
 };
 
-// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and its
-// figures do not depend on how many. `progress` is called by the calling thread, about each MiB of
-// what is read. Reads the mapping, which raises SIGBUS where the file was truncated. Fails with
-// unsupported for complex numbers, which have no order, for quantized and packed types, which do
-// not store their values, and for lazy negatives.
+// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and the
+// figures do not depend on their number. `progress` is called by the calling thread, about once per
+// MiB. Reads the mapping, which raises SIGBUS if the file was truncated. Fails with unsupported for
+// complex numbers, which have no order, for quantized and packed types, which do not store their
+// values, and for lazy negatives.
 WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
                                                   const Progress& progress = {});
 

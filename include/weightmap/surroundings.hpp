@@ -1,10 +1,10 @@
-// What a checkpoint lies on, and what the machine offers for a start with it.
+// The storage under a checkpoint, and the machine's facilities for loading it.
 //
 //   const weightmap::Surroundings around = weightmap::surroundings(checkpoint);
 //   around.files[0].file_system;  // "nfs4"
 //
-// `weightmap doctor` draws its conclusions from this. All sizes are in bytes; all figures are of
-// one moment. Nothing of the files is read. May be called from any thread.
+// `weightmap doctor` uses this. All sizes are in bytes; all figures are snapshots. No file content
+// is read. May be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,37 +23,38 @@ namespace weightmap {
 struct FileSurroundings {
   std::filesystem::path path = {};  // absolute; empty: opened by descriptor
   std::uint64_t bytes = 0;
-  // As the mount table calls it: "ext4", "nfs4", "fuse.sshfs". Empty where the system does not
-  // tell, before Linux 5.8 for one.
+  // The mount table's name: "ext4", "nfs4", "fuse.sshfs". Empty if the system does not report it,
+  // such as before Linux 5.8.
   std::string file_system = {};
-  std::string device = {};  // what is mounted: "/dev/sda1", "host:/models"; or empty
-  // How far the system reads ahead there, and the file in /sys that sets it, in KiB. nullopt and
-  // empty where there is none that can be found.
+  std::string device = {};  // the mounted device: "/dev/sda1", "host:/models"; or empty
+  // The read-ahead of the device, and the file in /sys that sets it, in KiB. nullopt and empty if
+  // none can be found.
   std::optional<std::uint64_t> read_ahead_bytes = {};
   std::filesystem::path read_ahead_setting = {};
-  // Pieces on the disk; nullopt where the file system does not tell.
+  // Extents on the disk; nullopt if the file system does not report them.
   std::optional<std::uint64_t> extents = {};
 };
 
 struct Surroundings {
-  std::vector<FileSurroundings> files = {};  // those of Checkpoint::source() that are no copies
-  std::string kernel = {};                   // its release; empty where the system does not tell
+  std::vector<FileSurroundings> files = {};  // those of Checkpoint::source() that are files
+  std::string kernel = {};                   // its release; empty if the system does not report it
   std::uint64_t page_bytes = 0;
   std::uint64_t huge_page_bytes = 0;   // 0: none
   std::string huge_page_setting = {};  // "always", "madvise", "never"; empty: none
-  // What this process may still fill, page cache that could be dropped included, and what says so:
-  // "MemAvailable", "memory.max of /pod". nullopt where the system does not tell.
+  // The memory that this process may still use, including page cache that can be dropped, and the
+  // limit that determines it: "MemAvailable", "memory.max of /pod". nullopt if the system does not
+  // report it.
   std::optional<std::uint64_t> available_bytes = {};
   std::string available_reason = {};
-  // What the kernel does for this process, as trying it told.
-  bool has_populate_read = false;  // warm-ups map what they read
-  bool has_cachestat = false;      // the kernel counts what is cached
+  // Facilities of the kernel that work for this process, as tested.
+  bool has_populate_read = false;  // warm-ups can map pages as they read them
+  bool has_cachestat = false;      // the kernel can count cached pages
 };
 
 WEIGHTMAP_API Surroundings surroundings(const Checkpoint& checkpoint);
 
-// Returns whether files of FileSurroundings::file_system come from a server or a daemon, for which
-// each page fault may wait.
+// Returns true if files of FileSurroundings::file_system come from a server or a daemon, so that
+// each page fault may wait for it.
 WEIGHTMAP_API bool is_remote(std::string_view file_system) noexcept;
 
 }  // namespace weightmap

@@ -1,4 +1,4 @@
-// From a pattern that a person typed to tensors.
+// Finds tensors by a pattern.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace weightmap {
 
-// Positions in Checkpoint::tensors() of all tensors whose names match a pattern (name_pattern.hpp),
-// in the order of the file. A name may be given as it is, with what would otherwise be a wildcard.
+// Returns the positions in Checkpoint::tensors() of all tensors whose names match a pattern
+// (name_pattern.hpp), in file order. A literal name matches, too, even with wildcard characters.
 // May be called from any thread.
 WEIGHTMAP_API std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint,
                                                      std::string_view pattern);

@@ -1,9 +1,9 @@
 // A borrowed, read-only window onto one tensor inside a mapped checkpoint.
 //
-// Trivially copyable, 40 bytes; owns nothing. Valid until the Checkpoint it came from is destroyed
-// (moving the Checkpoint is fine). All members are const and may be called from any thread. Reading
-// the bytes may fault pages in from disk; if another process truncates the file under the mapping,
-// that read raises SIGBUS, as with any mapping. SharedTensor (shared_tensor.hpp) owns.
+// It is trivially copyable, has 40 bytes, and owns nothing. It is valid until its Checkpoint is
+// destroyed (moving the Checkpoint is fine). All members are const and may be called from any
+// thread. Reading the bytes may fault pages in from disk; if another process truncates the file,
+// that read raises SIGBUS, as with any mapping. SharedTensor (shared_tensor.hpp) shares ownership.
 #pragma once
 
 #include <complex>
@@ -20,11 +20,11 @@
 
 namespace weightmap {
 
-// Whether the elements of `dtype` may be read as the C++ type T. float16, bfloat16 and float8 read
-// as the types of half.hpp, and as what element_type_of says is one of them. Besides, unsigned
-// integers may read the raw bits of types that C++20 has no name for: std::uint8_t of bool (which
+// True if the elements of `dtype` may be read as the C++ type T. float16, bfloat16 and float8 read
+// as the types of half.hpp, and as types for which element_type_of declares that. In addition,
+// unsigned integers may read the raw bits of types that C++20 lacks: std::uint8_t for bool (which
 // may hold bytes other than 0 and 1, so never as C++ bool), float8 and packed types; std::uint16_t
-// of float16 and bfloat16; std::uint32_t of complex32.
+// for float16 and bfloat16; std::uint32_t for complex32.
 template <class T>
 constexpr bool reads_as(DType dtype) noexcept;
 
@@ -35,7 +35,7 @@ class WEIGHTMAP_API TensorView {
   // Slices carry their own shape, so there is a bound on the rank that can be sliced.
   static constexpr std::size_t max_slice_rank = 8;
 
-  // A tensor of shape [0] and dtype uint8: what stands in a variable until a view is assigned.
+  // A placeholder: shape [0] and dtype uint8.
   TensorView() noexcept;
 
   DType dtype() const noexcept { return dtype_; }
@@ -54,77 +54,77 @@ class WEIGHTMAP_API TensorView {
 
   // Product of the shape; 1 for a scalar, 0 if any dimension is empty.
   std::uint64_t numel() const noexcept;
-  // numel() elements in bytes; what gather() needs. An expanded tensor (stride 0) reports more
+  // numel() elements in bytes, the size for gather(). An expanded tensor (stride 0) reports more
   // bytes here than it occupies in the file.
   std::uint64_t nbytes() const noexcept { return bytes_of(dtype_, numel()); }
 
   // The first element, or nullptr if the tensor is empty or is_foreign_byte_order().
   const std::byte* data() const noexcept { return data_; }
-  // The bytes from the first to the last element that the strides reach: all of the tensor, and,
-  // if it is not contiguous, what lies between. Empty where data() is nullptr.
+  // The bytes from the first to the last element that the strides reach, including the gaps of a
+  // tensor that is not contiguous. Empty where data() is nullptr.
   std::span<const std::byte> bytes() const noexcept { return {data_, data_ ? extent_ : 0}; }
 
-  // Row-major without gaps; dimensions of size 1 do not matter.
+  // Row-major without gaps; dimensions of size 1 are ignored.
   bool is_contiguous() const noexcept;
-  // The file's byte order is not this machine's. Then data() is nullptr and only gather(), which
-  // swaps, gives out elements.
+  // True if the file's byte order is not this machine's. Then data() is nullptr and only gather(),
+  // which swaps, returns elements.
   bool is_foreign_byte_order() const noexcept { return (flags_ & foreign_order) != 0; }
   // torch's lazy conjugate and negative bits: the stored values are the conjugate (the negative) of
-  // the tensor's. as() and gather() give stored values, so they refuse where one of these is set.
+  // the tensor's. as() and gather() return stored values, so they fail if one of these is set.
   bool is_conjugate() const noexcept { return (flags_ & conjugate) != 0; }
   bool is_negative() const noexcept { return (flags_ & negative) != 0; }
 
-  // The elements as a span of numel() T. Fails with invalid_argument if the dtype does not read as
-  // T, if the tensor is not contiguous, if the address is not aligned for T, or with unsupported if
-  // the byte order is foreign or a lazy bit is set.
+  // Returns the elements as a span of numel() T. Fails with invalid_argument if the dtype does not
+  // read as T, if the tensor is not contiguous, if the address is not aligned for T, or with
+  // unsupported if the byte order is foreign or a lazy bit is set.
   template <class T>
   Result<std::span<const T>> as() const;
 
-  // The blocks of a blocked dtype, such as ggml's own structs, one row behind the other. Fails with
-  // invalid_argument if the dtype is not blocked or its blocks are not as large as a B, if the
-  // tensor is not contiguous, if the address is not aligned for B, or with unsupported if the byte
-  // order is foreign.
+  // Returns the blocks of a blocked dtype, such as ggml's own structs, row by row. Fails with
+  // invalid_argument if the dtype is not blocked or its blocks differ from B in size, if the tensor
+  // is not contiguous, if the address is not aligned for B, or with unsupported if the byte order
+  // is foreign.
   template <class B>
   Result<std::span<const B>> blocks() const;
 
-  // `length` elements along `dim`: start, start + step, start + 2 * step ... Shares the bytes.
-  // Fails with invalid_argument if one of them is out of range, if step < 1, or if rank() >
-  // max_slice_rank; or where blocks would have to be divided: along the last dimension of a
-  // blocked dtype there are whole blocks to be had, and steps of 1.
+  // Returns `length` elements along `dim`: start, start + step, start + 2 * step ... Shares the
+  // bytes. Fails with invalid_argument if one of them is out of range, if step < 1, if rank() >
+  // max_slice_rank, or if it would divide blocks: along the last dimension of a blocked dtype, only
+  // whole blocks and steps of 1 are possible.
   Result<TensorSlice> narrow(std::size_t dim, std::int64_t start, std::int64_t length,
                              std::int64_t step = 1) const;
-  // Element `index` along `dim`, which disappears from the shape. Shares the bytes. Not along the
-  // last dimension of a blocked dtype: then it fails with invalid_argument.
+  // Returns element `index` along `dim`, which disappears from the shape. Shares the bytes. Fails
+  // with invalid_argument along the last dimension of a blocked dtype.
   Result<TensorSlice> select(std::size_t dim, std::int64_t index) const;
 
-  // The same elements as the unsigned integers of their size: the stored bits of any dtype. Of a
-  // blocked dtype the bytes of its blocks, as uint8: the last dimension is that of a row in bytes,
-  // so [4096, 256] of q4_K is [4096, 144]. Shares the bytes. Fails with invalid_argument for
+  // Returns the same elements as unsigned integers of their size: the stored bits of any dtype. A
+  // blocked dtype becomes the bytes of its blocks, as uint8: the last dimension is then a row's
+  // bytes, so [4096, 256] of q4_K is [4096, 144]. Shares the bytes. Fails with invalid_argument for
   // complex128, since no integer has 16 bytes, if rank() > max_slice_rank, and for an empty tensor
-  // whose rows would have more bytes than 63 bits count.
+  // whose rows would exceed 63 bits of bytes.
   Result<TensorSlice> bits() const;
 
   // Writes all elements row-major, without gaps and in this machine's byte order to `out`, which
-  // must be exactly nbytes() long. The only way to read a file of foreign byte order. Fails with
+  // must be exactly nbytes() long. Only this reads a file of foreign byte order. Fails with
   // invalid_argument for another length, with unsupported if a lazy bit is set, and for blocks of
   // foreign byte order, which have fields of several sizes. Reads the mapping; Checkpoint::gather()
   // does the same and raises no signal.
   Result<void> gather(std::span<std::byte> out) const;
 
-  // For those who build views: the catalog and tests. `shape_and_strides` points to 2 * rank values
-  // that outlive the view; `extent` is in bytes. `first` is the first element even when the byte
-  // order is foreign.
-  // `any_repeats`: of a checkpoint that was opened with OpenOptions::repeats any.
+  // For code that builds views: the catalog and tests. `shape_and_strides` points to 2 * rank
+  // values that outlive the view; `extent` is in bytes. `first` is the first element even when the
+  // byte order is foreign. `any_repeats` is set if the checkpoint was opened with
+  // OpenOptions::repeats any.
   enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4, any_repeats = 8 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
   unsigned flags() const noexcept { return flags_; }
-  // bytes(), also where the byte order is foreign; and what gather() would refuse.
+  // bytes(), even if the byte order is foreign; and the reasons why gather() would refuse.
   std::span<const std::byte> stored_bytes() const noexcept {
     return {first_, first_ ? extent_ : 0};
   }
   Result<void> check_gather(std::size_t out_bytes) const;
-  // A view would outlive the shape of a slice that is gone: give the slice a name.
+  // A view would outlive the shape of a temporary slice: give the slice a name.
   TensorView(const TensorSlice&&) = delete;
   TensorView& operator=(const TensorSlice&&) = delete;
 
@@ -151,11 +151,11 @@ static_assert(std::is_trivially_copyable_v<TensorView>);
 static_assert(sizeof(TensorView) <= 48);
 
 // A part of a tensor, with a shape and strides of its own. Copy it freely; the bytes are borrowed
-// as those of a view are. What takes a view takes a slice, too, but a TensorView that it is copied
-// into borrows its shape and must not outlive it.
+// as a view's are. It can be passed as a TensorView, but a TensorView copied from it borrows its
+// shape and must not outlive it.
 class WEIGHTMAP_API TensorSlice : public TensorView {
  public:
-  // All of `view`. Fails with invalid_argument if its rank is above max_slice_rank.
+  // Returns all of `view`. Fails with invalid_argument if its rank is above max_slice_rank.
   static Result<TensorSlice> of(const TensorView& view);
 
   TensorSlice(const TensorSlice& other) noexcept : TensorSlice(Whole{}, other) {}
@@ -166,7 +166,7 @@ class WEIGHTMAP_API TensorSlice : public TensorView {
   struct Whole {};
   // Precondition: the rank can be sliced.
   TensorSlice(Whole, const TensorView& view) noexcept;
-  // `elements` beyond the first element, with the shape and strides as they are now.
+  // Moves `elements` beyond the first element and keeps shape and strides.
   void advance(std::int64_t elements) noexcept;
   void become_empty() noexcept;
   bool become_bytes_of_blocks() noexcept;
@@ -212,7 +212,7 @@ constexpr bool reads_as(DType dtype) noexcept {
                   "no checkpoint dtype reads as this C++ type; element_type_of<T> may name one");
 }
 
-// "float", "std::int32_t", "a type for float16": what errors call T.
+// Returns the name of T in errors: "float", "std::int32_t", "a type for float16".
 template <class T>
 std::string element_type_name() {
   if constexpr (std::is_same_v<T, float>)

@@ -1,8 +1,8 @@
-// The value tree of a checkpoint, such as that of its pickle: what the file says, as plain data.
+// The value tree of a checkpoint, such as that of its pickle: the file's content as plain data.
 // Nothing was called to make it.
 //
-// A Value is a small cursor into a tree that the Checkpoint owns; copy it freely, use it from any
-// thread, not after the Checkpoint is destroyed. Strings point into the tree. Values may be shared
+// A Value is a small cursor into a tree that the Checkpoint owns. Copy it freely and use it from
+// any thread until the Checkpoint is destroyed. Strings point into the tree. Values may be shared
 // (the same list reached by two paths) and a hostile file may contain cycles, so bound every walk.
 #pragma once
 
@@ -31,34 +31,34 @@ class WEIGHTMAP_API Value {
     none,
     boolean,
     integer,      // fits 64 bits
-    big_integer,  // does not
+    big_integer,  // any other integer
     real,
     string,      // UTF-8; lone surrogates are possible ("surrogatepass")
-    bytes,       // also a str of Python 2 that is not UTF-8
-    byte_array,  // bytes that Python could change
+    bytes,       // also a Python 2 str that is not UTF-8
+    byte_array,  // Python's mutable bytes
     tuple,
     list,
     dict,
     set,
     frozen_set,
-    global,         // a name such as torch.float32 or collections.OrderedDict; never looked up
-    object,         // callable(*arguments) that was not called, with the items and the state that
-                    // the pickle wanted to give it: OrderedDict, tensors, instances of any class
+    global,  // a name such as torch.float32 or collections.OrderedDict; never looked up
+    object,  // callable(*arguments) that was not called, with the items and the state that the
+             // pickle adds: OrderedDict, tensors, instances of any class
     persistent_id,  // a reference to something outside the pickle, here a storage
   };
 
-  // none.
+  // A value of kind none.
   Value() noexcept = default;
 
   Kind kind() const noexcept;
   bool is_none() const noexcept { return kind() == Kind::none; }
 
-  // nullopt if the value is of another kind.
+  // These return nullopt if the value is of another kind.
   std::optional<bool> boolean() const noexcept;
   std::optional<std::int64_t> integer() const noexcept;
   std::optional<double> real() const noexcept;
   std::optional<std::string_view> string() const noexcept;
-  std::optional<std::span<const std::byte>> bytes() const noexcept;  // of a byte_array, too
+  std::optional<std::span<const std::byte>> bytes() const noexcept;  // also for byte_array
   // Little-endian two's complement, as in the pickle.
   std::optional<std::span<const std::byte>> big_integer() const noexcept;
 
@@ -67,8 +67,8 @@ class WEIGHTMAP_API Value {
   // dict, object: number of key/value pairs (duplicates included). Others: 0.
   std::size_t item_count() const noexcept;
 
-  // Walks elements (of tuple, list, set, frozen_set, object) or items (of dict, object) in file
-  // order. Constant time a step.
+  // Iterates over elements (of tuple, list, set, frozen_set, object) or items (of dict, object) in
+  // file order. Constant time per step.
   class Iterator;
   class ItemIterator;
   template <class I>
@@ -90,10 +90,10 @@ class WEIGHTMAP_API Value {
   std::string_view module() const noexcept;
   std::string_view name() const noexcept;
 
-  // object: what would have been called, with what, and the state that BUILD would have set. The
-  // callable is a global, or an object that stands for getattr(global, name). For an object made by
-  // NEWOBJ it is the class. One with keyword arguments (NEWOBJ_EX) is a call of
-  // copyreg.__newobj_ex__ with three arguments: the class, a tuple, and a dict. Others: none.
+  // object: the callable, its arguments, and the state that BUILD would set. The callable is a
+  // global, or an object that stands for getattr(global, name). For an object made by NEWOBJ it is
+  // the class. A call with keyword arguments (NEWOBJ_EX) is one of copyreg.__newobj_ex__ with three
+  // arguments: the class, a tuple, and a dict. Others: none.
   Value callable() const noexcept;
   Value arguments() const noexcept;
   std::optional<Value> state() const noexcept;
@@ -103,29 +103,29 @@ class WEIGHTMAP_API Value {
   // persistent_id: the id, for a storage the tuple ("storage", type, key, location, numel).
   Value persistent_id() const noexcept;
 
-  // object: where in the pickle the call stands; no two objects have the same position. Others: 0.
+  // object: the position of the call in the pickle, which no other object shares. Others: 0.
   std::uint32_t position() const noexcept;
-  // list, dict, set, frozen_set, object: where in the pickle it last got elements, items or a
-  // state; 0 if it never did. A container that is among the arguments of a call and was changed
-  // behind it is not what the callable was meant to see. Others: 0.
+  // list, dict, set, frozen_set, object: the position in the pickle at which it last got elements,
+  // items or a state; 0 if it never did. If a call's argument was changed after the call, its
+  // callable was not meant to see the change. Others: 0.
   std::uint32_t changed_at() const noexcept;
-  // object: where a dict that is its state, or one of two in a tuple, was changed after the state
-  // was set, which copies the items, so the object has not seen the change. Others: nullopt.
+  // object: the position at which a dict that is its state, or one of two in a tuple, was changed
+  // after the state was set. Setting copies the items, so the object does not have the change.
+  // Others: nullopt.
   std::optional<std::uint32_t> state_changed_at() const noexcept;
 
-  // The same node: two values that are one object in the pickle (a list reached twice) are equal.
+  // True for the same node: two values that are one object in the pickle (a list reached twice).
   bool is_same_as(const Value& other) const noexcept {
     return tree_ == other.tree_ && words_ == other.words_;
   }
-  // Equal for the same node; what a hash table of nodes needs besides is_same_as().
+  // Equal for the same node, for hash tables of nodes together with is_same_as().
   std::size_t hash() const noexcept {
     return static_cast<std::size_t>((words_[1] / 8 + words_[0]) * 0x9E3779B97F4A7C15u);
   }
-  // False if no other value refers to this one: a walk that remembers where it has been need not
-  // remember it.
+  // False if no other value refers to this one, so that a walk need not remember it.
   bool may_be_shared() const noexcept;
 
-  // For the library, which builds values and takes them apart.
+  // For use in the library.
   Value(const value::Tree* tree, const value::Cell& cell) noexcept;
   value::Cell cell() const noexcept;
   const value::Tree* tree() const noexcept { return tree_; }
@@ -140,7 +140,7 @@ WEIGHTMAP_API std::string_view to_string(Value::Kind kind) noexcept;
 
 class WEIGHTMAP_API Value::Iterator {
  public:
-  using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_category = std::input_iterator_tag;  // returns values, not references
   using iterator_concept = std::forward_iterator_tag;
   using value_type = Value;
   using difference_type = std::ptrdiff_t;
@@ -165,7 +165,7 @@ class WEIGHTMAP_API Value::Iterator {
 
 class WEIGHTMAP_API Value::ItemIterator {
  public:
-  using iterator_category = std::input_iterator_tag;  // gives values, not references
+  using iterator_category = std::input_iterator_tag;  // returns values, not references
   using iterator_concept = std::forward_iterator_tag;
   using value_type = std::pair<Value, Value>;
   using difference_type = std::ptrdiff_t;

@@ -3,10 +3,10 @@
 //   weightmap::ValueBuilder& build = writer.values();
 //   const weightmap::Value root = build.dict(std::array{build.string("epoch"), build.integer(3)});
 //
-// A Value that a builder returns can be given to the same builder, as part of another, and to the
-// writer it belongs to; what it says can be read once it is written. Children come before the
-// container that holds them, so there are no cycles. A Value that is used twice is one object in
-// the file, which its readers share. Text is copied. Not thread-safe.
+// A Value from a builder can be passed to the same builder, as part of another, and to its writer;
+// its content can be read once it is written. Children are made before their container, so there
+// are no cycles. A Value that is used twice is one shared object in the file. Text is copied. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace weightmap {
 
 class WEIGHTMAP_API ValueBuilder {
  public:
-  // Nesting of containers and calls. Checkpoint::open() takes as much unless it is told otherwise.
+  // Nesting of containers and calls; the default limit of Checkpoint::open() is the same.
   static constexpr std::uint32_t max_depth = 1000;
 
   ValueBuilder();
@@ -46,12 +46,12 @@ class WEIGHTMAP_API ValueBuilder {
   Value set(std::span<const Value> elements);
   Value frozen_set(std::span<const Value> elements);
   Value dict(std::span<const Value> items);  // key, value, key, value ...
-  // A name, such as torch.float32: that of a class, of a function, of a constant.
+  // Makes a name such as torch.float32, for a class, a function or a constant.
   Value global(std::string_view module, std::string_view name);
   Value persistent_id(const Value& id);
 
-  // A call that whoever loads the checkpoint will make: callable(*arguments), to whose result the
-  // elements, the items and the state are given.
+  // A call that loaders of the checkpoint will make, callable(*arguments), and the elements, items
+  // and state that are added to its result.
   struct Call {
     Value callable;
     Value arguments;  // a tuple
@@ -62,8 +62,8 @@ class WEIGHTMAP_API ValueBuilder {
   };
   Value object(const Call& call);
 
-  // Fails with limit_exceeded if something could not be added: it nests deeper than max_depth. The
-  // writer asks, too.
+  // Fails with limit_exceeded if a value could not be added because it nests deeper than max_depth.
+  // The writer checks this, too.
   Result<void> check() const;
 
  private:

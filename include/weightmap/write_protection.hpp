@@ -1,8 +1,8 @@
-// Makes read-only what somebody else in this process has mapped of a file.
+// Makes mappings of a file that other libraries in this process have made read-only.
 //
-// torch and safetensors map files privately and for writing, which nothing can ask them not to do.
-// A driver that pins such memory with write intent copies every page of it. After this it lies in
-// the page cache for good: nothing copies it, and a write to it raises SIGSEGV.
+// torch and safetensors always map files private and writable. A driver that pins such memory with
+// write intent copies every page of it. After this call the memory stays in the page cache: nothing
+// copies it, and a write to it raises SIGSEGV.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@
 namespace weightmap {
 
 struct WriteProtection {
-  std::uint64_t mappings = 0;  // that were writable, as /proc/self/maps lists them
+  std::uint64_t mappings = 0;  // writable mappings found in /proc/self/maps
   std::uint64_t bytes = 0;     // of address space
-  // Of these, pages that had been written to and copied before: they stay this process's own.
+  // Pages among these that had been written to and copied before; they stay private to this
+  // process.
   std::uint64_t anonymous_bytes = 0;
 };
 
-// All writable mappings of the file, those of weightmap, too. May be called from any thread; who
-// writes to the file's memory meanwhile is ended by SIGSEGV. What is mapped later is not protected.
-// Fails with io if the file cannot be opened or the system refuses; then what was protected stays
-// so.
+// Protects all writable mappings of the file, including weightmap's. May be called from any thread;
+// a thread that writes to the file's memory meanwhile gets SIGSEGV. Later mappings are not
+// protected. Fails with io if the file cannot be opened or the system refuses; mappings protected
+// by then stay protected.
 WEIGHTMAP_API Result<WriteProtection> protect_mappings(const std::filesystem::path& path);
 
 }  // namespace weightmap

@@ -52,8 +52,8 @@ class Target {
 
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }  // whole pages
 
-  // Sees to it that there is memory for this range, so that filling it raises no signal. One thread
-  // at a time, since the system has a lock for it at which threads spin.
+  // Allocates memory for this range, so that filling it raises no signal. One thread at a time,
+  // since threads would spin on the system's lock.
   Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
     const std::scoped_lock lock(allocating_);
     if (collapses_ && length >= os::large_page) collapse(offset);
@@ -72,7 +72,7 @@ class Target {
     return result == 0;
   }
 
-  // One page that is there becomes a large one, with nothing to copy.
+  // Turns one existing page into a huge one, with nothing to copy.
   void collapse(std::uint64_t offset) noexcept {
     if (!reserve(offset, os::page_bytes())) return;
     if (::madvise(&mapped_.bytes()[offset], os::large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
@@ -123,7 +123,7 @@ class Copier {
     return go_on(progress_, done, source_.size());
   }
 
-  // From the page cache, if all of it is there.
+  // Copies from the page cache, if all of it is there.
   Result<CopyReport> fill(std::uint64_t offset, std::uint64_t length) {
     CopyReport came;
     if (cached_ && cached_->cached_bytes(offset, length) == length) {
@@ -141,7 +141,7 @@ class Copier {
   }
 
   void drop_what_came(std::uint64_t begin, std::uint64_t end, CopyReport& came) const {
-    if (!cached_) return;  // not known, so left as it is
+    if (!cached_) return;  // unknown, so the cache is left as it is
     for (std::uint64_t at = begin; at < end; at += os::page_bytes()) {
       const std::uint64_t stays = cached_->cached_bytes(at, os::page_bytes());
       if (stays == 0) continue;
@@ -161,12 +161,12 @@ class Copier {
 
   const os::File& source_;
   Target& target_;
-  const Progress& progress_;  // called by the caller's thread alone
+  const Progress& progress_;  // called by the caller's thread only
   const std::thread::id caller_ = std::this_thread::get_id();
   std::uint64_t told_ = 0;
   os::DirectReader reader_;
-  std::optional<CachedPages> cached_;  // before; nullopt where the system does not tell
-  std::mutex mutex_;                   // over what follows
+  std::optional<CachedPages> cached_;  // before the copy; nullopt if the system does not report it
+  std::mutex mutex_;                   // protects the following members
   CopyReport report_;
   std::uint64_t done_ = 0;
 };
@@ -184,7 +184,7 @@ Result<CopyReport> copy_to_memory(const os::File& source, int memory, const Prog
   TRY_ASSIGN(Reservation mapped, map_for_writing(memory, os::whole_pages(all)));
   Target target(memory, std::move(mapped));
   ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
-  source.advise_metadata();  // nothing is read ahead
+  source.advise_metadata();  // disables read-ahead
   TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
   const Result<MappedMemory> held = mapped_memory(target.bytes());
   if (held) report.huge_bytes = held->huge;

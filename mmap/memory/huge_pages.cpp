@@ -26,7 +26,7 @@ std::byte* map_huge_pages(std::size_t size) {
   const std::size_t before = padding(first, huge_page);
   if (before != 0) ::munmap(first, before);
   ::munmap(first + before + size, huge_page - before);
-  ::madvise(first + before, size, MADV_HUGEPAGE);  // a refusal leaves small pages
+  ::madvise(first + before, size, MADV_HUGEPAGE);  // on refusal, pages stay small
   return first + before;
 }
 

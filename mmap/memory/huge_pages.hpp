@@ -1,5 +1,5 @@
-// Memory for large parse buffers, from 2 MiB pages where the system has them: one fault brings 512
-// small pages.
+// Memory for large parse buffers, from 2 MiB pages if the system has them: one fault maps 512 small
+// pages.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace weightmap::mmap {
 
-// Any thread may use it. It aligns to a huge page at most.
+// May be used by any thread. Precondition: no alignment exceeds a huge page.
 class HugePageResource final : public std::pmr::memory_resource {
  public:
   static constexpr std::size_t page = std::size_t{2} << 20;
-  // A request of this size or more gets pages of its own where no earlier page has room for it. To
-  // clear a huge page costs as much as 85 faults of small pages.
+  // Larger requests get whole pages of their own; smaller ones use operator new. A page costs as
+  // much as 85 small ones.
   static constexpr std::size_t threshold = std::size_t{512} << 10;
   // Requests from here on are placed behind others on a huge page that has room for them; smaller
   // ones come from operator new.
@@ -22,8 +22,8 @@ class HugePageResource final : public std::pmr::memory_resource {
 
   HugePageResource() = default;
   ~HugePageResource() override { trim(); }
-  // Unmaps single pages that no buffer uses any more. The next buffer has them without a fault until
-  // then; what is larger is unmapped at once.
+  // Unmaps single pages that no buffer uses any more. The next buffer has them without a fault
+  // until then; what is larger is unmapped at once.
   void trim() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Shared memory, mapped for writing.
+// Maps shared memory for writing.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace weightmap::mmap {
 
-// The first `bytes`, at least one, of what `descriptor` is open for writing to, at an address that
-// is a multiple of large_page. Fails with io if the system refuses.
+// Maps the first `bytes`, at least one, of the file that `descriptor` has open for writing, at an
+// address that is a multiple of large_page. Fails with io if the system refuses.
 Result<Reservation> map_for_writing(int descriptor, std::uint64_t bytes);
 
 }  // namespace weightmap::mmap

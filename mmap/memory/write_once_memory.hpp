@@ -1,4 +1,4 @@
-// Shared memory that is filled once, in place, and then only read.
+// Shared memory that is filled once, in place, and then read-only.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@ namespace weightmap::mmap {
 
 class WriteOnceMemory {
  public:
-  // So many zeros, at least one. All of the memory is allocated now, so that filling it raises no
-  // signal. Fails with io if the machine, or a cgroup above this process, has no room for it.
+  // Makes memory of `bytes` zeros, at least one. All of it is allocated now, so that filling it
+  // raises no signal. Fails with io if the machine, or a cgroup above this process, has not enough
+  // memory.
   static Result<WriteOnceMemory> make(std::uint64_t bytes, const std::string& label);
 
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }
 
-  // The same as a file that nobody can change any more. bytes() are gone.
+  // Seals the memory against all changes and returns it as a file. bytes() become invalid.
   Result<os::File> seal() &&;
 
  private:

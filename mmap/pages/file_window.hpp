@@ -1,5 +1,5 @@
-// Parts of a file that are mapped for a moment, besides its mapping: what is advised here changes
-// nothing there, and leaves no mapping behind.
+// Maps parts of a file briefly, apart from its main mapping, which the advice given here does not
+// affect.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace weightmap::mmap {
 
-// Read-only. Not guarded: pages are populated and looked at here, but never read by address.
+// Read-only. Not guarded: pages are populated and inspected here, but never read by address.
 class FileWindow {
  public:
   // The parts side by side, at an address that is a multiple of `alignment`, which is a power of

@@ -24,12 +24,12 @@ namespace {
 
 constexpr std::size_t max_ranges = 8;
 
-// Which range of `count` to take as number `i` of `wanted`: evenly over all of them.
+// Returns the index among `count` for item `i` of `wanted`, spread evenly.
 std::uint64_t spread(std::uint64_t i, std::uint64_t wanted, std::uint64_t count) noexcept {
   return wanted < 2 ? 0 : i * (count - 1) / (wanted - 1);
 }
 
-// Up to eight ranges that are cached as a whole.
+// Chooses up to eight fully cached ranges.
 std::vector<ByteRange> choose_ranges(const os::File& file, const CachedPages& cached,
                                      std::uint64_t huge) {
   std::vector<std::uint64_t> whole;
@@ -42,7 +42,7 @@ std::vector<ByteRange> choose_ranges(const os::File& file, const CachedPages& ca
   return chosen;
 }
 
-// MADV_RANDOM, since a page may carry the mark that makes the next reader of it read ahead.
+// MADV_RANDOM is set since a page may carry a mark that triggers read-ahead at its next read.
 bool fault_in(std::span<std::byte> ranges) noexcept {
   return ::madvise(ranges.data(), ranges.size(), MADV_RANDOM) == 0 &&
          ::madvise(ranges.data(), ranges.size(), MADV_POPULATE_READ) == 0;
@@ -59,7 +59,8 @@ std::tuple<int, int> kernel_version() noexcept {
   return {major, minor};
 }
 
-// Others may, too (tmpfs, NFS, btrfs by configuration); of them a piece of 2 MiB has to be seen.
+// Other file systems may support them, too (tmpfs, NFS, btrfs by configuration); that shows only
+// when a huge page is seen.
 bool keeps_huge_pages(const os::File& file) noexcept {
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return false;

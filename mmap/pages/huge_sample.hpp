@@ -1,8 +1,8 @@
-// A look at how large the pieces are in which the page cache holds a file.
+// Samples the page sizes in which the page cache holds a file.
 //
-// The first reader decides that, and it stays so until the file is evicted. A file in pieces of
-// 2 MiB is mapped in about a millisecond a gigabyte; in pieces of 4 KiB each costs a page fault,
-// and the same takes a hundred times as long.
+// The first reader decides them, until the file is evicted. A file in pages of
+// 2 MiB is mapped in about a millisecond per gigabyte; pages of 4 KiB cost a fault each, which
+// takes a hundred times as long.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 namespace weightmap::mmap {
 
 struct HugeSample {
-  std::uint64_t bytes = 0;  // looked at; 0: no 2 MiB in one piece are cached, or no way to look
-  std::uint64_t huge_bytes = 0;  // of them, in pieces of 2 MiB
-  // This kernel is known to hold files of this file system in pieces of 2 MiB if asked to.
+  std::uint64_t bytes = 0;       // sampled; 0: no cached huge range, or sampling failed
+  std::uint64_t huge_bytes = 0;  // the part in pages of 2 MiB
+  // True if this kernel is known to use pages of 2 MiB for this file system on request.
   bool could_be_huge = false;
 
-  // Less than half of what was looked at is huge. nullopt: nothing to look at, or it cannot be said
-  // whether it could be better.
+  // True if less than half of the sample is huge. nullopt without a sample, or if it is unknown
+  // whether huge pages are possible.
   std::optional<bool> is_fragmented() const noexcept;
 };
 
-// Maps up to eight ranges of 2 MiB that are cached as a whole, sees how, and unmaps them. Reads
+// Maps up to eight fully cached ranges of 2 MiB, inspects their pages, and unmaps them. Reads
 // nothing from the disk.
 HugeSample sample_huge_pages(const os::File& file, const CachedPages& cached);
 
-// Bytes of a huge page, which is usually 2 MiB; 0 where this kernel has none for files.
+// Returns the size of a huge page, usually 2 MiB; 0 if this kernel has none for files.
 std::uint64_t huge_page_bytes();
 
 }  // namespace weightmap::mmap

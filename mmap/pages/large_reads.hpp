@@ -1,4 +1,4 @@
-// Whether this system brings a file in by large pages, seen by trying.
+// Tests whether this system reads a file in huge pages.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,14 @@
 
 namespace weightmap::mmap {
 
-// Touches one page with nothing read ahead, and looks whether the whole 2 MiB around it came with
-// it. Where that is so (Linux 5.18, huge pages asked for, a file system with large folios), reading
-// exactly what is wanted is as fast as reading ahead; elsewhere it would go by single pages. Also
-// false where what is cached lies in small pieces, the page cannot be read, or 2 MiB do not lie in
-// the file. Nothing is mapped afterwards.
+// Touches one page without read-ahead, and checks whether the whole 2 MiB around it were read. If
+// so (Linux 5.18, huge pages requested, a file system with large folios), exact reads are as fast
+// as read-ahead; otherwise they would go by single pages. Also false if the cache holds small pages
+// there, the page cannot be read, or 2 MiB do not lie in the file. Leaves nothing mapped.
 // Precondition: offset is a multiple of large_page.
 bool reads_large_pages(const os::File& file, std::uint64_t offset);
 
-// The same of the first 2 MiB of a window, from where on nothing is read ahead in the window if so.
+// Does the same with the first 2 MiB of a window; if true, read-ahead stays disabled in the window.
 bool reads_large_pages(const FileWindow& window);
 
 }  // namespace weightmap::mmap

@@ -17,7 +17,7 @@ std::uint64_t overlap(const MappedArea& area, const AddressRange& range) noexcep
   return begin < end ? end - begin : 0;
 }
 
-// `part` of the `whole` bytes of a mapping.
+// Scales the figures of a mapping of `whole` bytes to `part`.
 MappedMemory part_of(const MappedMemory& memory, std::uint64_t part, std::uint64_t whole) noexcept {
   if (part == whole) return memory;
   const auto scaled = [part, whole](std::uint64_t bytes) {

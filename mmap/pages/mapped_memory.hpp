@@ -1,4 +1,4 @@
-// How ranges of addresses are held in memory, as /proc/self/smaps says it.
+// Reports how ranges of addresses are held in memory, from /proc/self/smaps.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace weightmap::mmap {
 
-// Of `range`; empty for an empty one. The system counts by mappings, and joins neighbours that are
-// alike: of one that sticks out, the part is taken that its length has. Fails with io if the system
-// does not list all of the range.
+// Returns the figures of `range`; zeros for an empty one. The system counts per mapping, and merges
+// similar neighbours: for a mapping that exceeds the range, the figures are scaled by length. Fails
+// with io if the system does not list all of the range.
 Result<MappedMemory> mapped_memory(std::span<const std::byte> range);
-// Of all of them together, in one reading of the list.
+// Returns the sum over all ranges, from one read of the list.
 Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> ranges);
 
 struct AddressRange {
@@ -23,7 +23,7 @@ struct AddressRange {
   std::uint64_t end = 0;
 };
 
-// The same from a text in the format of /proc/self/smaps.
+// Does the same for a text in the format of /proc/self/smaps.
 Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRange> ranges);
 
 }  // namespace weightmap::mmap

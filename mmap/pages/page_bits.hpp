@@ -1,4 +1,4 @@
-// A yes or no for each page of a file or a mapping.
+// A bit for each page of a file or a mapping.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,20 @@
 
 namespace weightmap::mmap {
 
-// Filled once from the front, then asked: a bit for each page, with counts between them, so that
-// every question is answered in constant time. 256 KiB of memory for each 4 GiB.
+// Filled once from the front, then queried: interleaved counts make every query constant-time. 256
+// KiB of memory for each 4 GiB.
 class PageBits {
  public:
-  // Of a range that begins with a page and may end within one.
+  // The range begins with a page and may end within one.
   explicit PageBits(std::uint64_t range_bytes);
 
   // Adds the next `pages`. Precondition: the range has as many left.
   void append(std::uint64_t pages, bool is_set);
-  // Pages that were added. Precondition of what follows: it is all of them.
+  // The number of added pages. Precondition of the functions below: all pages were added.
   std::uint64_t size() const noexcept { return page_count_; }
 
-  // How many of [offset, offset + length), cut at the end of the range, lie in pages that are set.
-  // Counts bytes, not pages: a page that the range begins or ends in counts with its part of it.
+  // Returns how many bytes of [offset, offset + length), cut at the end of the range, lie in pages
+  // whose bit is set. A page at the border counts with its part of the range.
   std::uint64_t set_bytes(std::uint64_t offset, std::uint64_t length) const noexcept;
 
   std::uint64_t range_bytes() const noexcept { return range_bytes_; }
@@ -33,7 +33,7 @@ class PageBits {
   std::uint64_t page_bytes_;
   std::uint64_t page_count_ = 0;
   std::vector<std::uint64_t> words_;   // a bit for each page
-  std::vector<std::uint64_t> before_;  // pages that are set before each word
+  std::vector<std::uint64_t> before_;  // set bits before each word
 };
 
 }  // namespace weightmap::mmap

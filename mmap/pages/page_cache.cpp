@@ -24,7 +24,7 @@ namespace weightmap::mmap {
 namespace {
 
 constexpr std::uint64_t window_bytes = std::uint64_t{1} << 30;
-constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on any machine
+constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;  // whole pages on every machine
 constexpr int max_evictions = 5;
 
 std::uint64_t pages_in(std::uint64_t length) noexcept {
@@ -38,7 +38,7 @@ tl::unexpected<Error> hidden() {
       EPERM));
 }
 
-// A part of a file in the address space that nothing is ever read through.
+// A part of a file in the address space, through which nothing is ever read.
 class Window {
  public:
   Window(const os::File& file, std::uint64_t offset, std::uint64_t size) noexcept
@@ -57,7 +57,7 @@ class Window {
   }
 
   const void* address() const noexcept { return address_; }
-  int error_number() const noexcept { return error_number_; }  // 0: it is mapped
+  int error_number() const noexcept { return error_number_; }  // 0: mapped
 
  private:
   std::size_t size_;
@@ -65,7 +65,7 @@ class Window {
   int error_number_ = 0;
 };
 
-// For each page from `address` on, whether it is cached in the lowest bit.
+// Sets the lowest bit for each cached page from `address` on.
 Result<void> ask(const void* address, std::size_t size, std::vector<unsigned char>& pages) {
   int result = 0;
   do {
@@ -75,8 +75,8 @@ Result<void> ask(const void* address, std::size_t size, std::vector<unsigned cha
   return {};
 }
 
-// Where the system does not tell, it calls every page cached, also one far behind the end of the
-// file, which no file system ever caches.
+// A system that hides cached pages reports every page as cached, even one far behind the end of the
+// file, which is never cached.
 bool tells_what_is_cached(const os::File& file) {
   const std::uint64_t page = os::page_bytes();
   std::uint64_t beyond = 0;
@@ -98,7 +98,7 @@ tl::expected<Cachestat, int> cachestat(const os::File& file, std::uint64_t offse
   return counts;
 }
 
-// The last page counts with the bytes that the file has in it. A length of 0 would mean all.
+// The last page counts with the file's bytes in it. A length of 0 would mean the rest of the file.
 tl::expected<std::uint64_t, int> count_cached(const os::File& file) noexcept {
   const std::uint64_t page = os::page_bytes();
   const std::uint64_t tail = file.size() % page;
@@ -114,8 +114,8 @@ tl::expected<std::uint64_t, int> count_cached(const os::File& file) noexcept {
   return std::min(cached, file.size());
 }
 
-// Whether a range is cached as a whole, or not at all; nullopt if in part, or unknown. Much faster
-// than asking for each page where the cache holds large pieces.
+// Returns whether a range is fully cached or fully uncached; nullopt if mixed or unknown. Much
+// faster than a query for each page if the cache holds huge pages.
 std::optional<bool> is_cached_evenly(const os::File& file, std::uint64_t offset,
                                      std::uint64_t length) noexcept {
   const tl::expected<Cachestat, int> counts = cachestat(file, offset, length);
@@ -195,8 +195,8 @@ bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t len
 Result<std::uint64_t> cached_bytes_of(const os::File& file) {
   const tl::expected<std::uint64_t, int> counted = count_cached(file);
   if (!counted && counted.error() == EPERM) return hidden();
-  // A file of a stacked file system (overlayfs) has its pages in the file below it, which only a
-  // mapping reaches; so that none are cached has to be seen there, too.
+  // On a stacked file system (overlayfs) the pages belong to the lower file, which only a mapping
+  // reaches; so a count of zero must be confirmed there.
   if (counted && *counted > 0) return *counted;
   const Result<CachedPages> pages = CachedPages::of(file);
   if (!pages) return tl::unexpected<Error>(pages.error());
@@ -223,11 +223,11 @@ bool lives_in_memory(const os::File& file) noexcept {
 
 namespace {
 
-// In pieces, so that whoever waits for a large file can be told, and stop.
+// Works in pieces, for progress and cancellation.
 Result<void> evict_once(const os::File& file, const Progress& progress) {
   constexpr std::uint64_t piece = std::uint64_t{256} << 20;
   for (std::uint64_t at = 0; at < file.size(); at += piece) {
-    // The last one reaches to the end of the file, however long it is by now.
+    // The last piece reaches to the current end of the file.
     const std::uint64_t length = file.size() - at > piece ? piece : 0;
     if (const int error = ::posix_fadvise(file.descriptor(), static_cast<off_t>(at),
                                           static_cast<off_t>(length), POSIX_FADV_DONTNEED);

@@ -1,7 +1,7 @@
-// What of a file lies in the page cache, and getting it out of there.
+// Queries and evicts the pages of a file in the page cache.
 //
-// The system tells this to the file's owner and to those who may write to it. To others it would
-// say that every page is cached; they get an io error with EPERM instead.
+// The system answers only the file's owner and users who may write to it. For others it would
+// report every page as cached; they get an io error with EPERM instead.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace weightmap::mmap {
 
-// Which pages of a file were cached at one moment.
+// The cached pages of a file at one moment.
 class CachedPages {
  public:
-  // Reads no page and maps none, beyond a window of 1 GiB of address space at a time.
+  // Reads and maps no page, except a window of 1 GiB of address space at a time.
   static Result<CachedPages> of(const os::File& file);
-  // The same through a mapping that exists. Pages which the mapping has for itself, copied by
-  // writing, count as long as they are in memory. Does not notice that the system does not tell.
+  // Does the same through an existing mapping. Private pages of the mapping, copied by writing,
+  // count while they are in memory. Does not detect that the system hides cached pages.
   static Result<CachedPages> of(const Mapping& mapping);
 
   std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, pages_.range_bytes()); }
-  // Of [offset, offset + length), cut at the end of the file. Counts bytes, not pages: a page that
-  // the range begins or ends in counts with its part of the range.
+  // Returns the cached bytes of [offset, offset + length), cut at the end of the file. A page at
+  // the border counts with its part of the range.
   std::uint64_t cached_bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
     return pages_.set_bytes(offset, length);
   }
@@ -40,29 +40,29 @@ class CachedPages {
   PageBits pages_;
 };
 
-// Fails with io where the system does not tell what is cached.
+// Fails with io if the system hides cached pages.
 Result<void> check_tells_what_is_cached(const os::File& file);
 
-// Whether each page of a range is cached, or being read into the cache. Reads no page and maps
-// none. Where the system does not tell: true. Precondition: the range lies in the file.
+// True if each page of a range is cached, or being read into the cache. Reads and maps no page.
+// Also true if the system hides cached pages. Precondition: the range lies in the file.
 bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);
 
-// As CachedPages::of(file).cached_bytes(), by one system call where the kernel has it (Linux 6.5).
+// Equals CachedPages::of(file).cached_bytes(), by one system call if the kernel has it (Linux 6.5).
 Result<std::uint64_t> cached_bytes_of(const os::File& file);
 
-// Whether all of a range is in the page cache; false also if that cannot be known by counting. One
-// system call. Precondition: length > 0.
+// True if the whole range is in the page cache; false also if counting cannot tell. One system
+// call. Precondition: length > 0.
 bool is_surely_cached(const os::File& file, std::uint64_t offset, std::uint64_t length) noexcept;
 
-// Of the cached bytes, the ones that are not on the disk yet; 0 where the kernel does not tell.
+// Returns the dirty bytes among the cached ones; 0 if the kernel does not report them.
 std::uint64_t unwritten_bytes_of(const os::File& file) noexcept;
 
-// Whether the page cache is all there is of this file: tmpfs and its like. Nothing can be evicted.
+// True if the page cache is the file's only storage, as for tmpfs. Nothing can be evicted.
 bool lives_in_memory(const os::File& file) noexcept;
 
-// Asks the system to drop the whole file from the page cache, and answers how many bytes stay:
-// pages that a process has mapped or locked, pages that are not on the disk yet (nothing is
-// synchronised here), everything of a file that lives in memory.
+// Asks the system to drop the whole file from the page cache, and returns the bytes that stay:
+// pages that a process has mapped or locked, dirty pages (nothing is synced here), everything of a
+// file that lives in memory.
 Result<std::uint64_t> evict(const os::File& file, const Progress& progress = {});
 
 }  // namespace weightmap::mmap

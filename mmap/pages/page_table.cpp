@@ -28,8 +28,8 @@ Result<os::UniqueFd> open_pagemap() {
   return file;
 }
 
-// Puts what [begin, end) has in the page table into `regions`, as much as fits; answers how many
-// there are, and moves `begin` to where to go on.
+// Puts the page-table regions of [begin, end) into `regions`, as many as fit; returns their number,
+// and advances `begin`.
 Result<std::size_t> scan_some(const os::UniqueFd& pagemap, std::uint64_t& begin, std::uint64_t end,
                               std::span<PageRegion> regions) {
   PagemapScan scan{};
@@ -48,8 +48,8 @@ Result<std::size_t> scan_some(const os::UniqueFd& pagemap, std::uint64_t& begin,
   return static_cast<std::size_t>(count);
 }
 
-// Calls `visit` with the number and the entry of each page of `mapping` that is in the page table;
-// answers how many pages it has in all.
+// Calls `visit` with the number and the entry of each page of `mapping` in the page table; returns
+// the number of all pages.
 template <class Visit>
 Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
   const std::uint64_t count = (mapping.size() + os::page_bytes() - 1) / os::page_bytes();

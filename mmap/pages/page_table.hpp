@@ -1,4 +1,4 @@
-// How a mapping is held in this process's page table, page by page.
+// Inspects a mapping in this process's page table, page by page.
 #pragma once
 
 #include <cstddef>
@@ -13,37 +13,37 @@ namespace weightmap::mmap {
 
 struct MappedBytes {
   std::uint64_t resident = 0;
-  std::uint64_t anonymous = 0;  // of these, copies that belong to this process
-  // Of these, mapped 2 MiB at a time. nullopt where the system does not tell.
+  std::uint64_t anonymous = 0;  // included: copies that belong to this process
+  // Included: mapped 2 MiB at a time. nullopt if the system does not report it.
   std::optional<std::uint64_t> huge = 0;
 
   MappedBytes& operator+=(const MappedBytes& other) noexcept;
 };
 
-// How much of `mapping` are copies that no other process shares, as a fork makes them shared; whole
-// pages. Costs 8 bytes to read for each page of the mapping. Fails with io if the system does not
-// tell.
+// Returns the bytes of `mapping` in copies that no other process shares (a fork makes them shared);
+// whole pages. Reads 8 bytes for each page of the mapping. Fails with io if the system does not
+// report them.
 Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping);
 
-// Which pages of a mapping were in the page table at one moment, as /proc/self/pagemap says it.
+// The pages of a mapping in the page table at one moment, from /proc/self/pagemap.
 class MappedPages {
  public:
-  // One look at all of `mapping`, which begins with a page; empty for an empty one. By scan(), or
-  // where that fails by read(). Fails with io if the system tells neither way.
+  // Inspects all of `mapping`, which begins with a page; empty for an empty one. Uses scan(), with
+  // read() as the fallback. Fails with io if both fail.
   static Result<MappedPages> of(std::span<const std::byte> mapping);
 
-  // The ways. scan() is the PAGEMAP_SCAN request of Linux 6.7: its answer is as long as the page
-  // table has ranges that differ, and is taken in pieces. read() takes 8 bytes for each page, and
-  // does not learn what is huge.
+  // The two methods. scan() is the PAGEMAP_SCAN request of Linux 6.7: its result has an entry for
+  // each uniform range, and is read in pieces. read() takes 8 bytes for each page, and cannot
+  // detect huge pages.
   static Result<MappedPages> scan(std::span<const std::byte> mapping);
   static Result<MappedPages> read(std::span<const std::byte> mapping);
 
-  // Of [offset, offset + length), cut at the end of the mapping.
+  // Returns the figures of [offset, offset + length), cut at the end of the mapping.
   MappedBytes bytes(std::uint64_t offset, std::uint64_t length) const noexcept;
 
  private:
   MappedPages(std::uint64_t mapped_bytes, bool knows_huge);
-  // Adds pages that are in the page table, after ones up to `first` that are not.
+  // Add pages that are in the page table, after absent ones up to `first`.
   void append(std::uint64_t first, std::uint64_t pages, bool is_anonymous, bool is_huge);
   void append_absent(std::uint64_t end);
 

@@ -1,4 +1,4 @@
-// The page faults of this process. The system counts them for a process, not for a mapping.
+// The page faults of this process. The system counts them per process, not per mapping.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@ namespace weightmap::mmap {
 struct ProcessFaults {
   std::uint64_t minor = 0;  // found their page in memory
   std::uint64_t major = 0;  // waited for the disk
-  std::uint32_t forks = 0;  // fork_count() of the process whose they are
+  std::uint32_t forks = 0;  // fork_count() of the counted process
 };
 
-// Those of all threads, from the beginning of the process on.
+// Counts those of all threads since the beginning of the process.
 ProcessFaults process_faults() noexcept;
 
-// Those that came after `start`; in a process that was forked since, all of its own.
+// Counts those after `start`; in a process that was forked since, all of its own.
 ProcessFaults faults_since(const ProcessFaults& start) noexcept;
 
 }  // namespace weightmap::mmap

@@ -43,7 +43,7 @@ std::string head_of(const fs::path& path) {
   return text;
 }
 
-// nullopt: the system does not let us look.
+// Returns nullopt if the system denies access.
 std::optional<std::vector<ProcessArea>> read_areas(
     const fs::path& path, const std::function<bool(const MappedArea&)>& wanted) {
   errno = 0;

@@ -1,4 +1,4 @@
-// Which files the processes of this machine have mapped, as /proc tells it.
+// Lists the files that processes of this machine have mapped, from /proc.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace weightmap::mmap {
 
-// The processes that there are, in the order of their numbers. `root` is where proc is looked for.
+// Returns the ids of all processes, sorted. `root` contains proc.
 std::vector<std::int64_t> process_numbers(const std::filesystem::path& root = "/");
 
-// How such a list shows a file: a page of it is mapped, and looked up in the list of this process.
-// The device is not always the one that stat() tells. Fails with io if the system refuses.
+// Returns a file's entry in such a list, by mapping a page of it and finding it in this process's
+// list. The device may differ from stat()'s. Fails with io if the system refuses.
 Result<MappedArea> area_of(const os::File& file);
 
 struct ProcessArea {
@@ -26,19 +26,19 @@ struct ProcessArea {
   MappedMemory memory;
 };
 
-// The mappings of a process for which `wanted` is true, with their memory. Cheap for a process that
-// has none: the system counts pages only for those that have. Empty for a process that ended
-// meanwhile; nullopt if the system does not let us look.
+// Returns the mappings of a process for which `wanted` is true, with their memory. Cheap for a
+// process without any: the system counts pages only for the others. Empty for a process that ended
+// meanwhile; nullopt if the system denies access.
 std::optional<std::vector<ProcessArea>> areas_of_process(
     std::int64_t process, const std::function<bool(const MappedArea&)>& wanted,
     const std::filesystem::path& root = "/");
 
-// The same of this process; without `counted` all memory is 0, and nothing has to be counted.
+// Does the same for this process; without `counted` all memory is 0, and nothing is counted.
 std::optional<std::vector<ProcessArea>> areas_of_this_process(
     const std::function<bool(const MappedArea&)>& wanted, bool counted = true);
 
-// Its words with blanks between, or, of a process that shows none, its short name. At most 4 KiB;
-// empty if it ended meanwhile. May hold any bytes: whoever runs a program chooses them.
+// Returns its arguments joined by spaces or, for a process without any, its short name. At most 4
+// KiB; empty if it ended meanwhile. May hold any bytes, since the process's user chooses them.
 std::string command_of_process(std::int64_t process, const std::filesystem::path& root = "/");
 
 }  // namespace weightmap::mmap

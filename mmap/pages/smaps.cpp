@@ -35,7 +35,7 @@ bool take_field(std::string_view& text, int base, char behind, std::uint64_t& va
   return true;
 }
 
-// "r--s 00000000 fe:00 12     /model.pt"
+// Parses "r--s 00000000 fe:00 12     /model.pt".
 void parse_file(std::string_view text, MappedArea& area) {
   if (text.size() < 5 || text[4] != ' ') return;
   area.writable = text[1] == 'w';
@@ -62,7 +62,7 @@ std::uint64_t* field_of(MappedMemory& memory, std::string_view name) noexcept {
   return nullptr;
 }
 
-// "Rss:                  12 kB"; other lines are no concern of ours.
+// Parses "Rss:                  12 kB"; ignores other lines.
 void add_line(MappedMemory& memory, std::string_view line) noexcept {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return;

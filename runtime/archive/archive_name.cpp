@@ -13,7 +13,7 @@ bool is_ascii(std::string_view text) noexcept {
 
 }  // namespace
 
-// A path that is not ASCII torch opens as a Python file, whose archives are called "archive".
+// torch opens a path that is not ASCII as a Python file, whose archive is named "archive".
 std::string archive_name(const std::filesystem::path& path, const std::string& given) {
   if (!given.empty()) return given;
   const std::string file = path.filename().native();

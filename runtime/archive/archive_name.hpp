@@ -1,4 +1,4 @@
-// What torch.save calls the top folder of an archive.
+// torch.save's name for the top folder of an archive.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,8 @@
 
 namespace weightmap {
 
-// `given`, unless it is empty; else by the name of the file, "archive" for an empty path.
+// Returns `given` unless it is empty; otherwise a name derived from the file's, "archive" for an
+// empty path.
 std::string archive_name(const std::filesystem::path& path, const std::string& given);
 
 }  // namespace weightmap

@@ -25,14 +25,14 @@ namespace {
 using Chunk = std::function<bool(std::span<const std::byte>)>;
 
 constexpr unsigned max_threads = 64;
-// A thread for less than this costs more than it brings.
+// A thread for less than this costs more than it gains.
 constexpr std::size_t least_of_thread = std::size_t{1} << 20;
 constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
 
 static_assert(ArchiveReader::min_version == zip::min_version &&
               ArchiveReader::max_version == zip::max_version);
 
-// Answers the first failure in the order of the file.
+// Returns the first failure in the order of the file.
 Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span<std::byte> out,
                            unsigned threads) {
   const std::size_t useful = std::max<std::size_t>(1, out.size() / least_of_thread);
@@ -69,14 +69,15 @@ struct ArchiveReader::State {
                     const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
-  // Adds the path to an error.
+  // Prefixes an error with the path.
   template <class T>
   Result<T> about(Result<T> result) const {
     if (result) return result;
     return about_file(std::move(result.error()), path);
   }
 
-  // Order matters: the directory's names lie in the cache, whose memory is that of `memory`.
+  // The order of members matters: the directory's names point into the windows, whose memory comes
+  // from `memory`.
   mmap::HugePageResource memory;
   os::File file;
   std::filesystem::path path;
@@ -84,14 +85,14 @@ struct ArchiveReader::State {
   bytes::ReadCache cache;
   zip::Directory directory;
   zip::Layout layout;
-  // Of each record, once it was asked for; 0 before, which is no place for a payload.
+  // Offset of each record once it was requested; 0, which is never a payload's offset, before that.
   std::unique_ptr<std::atomic<std::uint64_t>[]> payloads;
 };
 
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
   TRY_ASSIGN(directory, format::read_directory(file, cache, limits));
-  // Archives of any content may hold a record of that name; then the layout is known from headers.
+  // An archive of other content may have a record of that name; the layout then comes from headers.
   layout.alignment = zip::read_storage_alignment(directory, cache).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
   memory.trim();
@@ -101,7 +102,7 @@ Result<void> ArchiveReader::State::read_directory() {
 
 const zip::Record* ArchiveReader::State::find(std::string_view name) const noexcept {
   if (const zip::Record* record = directory.find(name)) return record;
-  // A record beside the top folder is listed, and found, by its whole name.
+  // A record outside the top folder is listed and found by its whole name.
   const zip::Record* record = directory.find_full(name);
   return record != nullptr && directory.short_name(*record) == name ? record : nullptr;
 }

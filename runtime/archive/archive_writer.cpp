@@ -23,10 +23,10 @@ namespace {
 
 static_assert(ArchiveWriter::max_version == zip::max_version);
 
-// What is small is gathered, so that a small record is not a system call of its own.
+// Small contents are gathered to save system calls.
 constexpr std::size_t gathered_bytes = std::size_t{1} << 20;
 constexpr std::size_t small_bytes = std::size_t{64} << 10;
-// What lies in memory: summed and then written, while it is in the processor's cache.
+// Content in memory is summed and written in chunks that stay in the processor's cache.
 constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
 constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
 
@@ -43,7 +43,7 @@ struct ArchiveWriter::State {
     std::uint64_t left;  // bytes still to come
   };
 
-  // What failed once fails ever after.
+  // Repeats the first failure for all later calls.
   template <class T>
   Result<T> once(Result<T> result) {
     if (!result) failed = result.error();
@@ -77,7 +77,7 @@ struct ArchiveWriter::State {
   Result<void> report(std::uint64_t bytes);
   Result<void> put(std::span<const std::byte> part);
   Result<void> put_summed(std::size_t index, std::span<const std::byte> part);
-  // Errors of the content name the record; those of `take` stay as they are.
+  // Errors of the content name the record; errors of `take` are returned unchanged.
   Result<void> produce(const RecordContent& content, std::size_t index,
                        const RecordContent::Take& take);
   tl::unexpected<Error> wrong_size(std::size_t index, const std::string& got) const {
@@ -85,7 +85,8 @@ struct ArchiveWriter::State {
                    "the record " + named(index) + " was announced with " +
                        std::to_string(plan.records()[index].size) + " bytes and got " + got);
   }
-  // Whether what was put is what the memory held. It may be mapped from a file that was lost.
+  // Fails if the memory may have changed under the write, since it was mapped from a file that was
+  // lost.
   Result<void> check_read(std::size_t index, std::span<const std::byte> part) const {
     return about(index, mmap::Guard::check_read(part));
   }
@@ -106,10 +107,10 @@ struct ArchiveWriter::State {
   zip::Plan plan;
   std::unique_ptr<WriterSink> sink;
   ArchiveWriterOptions options;
-  std::vector<std::byte> gathered;  // what was put and not given to the sink yet
+  std::vector<std::byte> gathered;  // bytes not yet given to the sink
   std::optional<OpenRecord> open;
   std::optional<Error> failed;
-  std::uint64_t announced = 0;  // bytes in all; 0: nobody said
+  std::uint64_t announced = 0;  // bytes in all; 0: unknown
   std::uint64_t done = 0;
   std::uint64_t reported = 0;
   std::uint64_t version = default_version;

@@ -1,4 +1,4 @@
-// The records that an ArchiveWriter adds at the end, for those who plan an archive.
+// The records that an ArchiveWriter adds at the end, for plans of an archive.
 #pragma once
 
 #include <bit>
@@ -8,13 +8,13 @@
 
 namespace weightmap {
 
-// Of the record version.
+// Returns the name of the version record.
 inline std::string_view version_name(std::uint64_t version) noexcept {
   return version < 6 ? "version" : ".data/version";
 }
 inline std::string version_text(std::uint64_t version) { return std::to_string(version) + "\n"; }
 
-// Of the record byteorder.
+// Content of the record byteorder.
 inline constexpr std::string_view native_byte_order =
     std::endian::native == std::endian::little ? "little" : "big";
 

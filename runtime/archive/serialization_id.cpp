@@ -17,7 +17,7 @@ std::string in_20_digits(std::uint64_t number) {
 
 }  // namespace
 
-// torch's writer learns checksums from data descriptors, which an empty record does not have.
+// torch's writer takes checksums from data descriptors, which an empty record does not have.
 void SerializationId::add(std::string_view name, std::uint64_t size, std::uint32_t crc32) {
   names_.emplace(name);
   if (size > 0) checksums_ = combined(checksums_, crc32);

@@ -1,4 +1,4 @@
-// The record `.data/serialization_id`, by which torch recognises equal content.
+// The record `.data/serialization_id`, by which torch identifies equal content.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace weightmap {
 
-// As PyTorchStreamWriter computes it (caffe2/serialize/inline_container.cc). The hash is that of
-// the C++ library, and the order that of its std::unordered_set: with libstdc++, which torch is
-// built with, the digits are torch's.
+// Computes the id as PyTorchStreamWriter does (caffe2/serialize/inline_container.cc). It uses the
+// C++ library's hash and the order of its std::unordered_set: with libstdc++, which torch is built
+// with, the digits equal torch's.
 class SerializationId {
  public:
   static constexpr std::string_view record = ".data/serialization_id";
   static constexpr std::uint64_t digit_count = 40;
 
-  // A record, in the order of the archive, by its name without the top folder.
+  // Adds a record by its name without the top folder, in the order of the archive.
   void add(std::string_view name, std::uint64_t size, std::uint32_t crc32);
-  // 20 digits of a hash of all names, then 20 of all checksums.
+  // Returns 20 digits of a hash of all names, then 20 of all checksums.
   std::string digits() const;
 
  private:

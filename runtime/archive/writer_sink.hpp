@@ -1,4 +1,4 @@
-// Where an archive is written to: a new file, a descriptor, or a function.
+// Destinations of an archive: a new file, a descriptor, or a function.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ class WriterSink {
   static std::unique_ptr<WriterSink> to(ArchiveWriter::Write write);
 
   virtual ~WriterSink() = default;
-  // Of what will be written in all.
+  // Reserves space; `bytes` is the size of the whole archive.
   virtual Result<void> reserve(std::uint64_t bytes) = 0;
   virtual Result<void> write(std::span<const std::byte> content) = 0;
-  // The next bytes are zeros, and take no space where that can be.
+  // Writes zeros, as a hole where the destination supports it.
   virtual Result<void> skip(std::uint64_t bytes) = 0;
-  // Everything was written; `end` are its last bytes.
+  // Finishes the destination after everything was written; `end` is its last bytes.
   virtual Result<void> commit(std::span<const std::byte> end) = 0;
 };
 

@@ -7,13 +7,13 @@
 namespace weightmap {
 namespace {
 
-// Codes of DLPack.
+// DLPack's codes.
 constexpr std::uint8_t signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, complex = 5,
                        boolean = 6, float8_e4m3fn = 10, float8_e4m3fnuz = 11, float8_e5m2 = 12,
                        float8_e5m2fnuz = 13, float8_e8m0fnu = 14;
 constexpr std::nullopt_t none = std::nullopt;
 
-// Indexed by DType; the order of the enumeration.
+// Indexed by DType.
 constexpr std::array<ElementFormat, dtype_count> formats = {{
     {"float64", "d", 'f', "float64", real},
     {"float32", "f", 'f', "float32", real},

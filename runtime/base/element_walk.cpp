@@ -7,8 +7,8 @@
 namespace weightmap {
 namespace {
 
-// Of tensors that are repeated by their strides, as many elements as this are gone through for each
-// that is stored, and as many as that besides. docs/options.md has both.
+// Tensors whose strides repeat elements may have this many times the stored elements, plus a
+// constant. docs/options.md has both.
 constexpr std::uint64_t most_repeats = 1024;
 constexpr std::uint64_t free_elements = std::uint64_t{1} << 24;
 
@@ -22,7 +22,7 @@ ElementWalk::ElementWalk(const TensorView& view)
     const std::int64_t size = view.shape()[dim];
     const std::int64_t stride = view.strides()[dim];
     if (size == 1) continue;
-    // What two dimensions reach fits, and so does what one of their common size does.
+    // The extents of both dimensions fit, and so does that of their product.
     if (!dims_.empty() && dims_.back().stride == size * stride)
       dims_.back() = {dims_.back().size * size, stride};
     else

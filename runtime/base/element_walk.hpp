@@ -1,4 +1,4 @@
-// The elements of a tensor with any strides, row-major, some at a time.
+// Iterates over the elements of a tensor with any strides, row-major, in portions.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace weightmap {
 
-// Knows where it is along each dimension, so that neither memory nor the depth of the call stack
-// depends on the rank or the number of elements.
+// It keeps its position along each dimension, so that neither memory nor call depth depends on the
+// rank or the number of elements.
 class ElementWalk {
  public:
-  // Borrows what `view` does. Precondition: it has elements and is not blocked.
+  // Borrows what `view` borrows. Precondition: it has elements and is not blocked.
   explicit ElementWalk(const TensorView& view);
-  // As many elements as `out` holds, in this machine's byte order. Precondition: there are so many.
+  // Fills `out` with the next elements in this machine's byte order. Precondition: enough elements
+  // are left.
   void copy(std::span<std::byte> out);
 
  private:
@@ -32,15 +33,15 @@ class ElementWalk {
   std::size_t element_;     // bytes
   std::size_t swapped_;     // bytes that are swapped together; 1: none
   std::vector<Dim> dims_;   // at least one
-  std::int64_t start_ = 0;  // elements from first_, of all dimensions but the last
+  std::int64_t start_ = 0;  // offset from first_ in elements, without the last dimension
 };
 
-// How many elements the view reaches in its storage, from the first to the last.
+// Returns the number of elements in the storage from the view's first to its last.
 std::uint64_t stored_elements(const TensorView& view) noexcept;
 
-// Fails with limit_exceeded where strides repeat what is stored so often that going through the
-// elements one by one would have no bound. Views of a checkpoint that was opened with `repeats` any
-// have none.
+// Fails with limit_exceeded if strides repeat stored elements so often that a walk over all
+// elements would be unbounded. Views of a checkpoint that was opened with `repeats` any have no
+// limit.
 Result<void> check_repeats(const TensorView& view);
 
 }  // namespace weightmap

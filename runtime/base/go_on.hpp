@@ -1,4 +1,4 @@
-// Asks a caller's Progress whether to go on.
+// Asks a caller's Progress whether to continue.
 #pragma once
 
 #include <cstdint>

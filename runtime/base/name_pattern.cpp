@@ -16,7 +16,7 @@ std::optional<unsigned> hex_digit(char c) noexcept {
   return std::nullopt;
 }
 
-// The byte that "xHH" stands for.
+// Decodes "xHH" into a byte.
 std::optional<std::uint8_t> hex_escape(std::string_view text) noexcept {
   if (text.size() < 3 || text[0] != 'x') return std::nullopt;
   const std::optional<unsigned> high = hex_digit(text[1]);
@@ -25,7 +25,7 @@ std::optional<std::uint8_t> hex_escape(std::string_view text) noexcept {
   return static_cast<std::uint8_t>(*high << 4 | *low);
 }
 
-// Takes one byte, perhaps escaped, from the front. Precondition: the text is not empty.
+// Takes one byte, possibly escaped, from the front. Precondition: the text is not empty.
 std::uint8_t take_byte(std::string_view& text) noexcept {
   const bool is_escaped = text.front() == '\\' && text.size() > 1;
   if (is_escaped) text.remove_prefix(1);
@@ -46,7 +46,7 @@ void take_range(std::string_view& text, Bytes& bytes) noexcept {
   for (unsigned byte = first; byte <= last; ++byte) bytes.set(byte);
 }
 
-// Takes "[...]" from the front; nothing if no "]" ends it.
+// Takes "[...]" from the front; nullopt if there is no closing "]".
 std::optional<Bytes> take_set(std::string_view& text) noexcept {
   std::string_view rest = text.substr(1);
   const bool is_negated = rest.starts_with('!') || rest.starts_with('^');
@@ -62,7 +62,7 @@ std::optional<Bytes> take_set(std::string_view& text) noexcept {
 }  // namespace
 
 NamePattern::NamePattern(std::string_view text) {
-  bool sets_end = true;  // where one does not, no later one does
+  bool sets_end = true;  // if a set is not closed, no later one is
   while (!text.empty() && text != "\\") {
     const char front = text.front();
     std::optional<Bytes> set;
@@ -86,8 +86,8 @@ NamePattern::NamePattern(std::string_view text) {
   if (!has_wildcards_) parts_.clear();
 }
 
-// After a mismatch only the last run need take one byte more: what an earlier one might have taken
-// instead, the last one can take as well.
+// After a mismatch only the last run needs to take one more byte: the last run can take every byte
+// that an earlier one could.
 bool NamePattern::matches(std::string_view name) const noexcept {
   if (!has_wildcards_) return name == name_;
   std::size_t part = 0;

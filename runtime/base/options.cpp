@@ -100,7 +100,7 @@ constexpr std::array option_rows = {
         "which tensors are written out or compared whose strides repeat what is stored"),
 };
 
-// Where a call left the option unset. An empty variable counts as unset.
+// Applies where a call left the option unset. An empty variable counts as unset.
 Result<void> fill_from_environment(OpenOptions& options, const OptionRow& option) {
   if (option.get(options)) return {};
   const char* text = std::getenv(option.variable);
@@ -113,7 +113,7 @@ Result<void> fill_from_environment(OpenOptions& options, const OptionRow& option
   for (std::string_view word : option.words)
     expected += (expected.empty() ? "" : " or ") + std::string(word);
   expected += option.hint_about(text);
-  // The value is not repeated: it did not come from a file, but it may end up in a log.
+  // The value is not repeated, since the message may be logged.
   return failure(ErrorCode::invalid_argument,
                  "environment variable " + std::string(option.variable) + " must be " + expected);
 }

@@ -17,7 +17,7 @@ namespace weightmap {
 namespace {
 
 constexpr std::size_t most_threads = 8;
-// So much work is worth a thread, which costs a fourth of it.
+// A thread costs a fourth of this, so less work is not worth one.
 constexpr std::chrono::microseconds thread_work{200};
 
 class Workers {
@@ -53,7 +53,7 @@ class Workers {
   const NumberedWork& work_;
   const std::size_t count_;
   std::atomic<std::size_t> next_{0};
-  std::mutex mutex_;  // over what follows
+  std::mutex mutex_;  // protects the following members
   std::size_t failed_at_ = ~std::size_t{0};
   Result<void> failed_;
   std::exception_ptr thrown_;
@@ -69,7 +69,7 @@ Result<void> parallel_for(std::size_t count, std::size_t threads, const Numbered
     try {
       while (helpers.size() + 1 < std::min(threads, count))
         helpers.emplace_back([&workers] { workers.run_one_after_another(); });
-    } catch (const std::system_error&) {  // as many as the system gives
+    } catch (const std::system_error&) {  // the system's limit on threads
     }
     workers.run_one_after_another();
   }

@@ -1,4 +1,4 @@
-// Work that several threads do, a number each.
+// Work on numbers that several threads share.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@ namespace weightmap {
 
 using NumberedWork = std::function<Result<void>(std::size_t number)>;
 
-// Calls work(0), work(1) ... work(count - 1) in up to `threads` threads, which have ended when this
-// returns; the caller's thread is one of them. They are begun in this order, and none after one
-// that failed. Answers the first failure by number; what one throws is thrown on.
+// Calls work(0), work(1) ... work(count - 1) in up to `threads` threads, including the caller's,
+// which have all ended when this returns. Calls start in this order, and none starts after a
+// failure. Returns the failure of the lowest number; rethrows exceptions.
 Result<void> parallel_for(std::size_t count, std::size_t threads, const NumberedWork& work);
 
-// The same where nobody knows what a call takes: how long the first one took tells how many threads
-// the others are worth, up to eight. More than there are cores: of what is not cached, each thread
-// waits for a read.
+// Does the same for calls of unknown duration: the time of the first one determines how many
+// threads are worthwhile, up to eight. That may exceed the number of cores, since threads wait for
+// reads of uncached data.
 Result<void> parallel_for(std::size_t count, const NumberedWork& work);
 
 }  // namespace weightmap

@@ -14,7 +14,7 @@ namespace {
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
-// The C++ types that as() takes for this dtype.
+// Lists the C++ types that as() accepts for this dtype.
 std::string types_that_read(DType dtype) {
   using enum DType;
   if (is_blocked(dtype)) return "blocks of " + number(block_of(dtype).bytes) + " bytes";
@@ -169,7 +169,7 @@ void TensorSlice::become_empty() noexcept {
 }
 
 // Strides are not negative and (size - 1) * stride summed fits the storage, which the catalog has
-// proven for the whole tensor; a part of it reaches less, so plain arithmetic is enough here.
+// proven for the whole tensor; a part of it has a smaller extent, so plain arithmetic suffices.
 void TensorSlice::advance(std::int64_t elements) noexcept {
   std::int64_t last = 0;
   for (std::size_t dim = 0; dim < rank_; ++dim) last += (shape()[dim] - 1) * strides()[dim];
@@ -204,12 +204,12 @@ Result<TensorSlice> TensorView::narrow(std::size_t dim, std::int64_t start, std:
   }
   TensorSlice& slice = *part;
   slice.own_dims_[dim] = length;
-  // The strides of an empty tensor are bounded by nothing, so nothing is computed with them.
+  // The strides of an empty tensor are unbounded, so nothing is computed with them.
   if (slice.numel() == 0) {
     slice.become_empty();
     return part;
   }
-  // Of a single element the stride is never used, and times the step it could overflow.
+  // The stride of a single element is never used, and times the step it could overflow.
   if (length > 1) slice.own_dims_[rank_ + dim] *= step;
   slice.advance(start == 0 ? 0 : start * strides()[dim]);
   return part;
@@ -243,7 +243,8 @@ bool TensorSlice::become_bytes_of_blocks() noexcept {
   const std::int64_t most_blocks = std::numeric_limits<std::int64_t>::max() / bytes;
   if (own_dims_[rank_ - 1] / elements > most_blocks) return false;
   own_dims_[rank_ - 1] = own_dims_[rank_ - 1] / elements * bytes;
-  // A stride that does not fit is never used: the tensor is empty, or has one row there.
+  // A stride that does not fit is never used: the tensor is empty, or has one row along that
+  // dimension.
   for (std::size_t dim = rank_; dim + 1 < std::size_t{2} * rank_; ++dim)
     if (own_dims_[dim] / elements <= most_blocks)
       own_dims_[dim] = own_dims_[dim] / elements * bytes;

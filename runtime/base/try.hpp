@@ -1,4 +1,4 @@
-// The one way to return an error on.
+// Returns errors to the caller.
 //
 //   TRY(file.check_unchanged());                      // Result<void>, or the value is not needed
 //   TRY_ASSIGN(os::File file, os::File::open(path));  // the value, moved out of the Result
@@ -13,7 +13,7 @@
 
 namespace weightmap {
 
-// Cold like failure(): what fails stands out of the way of what succeeds.
+// Cold like failure(), so that the compiler moves failure branches off the success path.
 [[gnu::cold, gnu::noinline]] inline tl::unexpected<Error> passed_on(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }

@@ -1,4 +1,4 @@
-// The one way to put the name of a file on an error.
+// Adds the name of a file to an error.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace weightmap {
 
-// A path as errors show it: escaped, and cut where it is very long.
+// Returns a path for errors: escaped, and cut if it is very long.
 std::string shown_name(const std::filesystem::path& path);
 
-// `error` with the path that it is about, unless it names a file already.
+// Adds the path to `error`, unless it names a file already.
 tl::unexpected<Error> about_file(Error error, const std::filesystem::path& path);
-// The same for a name that is escaped already.
+// Does the same for an escaped name.
 tl::unexpected<Error> about_shown(Error error, const std::string& name);
 
 }  // namespace weightmap

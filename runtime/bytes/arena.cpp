@@ -5,7 +5,7 @@
 namespace weightmap::bytes {
 
 void* Arena::allocate_from_new_chunk(std::size_t size) {
-  // The last chunk may be smaller than usual, so that the budget can be used to its end.
+  // The last chunk may be smaller than usual, to use up the budget.
   const std::uint64_t chunk = std::min<std::uint64_t>(std::max(size, chunk_bytes_), budget_);
   if (chunk < size) return nullptr;
   chunks_.emplace_back(static_cast<std::size_t>(chunk), *memory_);

@@ -1,6 +1,6 @@
 // A bump allocator with a budget: many small objects, freed together.
 //
-// Hands out memory for trivially destructible objects only. Not thread-safe.
+// Allocates trivially destructible objects only. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,13 @@ namespace weightmap::bytes {
 
 class Arena {
  public:
-  // `chunk_bytes` is the size of each block asked from `memory`, which must outlive the arena;
-  // pages of a block that are never used are never touched. `budget_bytes` bounds the sum of
-  // blocks.
+  // `chunk_bytes` is the size of each block from `memory`, which must outlive the arena; unused
+  // pages of a block are never touched. `budget_bytes` bounds the sum of blocks.
   Arena(std::pmr::memory_resource& memory, std::size_t chunk_bytes,
         std::uint64_t budget_bytes) noexcept
       : memory_(&memory), chunk_bytes_(chunk_bytes), budget_(budget_bytes) {}
 
-  // Uninitialised space for `count` T, or nullptr if the budget does not allow it.
+  // Returns uninitialised space for `count` T, or nullptr if the budget does not allow it.
   template <class T>
   T* allocate(std::size_t count = 1) {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= alignment);
@@ -30,9 +29,9 @@ class Arena {
     return static_cast<T*>(allocate_bytes(count * sizeof(T)));
   }
 
-  // For one who learns late how much there will be.
+  // Raises the budget, for callers that learn the needed size late.
   void raise_budget(std::uint64_t more_bytes) noexcept { budget_ += more_bytes; }
-  // Takes `bytes` that somebody else holds on to off the budget; false if they do not fit.
+  // Charges `bytes` of other memory to the budget; returns false if they do not fit.
   bool charge(std::uint64_t bytes) noexcept {
     if (bytes > budget_) return false;
     budget_ -= bytes;

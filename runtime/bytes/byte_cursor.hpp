@@ -1,7 +1,7 @@
 // Reads little-endian fields from borrowed bytes, in order, and never leaves them.
 //
-// Failure is sticky: a read that does not fit gives zero and sets failed(), and so does every read
-// after it, so a parse function reads straight down and asks once at the end.
+// Failure is sticky: a read that does not fit returns zero and sets failed(), and so does every
+// later read, so a parse function reads all fields and checks once at the end.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class ByteCursor {
   std::uint32_t u32() noexcept { return integer<std::uint32_t>(); }
   std::uint64_t u64() noexcept { return integer<std::uint64_t>(); }
 
-  // The next `length` bytes; empty if they are not there.
+  // Returns the next `length` bytes; empty if they are missing.
   std::span<const std::byte> take(std::size_t length) noexcept {
     if (length > rest_.size()) {
       failed_ = true;

@@ -1,4 +1,4 @@
-// A range of a file, or of the one space in which the files of a checkpoint lie.
+// A range of a file, or of the address space that the files of a checkpoint share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where bytes come from: a file, or memory in tests and fuzzing.
+// The origin of bytes: a file, or memory in tests and fuzzing.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace weightmap::bytes {
 
-// What the first read of a file takes of its end: the directory of about 900 records, and what
-// tells foreign files. A file of no more bytes is read whole by it.
+// The size of the first read, at the end of a file. It covers the directory of about 900 records
+// and the marks of foreign files. A smaller file is read whole.
 inline constexpr std::uint64_t first_read = 65536;
 
 class ByteSource {
@@ -21,7 +21,7 @@ class ByteSource {
   virtual Result<void> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
-// Borrowed bytes, which must outlive it.
+// Borrowed bytes, which must outlive the source.
 class MemorySource final : public ByteSource {
  public:
   explicit MemorySource(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
@@ -32,7 +32,7 @@ class MemorySource final : public ByteSource {
   std::span<const std::byte> bytes_;
 };
 
-// The error for a range that does not lie within `source`.
+// Returns the error for a range that leaves `source`.
 tl::unexpected<Error> leaves_source(const ByteSource& source, std::uint64_t offset,
                                     std::uint64_t length);
 

@@ -1,4 +1,4 @@
-// Arithmetic on sizes that came from a file. The one place where such sums are made.
+// Checked arithmetic on sizes from a file. All such sums use it.
 #pragma once
 
 #include <concepts>
@@ -6,12 +6,12 @@
 
 namespace weightmap::bytes {
 
-// Whether [offset, offset + length) lies within [0, size), without ever forming the sum.
+// True if [offset, offset + length) lies within [0, size); never forms the sum.
 constexpr bool contains(std::uint64_t size, std::uint64_t offset, std::uint64_t length) noexcept {
   return offset <= size && length <= size - offset;
 }
 
-// True and *sum = a + b, or false if that does not fit T.
+// Returns true and sets *sum = a + b, or returns false if that does not fit T.
 template <std::integral T>
 [[nodiscard]] constexpr bool checked_add(T a, T b, T* sum) noexcept {
   return !__builtin_add_overflow(a, b, sum);

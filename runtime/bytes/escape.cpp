@@ -17,7 +17,7 @@ std::uint8_t byte_at(std::string_view text, std::size_t i) {
   return static_cast<std::uint8_t>(text[i]);
 }
 
-// Control characters beyond ASCII, and those that change the order or the lines of what is printed.
+// Control characters beyond ASCII, and characters that change the order or the lines of the output.
 bool deceives(std::uint32_t code) {
   return (code >= 0x80 && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);

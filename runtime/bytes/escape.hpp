@@ -1,5 +1,5 @@
-// Text from a file, made safe to print: control characters, quotes, backslashes and bytes that are
-// not UTF-8 become \xNN, and what is longer than `max_bytes` is cut with "...". No quotes added.
+// Escapes text from a file for printing: control characters, quotes, backslashes and bytes that are
+// not UTF-8 become \xNN, and text beyond `max_bytes` is cut with "...". Adds no quotes.
 #pragma once
 
 #include <cstddef>

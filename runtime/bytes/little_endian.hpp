@@ -1,4 +1,4 @@
-// One little-endian integer at a place that the caller has already checked.
+// Reads and writes one little-endian integer at a place that the caller has checked.
 #pragma once
 
 #include <bit>

@@ -30,7 +30,7 @@ std::span<const std::byte> ReadCache::keep(std::uint64_t offset, Buffer bytes) {
 }
 
 Result<std::span<const std::byte>> ReadCache::bytes(std::uint64_t offset, std::uint64_t length) {
-  // Before anything is allocated: a length that the source does not have must cost nothing.
+  // Checked before any allocation, so that a length beyond the source costs nothing.
   if (!contains(source_->size(), offset, length)) return leaves_source(*source_, offset, length);
   if (const Window* window = find(offset, length))
     return window->bytes.subspan(offset - window->offset, length);

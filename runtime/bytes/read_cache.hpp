@@ -1,8 +1,8 @@
 // Private copies of a few parts of a ByteSource, so that parsers neither fault nor see the file
-// change between check and use, and so that neighbouring small records cost one read together.
+// change between check and use, and so that neighbouring small records share one read.
 //
-// Not thread-safe; made for one open. Spans stay valid until the ReadCache is destroyed, or as long
-// as the buffer lives that take() handed to somebody else.
+// Not thread-safe; one object serves one open. Spans stay valid until the ReadCache is destroyed,
+// or during the lifetime of the buffer from take().
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace weightmap::bytes {
 
 class ReadCache {
  public:
-  // `memory` holds the copies and must outlive this object. `tail_bytes`: how much of the end who
-  // looks for a directory there asks for first.
+  // `memory` holds the copies and must outlive this object. `tail_bytes` is the size of the first
+  // read at the end, where a directory is expected.
   ReadCache(const ByteSource& source, std::pmr::memory_resource& memory,
             std::uint64_t tail_bytes = first_read) noexcept
       : source_(&source), memory_(&memory), tail_bytes_(tail_bytes) {}
@@ -29,20 +29,20 @@ class ReadCache {
   std::uint64_t source_size() const noexcept { return source_->size(); }
   std::pmr::memory_resource& memory() const noexcept { return *memory_; }
 
-  // [offset, offset + length) of the source: from a window that holds all of it, else by one read
-  // that becomes a window. Fails with corrupt if the range leaves the source.
+  // Returns [offset, offset + length) of the source, from a window that holds all of it or by one
+  // read that becomes a window. Fails with corrupt if the range leaves the source.
   Result<std::span<const std::byte>> bytes(std::uint64_t offset, std::uint64_t length);
 
-  // Like bytes(), for a range that ends where an existing window ends: only what that window lacks
-  // is read.
+  // Like bytes(), for a range that ends where an existing window ends: only the missing part is
+  // read.
   Result<std::span<const std::byte>> extend_back(std::uint64_t offset, std::uint64_t length);
 
-  // Fills `out` from `offset`: from a window that holds all of it, else by one read that is not
-  // kept. For many small reads of scattered places.
+  // Fills `out` from `offset`, from a window that holds all of it or by one read that is not kept.
+  // For many small scattered reads.
   Result<void> copy(std::uint64_t offset, std::span<std::byte> out);
 
-  // Gives up the ownership of the window that holds `part` (a span that this object gave out). It
-  // still serves bytes() and copy(), so the taker keeps the buffer while this object is used.
+  // Transfers ownership of the window that holds `part`, a span from this object. The window still
+  // serves bytes() and copy(), so the caller keeps the buffer while this object is used.
   Buffer take(std::span<const std::byte> part) noexcept;
 
   std::uint64_t reads() const noexcept { return reads_; }

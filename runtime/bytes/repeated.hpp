@@ -1,4 +1,4 @@
-// Names that stand in a file more than once, which would be two ways to read it.
+// Finds repeated names in a file, which would make it ambiguous.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace weightmap::bytes {
 
-// A name, and where it stands.
+// A name and its place.
 struct Named {
   std::string_view text;
   std::uint64_t position;
 };
 
-// The first, in the order of the file, of those whose text another one before it has; nullptr if
-// there is none. Sorts them.
+// Returns the first name, in file order, that repeats an earlier one; nullptr if there is none.
+// Sorts them.
 const Named* find_repeated(std::vector<Named>& names);
 
 }  // namespace weightmap::bytes

@@ -10,9 +10,9 @@
 
 namespace weightmap::bytes {
 
-// In elements, as torch has them: a dimension without elements counts as one of size 1. False if
-// one of them, or the product of all sizes, does not fit; then that one is 1, which in an empty
-// tensor no element tells from another. Precondition: both have the same length.
+// Computes the strides in elements, as torch does: an empty dimension counts as one of size 1.
+// Returns false if a stride, or the product of all sizes, does not fit; that stride is then 1,
+// which makes no difference in an empty tensor. Precondition: both have the same length.
 inline bool row_major_strides(std::span<const std::int64_t> sizes,
                               std::span<std::int64_t> strides) noexcept {
   std::int64_t stride = 1;

@@ -7,8 +7,8 @@
 
 namespace weightmap::bytes {
 
-// Another number each time, which whoever made a file could not know: the time and where the
-// process has its memory. Not for secrets.
+// Returns a different number each time, which the author of a file cannot predict: it mixes the
+// time and memory addresses. Not for secrets.
 inline std::uint64_t fresh_seed() noexcept {
   static std::atomic<std::uint64_t> count{0};
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();

@@ -1,4 +1,4 @@
-// Characters of UTF-8, in which lone surrogates may stand: Python's "surrogatepass".
+// Characters of UTF-8, including lone surrogates: Python's "surrogatepass".
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ struct CodePoint {
 
 constexpr bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xD800 && code < 0xE000; }
 
-// The first character, or nullopt if the text does not begin with one. Precondition: not empty.
+// Returns the first character, or nullopt if the text does not begin with one. Precondition: not
+// empty.
 inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept {
   const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte_at(0);
@@ -33,7 +34,8 @@ inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept
   return CodePoint{code, length};
 }
 
-// Where the first byte stands that belongs to no character; text.size() if there is none.
+// Returns the position of the first byte that belongs to no character; text.size() if there is
+// none.
 inline std::size_t valid_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -54,7 +56,7 @@ inline std::size_t valid_prefix(std::string_view text) noexcept {
   return at;
 }
 
-// UTF-8 without surrogates, as other programs know it.
+// True for standard UTF-8, without surrogates.
 inline bool is_utf8(std::string_view text) noexcept {
   for (std::size_t at = 0; at < text.size();) {
     const auto next = first_code_point(text.substr(at));
@@ -64,7 +66,7 @@ inline bool is_utf8(std::string_view text) noexcept {
   return true;
 }
 
-// Writes a character, in at most four bytes, and answers how many.
+// Writes a character in at most four bytes and returns their number.
 inline std::size_t put_code_point(std::uint32_t code, char* out) noexcept {
   const auto rest = [code](unsigned shift) {
     return static_cast<char>(0x80 | (code >> shift & 0x3F));

@@ -12,7 +12,7 @@
 namespace weightmap::catalog {
 namespace {
 
-// Where each section begins, and how many slots there are: a power of two.
+// The beginning of each section, and the number of slots, a power of two.
 struct Layout {
   static constexpr std::uint64_t entries = 0;
   std::uint64_t storages, slots, slot_count, locations, path_parts, strings, dims, end;
@@ -97,7 +97,7 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
       bytes::checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.storage_offset),
                                         block_of(tensor.dtype).bytes, &start) &&
       bytes::contains(storage.nbytes, start, extent);
-  // An empty view may begin anywhere; it has no element that could lie outside.
+  // An empty view may begin anywhere, since it has no elements.
   if (!fits && extent != 0) return false;
   entries_[entries_used_] = {storage.position + (fits ? start : 0),
                              extent,
@@ -112,7 +112,7 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
                              tensor.flags,
                              {},
                              shape->size.nbytes};
-  // Expanded tensors may claim any size; a sum that does not fit says so by the largest value.
+  // Expanded tensors may state any size; the sum saturates.
   if (!bytes::checked_add(tensor_bytes_, shape->size.nbytes, &tensor_bytes_))
     tensor_bytes_ = ~std::uint64_t{0};
   if (entries_used_ - indexed_ == pending_max) index_oldest();
@@ -144,10 +144,10 @@ std::string CatalogBuilder::explain(const TensorInput& tensor) const {
          std::to_string(tensor.storage_offset) + ", " + shape + "]";
 }
 
-// False if the name's neighbourhood in the table is crowded.
+// Returns false if the name's neighbourhood in the table is crowded.
 bool CatalogBuilder::insert(std::uint64_t hash, std::uint32_t entry) noexcept {
-  // Among 2^24 names with hashes that nobody chose the longest way is about 100 slots. After some
-  // seeds that did not help, which nobody lives to see, any way will do.
+  // Among 2^24 names with random hashes the longest probe sequence is about 100 slots. After some
+  // unsuccessful seeds, which is practically impossible, any length is accepted.
   constexpr std::uint32_t most_probes = 256;
   constexpr std::uint32_t most_seeds = 8;
   const std::uint64_t mask = slots_.size() - 1;
@@ -169,7 +169,7 @@ void CatalogBuilder::index_oldest() noexcept {
   const auto [hash, entry] = pending_[indexed_ % pending_max];
   ++indexed_;
   std::uint64_t& slot = slots_[hash & (slots_.size() - 1)];
-  if (slot == 0)  // mostly
+  if (slot == 0)  // the usual case
     slot = slot_for(hash, entry);
   else if (!insert(hash, entry))
     index_again();

@@ -1,5 +1,5 @@
-// Fills a catalog block whose size is known exactly before the first entry is written, and proves
-// of each tensor that it lies in its storage: every format gets the proof by using this.
+// Fills a catalog block whose exact size is known before the first entry, and proves that each
+// tensor lies in its storage, for all formats.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@
 
 namespace weightmap::catalog {
 
-// How much of everything there will be at most. string_bytes: names, storage keys and locations
-// together.
+// Upper bounds of all counts. string_bytes: names, storage keys and locations together.
 struct Counts {
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
@@ -29,11 +28,11 @@ struct Counts {
   std::uint64_t string_bytes = 0;
 };
 
-// One tensor as a file describes it. Nothing of it is believed but what can be proven.
+// One tensor as a file describes it; add_tensor() proves its numbers.
 struct TensorInput {
   Text name;                    // from add_text()
   Path path;                    // from add_path_part()
-  const std::int64_t* dims;     // `rank` sizes, then strides in elements; stay until finish()
+  const std::int64_t* dims;     // `rank` sizes, then strides in elements; valid until finish()
   std::int64_t storage_offset;  // elements
   std::uint32_t storage;        // in the order of add_storage()
   std::uint16_t location;       // in the order of add_location()
@@ -42,14 +41,14 @@ struct TensorInput {
   std::uint8_t flags;  // of TensorView and Entry
 };
 
-// Precondition of every add_*: no more of anything than was counted; 32 bits hold each count.
+// Precondition of every add_*: the counts are not exceeded, and each count fits 32 bits.
 class CatalogBuilder {
  public:
   // Throws std::bad_alloc. `memory` must outlive the catalog.
   CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory);
   CatalogBuilder(const CatalogBuilder&) = delete;
 
-  // Room for one name; the caller writes the text.
+  // Reserves space for one name; the caller writes the text.
   Text add_text(std::uint32_t length, char*& text) noexcept {
     const Text added{strings_used_, length};
     text = strings_ + strings_used_;
@@ -68,32 +67,33 @@ class CatalogBuilder {
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
     add_storage(add_text(key), position, nbytes, crc32, source);
   }
-  // The same with a key that is in the catalog already, such as the name of its one tensor.
+  // Does the same with a key whose text is in the catalog already, such as the name of its only
+  // tensor.
   void add_storage(const Text& key, std::uint64_t position, std::uint64_t nbytes,
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
     storages_[storages_used_++] = {position, nbytes, key, crc32, source};
   }
-  // Adds one part to the path that is being written; path_position() is where the next one begins.
+  // Adds one part to the current path; path_position() is the beginning of the next one.
   void add_path_part(std::uint32_t length, bool is_integer) noexcept;
   std::uint32_t path_position() const noexcept { return path_parts_used_; }
-  // Proves that sizes, strides and offset are not negative and that
-  // offset + sum((size - 1) * stride) stays inside the storage, in checked arithmetic; an empty
-  // view may begin anywhere. False if not: explain() then says why. Also puts the name into the
-  // index; a name that is there already makes the first entry of that name ambiguous.
+  // Proves in checked arithmetic that sizes, strides and offset are not negative and that offset +
+  // sum((size - 1) * stride) stays inside the storage; an empty view may begin anywhere. Returns
+  // false otherwise; explain() then has the reason. Also adds the name to the index; a repeated
+  // name makes the first entry of that name ambiguous.
   [[nodiscard]] bool add_tensor(const TensorInput& tensor) noexcept;
-  // "reaches beyond its storage ...": what is wrong with a tensor that was not added.
+  // Returns the fault of a tensor that was not added: "reaches beyond its storage ...".
   [[gnu::cold]] std::string explain(const TensorInput& tensor) const;
 
-  // Whether two tensors have one name; known once all are in the index.
+  // True if two tensors have one name; indexes all of them first.
   bool has_ambiguous_names() noexcept;
 
   Catalog finish() && noexcept;
 
  private:
-  // What the tensors with the same sizes, strides and dtype have in common.
+  // The facts that tensors with the same sizes, strides and dtype share.
   struct Shape {
     bool is_known = false;
-    const std::int64_t* from = nullptr;  // where a scalar's dims may well lie
+    const std::int64_t* from = nullptr;  // a scalar may have its dims here
     DType dtype = DType::uint8;
     std::uint8_t rank = 0;
     std::uint32_t dims = 0;  // in the catalog
@@ -104,14 +104,14 @@ class CatalogBuilder {
              (from == tensor.dims || std::equal(from, from + 2 * rank, tensor.dims));
     }
   };
-  // Tensors of one shape share its dims, if it is one of the last. nullptr if a number is negative
-  // or does not fit 63 bits.
+  // Returns a shared shape if it is a recent one, otherwise a new one. nullptr if a number is
+  // negative or does not fit 63 bits.
   const Shape* shape_of(const TensorInput& tensor) noexcept {
     return last_shape_->is_of(tensor) ? last_shape_ : find_or_add_shape(tensor);
   }
   const Shape* find_or_add_shape(const TensorInput& tensor) noexcept;
   std::uint32_t add_dims(std::span<const std::int64_t> sizes_and_strides) noexcept;
-  // Inserts the pending entries, or the one that has waited longest.
+  // Insert all pending entries, or the oldest one.
   void index_all() noexcept;
   void index_oldest() noexcept;
   bool insert(std::uint64_t hash, std::uint32_t entry) noexcept;
@@ -120,7 +120,7 @@ class CatalogBuilder {
     return {strings_ + entries_[entry].name.offset, entries_[entry].name.length};
   }
 
-  // Entries wait here while the cache line of their slot is on its way.
+  // Pending entries wait while the cache line of their slot is prefetched.
   struct Pending {
     std::uint64_t hash;
     std::uint32_t entry;
@@ -141,7 +141,7 @@ class CatalogBuilder {
   std::array<Shape, 64> shapes_;
   const Shape* last_shape_ = shapes_.data();
   std::uint32_t indexed_ = 0;        // entries that are in the index
-  std::uint32_t times_indexed_ = 1;  // with another seed each time
+  std::uint32_t times_indexed_ = 1;  // a new seed each time
   bool has_ambiguous_names_ = false;
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;

@@ -5,13 +5,12 @@
 //   Entry[tensors] | StorageEntry[storages] | slots u64[] | Text[locations] | path parts u32[]
 //   | strings | dims i64[]
 //
-// Positions are those of the one space in which the files of a checkpoint lie; of a single file
-// they are the offsets in it.
+// Positions refer to the address space that all files of a checkpoint share; for a single file they
+// are its offsets.
 //
 // The index is a flat table with linear probing at a load of at most one half. A slot holds the
 // upper half of the name's XXH3 hash and the entry's number plus one; 0 is empty. The seed of the
-// hash is 0; only names that crowd together in the table, as somebody may have chosen them to, are
-// hashed with another seed.
+// hash is 0; only if names crowd together in the table, as in a hostile file, another seed is used.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +29,8 @@ struct Text {
   std::uint32_t length;
 };
 
-// How a name is made of the keys on the way to a tensor. A part is the length of its text times
-// two, plus one for an integer; the texts follow one another in the name with a dot between.
+// The keys on the way to a tensor whose texts make up its name. A part is the length of its text
+// times two, plus one for an integer; the texts follow one another in the name with a dot between.
 struct Path {
   static constexpr std::uint32_t is_name = 0xFFFFFFFF;  // one string key: the name itself
   std::uint32_t first;                                  // into the path parts, or is_name
@@ -60,7 +59,7 @@ struct Entry {
   std::uint8_t unused[3];
   std::uint64_t nbytes;  // elements x element size
 };
-// One cache line each, so that a lookup waits for one.
+// One cache line each, so that a lookup loads one.
 static_assert(sizeof(Entry) == 64);
 
 struct StorageEntry {
@@ -72,14 +71,14 @@ struct StorageEntry {
 };
 static_assert(sizeof(StorageEntry) == 32);
 
-// The hash that the index is built with.
+// Returns the hash of the index.
 std::uint64_t hash_name(std::string_view name, std::uint64_t seed) noexcept;
 
 class Catalog {
  public:
   static constexpr std::uint32_t none = 0xFFFFFFFF;
 
-  Catalog() noexcept = default;  // CatalogBuilder makes others
+  Catalog() noexcept = default;  // an empty catalog; CatalogBuilder makes the others
 
   std::size_t size() const noexcept { return entries_.size(); }
   std::uint64_t tensor_bytes() const noexcept { return tensor_bytes_; }
@@ -87,8 +86,8 @@ class Catalog {
   std::span<const Entry> entries() const noexcept { return entries_; }
   std::span<const StorageEntry> storages() const noexcept { return storages_; }
 
-  // The first entry of this name, or `none`. No allocation; one hash, on average one and a half
-  // probes, one comparison.
+  // Returns the first entry of this name, or `none`. No allocation; one hash, on average one and a
+  // half probes, one comparison.
   std::uint32_t find(std::string_view name) const noexcept;
 
   std::string_view text(const Text& text) const noexcept {
@@ -120,7 +119,7 @@ class Catalog {
     }
   }
 
-  // Of the index, for whoever asks how long a lookup can take.
+  // The slots of the index, for tests of the probe length.
   std::span<const std::uint64_t> slots() const noexcept { return slots_; }
 
  private:

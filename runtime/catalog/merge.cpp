@@ -17,7 +17,7 @@ bool is_chosen(const MergePart& part, std::size_t tensor) {
   return part.chosen.empty() || part.chosen[tensor];
 }
 
-// Whether the one text serves as both: a storage that is called as its tensor.
+// True if the storage's key and the tensor's name are one text.
 bool has_name_of(const StorageEntry& storage, const Entry& entry) noexcept {
   return storage.key.offset == entry.name.offset && storage.key.length == entry.name.length;
 }
@@ -36,7 +36,7 @@ class Locations {
   std::unordered_map<std::string_view, std::size_t> numbers_;
 };
 
-// Of one part, each of which has few.
+// The locations of one part, which are few.
 class PartLocations {
  public:
   PartLocations(const Catalog& from, Locations& all) : from_(from), all_(all) {}

@@ -1,4 +1,4 @@
-// One catalog of the tensors of several files, from a catalog of each.
+// Merges the catalogs of several files into one.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace weightmap::catalog {
 
 struct MergePart {
-  const Catalog* catalog;      // as if its file were alone
-  std::uint64_t base;          // of the file, which is added to all positions
+  const Catalog* catalog;      // of its file alone
+  std::uint64_t base;          // of the file; added to all positions
   std::uint32_t source;        // the file's number
-  std::vector<bool> chosen{};  // of each tensor, whether it is taken; empty: all are
+  std::vector<bool> chosen{};  // one flag for each tensor; empty: all are chosen
 };
 
-// The chosen tensors and their storages, in the order of the parts. Names that come twice are
+// Returns the chosen tensors and their storages, in the order of the parts. Repeated names are
 // ambiguous, as in any catalog. Fails with limit_exceeded if one catalog cannot hold them. Throws
 // std::bad_alloc.
 Result<Catalog> merge(std::span<const MergePart> parts, std::uint32_t most_tensors,

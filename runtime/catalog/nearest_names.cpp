@@ -11,10 +11,10 @@ constexpr std::size_t longest_name = 400;
 constexpr std::size_t most_suggestions = 3;
 constexpr std::size_t most_slips = 16;
 constexpr std::size_t most_work = std::size_t{1} << 24;  // bytes compared
-// What a name that contains the question counts as.
+// The distance of a name that contains the wanted one.
 constexpr std::size_t slips_of_part = 3;
 
-// Drops what both begin with and end with: no shortest way from one to the other touches it.
+// Removes the common prefix and suffix, which a shortest edit sequence never touches.
 void drop_common_ends(std::string_view& a, std::string_view& b) noexcept {
   const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const auto same = static_cast<std::size_t>(differ.first - a.begin());
@@ -26,13 +26,13 @@ void drop_common_ends(std::string_view& a, std::string_view& b) noexcept {
   }
 }
 
-// How far names are from one that was asked for.
+// The distance of names from the wanted one.
 class Distance {
  public:
   explicit Distance(std::string_view wanted)
       : wanted_(wanted), limit_(std::clamp<std::size_t>(wanted.size() / 3, 1, most_slips)) {}
 
-  // nullopt for nothing in common.
+  // Returns nullopt for unrelated names.
   std::optional<std::size_t> of(std::string_view name) {
     const std::size_t edits = edits_to(name);
     work_ += name.size() + 1;
@@ -43,15 +43,15 @@ class Distance {
   std::size_t work() const noexcept { return work_; }
 
  private:
-  // Insertions, deletions and replacements of bytes; limit_ + 1 if it takes more than limit_.
+  // Returns the insertions, deletions and replacements of bytes; limit_ + 1 if they exceed limit_.
   std::size_t edits_to(std::string_view name) {
     std::string_view a = wanted_;
     std::string_view b = name;
     if (a.size() > b.size()) std::swap(a, b);
     if (b.size() - a.size() > limit_) return limit_ + 1;
     drop_common_ends(a, b);
-    // row_[j]: edits between the first i bytes of b and the first j of a. Only where j is within
-    // limit_ of i can they be few enough.
+    // row_[j]: edits between the first i bytes of b and the first j of a. Only j within limit_ of i
+    // can be few enough.
     row_.resize(a.size() + 1);
     for (std::size_t j = 0; j < row_.size(); ++j) row_[j] = j;
     for (std::size_t i = 1; i <= b.size(); ++i) {

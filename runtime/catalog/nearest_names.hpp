@@ -1,4 +1,4 @@
-// Names for somebody who misspelled one.
+// Suggests names for a misspelled one.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace weightmap::catalog {
 
-// Up to three of `count` names that `wanted` may stand for, the nearest first: they contain it, or
-// a third of its bytes at most was inserted, deleted or replaced. The work is bounded, so that
-// crafted names cost tens of milliseconds at most: what comes behind the bound is not looked at.
+// Returns up to three of `count` names that are similar to `wanted`, the nearest first: they
+// contain it, or at most a third of its bytes was inserted, deleted or replaced. The work is
+// bounded, so that hostile names cost tens of milliseconds at most; names beyond the bound are
+// skipped.
 [[gnu::cold]] std::vector<std::string_view> nearest_names(
     std::string_view wanted, std::size_t count,
     const std::function<std::string_view(std::size_t)>& name);

@@ -1,4 +1,4 @@
-// How large a view of these sizes and strides is.
+// The size of a view with these sizes and strides.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 namespace weightmap::catalog {
 
 struct ViewSize {
-  std::uint64_t nbytes = 0;  // of the elements, or of the blocks they lie in
+  std::uint64_t nbytes = 0;  // of the elements or their blocks
   std::uint64_t extent = 0;  // from the first to the last element that the strides reach
 };
 
-// Whether all rows of a blocked dtype are whole blocks, which lie one behind the other.
+// True if all rows of a blocked dtype are whole blocks, one after another.
 inline bool has_whole_blocks(DType dtype, const std::int64_t* dims, std::size_t rank) noexcept {
   const std::int64_t block = block_of(dtype).elements;
   if (rank == 0 || dims[rank - 1] % block != 0 || dims[2 * rank - 1] != 1) return false;
@@ -23,8 +23,8 @@ inline bool has_whole_blocks(DType dtype, const std::int64_t* dims, std::size_t 
   return true;
 }
 
-// `dims` are `rank` sizes, then as many strides, none of them negative. False if the numbers do not
-// fit 63 bits, or divide blocks. An empty view reaches nothing.
+// `dims` are `rank` sizes, then as many strides, none of them negative. Returns false if the
+// numbers do not fit 63 bits, or divide blocks. The extent of an empty view is 0.
 inline bool measure(DType dtype, const std::int64_t* dims, std::size_t rank,
                     ViewSize& size) noexcept {
   const std::int64_t* sizes = dims;

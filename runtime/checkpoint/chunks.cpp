@@ -51,7 +51,7 @@ bool is_empty(const Box& box) {
   return std::ranges::find(box.sizes, std::int64_t{0}) != box.sizes.end();
 }
 
-// nullopt: none of it lies in the box.
+// Returns nullopt if the view and the box are disjoint.
 Result<std::optional<TensorPiece>> clip(const TensorView& view,
                                         std::span<const std::int64_t> offsets, std::size_t tensor,
                                         const Box& box) {
@@ -98,8 +98,8 @@ Result<TensorSlice> empty_view(DType dtype, std::span<const std::int64_t> sizes)
   return TensorSlice::of(TensorView(dtype, sizes.size(), dims.data(), nullptr, 0, 0));
 }
 
-// How many elements of `count` along a dimension have `most_bytes` of `nbytes`: at least one, and
-// whole blocks along the last dimension.
+// Returns how many of `count` elements along a dimension fit `most_bytes` of `nbytes`: at least
+// one, and whole blocks along the last dimension.
 std::int64_t step_of(DType dtype, std::uint64_t nbytes, std::int64_t count, bool is_last_dim,
                      std::uint64_t most_bytes) {
   const std::int64_t unit = is_last_dim ? std::int64_t{block_of(dtype).elements} : 1;
@@ -107,15 +107,16 @@ std::int64_t step_of(DType dtype, std::uint64_t nbytes, std::int64_t count, bool
   return unit * static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / unit_bytes));
 }
 
-// Puts row-major elements of a box into a larger one, row by row. All begins and ends with a block.
+// Copies row-major elements of a box into a larger one, row by row. All rows begin and end with a
+// block.
 class Scatter {
  public:
-  // `sizes`: of the box that `out` is filled with.
+  // `sizes` are those of the box that fills `out`.
   Scatter(std::span<const std::int64_t> sizes, DType dtype, std::span<std::byte> out)
       : strides_(sizes.size(), 1), dtype_(dtype), out_(out) {
     for (std::size_t dim = sizes.size(); dim-- > 1;) strides_[dim - 1] = strides_[dim] * sizes[dim];
   }
-  // Where the elements of a part lie one behind the other; nullptr if they do not.
+  // Returns the place of a part that is contiguous in `out`; nullptr otherwise.
   std::byte* place_of(std::span<const std::int64_t> at, const TensorView& part) const {
     std::size_t dim = 0;
     while (dim < part.rank() && part.shape()[dim] == 1) ++dim;
@@ -151,9 +152,8 @@ class Scatter {
   std::span<std::byte> out_;
 };
 
-// While a part is read, its files are read without reading ahead, which would bring in what other
-// ranks want. Where two parts of a file are read at once, the one that ends first ends this for
-// both.
+// Disables read-ahead for the files during a read of parts, since it would read what other ranks
+// want. If two parts of a file are read at once, the first to finish enables it for both.
 class NoReadAhead {
  public:
   NoReadAhead(const Checkpoint& checkpoint, std::span<const TensorPiece> pieces)
@@ -173,7 +173,7 @@ class NoReadAhead {
   std::vector<std::size_t> files_;
 };
 
-// Copies parts of at most so many bytes at a time where they do not lie together in `out`.
+// Copies at most `most_bytes` at a time if a part is not contiguous in `out`.
 class Gatherer {
  public:
   Gatherer(const Checkpoint& checkpoint, Scatter scatter)
@@ -218,14 +218,14 @@ std::uint64_t bytes_of(const WholeTensor& tensor) {
   return bytes_of(tensor.dtype, count);
 }
 
-// Gives a tensor box by box, each of which lies together in it.
+// Produces a tensor box by box; each box is contiguous in it.
 class Producer {
  public:
   Producer(const Checkpoint& checkpoint, std::string_view name, const WholeTensor& tensor,
            const RecordContent::Take& take)
       : checkpoint_(checkpoint), name_(name), tensor_(tensor), take_(take) {}
 
-  // Of `box` the dimensions before `dim` have one element.
+  // The dimensions of `box` before `dim` have one element.
   Result<void> give(Box box, std::size_t dim) {
     const std::uint64_t nbytes = bytes_of({tensor_.dtype, box.sizes});
     if (nbytes == 0) return {};

@@ -15,7 +15,7 @@ namespace {
 
 using State = Checkpoint::State;
 
-// `tensor "norm.weight": `, of the first tensor that has this byte; empty if none has.
+// Returns `tensor "norm.weight": ` for the first tensor that has this byte; empty if none has.
 std::string tensor_at_position(const State& state, std::uint64_t position) {
   for (const catalog::Entry& entry : state.catalog().entries())
     if (position >= entry.position && position - entry.position < entry.extent)
@@ -23,12 +23,12 @@ std::string tensor_at_position(const State& state, std::uint64_t position) {
   return {};
 }
 
-// What was written to private memory is in no file.
+// Writes to private memory are in no file.
 bool is_private_memory(const CheckpointInfo& info) noexcept {
   return info.writable && info.sharing == Sharing::private_;
 }
 
-// Errors of both tell the offset in the file.
+// Errors of both include the offset in the file.
 Result<void> copy_range(const State& state, const SourceFile& source, std::uint64_t offset,
                         std::span<std::byte> out) {
   if (!is_private_memory(state.info)) return source.file.read(offset, out);
@@ -39,7 +39,7 @@ Result<void> copy_range(const State& state, const SourceFile& source, std::uint6
   return copied;
 }
 
-// No more memory is needed than one block, however far apart the elements lie.
+// Needs the memory of one block only, however far apart the elements lie.
 Result<void> gather_blocks(const State& state, const TensorView& view, const SourceFile& source,
                            std::uint64_t offset, std::span<std::byte> out) {
   std::vector<std::byte> memory;
@@ -53,7 +53,7 @@ Result<void> gather_blocks(const State& state, const TensorView& view, const Sou
   return {};
 }
 
-// Whether the file was what it is now for as long as it was copied.
+// Fails if the file may have changed during the copy.
 Result<void> check_same(const State& state, const SourceFile& source, std::uint64_t offset) {
   TRY(source.in(state.mapping).check_not_lost());
   const bool writes_reach_file = state.info.writable && !is_private_memory(state.info);
@@ -63,7 +63,7 @@ Result<void> check_same(const State& state, const SourceFile& source, std::uint6
   return ok;
 }
 
-// Calls copy(source, offset) for where `part` lies, and tells in errors of whom they are.
+// Calls copy(source, offset) for the place of `part`; errors name the tensor and the file.
 template <class Copy>
 Result<void> copy_safely(State& state, std::span<const std::byte> part, const Copy& copy) {
   if (part.empty()) return {};

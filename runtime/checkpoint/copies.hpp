@@ -1,4 +1,4 @@
-// Copies of tensors that fail instead of faulting.
+// Copies tensors with errors instead of signals.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace weightmap {
 
-// What the member functions of Checkpoint of the same names do.
+// Implement the member functions of Checkpoint of the same names.
 Result<void> gather(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
 Result<void> copy_bytes(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
 
-// For whoever has read the bytes of the mapping itself: fails as these do if what was read may not
-// be what was opened.
+// Fails as these do if bytes that the caller read from the mapping may not be those of the opened
+// file.
 Result<void> check_unchanged(Checkpoint::State& state, const TensorView& view);
 
-// How an error about bytes of the mapping begins: `tensor "norm.weight": `, of the first tensor
-// that has the first of them; empty if none has.
+// Returns the beginning of an error about bytes of the mapping: `tensor "norm.weight": `, for the
+// first tensor that has the first of them; empty if none has.
 std::string start_of_error(Checkpoint::State& state, std::span<const std::byte> part);
 
 }  // namespace weightmap

@@ -19,7 +19,7 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   mmap::PageLoader loader(source.in(state.mapping), mmap::best_load_method(state.mapping));
   Result<void> loaded;
   if (mmap::is_surely_cached(source.file, offset, part.size())) {
-    loaded = loader.load(offset, part.size());  // maps it, and needs no disk
+    loaded = loader.load(offset, part.size());  // maps it, without disk access
   } else {
     const Gate::Mark mark(state.gate);
     loaded = loader.load_now(offset, part.size());

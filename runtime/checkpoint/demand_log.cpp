@@ -10,7 +10,7 @@ namespace {
 
 using catalog::Catalog;
 
-// The tensors that have bytes, by the first of these.
+// Returns the tensors that have bytes, sorted by their first byte.
 std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
   std::vector<std::uint32_t> tensors;
   tensors.reserve(catalog.size());
@@ -24,7 +24,7 @@ std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
 
 }  // namespace
 
-// Walks from one start or end of a tensor to the next; `open` are those that began and may not have
+// Walks from one start or end of a tensor to the next; `open` has those that began and may not have
 // ended yet, the first tensor on top.
 std::vector<DemandLog::Segment> DemandLog::segments_of(const Catalog& catalog) {
   const std::vector<std::uint32_t> tensors = by_offset(catalog);

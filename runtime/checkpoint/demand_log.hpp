@@ -1,4 +1,4 @@
-// Which tensors were demanded, in the order of the first demand for each.
+// Records the demanded tensors in the order of the first demand for each.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,22 @@
 
 namespace weightmap {
 
-// Safe to call from any thread. Takes no memory before the first demand, and then at most some 70
-// bytes for each tensor of the catalog, whatever is noted. A forked child goes on with what was
-// noted before the fork, or from nothing if another thread of the parent was just noting something.
+// May be called from any thread. Takes no memory before the first demand, and then at most some 70
+// bytes for each tensor of the catalog, however many demands follow. A forked child continues with
+// the entries from before the fork, or with none if another thread of the parent was just adding
+// one.
 class DemandLog {
  public:
-  // Where a demanded view begins in the mapping. As a rule this only writes it down. `catalog`: the
-  // same in each call.
+  // Records the beginning of a demanded view in the mapping, usually without any lookup. `catalog`
+  // is the same in each call.
   void note(std::uint64_t position, const catalog::Catalog& catalog);
 
-  // Positions of tensors in the catalog. An offset stands for the first tensor that has this byte.
+  // Returns positions of tensors in the catalog. An offset stands for the first tensor that has
+  // this byte.
   std::vector<std::size_t> order(const catalog::Catalog& catalog);
 
  private:
-  // Positions of bytes, and the first tensor that has them.
+  // A range of positions, and the first tensor that has them.
   struct Segment {
     std::uint64_t start;
     std::uint64_t end;
@@ -31,8 +33,8 @@ class DemandLog {
   };
   struct Notes {
     std::vector<std::uint64_t> waiting;
-    std::vector<Segment> segments;  // by offset, none overlap; made when first needed
-    std::vector<bool> seen;         // of each tensor
+    std::vector<Segment> segments;  // by offset, without overlaps; made when first needed
+    std::vector<bool> seen;         // one flag for each tensor
     std::vector<std::size_t> order;
 
     void resolve(const catalog::Catalog& catalog);
@@ -41,7 +43,7 @@ class DemandLog {
   static std::vector<Segment> segments_of(const catalog::Catalog& catalog);
   void resolve(const catalog::Catalog& catalog);
 
-  // So many offsets wait until they are resolved together.
+  // This many offsets are collected before they are resolved together.
   static constexpr std::size_t most_waiting = 1024;
 
   os::ForkSafe<Notes> notes_;

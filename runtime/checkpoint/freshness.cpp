@@ -45,7 +45,7 @@ bool is_current(const State& state) noexcept {
 
 CheckpointState state_of(const State& state) noexcept {
   const bool unchanged = std::all_of(state.sources.begin(), state.sources.end(), is_unchanged);
-  // Last of what looks at the mapping, so that it counts whatever was read before this call.
+  // Checked last, so that it covers all reads of the mapping before this call.
   if (state.is_lost()) return CheckpointState::lost;
   if (!unchanged) return CheckpointState::modified;
   return is_current(state) ? CheckpointState::current : CheckpointState::replaced;

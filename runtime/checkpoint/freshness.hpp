@@ -1,11 +1,11 @@
-// Whether what is mapped is still what was opened.
+// Compares the mapping with what was opened.
 #pragma once
 
 #include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {
 
-// What the member functions of Checkpoint of like names answer. No lock is taken.
+// Implement the corresponding member functions of Checkpoint. They take no lock.
 bool is_current(const Checkpoint::State& state) noexcept;
 CheckpointState state_of(const Checkpoint::State& state) noexcept;
 

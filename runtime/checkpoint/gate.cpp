@@ -8,10 +8,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// No marks, in this process.
+// The value without marks in this process.
 std::uint64_t none() noexcept { return std::uint64_t{os::fork_count()} << 32; }
 
-// Whether these are marks of this process; others count as none.
+// True for marks of this process; others count as none.
 bool are_own(std::uint64_t marks) noexcept { return marks >> 32 == os::fork_count(); }
 
 }  // namespace
@@ -41,7 +41,7 @@ void Gate::wake() noexcept {
 bool Gate::give_way(const std::atomic<bool>& cancelled) noexcept {
   const Clock::time_point end = Clock::now() + longest_;
   for (bool has_waited = false;; has_waited = true) {
-    const std::uint32_t seen = changes_;  // before the looks, so that no change is missed
+    const std::uint32_t seen = changes_;  // read before the checks, so that no change is missed
     if (cancelled || !is_demanded()) return has_waited;
     const Clock::time_point now = Clock::now();
     if (now >= end) return has_waited;

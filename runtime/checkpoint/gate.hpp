@@ -1,4 +1,4 @@
-// Lets those who wait for a tensor have the disk to themselves, while warmers wait.
+// Gives threads that wait for a tensor the disk to themselves while warmers pause.
 #pragma once
 
 #include <atomic>
@@ -7,18 +7,17 @@
 
 namespace weightmap {
 
-// All functions may be called from any thread. In a forked child nobody demands anything until one
-// of its own threads does: the marks of the parent's threads are not copied.
+// All functions may be called from any thread. A forked child starts without marks: those of the
+// parent's threads do not count.
 class Gate {
  public:
-  // So long a warmer gives way before it brings in its next step, at most. A demand for more than
-  // the disk reads meanwhile loses a few hundredths of it; demands without a gap do not keep a
-  // warmer from its end.
+  // The maximum pause of a warmer before its next step. A longer demand loses a few hundredths of
+  // its speed; continuous demands do not starve a warmer.
   static constexpr std::chrono::milliseconds longest_way{100};
 
   explicit Gate(std::chrono::nanoseconds longest = longest_way) noexcept;
 
-  // While one lives, its thread waits for the disk.
+  // While a mark exists, its thread waits for the disk.
   class Mark {
    public:
     explicit Mark(Gate& gate) noexcept : gate_(gate) { gate_.raise(); }
@@ -30,11 +29,11 @@ class Gate {
     Gate& gate_;
   };
 
-  // Called by a warmer's thread between two steps. Returns when nobody waits for the disk, after
-  // the longest time, or soon after `cancelled` was set and wake() called. Answers whether somebody
-  // waited.
+  // Called by a warmer's thread between two steps. Returns when no thread waits for the disk, after
+  // the maximum pause, or soon after `cancelled` was set and wake() called. Returns true if a
+  // thread was waiting.
   bool give_way(const std::atomic<bool>& cancelled) noexcept;
-  // All who give way look at their `cancelled`.
+  // Makes all pausing warmers check their `cancelled`.
   void wake() noexcept;
 
   bool is_demanded() const noexcept;
@@ -44,9 +43,10 @@ class Gate {
   void lower() noexcept;
 
   const std::chrono::nanoseconds longest_;
-  // How many threads wait for the disk; above 32 bits, the number of forks that they belong to.
+  // The number of threads that wait for the disk; the upper 32 bits hold the fork count of their
+  // process.
   std::atomic<std::uint64_t> marks_{0};
-  // Counts what those who give way have to look at: the last mark's end, and wake().
+  // Changes at the end of the last mark and at wake(), for pausing warmers.
   std::atomic<std::uint32_t> changes_{0};
 };
 

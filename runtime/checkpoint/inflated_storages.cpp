@@ -40,7 +40,7 @@ Result<void> inflate(const os::File& file, const CompressedStorage& storage,
                  storage.file_offset);
 }
 
-// Pages of both kinds of mapping would be written to, and the file would not be.
+// Writes would reach the pages of both kinds of mapping but not the file.
 Result<void> check_not_written_to(const OpenOptions& options) {
   if (!*options.writable || *options.sharing != Sharing::shared) return {};
   return failure(ErrorCode::unsupported,
@@ -86,7 +86,7 @@ Result<void> inflate_storages(State& state) {
   const SourceFile& source = state.sources.front();
   const std::uint64_t base = state.sources.next_base();
   const std::uint64_t length = compressed.back().position + compressed.back().nbytes - base;
-  // A file of no bytes cannot be mapped.
+  // An empty file cannot be mapped.
   TRY_ASSIGN(mmap::WriteOnceMemory memory,
              mmap::WriteOnceMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
   for (const CompressedStorage& storage : compressed) {

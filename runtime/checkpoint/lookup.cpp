@@ -43,7 +43,7 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
   return about_shown(Error{code, std::move(message), Error::no_offset, {}}, state.shown_name());
 }
 
-// `; did you mean "a", "b" or "c"?`; empty where no name is like it.
+// Returns `; did you mean "a", "b" or "c"?`; empty if no name is similar.
 [[gnu::cold]] std::string hint(const State& state, std::string_view wanted) {
   const Catalog& catalog = state.catalog();
   const std::vector<std::string_view> names = catalog::nearest_names(
@@ -55,7 +55,7 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
   return text + "?";
 }
 
-// The path is that of the joined name as a rule, and of a later entry where that is ambiguous.
+// Usually the path is that of the joined name; if that is ambiguous, it may be a later entry's.
 std::uint32_t find_index(const Catalog& catalog, std::span<const PathPart> wanted) {
   const std::string joined = name_of(wanted);
   const std::uint32_t first = catalog.find(joined);

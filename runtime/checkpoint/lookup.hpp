@@ -1,4 +1,4 @@
-// Finding tensors of an open checkpoint.
+// Finds tensors of an open checkpoint.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace weightmap {
 
-// What the member functions of Checkpoint of like names answer.
+// Implement the corresponding member functions of Checkpoint.
 NamedTensor tensor_at(const Checkpoint::State& state, std::size_t index) noexcept;
 std::optional<TensorView> find_tensor(const Checkpoint::State& state,
                                       std::string_view name) noexcept;

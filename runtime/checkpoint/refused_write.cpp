@@ -13,13 +13,13 @@
 namespace weightmap {
 namespace {
 
-// A line of text in a place of its own, cut where that ends.
+// A line of text in a fixed buffer, cut at its end.
 class Line {
  public:
   void add(std::string_view text) noexcept {
     for (const char c : text) put(c);
   }
-  // Names come from the file: nothing of them may act on a terminal.
+  // Names come from the file and must not control a terminal.
   void add_name(std::string_view name) noexcept {
     constexpr std::size_t most = 300;
     for (const char c : name.substr(0, most)) put(c >= ' ' && c != 127 ? c : '?');

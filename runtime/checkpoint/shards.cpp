@@ -58,7 +58,7 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   return parsed;
 }
 
-// What is wrong with the first that fails, in their order.
+// Returns the failure of the first file, in order, that fails.
 Result<void> parse_all(Shards& shards, const OpenOptions& options) {
   return parallel_for(shards.size(), [&](std::size_t number) -> Result<void> {
     Shard& shard = *shards[number];
@@ -69,10 +69,10 @@ Result<void> parse_all(Shards& shards, const OpenOptions& options) {
   });
 }
 
-// Names that are in the files and not in the catalog, since nothing can be seen of these tensors.
+// Names that are in the files but not in the catalog, since their tensors cannot be viewed.
 class Names {
  public:
-  // False if it is there already.
+  // Returns false if the name exists.
   bool insert(std::string_view name) {
     if (!known_.insert(name).second) return false;
     names_.push_back(name);
@@ -84,7 +84,7 @@ class Names {
 
  private:
   std::unordered_set<std::string_view> known_;
-  std::vector<std::string_view> names_;  // as they came
+  std::vector<std::string_view> names_;  // in the order of insertion
 };
 
 tl::unexpected<Error> refuse(const sets::ShardIndex& index, const sets::ShardIndex::Item& item,
@@ -95,7 +95,7 @@ tl::unexpected<Error> refuse(const sets::ShardIndex& index, const sets::ShardInd
                  item.position);
 }
 
-// Which tensors of each part the index names, and which of those that are not listed.
+// Chooses the tensors of each part that the index names, and collects the unlisted ones.
 Result<void> choose(const sets::ShardIndex& index, const Shards& shards,
                     std::vector<catalog::MergePart>& parts, Names& unlisted) {
   std::vector<Names> of_shards(shards.size());
@@ -119,7 +119,7 @@ Result<void> choose(const sets::ShardIndex& index, const Shards& shards,
   return {};
 }
 
-// The same without an index: all of them.
+// Collects all tensors, without an index.
 Result<void> collect(const Shards& shards, Names& unlisted) {
   for (const auto& shard : shards)
     for (const std::string& name : shard->parsed->facts.unsupported)
@@ -132,7 +132,7 @@ Result<void> collect(const Shards& shards, Names& unlisted) {
   return {};
 }
 
-// Of a name that is in the catalog, too.
+// Fails if a name is in the catalog, too.
 Result<void> check_unlisted(const Catalog& catalog, const Names& unlisted) {
   for (const std::string_view name : unlisted)
     if (catalog.find(name) != Catalog::none)
@@ -177,7 +177,7 @@ void add(const OpenStats& part, OpenStats& all) {
   all.verify_bytes_read += part.verify_bytes_read;
 }
 
-// Those of which all parts were chosen. `first`: the part's first tensor in the whole.
+// Adds those whose parts were all chosen. `first` is the part's first tensor in the whole.
 void add_composed(const format::Parsed& parsed, const catalog::MergePart& part, std::size_t first,
                   std::vector<ComposedTensor>& all) {
   if (parsed.composed.empty()) return;
@@ -193,7 +193,7 @@ void add_composed(const format::Parsed& parsed, const catalog::MergePart& part, 
   }
 }
 
-// What the whole is, by what its files are.
+// Describes the whole by its files.
 void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts,
               const Names& unlisted, format::Parsed& whole) {
   CheckpointInfo& facts = whole.facts;
@@ -228,7 +228,7 @@ tl::unexpected<Error> refuse(const Shard& shard, std::string why) {
       shard.source->about({ErrorCode::corrupt, std::move(why), Error::no_offset, {}}));
 }
 
-// What the files say of how many they are, where one of them does. They may come in any order.
+// Checks the number of files that a split states. The files may come in any order.
 Result<void> check_split(const Shards& shards) {
   const auto says_so = [](const auto& shard) { return shard->parsed->split.has_value(); };
   const auto first = std::ranges::find_if(shards, says_so);
@@ -259,7 +259,7 @@ Result<void> check_split(const Shards& shards) {
                                          std::to_string(tensors));
 }
 
-// By the ranks of a job, each of which has a file with its parts of the tensors.
+// True for files of a job's ranks, each of which has parts of the tensors.
 bool are_saved_in_parts(const Shards& shards) {
   return std::ranges::all_of(
       shards, [](const auto& shard) { return dcp::has_saved_offsets(*shard->parsed); });
@@ -274,7 +274,7 @@ Result<void> join(const Shards& shards, const OpenOptions& options,
   return dcp::join_shards(parts, options, memory, whole);
 }
 
-// That of the first file of a split, with the memory that it lies in.
+// Takes the tree of a split's first file, with its memory.
 bool take_tree(const Shards& shards, format::Parsed& whole) {
   for (const auto& shard : shards) {
     if (!shard->parsed->split || shard->parsed->split->number != 0) continue;

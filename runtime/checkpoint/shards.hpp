@@ -1,5 +1,5 @@
-// Checkpoints of several files: each is parsed as if it were alone, several at a time, and one
-// catalog is made of all.
+// Opens checkpoints of several files: parses each by itself, several at a time, and merges their
+// catalogs.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace weightmap {
 
 // Parses all files of `sources` from number `first` on. With an index, which has as many files in
-// the same order, the tensors are exactly those that it names, else all. Errors name the file.
+// the same order, the tensors are exactly those that it names, otherwise all. Errors name the file.
 // Fails with corrupt if the index names a tensor that its file does not have, or if two files have
-// one; with corrupt for a split whose files are not those that they say; with unsupported for what
-// only a file alone can be: compressed storages, reserved ones.
+// one; with corrupt for a split whose files do not match its description; with unsupported for
+// features of single files: compressed storages, reserved ones.
 Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
                                     const sets::ShardIndex* index, const OpenOptions& options,
                                     OpenStats& stats, std::pmr::memory_resource& memory);

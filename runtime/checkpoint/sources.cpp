@@ -18,7 +18,7 @@ std::uint64_t Sources::next_base() const noexcept {
 Result<void> Sources::add(SourceFile file) {
   const std::uint64_t base = next_base();
   std::uint64_t end = 0;
-  // What is added to an end later is less than 2^63, too.
+  // Later additions to an end are less than 2^63, too.
   if (!bytes::checked_add(base, file.file.size(), &end) ||
       end > std::numeric_limits<std::int64_t>::max())
     return failure(ErrorCode::limit_exceeded,

@@ -1,6 +1,6 @@
-// The files of a checkpoint, in one space of positions: each begins at a base, which is a multiple
-// of 2 MiB, so that large pages can be mapped; the base of the first is 0. What lies between two
-// files belongs to none of them. A position is where a byte lies in Checkpoint::mapping().
+// The files of a checkpoint in one address space: each begins at a base, which is a multiple of 2
+// MiB, so that huge pages can be mapped; the first base is 0. The gap between two files belongs to
+// neither. A position is the place of a byte in Checkpoint::mapping().
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@
 namespace weightmap {
 
 struct SourceFile {
-  os::File file;           // a snapshot of what was opened, if that was asked for
-  SourceInfo info;         // what was opened; the file itself where `file` is a snapshot
-  std::string shown_name;  // the path as it was given, escaped, for errors made later
+  os::File file;           // with Protection::snapshot, the snapshot
+  SourceInfo info;         // of the opened file, even if `file` is a snapshot
+  std::string shown_name;  // the given path, escaped, for later errors
 
   std::uint64_t base() const noexcept { return info.mapping_offset; }
-  // Sealed memory behind the files, where compressed storages were inflated to: a file to whatever
-  // maps, reads or looks at pages, but none that was opened.
+  // True for sealed memory behind the files with inflated storages. It acts as a file for mapping,
+  // reading and page queries, but was not opened.
   bool is_copy() const noexcept { return info.is_copy; }
   ByteRange range() const noexcept { return {base(), file.size()}; }
   // The file in the mapping of all of them.
@@ -38,10 +38,10 @@ struct SourceFile {
   }
 };
 
-// Filled in by the open, and only read afterwards.
+// Filled in by the open, and read-only afterwards.
 class Sources {
  public:
-  // Places one more file. Fails with limit_exceeded if the bases do not fit 63 bits.
+  // Adds one more file. Fails with limit_exceeded if the bases do not fit 63 bits.
   Result<void> add(SourceFile file);
 
   std::size_t size() const noexcept { return files_.size(); }
@@ -51,21 +51,21 @@ class Sources {
   auto end() const noexcept { return files_.end(); }
 
   std::uint64_t bytes() const noexcept;  // of all files, without copies
-  // Where the next one that is added begins.
+  // The base of the next file.
   std::uint64_t next_base() const noexcept;
   bool has_copies() const noexcept { return files_.back().is_copy(); }
   std::vector<ByteRange> ranges() const;
   std::vector<mmap::PlacedFile> placed() const;
 
-  // The file that a position lies in, or behind the end of which it lies.
+  // Returns the file that contains a position, or behind whose end it lies.
   const SourceFile& at(std::uint64_t position) const noexcept;
-  // Whether all of a range lies in one of the files.
+  // True if a range lies entirely in one of the files.
   bool contain(std::uint64_t position, std::uint64_t length) const noexcept;
 
-  // Fills `out` by pread. Errors name the file, and the offset in it. Precondition: the range lies
-  // in one of the files.
+  // Fills `out` by pread. Errors name the file and its offset. Precondition: the range lies in one
+  // of the files.
   Result<void> read(std::uint64_t position, std::span<std::byte> out) const;
-  // An error about a position, made one about the file there and the offset in it.
+  // Translates an error about a position into one about the file and the offset in it.
   Error about_position(Error error) const;
 
  private:

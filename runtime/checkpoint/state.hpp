@@ -1,7 +1,7 @@
-// What a Checkpoint holds.
+// The state of a Checkpoint.
 //
-// Everything is filled in by the open, in one thread, and only read afterwards, but for the members
-// that say otherwise.
+// The open fills in everything in one thread; afterwards it is read-only, except members that say
+// otherwise.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@
 
 namespace weightmap {
 
-// What the files say, and the memory that it lies in.
+// The parsed content of the files, and its memory.
 struct ParsedFiles {
   mmap::HugePageResource memory;
   format::Parsed content{memory};
@@ -43,14 +43,15 @@ struct Checkpoint::State {
     delete write_watch.load();
   }
 
-  std::vector<GivenPath> given;          // to open again; none: a descriptor
-  std::optional<sets::HubSnapshot> hub;  // that the name which was given stands for
+  std::vector<GivenPath> given;          // for reopen(); empty for a descriptor
+  std::optional<sets::HubSnapshot> hub;  // the meaning of a given hub name
   Sources sources;
-  const format::Format* format = nullptr;  // of more than one file; else the first file tells it
-  bool has_index = false;                  // the first file is an index of the others
+  const format::Format* format =
+      nullptr;             // of several files; otherwise the first file determines it
+  bool has_index = false;  // the first file is an index of the others
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
-  // Made by the first call that wants it, owned; any thread.
+  // Owned; made by the first call that needs it; any thread.
   std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
   std::atomic<const mmap::Guard*> write_watch{nullptr};  // of `mapping`; likewise
   Gate gate;                                             // between demand() and warmers; any thread
@@ -59,13 +60,13 @@ struct Checkpoint::State {
   CheckpointInfo info;
   OpenOptions options;  // complete
   OpenStats stats;
-  mmap::ProcessFaults faults_at_open;  // when it was done
+  mmap::ProcessFaults faults_at_open;  // at the end of the open
   std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
 
   static constexpr unsigned view_flags =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
 
-  // Precondition: the files are parsed, as they are when the open is done.
+  // Precondition: the files are parsed, which holds once the open is done.
   const format::Parsed& content() const noexcept { return parsed->content; }
   const catalog::Catalog& catalog() const noexcept { return parsed->content.catalog; }
   TensorView view(const catalog::Entry& entry) const noexcept {
@@ -75,21 +76,21 @@ struct Checkpoint::State {
     return {entry.dtype, entry.rank,   catalog().dims(entry),
             first,       entry.extent, (entry.flags & view_flags) | repeats};
   }
-  // For errors and messages about the whole.
+  // The name of the whole in errors and messages.
   const std::string& shown_name() const noexcept {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
-  // Whether it was made of several files, each of which is a checkpoint of its own.
+  // True if it was made of several files, each a checkpoint of its own.
   bool is_set() const noexcept {
     return format == nullptr && sources.size() > (sources.has_copies() ? 2 : 1);
   }
-  // Where `part` begins in the mapping; nullopt if it does not lie in a file there.
+  // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
-  // Whether the guard has put zeros in the place of a file, in either mapping.
+  // True if the guard has replaced a file with zeros, in either mapping.
   bool is_lost() const noexcept;
 };
 
-// How other parts of the library come to the state of a Checkpoint, and to one for a state.
+// Gives other parts of the library access to the state of a Checkpoint, and makes one from a state.
 struct Checkpoint::Access {
   static State& state(const Checkpoint& checkpoint) noexcept { return *checkpoint.state_; }
   static Checkpoint make(std::unique_ptr<State> state) noexcept {

@@ -28,7 +28,7 @@ StridedBlocks::StridedBlocks(const TensorView& view)
 }
 
 std::uint64_t StridedBlocks::stride(std::size_t dim) const noexcept {
-  // That of a single element is never used, and is bounded by nothing.
+  // The stride of a single element is never used, and is unbounded.
   return shape_[dim] == 1 ? 0 : static_cast<std::uint64_t>(strides_[dim]) * element_size(dtype_);
 }
 

@@ -13,7 +13,7 @@ Result<mmap::Mapping> map_again(const State& state) {
   mmap::MapOptions how{};
   how.sharing = Sharing::private_;
   how.writable = true;
-  how.no_reserve = true;  // most of it is only ever read
+  how.no_reserve = true;  // most of it is only read
   how.huge_pages = state.mapping.huge_pages();
   how.guard = state.info.protection == Protection::guard;
   how.loss_event = state.options.loss_event;
@@ -33,8 +33,8 @@ Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view
   return state.mapping.writable_bytes().subspan(*position, part.size());
 }
 
-// Threads that come at the same time each map, and the first one's mapping is kept: no lock that a
-// fork() could leave locked.
+// Threads that arrive at the same time each map the file, and the first mapping is kept. This needs
+// no lock that a fork() could leave locked.
 Result<std::span<std::byte>> copy_on_write(State& state) {
   if (state.info.writable && state.info.sharing == Sharing::private_)
     return state.mapping.writable_bytes();

@@ -1,4 +1,4 @@
-// Bytes of a checkpoint for those who may write to them, or think so.
+// Bytes of a checkpoint for writers, and for libraries that cannot express read-only memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace weightmap {
 
-// What the member functions of Checkpoint of the same names answer.
+// Implement the member functions of Checkpoint of the same names.
 Result<std::span<std::byte>> writable_bytes(Checkpoint::State& state, const TensorView& view);
 Result<std::span<std::byte>> copy_on_write(Checkpoint::State& state);
 Result<std::span<std::byte>> lend(Checkpoint::State& state, std::uint64_t storage_bytes,

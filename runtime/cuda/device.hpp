@@ -1,4 +1,4 @@
-// One device and its primary context, and what is given back in it.
+// A device with its primary context, and the objects that are freed in it.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace weightmap::cuda {
 
-// The primary context is retained for as long as somebody has the device. In a forked child the
-// driver does not work: what a parent's objects hold there is its own, and nothing is given back.
+// Retains the primary context during its lifetime. The driver does not work in a forked child:
+// objects inherited there belong to the parent and are not freed.
 class Device {
  public:
-  // Asks for the attributes first. Fails with io as the driver does.
+  // Reads the attributes first. Fails with io as the driver does.
   static Result<std::shared_ptr<const Device>> open(std::shared_ptr<const Driver> driver,
                                                     int ordinal);
   Device(const Device&) = delete;
@@ -28,7 +28,7 @@ class Device {
   int ordinal() const noexcept { return ordinal_; }
   const DeviceFacts& facts() const noexcept { return facts_; }
   bool is_inherited() const noexcept { return os::fork_count() != forks_; }
-  // Fails with unsupported if it is.
+  // Fails with unsupported in a forked child.
   Result<void> check_own() const;
 
  private:
@@ -45,8 +45,8 @@ class Device {
   DeviceFacts facts_;
 };
 
-// Makes the device's context current in this thread until the end of the scope, where the one that
-// was current before is current again. Ask made() before anything else.
+// Makes the device's context current in this thread until the end of the scope, and then restores
+// the previous one. Check made() before anything else.
 class Current {
  public:
   explicit Current(const Device& device)
@@ -66,7 +66,7 @@ class Current {
   Result<void> made_;
 };
 
-// Something of the driver's that one of its functions gives back, with the context current.
+// A resource of the driver, freed by one of its functions with the context current.
 template <class Handle>
 class Held {
  public:
@@ -82,10 +82,10 @@ class Held {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  // Where it cannot be given back it is lost, and nobody is told.
+  // Leaks the resource silently if it cannot be freed.
   ~Held() { static_cast<void>(give_back()); }
 
-  // As the destructor does, and tells.
+  // Does what the destructor does, and returns the error.
   Result<void> give_back() {
     const std::shared_ptr<const Device> device = std::move(device_);
     if (device == nullptr || device->is_inherited()) return {};

@@ -1,8 +1,8 @@
-// The functions of the CUDA driver that are used, found when the program runs.
+// The functions of the CUDA driver that the library uses, resolved at run time.
 //
-// No cuda.h is needed: names, numbers and signatures are those of the CUDA Driver API, as its
-// documentation and cuda.h have them for 64-bit systems. Handles are pointers, a CUdeviceptr is an
-// integer of 64 bits, a CUdevice and a CUresult an int.
+// No cuda.h is needed: names, numbers and signatures are those of the CUDA Driver API in its
+// documentation and in cuda.h for 64-bit systems. Handles are pointers, a CUdeviceptr is a 64-bit
+// integer, a CUdevice and a CUresult are ints.
 #pragma once
 
 #include <atomic>
@@ -38,14 +38,14 @@ inline constexpr unsigned host_register_read_only = 8;  // CU_MEMHOSTREGISTER_RE
 
 template <class... Parameters>
 struct Function {
-  const char* name;  // as the library exports it
+  const char* name;  // exported by the library
   CallResult (*pointer)(Parameters...) = nullptr;
 };
 
 class Driver {
  public:
-  // Loads the library and calls cuInit(). An empty name stands for libcuda.so.1. Fails with
-  // unsupported if there is no such library or it lacks a function, with io if the call fails.
+  // Loads the library and calls cuInit(). An empty name means libcuda.so.1. Fails with unsupported
+  // if there is no such library or it lacks a function, with io if the call fails.
   static Result<std::shared_ptr<const Driver>> open(const std::string& library);
 
   template <class... Parameters, class... Arguments>
@@ -53,16 +53,17 @@ class Driver {
     calls_.fetch_add(1, std::memory_order_relaxed);
     return function.pointer(arguments...);
   }
-  // Fails with io, naming the call and what CUDA calls the error.
+  // Fails with io, naming the call and CUDA's error.
   template <class... Parameters, class... Arguments>
   Result<void> call(const Function<Parameters...>& function, Arguments... arguments) const {
     const CallResult result = result_of(function, arguments...);
     if (result == success) return {};
     return failure(ErrorCode::io, text_of(function.name, result));
   }
-  // "cuMemAlloc_v2 failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
+  // Returns "cuMemAlloc_v2 failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
   std::string text_of(const char* function, CallResult result) const;
-  // By any thread since the driver was opened, but for those that tell an error's name.
+  // The number of calls by all threads since the driver was opened, without those for an error's
+  // name.
   std::uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
 
   Function<unsigned> init{"cuInit"};

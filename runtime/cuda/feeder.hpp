@@ -1,8 +1,8 @@
-// The threads that bring in what is to be copied next.
+// Threads that prefetch the data of the next copies.
 //
-// They take the batches of a plan in order, no more ahead of what was copied than there are slots,
-// so the slot of each batch is free by then. The pages of a batch that is copied from the mapping
-// are faulted in. None of the threads calls the driver.
+// They take the fills of a plan in order, at most as many ahead of the copies as there are slots,
+// so the slot of each fill is free by then. They fault in the pages of a fill that is copied from
+// the mapping, and never call the driver.
 #pragma once
 
 #include <condition_variable>
@@ -20,27 +20,27 @@
 
 namespace weightmap::cuda {
 
-// All but the threads' own part is for the thread that copies.
+// The copying thread calls all functions except the threads' own.
 class Feeder {
  public:
-  // All of these must outlive it.
+  // All references must outlive this object.
   Feeder(Checkpoint::State& checkpoint, const UploadPlan& plan, const SlotPool& slots, Way way);
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
   ~Feeder() { stop(); }
 
-  // Fails with io if the system gives no thread.
+  // Fails with io if the system cannot create a thread.
   Result<void> start(std::size_t threads);
 
   bool is_filled(std::size_t batch) const;
-  // Waits until it is; fails as it did.
+  // Waits until the fill is ready; returns its error.
   Result<void> wait_filled(std::size_t batch);
-  // Where a transfer of a batch lies that is filled; nullptr: in the mapping.
+  // Returns the place of a piece in a fill that is ready; nullptr if it is copied from the mapping.
   const std::byte* in_slot(std::size_t batch, const Transfer& transfer) const;
-  // Copies all of this batch into its slot, and has the threads do so from now on. The slots have
-  // memory now.
+  // Copies this fill into its slot, and switches the threads to the slots from now on.
+  // Precondition: the slots have memory.
   Result<void> use_slot_after_all(std::size_t batch);
-  // The first batch that is still held was copied: its slot is free.
+  // Frees the slot of the first held fill, which was copied.
   void release_first();
 
   // Waits for the threads.
@@ -64,10 +64,10 @@ class Feeder {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // Under the mutex; a batch's own state also is its thread's until it is filled.
+  // Protected by the mutex; a fill's own state also belongs to its thread until it is filled.
   std::vector<State> states_;
-  std::size_t next_ = 0;      // batch to be taken
-  std::size_t released_ = 0;  // batches
+  std::size_t next_ = 0;      // next fill to be taken
+  std::size_t released_ = 0;  // fills
   bool all_in_slots_;
   bool is_stopped_ = false;
 

@@ -16,10 +16,9 @@ class SlotPool {
 
   std::size_t slots() const noexcept { return slots_; }
 
-  // Allocates all of it, once. The context must be current.
+  // Allocates all slots, once. The context must be current.
   Result<void> make_memory(const std::shared_ptr<const Device>& device);
-  // The slot that this batch of an upload has: batches take turns.
-  // Precondition: there is memory.
+  // Returns the slot of this fill of an upload; fills take turns. Precondition: the memory exists.
   std::byte* memory(std::size_t batch) const noexcept {
     return static_cast<std::byte*>(pinned_.get()) + batch % slots_ * slot_bytes_;
   }

@@ -1,4 +1,4 @@
-// What one upload after the other goes through: a device, a stream and the slots.
+// The resources of consecutive uploads: a device, a stream and the slots.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,18 @@ namespace weightmap::cuda {
 
 class UploadLane {
  public:
-  // What Uploader::create() does.
+  // Implements Uploader::create().
   static Result<std::shared_ptr<UploadLane>> open(const UploaderOptions& options);
 
   const std::shared_ptr<const Device>& device() const noexcept { return device_; }
   const Driver& driver() const noexcept { return device_->driver(); }
   Stream stream() const noexcept { return stream_.get(); }
   SlotPool& slots() noexcept { return slots_; }
-  // Sizes are whole pages.
+  // Sizes are rounded to whole pages.
   const UploaderOptions& options() const noexcept { return options_; }
   Way way() const noexcept { return way_; }
 
-  // false: another upload has it.
+  // Returns false if another upload uses it.
   bool try_take() noexcept { return !taken_.exchange(true); }
   void give_back() noexcept { taken_ = false; }
 

@@ -10,7 +10,7 @@
 namespace weightmap::cuda {
 namespace {
 
-// So that copies from a slot begin where the memory of the machine likes them to.
+// The alignment at which copies from a slot are fast.
 constexpr std::uint64_t slot_alignment = 64;
 
 class Planner {
@@ -44,7 +44,7 @@ class Planner {
     return add_gathered(view, 0);
   }
 
-  // Cut anywhere, and where a range that is registered would end.
+  // Cuts the bytes anywhere, and at the borders of registered ranges.
   Result<void> add_stored(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const auto position = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
@@ -61,7 +61,7 @@ class Planner {
     return {};
   }
 
-  // Cut between rows; of `view` the dimensions before `dim` have one element.
+  // Cuts the view between rows; its dimensions before `dim` have one element.
   Result<void> add_gathered(const TensorView& view, std::size_t dim) {
     TRY_ASSIGN(const TensorSlice all, TensorSlice::of(view));
     if (all.nbytes() <= options_.slot_bytes) {
@@ -94,7 +94,8 @@ class Planner {
     used_ = std::min(options_.slot_bytes, bytes::round_up(used_ + part.nbytes(), slot_alignment));
   }
 
-  // The pages of a transfer, which lie between two multiples of register_bytes, as it does.
+  // Returns the pages of a piece, which lie between the same two multiples of register_bytes as the
+  // piece.
   ByteRange pages_of(const Transfer& transfer) const noexcept {
     const std::span<const std::byte> bytes = transfer.view.bytes();
     const auto begin = static_cast<std::uint64_t>(bytes.data() - mapping_.data());
@@ -130,8 +131,8 @@ class Planner {
   std::span<const std::byte> mapping_;
   const PlanOptions& options_;
   UploadPlan plan_;
-  std::uint64_t device_offset_ = 0;  // of the next transfer of the last tensor
-  std::uint64_t used_ = 0;           // of the last batch
+  std::uint64_t device_offset_ = 0;  // of the next piece of the last tensor
+  std::uint64_t used_ = 0;           // bytes used in the last fill
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
-// In which parts tensors go to the device: pure arithmetic.
+// Divides tensors into pieces for the upload, by pure arithmetic.
 //
-// A tensor goes in transfers that fit a slot, each of which lies together on the device; small
-// tensors share a slot. All ways go through the same transfers, so that a refused registration
-// changes nothing but where a transfer is copied from.
+// Each piece fits a slot and is contiguous on the device; small tensors share a slot. All ways use
+// the same pieces, so a refused registration changes only the source of a copy.
 #pragma once
 
 #include <cstddef>
@@ -17,35 +16,35 @@
 
 namespace weightmap::cuda {
 
-// What of a checkpoint is uploaded.
+// A tensor of the upload.
 struct PlannedTensor {
   DType dtype = DType::uint8;
   std::vector<std::int64_t> dims;  // shape then row-major strides
   std::uint64_t nbytes = 0;
   const std::byte* first = nullptr;  // its first byte in the mapping, for errors
-  std::size_t end_batch = 0;         // behind the last batch that has a transfer of it
+  std::size_t end_batch = 0;         // end of the fills that have pieces of it
 };
 
 struct Transfer {
-  TensorSlice view;  // what of the mapping
-  // The bytes of the view are what the device gets.
+  TensorSlice view;  // the part of the mapping
+  // True if the device gets the bytes of the view unchanged.
   bool is_as_stored;
   std::size_t tensor;
-  std::uint64_t device_offset;  // from where the tensor begins
+  std::uint64_t device_offset;  // from the beginning of the tensor
   std::uint64_t slot_offset;
-  std::size_t range = 0;  // of UploadPlan::ranges, if it is as stored
+  std::size_t range = 0;  // index into UploadPlan::ranges, if is_as_stored
 };
 
-// What shares a slot.
+// The pieces that share a slot.
 struct Batch {
   std::size_t first_transfer = 0;
   std::size_t transfer_count = 0;
-  bool needs_memory = false;  // by any way
+  bool needs_memory = false;  // even with the ways that use the mapping
 };
 
-// Whole pages of the mapping that are registered as one.
+// Whole pages of the mapping that are registered together.
 struct MappedRange {
-  ByteRange bytes;  // from the beginning of the mapping
+  ByteRange bytes;  // offsets in the mapping
   std::size_t transfers = 0;
 };
 
@@ -53,7 +52,7 @@ struct PlanOptions {
   std::uint64_t slot_bytes = 0;      // a multiple of the page
   std::uint64_t register_bytes = 0;  // a multiple of the page
   std::uint64_t page_bytes = 0;
-  // Nothing of the mapping is taken as it is: what was written to private memory is in no file.
+  // Gathers everything, since writes to private memory are in no file.
   bool gather_all = false;
 };
 
@@ -68,12 +67,12 @@ struct UploadPlan {
   }
 };
 
-// Row-major strides behind the shape. Precondition: the elements of a tensor of this shape, or the
-// tensor is empty, fit 63 bits.
+// Returns the shape and its row-major strides. Precondition: the elements of a tensor of this shape
+// fit 63 bits, or it is empty.
 std::vector<std::int64_t> row_major_dims(std::span<const std::int64_t> shape);
 
-// Views that are not empty lie in `mapping`, and gather() would take them. Fails with
-// invalid_argument for one that would have to be cut and has too many dimensions.
+// Preconditions: views that are not empty lie in `mapping`, and gather() accepts them. Fails with
+// invalid_argument for a view that must be cut and has too many dimensions.
 Result<UploadPlan> plan_upload(std::span<const TensorView> views,
                                std::span<const std::byte> mapping, const PlanOptions& options);
 

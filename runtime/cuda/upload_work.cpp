@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds how long a scope took.
+// Adds the duration of a scope.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) noexcept : seconds_(seconds) {}
@@ -111,9 +111,9 @@ Result<void> UploadWork::prepare() {
 UploadWork::~UploadWork() {
   feeder_.stop();
   if (!has_lane_) return;
-  if (copies_under_way_) {  // from slots and registered memory, which are given back next
+  if (copies_under_way_) {  // from slots and registered memory, which are freed next
     const Current current(*lane_->device());
-    if (!current.made()) return;  // the copies may go on, so no other upload may fill the slots
+    if (!current.made()) return;  // the copies may continue, so no other upload may fill the slots
     driver().result_of(driver().stream_synchronize, lane_->stream());
   }
   lane_->give_back();
@@ -217,7 +217,7 @@ Result<bool> UploadWork::register_range(std::size_t range) {
   if (registrations_[range]) return true;
   if (registers_nothing_) return false;
   const ByteRange& bytes = plan_.ranges[range].bytes;
-  // The driver takes any memory by a pointer to what may be written to.
+  // The driver's parameter is a pointer to non-const memory.
   void* const begin = const_cast<std::byte*>(checkpoint_.mapping.bytes().data() + bytes.offset);
   const CallResult result =
       driver().result_of(driver().host_register, begin, static_cast<std::size_t>(bytes.length),

@@ -24,8 +24,8 @@ Error about(const Whole& tensor, Error error) {
   return error;
 }
 
-// Of the chunks of an empty tensor, each of which may be smaller along other dimensions, one that
-// is all of it.
+// Replaces the pieces of an empty tensor, which may be smaller along other dimensions, by a single
+// one with the full shape.
 void make_whole(Whole& tensor) {
   PlacedChunk chunk = std::move(tensor.chunks.front());
   chunk.offsets.assign(tensor.sizes.size(), 0);
@@ -36,7 +36,7 @@ void make_whole(Whole& tensor) {
   tensor.chunks = {std::move(chunk)};
 }
 
-// In order, without empty ones but for an empty tensor, which keeps one.
+// Sorts the pieces and drops empty ones, except one of an empty tensor.
 Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::vector<BoxRef> boxes;
   for (const PlacedChunk& chunk : tensor.chunks) boxes.push_back(box_of(chunk));
@@ -55,7 +55,7 @@ Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   return {};
 }
 
-// "[0:3, 2:4]", as Python would ask for it.
+// Returns "[0:3, 2:4]", Python's spelling of the piece.
 std::string slice_text(const PlacedChunk& chunk) {
   std::string text = "[";
   for (std::size_t dim = 0; dim < chunk.sizes.size(); ++dim)
@@ -64,9 +64,9 @@ std::string slice_text(const PlacedChunk& chunk) {
   return text + "]";
 }
 
-// The parts of a path, where the name is made of them.
+// The parts of a path, if they make up the name.
 struct PathTexts {
-  std::vector<std::pair<std::string, bool>> parts;  // and whether it is an integer
+  std::vector<std::pair<std::string, bool>> parts;  // with a flag for integers
 
   explicit PathTexts(const Whole& tensor) {
     if (!tensor.path) return;
@@ -159,7 +159,7 @@ class Assembly {
   }
 
   static tl::unexpected<Error> refuse_repeated(std::span<const Whole> tensors) {
-    // Names of tensors are keys of a dict; so one is called as a chunk of another.
+    // A tensor's name may equal that of a piece of another tensor.
     std::string names;
     for (const Whole& tensor : tensors)
       if (tensor.name.ends_with(']')) names = bytes::quote(tensor.name);
@@ -168,12 +168,12 @@ class Assembly {
   }
 
   CatalogBuilder builder_;
-  std::vector<std::int64_t> dims_;  // of all chunks; does not move
+  std::vector<std::int64_t> dims_;  // of all pieces; never moves
   std::uint32_t added_ = 0;
 };
 
-// What the tables take beside the pickle that they are made from, whose texts and tuples may each
-// be meant many times.
+// Checks the size of the tables against the pickle, whose texts and tuples may each be used many
+// times.
 bool is_out_of_proportion(const catalog::Counts& counts, const Limits& limits,
                           std::uint64_t pickle_bytes) {
   const std::uint64_t bytes =

@@ -1,5 +1,5 @@
-// The catalog of tensors that lie in chunks: of each chunk an entry, and of each tensor of several
-// chunks what it is made of.
+// Builds the catalog of tensors in pieces: an entry for each piece, and a ComposedTensor for each
+// tensor of several pieces.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace weightmap::dcp {
 
-// A box of a tensor that lies somewhere as a tensor of its own.
+// A box of a tensor that is stored as a tensor of its own.
 struct PlacedChunk {
-  std::vector<std::int64_t> offsets;  // in the whole
+  std::vector<std::int64_t> offsets;  // in the whole tensor
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;  // elements
-  std::uint64_t storage_position;     // in the space of all files
+  std::uint64_t storage_position;     // in the address space of all files
   std::uint64_t storage_bytes;
   std::int64_t storage_offset;  // elements
   std::uint32_t crc32;
@@ -38,10 +38,10 @@ struct Whole {
   std::vector<PlacedChunk> chunks;
 };
 
-// Fills in the catalog and the composed tensors of `parsed`. Sorts the chunks of each tensor by
-// their offsets, row-major, and leaves out empty ones. Fails with corrupt, naming the tensor, where
-// chunks overlap, or not all elements are in one; or where a name comes twice. With limit_exceeded
-// where the tables would be out of all proportion to the metadata of `pickle_bytes`.
+// Fills in the catalog and the composed tensors of `parsed`. Sorts the pieces of each tensor by
+// their offsets, row-major, and drops empty ones. Fails with corrupt, naming the tensor, if pieces
+// overlap or do not cover all elements, or if a name is repeated; with limit_exceeded if the tables
+// would be out of proportion to the metadata of `pickle_bytes`.
 Result<void> assemble(std::vector<Whole>& tensors, std::uint64_t pickle_bytes,
                       const OpenOptions& options, std::pmr::memory_resource& memory,
                       format::Parsed& parsed);

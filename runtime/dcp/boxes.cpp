@@ -27,7 +27,8 @@ bool overlap(const BoxRef& a, const BoxRef& b) noexcept {
   return true;
 }
 
-// Along which the boxes begin at the most places, so that few of them are side by side.
+// Returns the dimension along which the boxes have the most beginnings, so that few of them are
+// side by side.
 std::size_t most_divided_dimension(std::span<const BoxRef> boxes, std::size_t rank) {
   std::size_t best = 0;
   std::size_t most = 0;
@@ -50,7 +51,7 @@ Result<void> check_overlap(std::vector<BoxRef> boxes, std::size_t rank, Comparis
   if (rank == 0) return failure(ErrorCode::corrupt, "has two chunks for its only element");
   const std::size_t dim = most_divided_dimension(boxes, rank);
   std::ranges::sort(boxes, {}, [dim](const BoxRef& box) { return box.offsets[dim]; });
-  std::vector<const BoxRef*> open;  // those that a box further on may still meet
+  std::vector<const BoxRef*> open;  // those that a later box may overlap
   for (const BoxRef& box : boxes) {
     std::erase_if(open, [&](const BoxRef* other) {
       return other->offsets[dim] + other->sizes[dim] <= box.offsets[dim];
@@ -104,7 +105,7 @@ Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const Bo
                                                to_text(sizes));
     if (box.is_empty()) continue;
     filled.push_back(box);
-    covered += *volume_of(box.sizes);  // chunks that overlap are found before this can wrap
+    covered += *volume_of(box.sizes);  // overlaps are found before this can wrap
   }
   TRY(check_overlap(std::move(filled), sizes.size(), comparisons));
   if (covered == *volume) return {};

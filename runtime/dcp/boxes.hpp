@@ -1,4 +1,4 @@
-// Boxes of a tensor: which elements a chunk has.
+// Boxes of a tensor: the elements of a chunk.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace weightmap::dcp {
 
-// From `offsets` on, as many elements along each dimension as `sizes` says.
+// The part that begins at `offsets` and has `sizes` elements along each dimension.
 struct BoxRef {
   std::span<const std::int64_t> offsets;
   std::span<const std::int64_t> sizes;
@@ -18,18 +18,17 @@ struct BoxRef {
   bool is_empty() const noexcept;
 };
 
-// "[3, 0]", for errors; of many numbers the first.
+// Returns "[3, 0]" for errors; long lists are cut.
 std::string to_text(std::span<const std::int64_t> values);
 
-// What may be compared for all tensors of a checkpoint: a second or two of work.
+// The budget of comparisons for all tensors of a checkpoint: a second or two of work.
 struct Comparisons {
-  std::uint64_t left = std::uint64_t{1} << 30;  // of numbers
+  std::uint64_t left = std::uint64_t{1} << 30;  // comparisons of numbers
 };
 
-// Proves that the boxes lie in a tensor of these sizes, that no two of them overlap, and that they
-// have all of its elements. Fails with corrupt, with limit_exceeded where so many boxes lie side by
-// side that more would have to be compared than is left of `comparisons`. No number is negative;
-// each box has the tensor's rank.
+// Proves that the boxes lie in a tensor of these sizes, do not overlap, and cover all of its
+// elements. Fails with corrupt; with limit_exceeded if so many boxes lie side by side that
+// `comparisons` is used up. Preconditions: no number is negative; each box has the tensor's rank.
 Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const BoxRef> boxes,
                          Comparisons& comparisons);
 

@@ -21,8 +21,8 @@
 namespace weightmap::dcp {
 namespace {
 
-// What torch writes there; torch.load knows none of them. Older ones of torch 1.12 to 2.0 lie
-// elsewhere.
+// The globals that torch writes there, which torch.load does not know. torch 1.12 to 2.0 had them
+// in other modules.
 constexpr std::array own_globals = {
     "torch.distributed.checkpoint.metadata.Metadata",
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
@@ -42,14 +42,15 @@ constexpr std::array own_globals = {
     "pathlib._local.PosixPath",
 };
 
-// What the value tree may grow to, for each byte of the pickle. Each chunk is five objects with a
-// dict each, which a pickle of 150 bytes has and a tree of 2 KB.
+// The maximum growth of the value tree for each byte of the pickle. Each chunk is five objects with
+// a dict each: 150 bytes in the pickle and 2 KB in the tree.
 constexpr std::uint64_t tree_ratio = 32;
 
-// What all tables of chunks may take together, for each byte of the pickle. A chunk that torch
-// wrote has 140 bytes of pickle and takes 640 here; one whose parts are all memoized has 30 bytes.
+// The maximum size of all tables of chunks for each byte of the pickle. A chunk from torch has 140
+// bytes of pickle and takes 640 here; one whose parts are all memoized has 30 bytes.
 constexpr std::uint64_t table_ratio = 8;
-// About what an entry takes in one of these tables, besides the numbers of a place or a shape.
+// The approximate size of an entry in one of these tables, without the numbers of a place or a
+// shape.
 constexpr std::uint64_t entry_bytes = 128;
 
 OpenOptions with_own_globals(OpenOptions options) {
@@ -57,7 +58,8 @@ OpenOptions with_own_globals(OpenOptions options) {
   return options;
 }
 
-// Of a dataclass, which has few: one state may be that of many objects, and is searched for each.
+// Finds a field of a dataclass, which has few: many objects may share one state, which is searched
+// for each.
 Value field(const Value& object, std::string_view name) {
   constexpr std::size_t most_fields = 64;
   const std::optional<Value> state = object.state();
@@ -65,7 +67,7 @@ Value field(const Value& object, std::string_view name) {
   return state->find(name).value_or(Value());
 }
 
-// torch.Size, which is a call with a tuple, or a tuple.
+// Reads a torch.Size, which is a call with a tuple, or a plain tuple.
 std::optional<std::vector<std::int64_t>> sizes_of(const Value& value, std::uint32_t most_rank) {
   const bool is_size = value.kind() == Value::Kind::object && value.arguments().size() == 1;
   const Value tuple = is_size ? value.arguments()[0] : value;
@@ -81,7 +83,7 @@ std::optional<std::vector<std::int64_t>> sizes_of(const Value& value, std::uint3
   return sizes;
 }
 
-// What the dataclass TensorProperties has for its state: a tuple in this order.
+// The state of the dataclass TensorProperties: a tuple in this order.
 struct Properties {
   std::optional<DType> dtype;
   bool is_strided = false;
@@ -102,8 +104,8 @@ struct Properties {
   }
 };
 
-// Names of tensors by numbers. A text of a pickle can be named again in two bytes, so that each is
-// looked at once and known again by where it lies.
+// Numbers the names of tensors. A pickle can repeat a text in two bytes, so each text is hashed
+// once and then recognised by its place.
 class NameNumbers {
  public:
   std::uint32_t of(std::string_view name) {
@@ -132,7 +134,7 @@ class MetadataReader {
   Result<void> read(format::Input& input) {
     items_.clear();
     paths_.clear();
-    TRY(read_pickle(input));  // after which there is one tree more
+    TRY(read_pickle(input));  // adds a tree
     const Value root(metadata_.trees.back().get(), metadata_.trees.back()->root());
     const Value tensors = field(root, "state_dict_metadata");
     const Value places = field(root, "storage_data");
@@ -194,7 +196,7 @@ class MetadataReader {
     return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " " + what);
   }
 
-  // How the two dicts are joined: by name, and where the chunk begins.
+  // Returns the key that joins the two dicts: the name and the beginning of the chunk.
   std::string key_of(std::string_view name, std::span<const std::int64_t> offsets) {
     const std::uint32_t number = names_.of(name);
     std::string key(sizeof number + offsets.size_bytes(), '\0');
@@ -213,7 +215,7 @@ class MetadataReader {
     if (!path || !offset || !length || *offset < 0 || *length < 0)
       return corrupt(*name, "has an item without relative_path, offset and length");
     const Value begin = field(index, "offset");
-    if (begin.is_none()) return {};  // of an object that is no tensor
+    if (begin.is_none()) return {};  // of an object that is not a tensor
     const auto offsets = sizes_of(begin, options_.limits.rank);
     if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
     TRY(count(1, offsets->size()));
@@ -256,7 +258,7 @@ class MetadataReader {
     TRY(count(1, 0));
     const Value size = field(what, "size");
     const Value chunks = field(what, "chunks");
-    if (size.is_none() && chunks.is_none()) {  // pickled, whatever it is
+    if (size.is_none() && chunks.is_none()) {  // a pickled object
       leave_out(*name);
       return {};
     }
@@ -271,7 +273,7 @@ class MetadataReader {
         read != read_in_.end() && read->second == metadata_.trees.size())
       return corrupt(*name, "comes twice in the metadata");
     read_in_[number] = metadata_.trees.size();
-    // Between two keys there is a dot.
+    // Keys are joined by dots.
     if (const auto path = paths_.find(number);
         path != paths_.end() && path->second.size() <= name->size() + 1)
       tensor.path = path->second;
@@ -292,7 +294,7 @@ class MetadataReader {
     if (unsupported_.insert(names_.of(name)).second) metadata_.unsupported.emplace_back(name);
   }
 
-  // False if the item cannot be mapped.
+  // Returns false if the item cannot be mapped.
   Result<bool> add_chunk(Tensor& tensor, const Value& chunk) {
     const auto offsets = sizes_of(field(chunk, "offsets"), options_.limits.rank);
     const auto sizes = sizes_of(field(chunk, "sizes"), options_.limits.rank);
@@ -304,7 +306,8 @@ class MetadataReader {
       return failure(ErrorCode::limit_exceeded, "the metadata has more than " +
                                                     std::to_string(options_.limits.tensors) +
                                                     " chunks, which is the limit");
-    // The box, the chunk, and the piece that parse() makes of it; places, shapes and strides.
+    // Three entries: the box, the chunk, and parse()'s piece. Their numbers are places, shapes and
+    // strides.
     TRY(count(3, 7 * sizes->size()));
     const auto place = items_.find(key_of(tensor.name, *offsets));
     if (place == items_.end())
@@ -314,7 +317,7 @@ class MetadataReader {
     return !place->second.is_transformed;
   }
 
-  // Of several ranks, each has chunks of its own, and replicated ones, too.
+  // Merges the chunks of several ranks, including replicated ones.
   Result<void> add(Tensor tensor) {
     const auto [at, is_new] =
         tensors_.try_emplace(names_.of(tensor.name), metadata_.tensors.size());
@@ -325,7 +328,7 @@ class MetadataReader {
       for (Chunk& chunk : chunks) {
         const bool is_new_box =
             boxes_.try_emplace(key_of(added.name, chunk.offsets), chunk.sizes).second;
-        // Ranks without a part of it may all have the same box of nothing, and one item for it.
+        // Ranks without a part of it may all have the same empty box, with one item for it.
         if (is_new_box || !BoxRef{chunk.offsets, chunk.sizes}.is_empty())
           added.chunks.push_back(std::move(chunk));
       }
@@ -366,12 +369,12 @@ class MetadataReader {
   Metadata metadata_;
   std::uint64_t chunks_ = 0;
   std::uint64_t table_bytes_ = 0;
-  std::unordered_map<std::string, Place> items_;            // of the file at hand
+  std::unordered_map<std::string, Place> items_;            // of the current file
   std::unordered_map<std::uint32_t, Value> paths_;          // likewise
-  std::unordered_map<std::string, std::uint32_t> numbers_;  // of files
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // numbers of files
   NameNumbers names_;
   std::unordered_map<std::uint32_t, std::size_t> tensors_;  // by number of the name
-  std::unordered_map<std::uint32_t, std::size_t> read_in_;  // how many trees there were
+  std::unordered_map<std::uint32_t, std::size_t> read_in_;  // the number of trees by then
   std::unordered_set<std::uint32_t> unsupported_;
   std::unordered_map<std::string, std::vector<std::int64_t>> boxes_;  // of all chunks
 };

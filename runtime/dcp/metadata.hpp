@@ -1,9 +1,9 @@
-// The .metadata of a folder of torch.distributed.checkpoint: which tensors there are, into which
-// chunks each is divided, and which part of which file has the chunk.
+// The .metadata of a folder of torch.distributed.checkpoint: the tensors, their chunks, and the
+// place of each chunk in a file.
 //
 // It is a pickle of dataclasses (torch/distributed/checkpoint/metadata.py), which are read by the
-// names of their fields, whatever their classes are called: older torch and Megatron have others.
-// torch itself unpickles it, and so runs what it says; here nothing of it is run.
+// names of their fields, whatever the names of their classes: older torch and Megatron have others.
+// torch itself unpickles it and so runs its content; here nothing of it is run.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@
 
 namespace weightmap::dcp {
 
-// An item of a .distcp file: an archive as torch.save writes it, of one tensor or any object.
+// An item of a .distcp file: an archive of torch.save with one tensor or any object.
 struct Item {
-  std::uint32_t file;  // of Metadata::files
+  std::uint32_t file;  // index into Metadata::files
   std::uint64_t offset;
   std::uint64_t length;
 };
@@ -39,28 +39,28 @@ struct Chunk {
 };
 
 struct Tensor {
-  std::string_view name;      // text of one of the trees
+  std::string_view name;      // points into one of the trees
   std::optional<Value> path;  // a tuple of keys
   DType dtype;
   bool requires_grad;
   std::vector<std::int64_t> sizes;
-  std::vector<Chunk> chunks;  // no two of one box
+  std::vector<Chunk> chunks;  // without duplicate boxes
 };
 
 struct Metadata {
   std::vector<std::unique_ptr<value::Tree>> trees;  // one for each file that was read
   std::vector<std::string> files;                   // beside the metadata or below; sorted
   std::vector<Tensor> tensors;
-  // Names of tensors that are compressed or not strided, and of objects that are pickled.
+  // Names of tensors that are compressed or not strided, and of pickled objects.
   std::vector<std::string> unsupported;
   std::uint64_t pickle_bytes = 0;
   bool names_torch_safe_only = true;
 };
 
-// `files`: .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each of which has
-// the chunks of its own. Reads each whole. Fails with corrupt if something is not as torch writes
-// it, or a file does not lie beside the metadata or below; with unsafe_pickle and limit_exceeded as
-// any pickle. Errors name the file, as `names` have it.
+// `files` is .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each with its own
+// chunks. Reads each file whole. Fails with corrupt if its form differs from torch's, or a file
+// does not lie beside the metadata or below; with unsafe_pickle and limit_exceeded as for any
+// pickle. Errors name the file by `names`.
 Result<Metadata> read_metadata(std::span<format::Input> files,
                                std::span<const std::string_view> names, const OpenOptions& options,
                                std::pmr::memory_resource& memory);

@@ -17,7 +17,7 @@ namespace {
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
-// The tensors with the places of their chunks. `reads` are sorted otherwise than these.
+// Returns the tensors with the places of their pieces. Sorts `reads`.
 std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
                           std::span<const DataFile> files) {
   std::vector<Whole> all;
@@ -46,7 +46,7 @@ Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
                      const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
   const Clock::time_point began = Clock::now();
-  if (files.size() != metadata.files.size())  // it was read again, and is another one
+  if (files.size() != metadata.files.size())  // another version was read the second time
     return failure(ErrorCode::io, "the metadata changed: it names " +
                                       std::to_string(metadata.files.size()) + " files, and " +
                                       std::to_string(files.size()) + " are open");

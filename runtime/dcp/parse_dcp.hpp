@@ -1,9 +1,9 @@
-// The format of torch.distributed.checkpoint: a folder with .metadata, or one of each rank, and
-// .distcp files.
+// Parses the format of torch.distributed.checkpoint: a folder with .metadata, or one for each rank,
+// and .distcp files.
 //
-// A tensor of one chunk is one as in any other checkpoint. One of several is listed as these,
-// "name[0:3, 0:6]", and is a ComposedTensor of the form chunked, of which weightmap/chunks.hpp
-// gives parts.
+// A tensor of one chunk is an ordinary one. The chunks of other tensors are listed as "name[0:3,
+// 0:6]", and the whole is a ComposedTensor of the form chunked; weightmap/chunks.hpp reads parts of
+// it.
 #pragma once
 
 #include <memory_resource>
@@ -18,8 +18,8 @@
 
 namespace weightmap::dcp {
 
-// Takes the first tree out of `metadata`. `files`: by the numbers of Metadata::files. Fails as
-// read_metadata() and read_items() do, and where the chunks are not the tensors.
+// Takes the first tree out of `metadata`. `files` are in the order of Metadata::files. Fails as
+// read_metadata() and read_items() do, and if the chunks do not make up the tensors.
 Result<format::Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
                              const OpenOptions& options, OpenStats& stats,
                              std::pmr::memory_resource& memory);

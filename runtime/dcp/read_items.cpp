@@ -19,23 +19,24 @@
 namespace weightmap::dcp {
 namespace {
 
-// What is read of both ends of an item: torch's head has 704 bytes or a little more, its tail 873.
+// The size of the reads at both ends of an item: torch's head has 704 bytes or a little more, its
+// tail 873.
 constexpr std::uint64_t end_bytes = 1024;
-// Reading on over so much costs less than another read.
+// Reading a gap of this size costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;
 constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
-// What one tensor needs of these at most.
+// Upper bounds for an archive of one tensor.
 constexpr std::uint64_t most_pickle_bytes = 65536;
 constexpr std::uint64_t most_directory_bytes = 65536;
-// Items that one thread reads before it takes the next ones.
+// The number of items that a thread reads at a time.
 constexpr std::size_t items_together = 128;
 
-// Parts of a file that were read ahead; what they lack is read from the file.
+// Parts of a file that were read ahead; the file serves the rest.
 class PartsOfFile {
  public:
   PartsOfFile(const bytes::ByteSource& file, OpenStats& stats) : file_(file), stats_(stats) {}
 
-  // Ranges come in the order of the file.
+  // Ranges come in file order.
   void want(std::uint64_t begin, std::uint64_t end) {
     if (!wanted_.empty() && begin <= wanted_.back().end + close_bytes &&
         std::max(end, wanted_.back().end) - wanted_.back().begin <= most_read)
@@ -81,7 +82,7 @@ class PartsOfFile {
   std::vector<Part> wanted_;
 };
 
-// An item as a file of its own. Errors have offsets in it.
+// An item as a file of its own, with its own offsets in errors.
 class ItemSource final : public bytes::ByteSource {
  public:
   ItemSource(const PartsOfFile& file, const Item& item) noexcept : file_(file), item_(item) {}
@@ -101,7 +102,7 @@ tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
                               to_text(read.chunk->offsets) + ": ");
   if (error.code == ErrorCode::not_a_checkpoint)
-    error.code = ErrorCode::corrupt;  // the folder is one
+    error.code = ErrorCode::corrupt;  // relative to the folder
   std::uint64_t& at = error.file_offset;
   at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
   return tl::unexpected<Error>(std::move(error));
@@ -114,7 +115,7 @@ OpenOptions for_one_tensor(OpenOptions options) {
   return options;
 }
 
-// What the item has instead of what the metadata says.
+// Describes how the item differs from the metadata.
 std::string difference(const ItemRead& read, const format::Parsed& parsed) {
   const catalog::Catalog& found = parsed.catalog;
   if (found.size() != 1 || !parsed.composed.empty())
@@ -159,7 +160,7 @@ Result<void> take_from(const format::Parsed& parsed, ItemRead& read) {
   return {};
 }
 
-// All of them mean the same item.
+// All of `reads` refer to the same item.
 Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
                         const OpenOptions& options, OpenStats& stats) {
   const ItemSource source(file, reads.front().chunk->item);
@@ -186,7 +187,7 @@ Result<void> check_place(const ItemRead& read, const bytes::ByteSource& file) {
                                          "; it is truncated, or from another save");
 }
 
-// Of one file, in its order.
+// Reads items of one file, in file order.
 Result<void> read_some(std::span<ItemRead> items, const bytes::ByteSource& file,
                        const OpenOptions& options, OpenStats& stats) {
   PartsOfFile parts(file, stats);

@@ -1,9 +1,9 @@
-// The items of .distcp files that have a tensor: each is an archive as torch.save writes it, with
-// one tensor in it. Its head and its tail are read and proven as those of any archive, since they
-// alone say where the bytes are and which strides the tensor has: .metadata has the shape only, and
-// a transposed tensor is stored as it was.
+// Reads the items of .distcp files with tensors: each is an archive of torch.save with one tensor.
+// Its head and its tail are read and proven like any archive's, since only they have the place of
+// the bytes and the strides: .metadata has the shape only, and transposed tensors are stored as
+// they were.
 //
-// Items lie back to back, so the tail of one and the head of the next cost one read together.
+// Items lie back to back, so one read covers the tail of one and the head of the next.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@
 
 namespace weightmap::dcp {
 
-// A chunk to be read, and what was found of it.
+// A chunk to be read, and the result.
 struct ItemRead {
   const Tensor* tensor;
   const Chunk* chunk;
 
   std::vector<std::int64_t> strides;   // elements
-  std::uint64_t storage_position = 0;  // of the storage, in the file
+  std::uint64_t storage_position = 0;  // in the file
   std::uint64_t storage_bytes = 0;
   std::int64_t storage_offset = 0;  // elements
   std::uint32_t crc32 = 0;
@@ -36,12 +36,12 @@ struct ItemRead {
 struct DataFile {
   const bytes::ByteSource* file;
   std::string_view shown_name;  // for errors
-  std::uint64_t base;           // in the space of all files
+  std::uint64_t base;           // in the address space of all files
   std::uint32_t number;         // among the files of the checkpoint
 };
 
-// Reads them in a few threads. Sorts them by their places. Fails with corrupt for an item that is
-// not what the metadata says. Errors name the tensor, the chunk and the file.
+// Reads the items in a few threads. Sorts them by their places. Fails with corrupt for an item that
+// contradicts the metadata. Errors name the tensor, the chunk and the file.
 Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
                         const OpenOptions& options, OpenStats& stats);
 

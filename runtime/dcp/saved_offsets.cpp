@@ -45,7 +45,7 @@ Result<std::vector<std::int64_t>> offsets_of(std::string_view name, const Value&
                  "DCP_SHARDING_INFO has no list of saved_offsets for tensor " + bytes::quote(name));
 }
 
-// The texts of names are those of the tree.
+// The names point into the tree.
 struct SavedOffsets {
   std::unique_ptr<value::Tree> tree;
   Offsets by_name;
@@ -56,7 +56,7 @@ struct SavedOffsets {
     Result<value::Cell> root = json::add_document(build, text);
     if (!root) {
       root.error().message.insert(0, "DCP_SHARDING_INFO: ");
-      root.error().file_offset = Error::no_offset;  // it is one in that text
+      root.error().file_offset = Error::no_offset;  // its offset refers to that text
       return tl::unexpected<Error>(std::move(root.error()));
     }
     SavedOffsets saved;
@@ -112,7 +112,7 @@ class Joining {
                                                to_text(chunk.offsets) + ", beyond 63 bits");
       tensor.sizes[dim] = std::max(tensor.sizes[dim], end);
     }
-    // Several ranks may have written what is replicated.
+    // Several ranks may have written a replicated part.
     if (boxes_.emplace(at->second, chunk.offsets, chunk.sizes).second)
       tensor.chunks.push_back(std::move(chunk));
     return {};
@@ -136,7 +136,7 @@ class Joining {
   const OpenOptions& options_;
   std::pmr::memory_resource& memory_;
   std::uint64_t header_bytes_ = 0;  // of all shards
-  std::vector<Whole> tensors_;      // whose names are texts of the shards' catalogs
+  std::vector<Whole> tensors_;      // their names point into the shards' catalogs
   std::unordered_map<std::string_view, std::size_t> numbers_;
   // Of all chunks: the number of the tensor, offsets and sizes.
   std::set<std::tuple<std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>> boxes_;

@@ -1,5 +1,5 @@
-// What torch's HuggingFaceStorageWriter writes into the metadata of each safetensors shard: where
-// the part of a tensor that the shard has begins in the whole.
+// The metadata that torch's HuggingFaceStorageWriter writes into each safetensors shard: the place
+// of the shard's part in the whole tensor.
 //
 //   "DCP_SHARDING_INFO": "{\"lm_head.weight\": {\"saved_offsets\": [512, 0]}, ...}"
 #pragma once
@@ -15,20 +15,21 @@
 
 namespace weightmap::dcp {
 
-// A shard, and how its positions and those of all files go together.
+// A shard, and its place in the address space of all files.
 struct SavedShard {
   const format::Parsed* parsed;
   std::string_view shown_name;  // for errors
-  std::uint64_t base;           // in the space of all files
+  std::uint64_t base;           // in that address space
   std::uint32_t source;         // the number of the file
 };
 
-// Whether the shard says where its parts begin.
+// True if the shard states the places of its parts.
 bool has_saved_offsets(const format::Parsed& shard);
 
-// The catalog of all of them, and what is made of several parts. Precondition: each of them has
-// offsets. A tensor that is not named there begins at the beginning. Fails with corrupt, naming the
-// file or the tensor, where offsets are not as torch writes them, or parts are not the whole.
+// Builds the catalog of all shards, and the tensors of several parts. Precondition: each shard has
+// offsets. A tensor without an entry there begins at offset 0. Fails with corrupt, naming the file
+// or the tensor, if the form of the offsets differs from torch's, or the parts do not make up the
+// whole.
 Result<void> join_shards(std::span<const SavedShard> shards, const OpenOptions& options,
                          std::pmr::memory_resource& memory, format::Parsed& whole);
 

@@ -1,4 +1,4 @@
-// The members of Checkpoint, each of which is told in the place that its one call names.
+// The members of Checkpoint. Each calls one function, whose header documents it.
 #include "weightmap/checkpoint.hpp"
 
 #include <utility>
@@ -18,7 +18,7 @@
 namespace weightmap {
 namespace {
 
-// `paths`: one, or the files of a set.
+// `paths` is one path, or the files of a set.
 Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
                               const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));

@@ -33,7 +33,7 @@ CrcReport Checkpoint::verify_crc(const Progress& progress) const {
     if (report && (report->storages_left_out == 0 || report->crc.cancelled))
       return std::move(report->crc);
   }
-  // Without threads, or past what could not be read, to say of each storage what is wrong with it.
+  // The fallback without threads, or after a failed read, reports the fault of each storage.
   return sum_alone(state_->sources, state_->catalog(), progress);
 }
 

@@ -1,8 +1,8 @@
-// What a checkpoint format is to the rest of the library: a row of a table (checkpoint/formats.cpp)
-// with a function that reads the metadata of its files.
+// A checkpoint format: a row of a table (checkpoint/formats.cpp) with a function that reads the
+// metadata of its files.
 //
-// All files of a checkpoint lie in one linear space of positions, each from a base on; the base of
-// a single file is 0. A catalog speaks of positions only.
+// All files of a checkpoint share one linear address space, each from its base on; the base of a
+// single file is 0. A catalog uses positions in it only.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@
 
 namespace weightmap::format {
 
-// One file, whose metadata is read privately through `cache`.
+// One file. Its metadata is read into private memory through `windows`.
 struct Input {
   Input(const bytes::ByteSource& from, std::uint64_t at, std::uint64_t behind,
         std::pmr::memory_resource& memory)
       : file(&from), base(at), copies_base(behind), cache(std::in_place, from, memory) {}
-  // Gives the memory of what was read back, and counts the reads.
+  // Frees the memory of the reads, and counts them.
   void release(OpenStats& stats) {
     stats.reads += cache->reads();
     stats.bytes_read += cache->bytes_read();
@@ -41,54 +41,54 @@ struct Input {
 
   const bytes::ByteSource* file;
   std::uint64_t base;
-  std::uint64_t copies_base;  // behind all files: where CompressedStorage has its bytes
+  std::uint64_t copies_base;  // behind all files; CompressedStorage has its bytes from here on
   std::optional<bytes::ReadCache> cache;
 };
 
-// A storage that the first file holds deflated. Whoever maps the files inflates it into memory, to
+// A deflated storage of the first file. The caller that maps the files inflates it into memory, at
 // the position that the catalog has for it.
 struct CompressedStorage {
-  std::string record;         // its name
-  std::uint64_t file_offset;  // of what is compressed
+  std::string record;         // name of the record
+  std::uint64_t file_offset;  // of the compressed bytes
   std::uint64_t stored_bytes;
   std::uint64_t position;
   std::uint64_t nbytes;
   std::uint32_t crc32;  // 0: the writer did not compute it
 };
 
-// Of a file that says to be one of several that are a checkpoint together.
+// For a file that states that it is one of several of a checkpoint.
 struct Split {
   std::uint32_t number;   // below count
-  std::uint32_t count;    // of the files, at least 2
+  std::uint32_t count;    // of files, at least 2
   std::uint64_t tensors;  // in all of them
 };
 
-// What the metadata of a checkpoint says: its value tree and its catalog.
+// The metadata of a checkpoint: its value tree and its catalog.
 struct Parsed {
   explicit Parsed(std::pmr::memory_resource& memory) : nodes(memory) {}
 
-  std::unique_ptr<std::pmr::memory_resource> tree_memory;  // where `tree` has memory of its own
+  std::unique_ptr<std::pmr::memory_resource> tree_memory;  // set if `tree` has memory of its own
   std::unique_ptr<value::Tree> tree;
   catalog::Catalog catalog;
   TensorNodes nodes;                          // of `tree`
   std::vector<CompressedStorage> compressed;  // by position
   std::vector<ComposedTensor> composed;
-  // Those of the form chunked, by name: positions in `composed`, which does not change any more.
+  // The chunked tensors by name: positions in `composed`, which must not change any more.
   std::unordered_map<std::string_view, std::uint32_t> chunked;
   std::optional<Split> split;
-  // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
-  // pickle_bytes, names_torch_safe_only.
+  // The parser fills in: format, version, format_version, byteorder, byteorder_assumed,
+  // storage_alignment, pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;
 };
 
 struct Format {
   std::string_view name;  // CheckpointInfo::format
-  // Parses and proves everything but the mapping. `memory` must outlive what is returned. Counts
-  // into `stats`. Throws std::bad_alloc. nullptr for a file that only says which others to parse.
+  // Parses and proves everything except the mapping. `memory` must outlive the result. Counts into
+  // `stats`. Throws std::bad_alloc. nullptr for a file that only names other files.
   Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
                           std::pmr::memory_resource& memory);
-  // Compares the place of every storage with what stands before it in its file; nullptr for a
-  // format that has nothing there.
+  // Compares the place of every storage with the bytes before it in its file; nullptr for a format
+  // that has none.
   Result<void> (*verify_headers)(std::span<Input> files, const catalog::Catalog& catalog,
                                  const Limits& limits);
 };

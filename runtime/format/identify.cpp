@@ -60,7 +60,7 @@ bool begins_with_tag(std::string_view text, std::string_view tag) noexcept {
       [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
 }
 
-// The real file's size, as a Git LFS pointer states it.
+// Returns the real file's size, as a Git LFS pointer states it.
 std::string lfs_size(std::string_view text) {
   constexpr std::string_view field = "\nsize ";
   const std::size_t at = text.find(field);
@@ -70,7 +70,7 @@ std::string lfs_size(std::string_view text) {
   return " of a file of " + bytes::escape(digits, 20) + " bytes";
 }
 
-// A length of the header that could be meant, and the object behind it.
+// True for a plausible length of the header, followed by an object.
 bool begins_safetensors(std::string_view head) noexcept {
   constexpr std::size_t length_bytes = 8;
   if (head.size() <= length_bytes) return false;
@@ -88,8 +88,8 @@ Error foreign(ErrorCode code, std::string sentence) {
 constexpr std::string_view gguf_magic = "GGUF";
 constexpr std::string_view end_record = "PK\x05\x06";
 
-// Whether the file ends with an end record and the comment that it announces, if any. Elements of a
-// stream may look like an end, and then do not announce just as many bytes as there are.
+// True if the file ends with an end record and exactly the comment that the record states. Elements
+// of a stream may look like an end record, but then do not state the correct length.
 bool ends_archive(std::string_view tail) noexcept {
   constexpr std::size_t without_comment = 22;
   for (std::size_t at = tail.rfind(end_record); at != std::string_view::npos;

@@ -1,4 +1,4 @@
-// Which format a file has, by its first and last bytes, and what it is if it has none of ours.
+// Identifies the format of a file by its first and last bytes, and describes foreign files.
 #pragma once
 
 #include <cstddef>
@@ -11,34 +11,34 @@
 namespace weightmap::format {
 
 enum class Kind : std::uint8_t {
-  unknown,  // describe_foreign() says what it is
-  zip,      // a zip archive: what torch.save has written since 1.6
-  legacy,   // a row of pickles and bytes: what torch.save wrote before
+  unknown,  // see describe_foreign()
+  zip,      // a zip archive: torch.save's format since 1.6
+  legacy,   // pickles and bytes: torch.save's format before
   safetensors,
   gguf,
-  json,        // JSON text: an index of shards, or nothing of ours
-  needs_head,  // the tail alone does not tell
+  json,        // JSON text: an index of shards, or a foreign file
+  needs_head,  // the tail is not sufficient
 };
 
-// How many bytes of the head describe_foreign() likes to see.
+// The part of the head that describe_foreign() uses.
 inline constexpr std::size_t head_bytes = 512;
 
-// `tail`: the last bytes of a file of `file_bytes` bytes. `head`: its first ones; they may be left
-// out, to be read only where the answer is needs_head.
+// `tail` is the last bytes of a file of `file_bytes` bytes. `head` is the first ones; it may be
+// empty, and is then needed only if the result is needs_head.
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept;
-// By the head alone: safetensors, gguf or json, else unknown.
+// Uses the head alone; returns safetensors, gguf or json, otherwise unknown.
 Kind identify_head(std::span<const std::byte> head) noexcept;
 
-// Whether the first bytes of a file are the magic number of a legacy stream, which is a pickle of
-// protocol 2 to 5. torch goes by them, whatever is at the end of the file.
+// True if the file begins with the magic number of a legacy stream, which is a pickle of protocol 2
+// to 5. torch decides by it, whatever the end of the file is.
 bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
 
-// An error that says what the file is instead of a checkpoint: Git LFS pointer, web page,
-// compressed file, other model formats, a truncated archive. `head` is the beginning of a file of
-// `file_bytes` bytes in which no end-of-central-directory record was found.
+// Returns an error that names the file's actual type: Git LFS pointer, web page, compressed file,
+// other model formats, a truncated archive. `head` is the beginning of a file of `file_bytes` bytes
+// in which no end-of-central-directory record was found.
 Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes);
-// The same; nullopt where it is nothing that is known.
+// Does the same; nullopt for an unknown type.
 std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes);
 
 }  // namespace weightmap::format

@@ -69,7 +69,7 @@ Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_r
                      "tensor " + bytes::quote(tensor.name) + " " + builder.explain(input),
                      tensor.position);
   }
-  // The catalog knows the names of those in it only.
+  // The catalog has the names of its own tensors only.
   if (builder.has_ambiguous_names() || counts.tensors != list.tensors.size())
     TRY(check_names(list));
   return std::move(builder).finish();

@@ -1,5 +1,5 @@
-// Formats in which each tensor has bytes of its own, which have its name: the list of what a header
-// says of them, and the catalog of that.
+// The tensor list and the catalog of formats in which each tensor has bytes of its own under its
+// name.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@ namespace weightmap::format {
 
 struct ListedTensor {
   std::string_view name;
-  std::uint64_t begin;  // of its bytes, behind the header
+  std::uint64_t begin;  // of its bytes, relative to the end of the header
   std::uint64_t end;
   std::uint64_t position;   // of its description, in the header
   std::uint32_t first_dim;  // of TensorList::dims: `rank` sizes, then as many strides
   DType dtype;
   std::uint8_t rank;
-  bool is_viewable;  // false: of a type that has no elements of whole bytes
+  bool is_viewable;  // false: the type's elements are not whole bytes
 };
 
 struct TensorList {
   explicit TensorList(std::pmr::memory_resource& memory) : tensors(&memory), dims(&memory) {}
 
-  std::pmr::vector<ListedTensor> tensors;  // by where they begin
+  std::pmr::vector<ListedTensor> tensors;  // in the order of their bytes
   std::pmr::vector<std::int64_t> dims;
   std::uint64_t data_begin = 0;  // in the file
   bool is_big_endian = false;
 };
 
-// Of those that are viewable. Fails for a name that comes twice. Errors have positions in the
-// header.
+// Makes the catalog of the viewable tensors. Fails for a repeated name. Errors have positions in
+// the header.
 Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::format

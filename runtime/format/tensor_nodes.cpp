@@ -6,7 +6,7 @@ namespace weightmap::format {
 
 void TensorNodes::sort() {
   const auto earlier = [](const Node& a, const Node& b) { return a.position < b.position; };
-  // They come in this order but where a container is reached again, or is filled late.
+  // They are in this order unless a container is reached again or filled late.
   if (!std::is_sorted(nodes_.begin(), nodes_.end(), earlier))
     std::stable_sort(nodes_.begin(), nodes_.end(), earlier);
 }

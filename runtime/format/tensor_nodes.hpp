@@ -1,4 +1,4 @@
-// Which tensor of the catalog a node of the value tree is.
+// Maps nodes of the value tree to tensors of the catalog.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace weightmap::format {
 
-// Filled in by a format's parser; then only read, by any thread.
+// A format's parser fills it in; then it is read-only, for any thread.
 class TensorNodes {
  public:
   struct Node {
@@ -20,10 +20,10 @@ class TensorNodes {
 
   void reserve(std::size_t count) { nodes_.reserve(count); }
   void add(const Node& node) { nodes_.push_back(node); }
-  // After the last one was added. Tensors that are one node stay in the order in which they came.
+  // Called after the last addition. Tensors of one node stay in the order of their addition.
   void sort();
 
-  // The first of several tensors that are the node at this position. nullopt if there is none.
+  // Returns the first of the tensors whose node is at this position. nullopt if there is none.
   std::optional<std::uint32_t> find(std::uint32_t position) const noexcept;
 
  private:

@@ -10,8 +10,8 @@
 namespace weightmap::format {
 namespace {
 
-// torch reads a file that begins as a stream as one, whatever stands behind it; and what begins as
-// safetensors or GGUF is that, with an archive for the bytes of a tensor.
+// torch reads a file that begins as a stream as one, whatever follows; and a file that begins as
+// safetensors or GGUF is one, even if a tensor's bytes are an archive.
 Result<void> check_front(const bytes::ByteSource& file, bytes::ReadCache& cache) {
   TRY_ASSIGN(const std::span<const std::byte> head,
              cache.bytes(0, std::min<std::uint64_t>(head_bytes, file.size())));

@@ -1,4 +1,4 @@
-// The first step of every format that is a zip archive.
+// The first step of each format that is a zip archive.
 #pragma once
 
 #include "runtime/bytes/read_cache.hpp"
@@ -8,12 +8,12 @@
 
 namespace weightmap::format {
 
-// The central directory of `file`, through `cache`. If the file is no zip archive at all, the
-// error says what it is instead.
+// Reads the central directory of `file` through `windows`. If the file is no zip archive, the error
+// names its actual type.
 Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
                                       const Limits& limits);
 
-// The error that says what a file is in which there is no zip archive.
+// Returns the error that names the actual type of a file without a zip archive.
 Result<Error> describe_foreign_file(const bytes::ByteSource& file);
 
 }  // namespace weightmap::format

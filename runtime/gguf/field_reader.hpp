@@ -1,11 +1,11 @@
-// The fields at the begin of a GGUF file, one behind the other, in either byte order. The one place
-// where bytes of the metadata are reached.
+// Reads consecutive fields at the beginning of a GGUF file, in either byte order. All access to the
+// bytes of the metadata goes through it.
 //
-// Nothing in the file says how long its metadata are. So they are read in pieces, each twice as
+// The file does not state the length of its metadata, so they are read in pieces, each twice as
 // long as the one before.
 //
-// Each call is false where its field leaves the file, or is beyond the limit; then error() says
-// which field, how long it is and where, and no more may be called. Not thread-safe.
+// Each call returns false if its field leaves the file or exceeds the limit; then error() has the
+// field, its length and place, and no further calls are allowed. Not thread-safe.
 #pragma once
 
 #include <bit>
@@ -25,19 +25,19 @@ namespace weightmap::gguf {
 
 class FieldReader {
  public:
-  // Reads at most `most_bytes`. `cache` must outlive this, and the texts that it gives out.
+  // Reads at most `most_bytes`. `windows` must outlive this object and the returned texts.
   FieldReader(bytes::ReadCache& cache, std::uint64_t most_bytes) noexcept
       : cache_(&cache), most_bytes_(most_bytes) {}
 
-  // Of the fields from here on; before that it is little.
+  // Applies to later fields; the order is little-endian before.
   void set_big_endian(bool is_big) noexcept { is_big_ = is_big; }
 
-  // Of the next field, in the file.
+  // The offset of the next field in the file.
   std::uint64_t position() const noexcept {
     return piece_end_ - static_cast<std::uint64_t>(end_ - at_);
   }
 
-  // A number as it lies in the file. `field` is what errors call it.
+  // Reads a number in the file's byte order. `field` is its name in errors.
   template <class T>
   requires std::integral<T> || std::floating_point<T>
   bool number(T& value, std::string_view field) {
@@ -46,15 +46,15 @@ class FieldReader {
     at_ += sizeof(T);
     return true;
   }
-  // A length of 64 bits and so many bytes, at most `most_length`.
+  // Reads a length of 64 bits and as many bytes, at most `most_length`.
   bool text(std::string_view& text, std::string_view field,
             std::uint64_t most_length = ~std::uint64_t{0});
-  // Whether so many items of so many bytes each, or more, can be there, before anything is done for
-  // them: "array" of "elements".
+  // Returns true if the file has room for `count` items of at least `item_bytes` each, before any
+  // work is done for them. Errors read "array" of "elements".
   bool has_room_for(std::uint64_t count, std::uint64_t item_bytes, std::string_view field,
                     std::string_view items);
 
-  // Makes the error.
+  // Sets the error; returns false.
   [[gnu::cold]] bool fail(ErrorCode code, std::string message, std::uint64_t at);
   Error& error() noexcept { return error_; }
 
@@ -87,7 +87,7 @@ class FieldReader {
   }
   bool read_piece(std::uint64_t length, std::string_view field);
   bool fits(std::uint64_t length) const noexcept;
-  // Of what does not fit.
+  // Sets the error for a field that does not fit.
   [[gnu::cold]] bool refuse(const std::string& what, std::uint64_t length);
 
   bytes::ReadCache* cache_;

@@ -23,10 +23,10 @@ using format::ListedTensor;
 
 constexpr std::uint64_t longest_name = 63;  // ggml keeps it with a NUL in 64 bytes
 constexpr std::size_t most_rank = 4;        // GGML_MAX_DIMS
-constexpr std::uint64_t least_pair = 14;    // bytes: a key of one, and a value of one
-constexpr std::uint64_t least_tensor = 24;  // bytes: no name and no dimensions
+constexpr std::uint64_t least_pair = 14;    // bytes: a key of one byte and a value of one
+constexpr std::uint64_t least_tensor = 24;  // bytes: without name and dimensions
 
-// The next multiple of a power of two; false if it does not fit 64 bits.
+// Computes the next multiple of a power of two; returns false if it does not fit 64 bits.
 bool round_up(std::uint64_t number, std::uint32_t alignment, std::uint64_t& rounded) noexcept {
   if (!bytes::checked_add<std::uint64_t>(number, alignment - 1, &rounded)) return false;
   rounded &= ~std::uint64_t{alignment - 1};
@@ -83,10 +83,11 @@ class HeaderReader {
   std::uint64_t file_bytes_;
   FieldReader reader_;
   std::uint64_t tensors_ = 0;
-  std::string_view name_;  // of the tensor that is being read; empty: not known yet
-  std::array<std::int64_t, most_rank> sizes_{};  // of it, as they stand there: the fastest first
-  std::uint64_t nbytes_ = 0;                     // of it
-  std::uint64_t next_begin_ = 0;                 // where the bytes of the next tensor have to begin
+  std::string_view name_;  // of the current tensor; empty: not known yet
+  std::array<std::int64_t, most_rank>
+      sizes_{};                   // of the current tensor, in file order: the fastest first
+  std::uint64_t nbytes_ = 0;      // of the current tensor
+  std::uint64_t next_begin_ = 0;  // the required place of the next tensor's bytes
 };
 
 bool HeaderReader::read_magic() {
@@ -101,7 +102,7 @@ bool HeaderReader::read_version() {
   const std::uint64_t at = reader_.position();
   std::uint32_t version = 0;
   if (!reader_.number(version, "the version")) return false;
-  // The low half of a small number is 0 in the other order, as ggml tells it.
+  // Like ggml: in the other byte order, the low half of a small number is 0.
   if (version != 0 && (version & 0xFFFF) == 0) {
     header_.is_big_endian = true;
     reader_.set_big_endian(true);
@@ -189,7 +190,7 @@ bool HeaderReader::read_sizes(ListedTensor& tensor) {
   return add_shape(tensor, at + sizeof rank);
 }
 
-// The last size is the fastest in what is shown, and the first in the file.
+// The fastest size is the last in a shape, and the first in the file.
 bool HeaderReader::add_shape(const ListedTensor& tensor, std::uint64_t at) {
   std::pmr::vector<std::int64_t>& dims = header_.dims;
   dims.resize(dims.size() + std::size_t{2} * tensor.rank);
@@ -219,7 +220,7 @@ bool HeaderReader::measure(const ListedTensor& tensor, std::uint64_t at) {
                        std::to_string(block.elements) + " elements in a block of " +
                        std::string(to_string(tensor.dtype)),
                    at);
-  std::uint64_t elements = 1;  // no more than the product without zeros, which fits
+  std::uint64_t elements = 1;  // at most the product without zeros, which fits
   for (std::size_t i = 0; i < tensor.rank; ++i) elements *= static_cast<std::uint64_t>(shape[i]);
   if (bytes::checked_mul<std::uint64_t>(elements / block.elements, block.bytes, &nbytes_))
     return true;
@@ -262,8 +263,8 @@ bool HeaderReader::place_data() {
                  file_bytes_);
 }
 
-// A writer that sets an alignment in the first shard only, and uses it in all, leaves the others
-// with tensors elsewhere than they say, and with as many bytes too many.
+// Some writers set an alignment in the first shard only, but use it in all; the tensors of the
+// others are then not at their stated places, and bytes are left over.
 bool HeaderReader::check_rest() {
   if (header_.unread_bytes == 0 || !header_.metadata.split) return true;
   return corrupt("the file has " + bytes::counted(header_.unread_bytes, "byte") +
@@ -273,7 +274,7 @@ bool HeaderReader::check_rest() {
                  file_bytes_ - header_.unread_bytes);
 }
 
-// "ne [4096, 32]"
+// Returns "ne [4096, 32]".
 std::string HeaderReader::sizes_text(std::size_t rank) const {
   std::string text = "ne [";
   for (std::size_t i = 0; i < rank; ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes_[i]);

@@ -1,5 +1,4 @@
-// What a GGUF file has before the bytes of its tensors: counts, metadata, and of each tensor what
-// it is and where its bytes are.
+// The header of a GGUF file: counts, metadata, and the description of each tensor.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +12,21 @@
 
 namespace weightmap::gguf {
 
-// Its data_begin is the next multiple of the alignment behind `end`; names are in a window, and
-// positions in the file.
+// data_begin is the next multiple of the alignment behind `end`; names point into a window, and
+// positions are offsets in the file.
 struct Header : format::TensorList {
   using TensorList::TensorList;
 
   std::uint32_t version = 0;
   Metadata metadata;
-  std::uint64_t end = 0;         // of the descriptions
-  std::uint64_t data_bytes = 0;  // with the padding between tensors, not with that behind the last
-  std::uint64_t unread_bytes = 0;  // behind that
+  std::uint64_t end = 0;           // of the descriptions
+  std::uint64_t data_bytes = 0;    // with the padding between tensors, without that behind the last
+  std::uint64_t unread_bytes = 0;  // behind the data
 };
 
-// Reads all of it, and proves of each tensor that its bytes are as many as its type and shape need,
-// begin where those of the tensor before it end, and lie in the file. Valid as long as `cache`.
-// Names that come twice are for the caller to see.
+// Reads the header, and proves for each tensor that its bytes fit its type and shape, begin where
+// those of the previous tensor end, and lie in the file. Valid as long as `windows`. The caller
+// checks for repeated names.
 Result<void> read_header(Header& header, bytes::ReadCache& cache, const Limits& limits,
                          std::pmr::memory_resource& memory);
 

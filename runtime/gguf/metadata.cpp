@@ -18,7 +18,7 @@ namespace {
 
 using value::Cell;
 
-// gguf.h, gguf_type.
+// enum gguf_type of gguf.h
 enum ValueType : std::uint32_t {
   u8,
   i8,
@@ -46,7 +46,7 @@ constexpr std::array value_types = {
     TypeFacts{"f64", 8},
 };
 
-// The keys that say how the file is to be read, each of one type only.
+// Keys that determine how the file is read; each has one type only.
 struct KnownKey {
   std::string_view name;
   ValueType type;
@@ -77,7 +77,7 @@ class MetadataReader {
     value::Sequence* cells;
     std::vector<Cell> waiting;
   };
-  static constexpr std::size_t most_waiting = 254;  // little is left of a block of the arena
+  static constexpr std::size_t most_waiting = 254;  // fills most of a block of the arena
 
   bool read_pair();
   bool read_key();
@@ -91,7 +91,7 @@ class MetadataReader {
   bool read_unsigned(Cell& cell);
   bool read_boolean(Cell& cell);
   bool read_string(Cell& cell);
-  // Arrays in arrays, without recursion.
+  // Reads arrays in arrays without recursion.
   bool read_array(Cell& cell);
   bool enter_array();
   bool add_to_tree(value::Sequence* sequence, std::vector<Cell>& waiting);
@@ -109,9 +109,9 @@ class MetadataReader {
   value::Builder build_;
   value::Sequence* pairs_;
   std::vector<Cell> waiting_;  // for pairs_
-  std::vector<Array> open_;    // the array that is being read, and those that it is in
+  std::vector<Array> open_;    // the current array and those around it
   std::vector<bytes::Named> keys_;
-  std::string_view key_;  // of the pair that is being read; empty: not known yet
+  std::string_view key_;  // of the current pair; empty: not known yet
   KnownKey alignment_{"general.alignment", u32};
   KnownKey split_number_{"split.no", u16};
   KnownKey split_count_{"split.count", u16};
@@ -250,10 +250,10 @@ bool MetadataReader::read_string(Cell& cell) {
   std::string_view text;
   if (!reader_.text(text, "the string")) return false;
   build_.raise_budget(limits_.base_memory + 5 * reader_.position());
-  // Vocabularies have pieces of characters.
+  // Vocabularies contain parts of characters.
   const bool is_text = bytes::valid_prefix(text) == text.size();
   cell = is_text ? build_.string(text) : build_.bytes(std::as_bytes(std::span(text)));
-  return true;  // whether it fitted is asked once for many
+  return true;  // the builder's check covers many at once
 }
 
 bool MetadataReader::read_array(Cell& cell) {
@@ -281,7 +281,7 @@ bool MetadataReader::read_array(Cell& cell) {
 
 bool MetadataReader::enter_array() {
   const std::uint64_t position = reader_.position();
-  // The dict of all pairs is one more container.
+  // The dict of all pairs counts as one more container.
   if (open_.size() + 1 >= limits_.depth)
     return reader_.fail(
         ErrorCode::limit_exceeded,
@@ -296,7 +296,7 @@ bool MetadataReader::enter_array() {
   return check_built();
 }
 
-// What is read next may take as much as what was read so far allows.
+// The budget grows with the bytes read so far.
 bool MetadataReader::add_to_tree(value::Sequence* sequence, std::vector<Cell>& waiting) {
   build_.raise_budget(limits_.base_memory + 5 * reader_.position());
   if (sequence != nullptr) build_.append(*sequence, waiting);

@@ -1,4 +1,4 @@
-// The keys and values that a GGUF file has before its tensors.
+// The keys and values before the tensors of a GGUF file.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct Metadata {
   std::optional<format::Split> split;
 };
 
-// Reads `count` pairs, for which the file has room. Numbers become integers and reals, arrays
-// lists, and strings that are not UTF-8 bytes. False: the reader has the error, which begins with
-// the key it is about.
+// Reads `count` pairs, for which the file is large enough. Numbers become integers and reals,
+// arrays become lists, and strings that are not UTF-8 become bytes. Returns false with an error in
+// the reader that begins with the key.
 bool read_metadata(FieldReader& reader, std::uint64_t count, const Limits& limits,
                    std::pmr::memory_resource& memory, Metadata& metadata);
 

@@ -24,7 +24,7 @@ Result<format::Parsed> parse(std::span<format::Input> files, const OpenOptions& 
   parsed.facts.format = "gguf";
   parsed.facts.version = header.version;
   parsed.facts.byteorder = header.is_big_endian ? "big" : "little";
-  parsed.facts.names_torch_safe_only = true;  // it names none
+  parsed.facts.names_torch_safe_only = true;  // the file names no globals
   parsed.facts.storage_alignment = header.metadata.alignment;
   parsed.facts.pickle_bytes = header.end;
   parsed.facts.unread_bytes = header.unread_bytes;

@@ -10,11 +10,11 @@ namespace weightmap::gguf {
 namespace {
 
 struct TensorType {
-  std::string_view name;       // as ggml prints it
-  std::optional<DType> dtype;  // none: ggml has no layout for it any more
+  std::string_view name;       // ggml's spelling
+  std::optional<DType> dtype;  // none: ggml has removed its layout
 };
 
-// ggml.h, ggml_type: the place is the number.
+// ggml_type of ggml.h; the index is the number.
 constexpr auto list_types() {
   using enum DType;
   return std::array{

@@ -1,4 +1,4 @@
-// The tensor types of GGUF, by the numbers that files have of them.
+// The tensor types of GGUF by their numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace weightmap::gguf {
 
-// Fails with unsupported for a type that ggml has removed, and for a number that it does not know.
+// Fails with unsupported for a type that ggml has removed, and for a number that ggml does not
+// have.
 Result<DType> tensor_type(std::int32_t number);
 
 }  // namespace weightmap::gguf

@@ -21,15 +21,15 @@ namespace inspect {
 namespace {
 
 constexpr std::size_t compared_elements = 1024;
-constexpr std::size_t lanes = 8;  // what compilers do at once
+constexpr std::size_t lanes = 8;  // for vectorisation
 static_assert(compared_elements % lanes == 0);
 
-// T: double, or std::uint64_t for integers of 64 bits.
+// T is double, or std::uint64_t for 64-bit integers.
 template <class T>
 struct Findings {
   std::uint64_t differing = 0;
-  std::uint64_t other_value = 0;  // of these
-  std::uint64_t not_finite = 0;   // of these
+  std::uint64_t other_value = 0;  // of the differing ones
+  std::uint64_t not_finite = 0;   // of the differing ones
   T largest = 0;
   std::uint64_t largest_at = 0;
 
@@ -46,7 +46,7 @@ struct Findings {
   }
 };
 
-// Consecutive elements of both tensors. `index` is that of the first.
+// Consecutive elements of both tensors. `index` is the first one's.
 struct Block {
   const std::byte* a;
   const std::byte* b;
@@ -79,8 +79,8 @@ Decode decoder_of_floats(DType dtype) noexcept {
   return decode;
 }
 
-// How elements become doubles, of which each has `parts`; none of integers of 64 bits, of which
-// double has not every value, and of types of which only the bits are known.
+// Converts elements to doubles, `parts` for each. There is none for 64-bit integers, which exceed
+// double's precision, and for types whose bits alone are known.
 struct Decoder {
   Decode decode = nullptr;
   std::size_t parts = 1;
@@ -115,8 +115,8 @@ Decoder decoder_of(DType dtype) noexcept {
 
 bool is_same(double x, double y) noexcept { return x == y || (std::isnan(x) && std::isnan(y)); }
 
-// What compares numbers of a kind is made for the types of both, and has T and a member `compare`,
-// which takes in what differs in value.
+// A comparison is made for the types of both tensors. It has T and a member `compare`, which adds
+// the elements that differ in value.
 
 class Decoded {
  public:
@@ -135,7 +135,7 @@ class Decoded {
     std::size_t end = block.count;
     for (; end % lanes != 0; ++end) x_[end] = y_[end] = 0;
     std::array<double, lanes> largest{};
-    std::array<double, lanes> none{};  // NaN once a difference is not finite
+    std::array<double, lanes> none{};  // NaN after a difference that is not finite
     std::array<std::uint64_t, lanes> other{};
     for (std::size_t i = 0; i < end; i += lanes)
       for (std::size_t lane = 0; lane < lanes; ++lane) {
@@ -152,7 +152,7 @@ class Decoded {
   }
 
  private:
-  // Precondition: two of the block are so far apart.
+  // Precondition: two elements of the block have this distance.
   std::size_t find(double apart) const noexcept {
     std::size_t i = 0;
     while (std::abs(x_[i] - y_[i]) != apart) ++i;
@@ -230,7 +230,7 @@ CountBits counter_of(std::size_t size) noexcept {
   }
 }
 
-// Of which nothing is known but their bits.
+// For types whose bits alone are known.
 struct OnlyBits {
   using T = double;
   OnlyBits(DType a, DType) : count(counter_of(element_size(a))) {}
@@ -242,18 +242,18 @@ struct OnlyBits {
   CountBits count;
 };
 
-// The bytes of the same elements of both, and the index of the first.
+// Bytes of the same elements of both tensors, and the index of the first element.
 struct BytesOfBoth {
   std::span<const std::byte> a;
   std::span<const std::byte> b;
   std::uint64_t index = 0;
 };
 
-// Takes in parts of the first tensor's bytes, and finds those of the second.
+// Takes parts of a piece's bytes of the first tensor, and finds those of the second.
 template <class Numbers>
 class Comparison {
  public:
-  static constexpr bool is_exact = true;  // whatever the order of the blocks is
+  static constexpr bool is_exact = true;  // independent of the order of the blocks
 
   Comparison(DType a, DType b, const BytesOfBoth& both)
       : both_(both),
@@ -295,12 +295,12 @@ class Comparison {
   Findings<typename Numbers::T> found_;
 };
 
-// Two tensors of one shape, neither of which has a lazy bit.
+// Two tensors of one shape without lazy bits.
 struct WhatToCompare {
   const TensorView& a;
   const TensorView& b;
   const Progress& progress;
-  std::uint64_t largest_at = 0;  // of the answer
+  std::uint64_t largest_at = 0;  // of the result
 
   template <class Numbers>
   Result<TensorDifference> answer() {
@@ -353,7 +353,7 @@ unsigned lazy_bits(const TensorView& view) noexcept {
   return view.flags() & (TensorView::conjugate | TensorView::negative);
 }
 
-// What is stored of a tensor: without its lazy bits.
+// Returns the stored elements of a tensor, without its lazy bits.
 TensorView stored(const TensorView& view) noexcept {
   const std::span<const std::byte> bytes = view.stored_bytes();
   return {
@@ -362,7 +362,7 @@ TensorView stored(const TensorView& view) noexcept {
       bytes.size(),        view.flags() & (TensorView::foreign_order | TensorView::any_repeats)};
 }
 
-// The index along each dimension of the element `index` of what is distinct in both.
+// Converts `index` among the distinct elements of both tensors to an index along each dimension.
 std::vector<std::int64_t> place_of(std::uint64_t index, const TensorView& a, const TensorView& b) {
   std::vector<std::int64_t> place(a.rank(), 0);
   for (std::size_t dim = a.rank(); dim-- > 0;) {
@@ -394,7 +394,7 @@ Result<void> check_comparable(const TensorView& a, const TensorView& b) {
   return {};
 }
 
-// Equal strides that repeat equal bytes: no element differs, however many there are.
+// True if equal strides repeat equal bytes, so that no elements differ, however many there are.
 bool repeats_equal_bytes(const TensorView& a, const TensorView& b) {
   const std::uint64_t stored = stored_elements(a);
   return a.dtype() == b.dtype() && a.numel() > stored && stored == stored_elements(b) &&
@@ -403,7 +403,7 @@ bool repeats_equal_bytes(const TensorView& a, const TensorView& b) {
          std::ranges::equal(a.stored_bytes(), b.stored_bytes());
 }
 
-// In their bytes, of which nothing is known.
+// Compares only the bytes.
 Result<TensorDifference> difference_of_blocks(const TensorView& a, const TensorView& b,
                                               const Progress& progress) {
   TRY_ASSIGN(const TensorSlice bytes_a, a.bits());

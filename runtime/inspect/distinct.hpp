@@ -1,4 +1,4 @@
-// The elements of a tensor that are stored, without those that only its strides repeat.
+// A tensor's elements without those that only its strides repeat.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace weightmap::inspect {
 // A tensor without dimensions of stride 0, along which each element is repeated.
 class Distinct {
  public:
-  // Without those dimensions that have stride 0 in `other`, too, a tensor of the same shape.
-  // Borrows what `view` does.
+  // Removes the dimensions that have stride 0 in `other`, too, a tensor of the same shape. Borrows
+  // what `view` borrows.
   Distinct(const TensorView& view, const TensorView& other) {
     std::vector<std::int64_t> strides;
     for (std::size_t dim = 0; dim < view.rank(); ++dim) {
@@ -39,7 +39,7 @@ class Distinct {
   }
 
   const TensorView& view() const noexcept { return view_; }
-  // How often each of its elements is one of the tensor.
+  // The number of repetitions of each element.
   std::uint64_t repeats() const noexcept { return repeats_; }
 
  private:

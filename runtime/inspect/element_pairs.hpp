@@ -1,4 +1,4 @@
-// The elements of two tensors of one shape, in pieces of the same elements.
+// Iterates over two tensors of one shape, in pieces of the same elements.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace weightmap::inspect {
 
-// The elements of one tensor, row-major: from the mapping if they lie there like that.
+// The elements of one tensor, row-major; directly from the mapping if they have that form there.
 class ElementSource {
  public:
   explicit ElementSource(const TensorView& view) : element_(element_size(view.dtype())) {
@@ -45,14 +45,14 @@ class ElementSource {
   std::vector<std::byte> copy_;
 };
 
-// Calls sink(a, b), which answers false to stop early, with the bytes of consecutive elements,
-// row-major, in this machine's byte order: in one piece where both are mapped like that, else of at
-// most piece_bytes. Neither is blocked or has a lazy bit.
+// Calls sink(a, b) with the bytes of consecutive elements, row-major, in this machine's byte order:
+// in one piece if both are mapped in that form, otherwise in pieces of at most piece_bytes. The
+// sink returns false to stop early. Preconditions: neither is blocked or has a lazy bit.
 template <class Sink>
 Result<void> for_each_pair(const TensorView& a, const TensorView& b, const Sink& sink) {
   const std::uint64_t all = a.numel();
   if (all == 0) return {};
-  // One that repeats little bounds both.
+  // It suffices that one of the two repeats little.
   if (!check_repeats(b)) TRY(check_repeats(a));
   std::uint64_t step = all;
   if (!ElementSource::is_mapped(a) || !ElementSource::is_mapped(b))

@@ -27,12 +27,12 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view zip_signature("PK\3\4");
-// What torch.save wrote before torch 1.6 begins with: the pickle of a magic number. It is followed
-// by those of the protocol, the system, the object and the keys, and then by the storages.
+// The first pickle of a torch.save before 1.6, a magic number. The pickles of the protocol, the
+// system, the object and the keys follow, and then the storages.
 constexpr std::string_view legacy_magic("\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.");
 constexpr std::size_t legacy_pickles = 5;
-constexpr std::size_t most_pickles = 1000;  // one behind the other
-constexpr int most_nesting = 3;             // of archives in archives
+constexpr std::size_t most_pickles = 1000;  // one after another
+constexpr int most_nesting = 3;             // of archives within archives
 
 std::string_view as_text(Bytes bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -43,8 +43,8 @@ bool begins_as_pickle(Bytes bytes) noexcept {
          static_cast<std::uint8_t>(bytes[1]) <= 5;
 }
 
-// Whether what was found in bytes that nothing calls a pickle is one: anything may begin like a
-// pickle, but it does not end like one by chance, nor name what only attacks need.
+// True if bytes that are not known to be a pickle are one. Any data may begin like a pickle, but it
+// does not end like one by chance, nor name globals that only attacks need.
 bool is_believable(const PickleGlobals& pickle) noexcept {
   return !pickle.fault ||
          std::any_of(pickle.globals.begin(), pickle.globals.end(), [](const NamedGlobal& global) {
@@ -52,7 +52,7 @@ bool is_believable(const PickleGlobals& pickle) noexcept {
          });
 }
 
-// Part of another source: an archive that is a record of an archive.
+// A part of another source: an archive that is a record of an archive.
 class Part final : public bytes::ByteSource {
  public:
   Part(const bytes::ByteSource& whole, std::uint64_t base, std::uint64_t size) noexcept
@@ -68,13 +68,13 @@ class Part final : public bytes::ByteSource {
   std::uint64_t size_;
 };
 
-// The globals of one pickle after another.
+// Collects the globals of one pickle after another.
 class Collector {
  public:
   Collector(const OpenOptions& options, FileGlobals& into) : options_(options), into_(into) {}
 
-  // All pickles that stand one behind the other. `record` is what they are called, `file_offset`
-  // where `bytes` begin. Answers whether more bytes could tell more.
+  // Adds all consecutive pickles. `record` is their name, `file_offset` the place of `bytes`.
+  // Returns true if more bytes could reveal more.
   bool add(std::string record, Bytes bytes, std::uint64_t file_offset, bool is_torchscript);
   void set_hidden(std::size_t from) {
     for (std::size_t i = from; i < into_.pickles.size(); ++i) into_.pickles[i].is_hidden = true;
@@ -108,7 +108,7 @@ pickle::Scan Collector::add_one(const std::string& record, Bytes bytes, std::uin
       if (at->second < made.globals.size()) ++made.globals[at->second].count;
       return;
     }
-    // Two strings, a node of the map and the rest.
+    // Two strings, a node of the map, and fields.
     used += sizeof(NamedGlobal) + 128 + global.module.size() + global.name.size();
     if (used > budget) {
       known.erase(at);
@@ -160,14 +160,14 @@ bool is_named_as_code(std::string_view name) {
   return ends_with_any(name, {".py", ".pyc", ".so", ".o", ".cpp", ".dll", ".dylib"});
 }
 
-// In a checkpoint: in other archives the same folders may hold anything.
+// Applies to a checkpoint; other archives may have any content in these folders.
 bool holds_tensors(std::string_view name) {
   return name.starts_with(torch::storage_folder) || name.starts_with("constants/");
 }
 
 class ArchiveScan {
  public:
-  // `base`: where the archive begins in the file; `prefix` is put before the names of its records.
+  // `base` is the archive's offset in the file; `prefix` precedes the names of its records.
   ArchiveScan(const bytes::ByteSource& source, std::uint64_t base, std::string prefix, int nesting,
               const OpenOptions& options, std::uint64_t& bytes_left, FileGlobals& into)
       : source_(source),
@@ -191,7 +191,7 @@ class ArchiveScan {
   std::string prefix_;
   int nesting_;
   const OpenOptions& options_;
-  std::uint64_t& bytes_left_;  // of pickles that may still be read
+  std::uint64_t& bytes_left_;  // budget for reading pickles
   FileGlobals& into_;
   Collector collector_;
   zip::Directory directory_;
@@ -214,7 +214,7 @@ Result<void> ArchiveScan::run() {
     else if (!(is_checkpoint && holds_tensors(name)))
       look_into(record, name);
     if (is_named_as_code(name)) into_.code.push_back(prefix_ + std::string(name));
-    // torch.load() reads the first pickle of data.pkl, and nothing else.
+    // torch.load() reads only the first pickle of data.pkl.
     if (is_checkpoint && !is_torchscript_)
       collector_.set_hidden(before + (name == torch::pickle_record ? 1 : 0));
   }
@@ -237,7 +237,7 @@ void ArchiveScan::add_pickle(const zip::Record& record, std::string_view name) {
   bytes::ReadCache cache(source_, memory);
   Result<zip::RecordBytes> content = zip::read_record(directory_, record, cache, most);
   std::optional<Error> damage;
-  if (!content) {  // readers differ in whether they look at the checksum
+  if (!content) {  // readers differ in whether they check the checksum
     damage = content.error();
     content = zip::read_unsummed(directory_, record, cache, most);
   }
@@ -249,7 +249,7 @@ void ArchiveScan::add_pickle(const zip::Record& record, std::string_view name) {
   if (damage && !into_.pickles[before].fault) into_.pickles[before].fault = std::move(damage);
 }
 
-// A record that may be a pickle or an archive, whatever it is called.
+// Scans a record of any name that may be a pickle or an archive.
 void ArchiveScan::look_into(const zip::Record& record, std::string_view name) {
   std::array<std::byte, 4> head;
   if (record.method != zip::Method::stored || record.size < head.size()) return;
@@ -271,14 +271,14 @@ void ArchiveScan::look_into(const zip::Record& record, std::string_view name) {
   if (Result<void> ran = scan.run(); !ran) add_fault(name, std::move(ran.error()));
 }
 
-// Pickles from the first byte on: the stream of torch before 1.6, a bare pickle, or what hides
-// before an archive.
+// Scans pickles from the first byte on: the stream of torch before 1.6, a bare pickle, or one
+// hidden before an archive.
 class StreamScan {
  public:
   StreamScan(const os::File& file, const OpenOptions& options, FileGlobals& into)
       : file_(file), options_(options), into_(into) {}
 
-  // False: there is none.
+  // Returns false if there is none.
   Result<bool> run();
   bool is_legacy() const noexcept { return is_legacy_; }
 
@@ -324,7 +324,7 @@ Result<bool> StreamScan::scan(std::uint64_t length) {
   return wants_more;
 }
 
-// Behind the fifth pickle there are bytes of tensors.
+// The fifth pickle is followed by bytes of tensors.
 void StreamScan::drop_storages() {
   if (into_.pickles.size() > legacy_pickles) into_.pickles.resize(legacy_pickles);
   into_.pickles.front().bytes_behind = 0;
@@ -350,13 +350,13 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   std::uint64_t bytes_left = options.limits.pickle_bytes;
   const Result<void> archive = ArchiveScan(file, 0, {}, 0, options, bytes_left, made).run();
   TRY_ASSIGN(const format::Kind kind, kind_of_head(file));
-  // Which holds no pickle: what it begins with is none.
+  // Safetensors has no pickles; its beginning only looks like one.
   if (!archive && kind == format::Kind::safetensors) {
     made.format = "safetensors";
     return made;
   }
   TRY_ASSIGN(const bool is_archive, begins_as_archive(file));
-  // torch takes a file for an archive by its first bytes, and unpickles any other.
+  // torch detects an archive by its first bytes, and unpickles any other file.
   if (!is_archive) {
     StreamScan stream(file, options, made);
     TRY_ASSIGN(const bool found, stream.run());
@@ -364,7 +364,7 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
     if (found) return made;
   }
   if (archive) return made;
-  // The first four bytes are an opcode, too, so that what follows was looked at.
+  // GGUF's first four bytes are an opcode, too, so the rest was scanned.
   if (kind != format::Kind::gguf) return tl::unexpected<Error>(archive.error());
   made.format = "gguf";
   return made;

@@ -1,4 +1,4 @@
-// How often each element of a storage is one of a tensor whose strides repeat it.
+// Counts how often a tensor's strides repeat each element of its storage.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace weightmap::inspect {
 
-// One count for each element from the first to the last that the tensor reaches; their sum is the
-// number of its elements. Takes time in proportion to these times the rank, whatever the sizes are.
+// Returns a count for each element from the first to the last one of the tensor; their sum is the
+// number of its elements. The time is proportional to these times the rank, whatever the sizes are.
 // Precondition: the tensor has elements.
 inline Result<std::vector<std::uint64_t>> multiplicities(const TensorView& view,
                                                          const Progress& progress) {
   std::vector<std::uint64_t> counts(stored_elements(view));
-  std::uint64_t repeats = 1;  // of all: what dimensions of stride 0 do
+  std::uint64_t repeats = 1;  // of all elements, by dimensions of stride 0
   counts[0] = 1;
   std::size_t reached = 1;  // the counts from here on are 0
   for (std::size_t dim = 0; dim < view.rank(); ++dim) {
@@ -28,8 +28,8 @@ inline Result<std::vector<std::uint64_t>> multiplicities(const TensorView& view,
       continue;
     }
     TRY(go_on(progress, 0, view.stored_bytes().size()));
-    // The sum of the counts at 0, 1 ... size - 1 strides before: as sums over all strides before,
-    // of which those that are too far back are taken away again, from the end on.
+    // Sums the counts at 0, 1 ... size - 1 strides before each element: adds all multiples of the
+    // stride before, then subtracts those that are too far back, from the end on.
     reached += (size - 1) * stride;
     for (std::size_t i = stride; i < reached; ++i) counts[i] += counts[i - stride];
     for (std::size_t i = reached; i-- > size * stride;) counts[i] -= counts[i - size * stride];

@@ -37,7 +37,7 @@ std::string_view without_mark(std::string_view path) noexcept {
   return path;
 }
 
-// As the system writes it in a list of mappings.
+// Returns the path in the spelling of /proc/PID/maps.
 std::string listed(const std::string& path) {
   std::string text;
   for (const char c : path) text += c == '\n' ? std::string("\\012") : std::string(1, c);
@@ -49,10 +49,10 @@ bool exists(std::string_view path) {
   return fs::exists(fs::path(path), ignored);
 }
 
-// A file that was asked for.
+// A file given by the caller.
 struct Target {
-  std::string path;  // as a list of mappings has it
-  // What has the name now, as a list of mappings shows it; nullopt if nothing has.
+  std::string path;  // in the spelling of /proc/PID/maps
+  // The file that has the name now, in the form of /proc/PID/maps; nullopt if there is none.
   std::optional<MappedArea> area;
   std::uint64_t size = 0;
 };
@@ -73,8 +73,8 @@ Result<Target> look_up(const fs::path& file) {
   return target;
 }
 
-// Both as a list of mappings shows them: what stat() says of the device differs on btrfs and on
-// overlay file systems.
+// Compares two entries of /proc/PID/maps. stat() returns another device on btrfs and on overlay
+// file systems.
 bool is_same_file(const MappedArea& a, const MappedArea& b) noexcept {
   return a.device == b.device && a.inode == b.inode;
 }
@@ -86,8 +86,8 @@ bool has_checkpoint_name(std::string_view path) noexcept {
                      [path](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// Whether an archive begins here whose first record is the pickle, or that calls itself a
-// checkpoint.
+// True for a safetensors file, or an archive whose first record is the pickle or whose file name is
+// a checkpoint's.
 bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   std::array<std::byte, 512> head{};
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
@@ -102,7 +102,7 @@ bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   return name == torch::pickle_record || name.ends_with("/" + std::string(torch::pickle_record));
 }
 
-// Decides which mappings are of interest, and what is known of their files.
+// Selects the relevant mappings, and caches facts about their files.
 class Search {
  public:
   explicit Search(std::vector<Target> targets) : targets_(std::move(targets)) {}
@@ -124,7 +124,7 @@ class Search {
     return exists(without_mark(area.path)) ? MappedVersion::replaced : MappedVersion::deleted;
   }
 
-  // nullopt where it is out of reach.
+  // Returns nullopt if the file is inaccessible.
   std::optional<std::uint64_t> size_of(const MappedArea& area) {
     for (const Target& target : targets_)
       if (target.area && is_same_file(area, *target.area)) return target.size;
@@ -147,17 +147,17 @@ class Search {
     return known->second;
   }
 
-  // A file that lost its name is judged by the one that has it now, if any has.
+  // A file that lost its name is judged by the one that has it now, if there is one.
   static bool looks_like_checkpoint(const MappedArea& area) {
     const std::string_view path = without_mark(area.path);
     const Result<os::File> file = os::File::open_foreign(fs::path(path));
     if (!file) return has_checkpoint_name(path);
-    file->advise_metadata();  // one page at most, where others measure what they read themselves
+    file->advise_metadata();  // at most one page, since other processes may measure their own reads
     return begins_as_checkpoint(*file, path);
   }
 
   std::vector<Target> targets_;
-  std::map<std::string, bool> known_;  // by path, whether it is a checkpoint
+  std::map<std::string, bool> known_;  // by path: true for a checkpoint
 };
 
 MappedCheckpoint& entry_of(std::vector<MappedCheckpoint>& entries, const MappedArea& area) {
@@ -183,7 +183,7 @@ void add(MappedCheckpoint& entry, const mmap::ProcessArea& part) {
   entry.locked_bytes += memory.locked;
 }
 
-// What a process has mapped, file by file.
+// Sums up the mappings of a process by file.
 std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts, Search& search) {
   std::vector<MappedCheckpoint> entries;
   for (const mmap::ProcessArea& part : parts) {
@@ -211,7 +211,7 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts
 Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
   std::vector<Target> targets;
   for (const fs::path& path : files) {
-    // What cannot be opened any more may still be mapped.
+    // A file that can no longer be opened may still be mapped.
     for (const fs::path& file : Checkpoint::files(path).value_or(std::vector{path})) {
       Result<Target> target = look_up(file);
       if (!target) return tl::unexpected<Error>(target.error());

@@ -30,14 +30,14 @@ tl::unexpected<Error> error_of(const Result<T>& result) {
   return tl::unexpected<Error>(result.error());
 }
 
-// What the page cache and the page table hold, page by page.
+// The content of page cache and page table by page.
 struct Pages {
   std::vector<mmap::CachedPages> cached;  // by source
-  // Of each mapping that the checkpoint has. nullopt where the system does not tell.
+  // For each mapping of the checkpoint. nullopt if the system does not report it.
   std::optional<std::array<mmap::MappedPages, 2>> mapped;
 };
 
-// The checkpoint's mappings; the second may be empty.
+// Returns the checkpoint's mappings; the second may be empty.
 std::array<std::span<const std::byte>, 2> mappings_of(const Checkpoint::State& state) {
   const mmap::Mapping* const writable = state.copy_on_write.load(std::memory_order_acquire);
   return {state.mapping.bytes(), writable ? writable->bytes() : std::span<const std::byte>{}};
@@ -47,7 +47,7 @@ Result<mmap::MappedMemory> memory_of(const Checkpoint::State& state) {
   return mmap::mapped_memory(mappings_of(state));
 }
 
-// The system divides shared pages in one sum, so copies have a part of their own only if none is.
+// The system sums up the shares of all pages, so the copies' part is known only if none is shared.
 std::optional<std::uint64_t> anonymous_pss(Checkpoint::State& state,
                                            const mmap::MappedMemory& memory) {
   if (memory.anonymous == 0) return 0;
@@ -65,7 +65,7 @@ std::optional<std::array<mmap::MappedPages, 2>> mapped_pages_of(Checkpoint::Stat
   return std::array{std::move(*of_main), std::move(*of_copies)};
 }
 
-// Of all files together. Copies of compressed storages lie in no file.
+// Samples all files. Copies of compressed storages are in no file.
 mmap::HugeSample sample_of(const Sources& sources, const Pages& pages) {
   mmap::HugeSample all;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -81,7 +81,7 @@ mmap::HugeSample sample_of(const Sources& sources, const Pages& pages) {
 Residency describe(const Sources& sources, const Pages& pages, const mmap::MappedMemory& memory,
                    const mmap::ProcessFaults& faults) {
   mmap::HugeSample sample = sample_of(sources, pages);
-  if (memory.huge > 0) sample.could_be_huge = true;  // some of these very files is
+  if (memory.huge > 0) sample.could_be_huge = true;  // a page of these files is
   Residency residency;
   residency.file_bytes = sources.bytes();
   for (std::size_t i = 0; i < sources.size(); ++i)
@@ -168,7 +168,7 @@ Result<EvictReport> evict_file(const os::File& file, const Progress& progress = 
   return report;
 }
 
-// The large pages in which anything is cached; neighbours joined to steps.
+// Returns the huge pages in which anything is cached; neighbours are joined into steps.
 std::vector<ByteRange> steps_of(const mmap::CachedPages& cached, std::uint64_t file_bytes) {
   std::vector<ByteRange> steps;
   for (std::uint64_t at = 0; at < file_bytes; at += os::large_page) {
@@ -201,7 +201,7 @@ Result<std::uint64_t> read_again(const os::File& file, const mmap::Mapping& mapp
 Result<RepairReport> repair_file(const os::File& file, const Progress& progress) {
   const Result<mmap::CachedPages> cached = mmap::CachedPages::of(file);
   if (!cached) return error_of(cached);
-  // Large pages are asked for by default; nothing is touched before the eviction.
+  // Requests huge pages by default; nothing is touched before the eviction.
   const Result<mmap::Mapping> mapping = mmap::Mapping::map(file, {});
   if (!mapping) return error_of(mapping);
   if (mmap::best_load_method(*mapping) != mmap::LoadMethod::populate)

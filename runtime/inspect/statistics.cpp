@@ -15,11 +15,11 @@ namespace weightmap {
 namespace inspect {
 namespace {
 
-// Elements in blocks, each turned into a T.
+// Processes elements in blocks, each converted to T.
 template <class Stored, class T, class Convert>
 class ByBlock {
  public:
-  static constexpr bool is_exact = false;  // whatever the order of the blocks is
+  static constexpr bool is_exact = false;  // depends on the order of the blocks
 
   explicit ByBlock(const Convert& convert) : convert_(convert) {}
 
@@ -41,8 +41,7 @@ class ByBlock {
   std::array<T, block_elements> block_;
 };
 
-// Counts how often each pattern of bits occurs, which is as fast as memory is read, and takes in
-// the values of those that do at the end.
+// Counts each bit pattern at memory speed, and adds the values of the patterns at the end.
 template <class Stored, class T, class Convert>
 class ByValue {
  public:
@@ -54,7 +53,7 @@ class ByValue {
     const std::size_t count = bytes.size() / sizeof(Stored);
     uncollected_ += count;
     std::size_t i = 0;
-    // Word by word, into tables that take turns: equal neighbours would wait for one another.
+    // Reads words and alternates between tables, since equal neighbours would stall on one counter.
     for (; i + word <= count; i += word) {
       auto bits = load_element<std::uint64_t>(bytes.data() + i * sizeof(Stored));
       for (std::size_t part = 0; part < word; ++part, bits >>= 8 * sizeof(Stored))
@@ -117,7 +116,7 @@ Result<TensorStatistics> run(const TensorView& view, const Progress& progress, c
   return work->result();
 }
 
-// The elements of the storage, each with how often the tensor has it.
+// Processes the elements of the storage, weighted by their repetitions in the tensor.
 template <class Stored, class T, class Convert>
 class Weighted {
  public:
@@ -141,7 +140,7 @@ class Weighted {
 
  private:
   const Convert& convert_;
-  std::span<const std::uint64_t> counts_;  // of what is still to come
+  std::span<const std::uint64_t> counts_;  // of the remaining elements
   std::vector<typename Summary<T>::Value> values_;
   Summary<T> summary_;
 };
@@ -184,7 +183,7 @@ struct Question {
     return inspect::run<Work>(view, progress, [&] { return std::make_unique<Work>(convert); });
   }
 
-  // Of integers, T is the one of at least 32 bits that the stored ones are turned into.
+  // For integers, T is the type of at least 32 bits to which stored values are converted.
   template <class Stored, class T = Stored>
   Result<TensorStatistics> of_native() const {
     using Unsigned =
@@ -261,7 +260,7 @@ Result<TensorStatistics> statistics(const TensorView& view, const Progress& prog
 }  // namespace inspect
 
 Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress) {
-  // Fewer are done before tables of 65536 counts are gone through.
+  // Fewer elements take less time than a pass over tables of 65536 counts.
   constexpr std::uint64_t counted_from = 1 << 16;
   return inspect::statistics(view, progress, counted_from);
 }

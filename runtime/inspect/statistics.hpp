@@ -1,4 +1,4 @@
-// statistics() with its choice of a way, for tests.
+// statistics() with an explicit threshold, for tests.
 #pragma once
 
 #include "weightmap/statistics.hpp"

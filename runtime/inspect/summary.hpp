@@ -1,4 +1,4 @@
-// The numbers of a tensor, taken in by blocks or as how often each value occurs.
+// Accumulates a tensor's numbers in blocks, or as values with frequencies.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace weightmap::inspect {
 
 inline constexpr std::size_t block_elements = 4096;
 
-// How many, their mean, and the sum of their squared distances from it.
+// Count, mean, and sum of squared distances from the mean.
 struct Spread {
   std::uint64_t count = 0;
   double mean = 0;
   double squares = 0;
 
-  // Chan, Golub and LeVeque: the spread of both together.
+  // Combines two spreads (Chan, Golub and LeVeque).
   void add(const Spread& other) noexcept {
     if (other.count == 0) return;
     const double all = static_cast<double>(count + other.count);
@@ -35,13 +35,13 @@ struct Spread {
   }
 };
 
-// T: float, double, or an integer of 32 or 64 bits.
+// T is float, double, or an integer of 32 or 64 bits.
 template <class T>
 class Summary {
  public:
-  using Value = std::pair<T, std::uint64_t>;  // and how often it occurs
+  using Value = std::pair<T, std::uint64_t>;  // with its frequency
 
-  // At most block_elements.
+  // Takes at most block_elements.
   void add(std::span<const T> block) noexcept {
     if constexpr (std::is_floating_point_v<T>) {
       double sum = sum_of(block);
@@ -58,7 +58,7 @@ class Summary {
     }
   }
 
-  // Values with how often they occur, in any order.
+  // Adds values with their frequencies, in any order.
   void add(std::span<const Value> values) noexcept {
     Spread spread;
     double sum = 0;
@@ -81,7 +81,7 @@ class Summary {
     spread_.add(spread);
   }
 
-  // What another one took in.
+  // Adds the result of another part.
   void add(const Summary& part) noexcept {
     nan_ += part.nan_;
     infinite_ += part.infinite_;
@@ -105,7 +105,7 @@ class Summary {
     all.std = std::sqrt(spread_.squares / static_cast<double>(finite));
     if constexpr (!std::is_floating_point_v<T>)
       all.mean = static_cast<double>(total_) / static_cast<double>(finite);
-    // Of doubles whose sums no double holds.
+    // Sums of doubles may overflow.
     if (!std::isfinite(*all.mean)) all.mean.reset();
     if (!std::isfinite(*all.std)) all.std.reset();
     return all;
@@ -113,7 +113,7 @@ class Summary {
 
  private:
   __extension__ using Integer = __int128;
-  static constexpr std::size_t lanes = 8;  // what compilers do at once
+  static constexpr std::size_t lanes = 8;  // for vectorisation
   static Number number(T value) noexcept {
     if constexpr (std::is_floating_point_v<T>)
       return static_cast<double>(value);
@@ -146,17 +146,17 @@ class Summary {
     max_ = std::max(max_, largest);
   }
 
-  // `take` gets a lane and a value; what lanes hold is joined by the caller.
+  // `take` receives a lane and a value; the caller combines the lanes.
   template <class Take>
   static void in_lanes(std::span<const T> block, const Take& take) noexcept {
     std::size_t i = 0;
     for (; i + lanes <= block.size(); i += lanes)
       for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, block[i + lane]);
-    // Of a lane that is known when this is compiled, or all of them would lie in memory.
+    // With a lane known at compile time; otherwise all lanes would be kept in memory.
     for (; i < block.size(); ++i) take(0, block[i]);
   }
 
-  // Minimum, maximum and zeros. Written in vectors, since compilers do not find them in a choice of
+  // Minimum, maximum and zeros, written with vectors since compilers do not vectorise a choice of
   // the smaller of two floats.
   void add_range(std::span<const T> block) noexcept {
     constexpr std::size_t wide = 16 / sizeof(T);
@@ -171,7 +171,7 @@ class Summary {
       std::memcpy(&values, block.data() + i, sizeof values);
       smallest = values < smallest ? values : smallest;
       largest = values > largest ? values : largest;
-      zeros += values == 0;  // -1 for each
+      zeros += values == 0;  // subtracts -1 for each zero
     }
     for (std::size_t lane = 0; lane < wide; ++lane) {
       take_range(smallest[lane], largest[lane]);

@@ -1,4 +1,4 @@
-// The bytes of a tensor, handed to what counts them: piece by piece, by one thread or several.
+// Passes the bytes of a tensor to an accumulator, piece by piece, in one thread or several.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +15,20 @@
 
 namespace weightmap::inspect {
 
-// Large tensors are taken in by several threads. Where the order of additions shows in the last
-// digit, always in as many parts, so that statistics are the same whatever the processors are.
+// Large tensors are divided among threads. If the order of additions affects the last digit, the
+// number of parts is fixed, so that statistics are the same on every machine.
 inline constexpr std::size_t most_parts = 8;
 inline constexpr std::size_t divided_from = std::size_t{8} << 20;  // bytes
 
 inline constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 
-// What the threads of one tensor share.
+// State shared by the threads of one tensor.
 struct Following {
   const Progress& progress;
   std::uint64_t all;  // bytes
   std::atomic<std::uint64_t> done = 0;
   std::atomic<bool> stop = false;
-  Result<void> going = {};  // of the caller's thread, which alone asks `progress`
+  Result<void> going = {};  // of the caller's thread, which alone calls `progress`
 
   void ask() {
     going = go_on(progress, done, all);
@@ -36,7 +36,7 @@ struct Following {
   }
 };
 
-// Piece by piece, so that somebody may follow or stop it.
+// Works in pieces, for progress and cancellation.
 template <class Work>
 void take_in(std::span<const std::byte> bytes, Work& work, Following& following, bool asks) {
   while (!bytes.empty() && !following.stop) {
@@ -48,7 +48,7 @@ void take_in(std::span<const std::byte> bytes, Work& work, Following& following,
   }
 }
 
-// `first` takes the first part, and what the others have taken in the end.
+// `first` processes the first part, and finally merges the results of the others.
 template <class Work, class Make>
 void take_in_parts(std::span<const std::byte> bytes, Work& first, Following& following,
                    const Make& make) {

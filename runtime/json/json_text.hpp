@@ -1,4 +1,4 @@
-// Text as JSON has it, for those who write JSON.
+// Writes text as JSON strings.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace weightmap::json {
 
-// The characters that have an escape of one letter, and these letters.
+// The characters that have a one-letter escape, and these letters.
 inline constexpr std::string_view escaped_characters = "\"\\\b\f\n\r\t/";
 inline constexpr std::string_view escape_letters = "\"\\bfnrt/";
 
-// Whether characters beyond ASCII stay as they are, or become \uNNNN, as Python's json does it.
+// Keeps characters beyond ASCII, or writes them as \uNNNN, as Python's json does.
 enum class BeyondAscii : std::uint8_t { kept, escaped };
 
-// Appends the text in quotes, with the shortest escapes that there are. Precondition: UTF-8.
+// Appends the text in quotes, with the shortest escapes. Precondition: UTF-8.
 void append_string(std::string& out, std::string_view text,
                    BeyondAscii beyond_ascii = BeyondAscii::kept);
 

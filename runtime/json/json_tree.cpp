@@ -17,7 +17,7 @@ using value::Builder;
 using value::Cell;
 using Next = Reader::Next;
 
-// Each step that fails leaves an error in the reader or in the builder.
+// A failed step leaves its error in the reader or in the builder.
 class TreeMaker {
  public:
   TreeMaker(Builder& build, Reader& json) : build_(build), json_(json) {}
@@ -65,13 +65,13 @@ class TreeMaker {
     return !json_.failed() && check(keys) && end(object, Value::Kind::dict, made);
   }
 
-  // One that has not ended yet. Nearly all of its cells are in the tree already, and so within the
+  // An unfinished container. Nearly all of its cells are in the tree already, and so within the
   // builder's budget.
   struct Container {
     value::Sequence* cells;
     std::vector<Cell> waiting;
   };
-  static constexpr std::size_t most_waiting = 254;  // little is left of a block of the arena
+  static constexpr std::size_t most_waiting = 254;  // fills most of a block of the arena
 
   bool add_array(Cell& made) {
     if (!json_.enter_array()) return false;

@@ -35,9 +35,9 @@ bool Reader::too_deep() {
   return fail("nests deeper than " + std::to_string(deepest) + " containers", position());
 }
 
-// Of a string that stands for itself from `begin` up to here.
+// Handles a string whose bytes from `begin` up to here are literal.
 bool Reader::unusual_string(const char* begin, std::string_view& text) {
-  // No string is longer than what it is written as, so those that were given out never move.
+  // A decoded string is no longer than its source, so returned strings never move.
   decoded_.reserve(text_.size());
   const std::size_t first = decoded_.size();
   decoded_.append(begin, at_);
@@ -166,7 +166,7 @@ bool Reader::end() {
 
 bool Reader::fail(std::string why, std::size_t position) {
   if (!failed()) error_ = {ErrorCode::corrupt, std::move(why), position, {}};
-  // So that nothing is found from here on.
+  // Makes all further reads fail.
   at_ = end_;
   is_first_ = false;
   return false;
@@ -174,7 +174,7 @@ bool Reader::fail(std::string why, std::size_t position) {
 
 bool Reader::not_json(const char* at) { return fail("is not JSON", offset(at)); }
 
-// JSON that is of another kind than the caller knows, or no JSON.
+// Fails for a value of another kind, or for invalid JSON.
 bool Reader::fail_expected(const char* expected) {
   static constexpr const char* kinds[] = {"an object", "an array",  "a string",
                                           "a number",  "a boolean", "null"};

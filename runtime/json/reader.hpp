@@ -1,5 +1,4 @@
-// A strict reader of JSON text (RFC 8259), one token after the other, in the order in which the
-// text has them:
+// A strict pull parser of JSON text (RFC 8259), which reads tokens in the order of the text:
 //
 //   Reader json(text);
 //   std::string_view key;
@@ -7,9 +6,9 @@
 //     while (json.next_key(key)) json.natural(numbers[key]);
 //   if (!json.end()) return json.error();
 //
-// The first call that meets something else than it asks for notes an error; from then on each call
-// answers false. The text must be UTF-8 without a byte order mark. Whether an object has a key
-// twice is for the caller to see. No recursion. Not thread-safe.
+// The first call that meets an unexpected token sets an error; from then on each call returns
+// false. The text must be UTF-8 without a byte order mark. The caller checks for repeated keys. No
+// recursion. Not thread-safe.
 #pragma once
 
 #include <bit>
@@ -28,21 +27,21 @@ namespace weightmap::json {
 
 class Reader {
  public:
-  static constexpr std::uint32_t deepest = 64;  // containers within one another
+  static constexpr std::uint32_t deepest = 64;  // nesting of containers
 
-  // The text must outlive the reader, and both the strings that it gives out.
+  // The text must outlive the reader, and both must outlive the returned strings.
   explicit Reader(std::string_view text) noexcept : text_(text) {}
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
   enum class Next : std::uint8_t { object, array, string, number, boolean, null, other };
-  // What kind of value the next one is, by its first byte; other: none.
+  // Returns the kind of the next value by its first byte; other if it is none.
   Next next() noexcept;
 
   bool enter_object() { return enter('{', "an object"); }
   bool enter_array() { return enter('[', "an array"); }
-  // The next key of the object that was entered last, and the colon behind it. False at the end of
-  // the object, which is left by that, or if something is wrong.
+  // Reads the next key of the current object and its colon. Returns false at the end of the object,
+  // which it leaves, or after an error.
   bool next_key(std::string_view& key) {
     if (!next_item('}')) return false;
     if (next_byte() != '"') return not_json(at_);
@@ -51,8 +50,8 @@ class Reader {
     ++at_;
     return true;
   }
-  // Whether the array that was entered last has one more element. False at its end, which leaves
-  // it, or if something is wrong.
+  // Returns true if the current array has another element; false at its end, which it leaves, or
+  // after an error.
   bool next_element() { return next_item(']'); }
 
   bool string(std::string_view& text) {
@@ -64,29 +63,29 @@ class Reader {
     text = {begin, at_++};
     return true;
   }
-  // A whole number without sign, fraction or exponent, below 2^64.
+  // Reads a whole number without sign, fraction or exponent, below 2^64.
   bool natural(std::uint64_t& number);
-  // Any number: a double where it has a fraction or an exponent.
+  // Reads any number: a double if it has a fraction or an exponent.
   bool number(std::variant<std::int64_t, double>& number);
   bool boolean(bool& value);
   bool null();
-  // For a caller who knows what the text has: what is left of it, and past the first items of the
-  // container that was entered last, which must be such as this reader takes.
+  // For a caller that knows the text: its rest, and a way to skip the first items of the current
+  // container, which must be valid for this reader.
   std::string_view rest() const noexcept { return {at_, end_}; }
   void skip_items(std::size_t bytes) noexcept {
     at_ += bytes;
     is_first_ = false;
   }
-  // Nothing but blanks are left. False if not, or if something was wrong before.
+  // Returns true if only whitespace is left and there was no error.
   bool end();
 
   std::string_view text() const noexcept { return text_; }
-  // Where the token begins that was taken last: a key, a value or the opening of a container.
+  // The position of the last token: a key, a value or the opening of a container.
   std::size_t position() const noexcept { return offset(token_); }
   bool failed() const noexcept { return !error_.message.empty(); }
   // Precondition: failed(). Its file_offset is a position in the text.
   const Error& error() const noexcept { return error_; }
-  // Notes what is wrong with a value that the caller does not take. Answers false.
+  // Sets the error for a value that the caller refuses. Returns false.
   [[gnu::cold]] bool fail(std::string why, std::size_t position);
 
  private:
@@ -94,16 +93,16 @@ class Reader {
     return static_cast<std::size_t>(at - text_.data());
   }
   std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at_); }
-  // 0, which JSON does not have, at the end of the text.
+  // Returns 0, which JSON does not contain, at the end of the text.
   char next_byte() const noexcept { return at_ != end_ ? *at_ : '\0'; }
-  // The first byte that is no blank.
+  // Returns the first byte that is not whitespace.
   char skip_blanks() noexcept {
     for (;; ++at_) {
       const char c = next_byte();
       if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return c;
     }
   }
-  // To the quote that ends a string, or to what may not stand for itself.
+  // Skips to the closing quote of a string, or to a byte that is not literal.
   void skip_plain() noexcept {
     constexpr std::size_t word_bytes = 8;
     for (; left() >= word_bytes; at_ += word_bytes)
@@ -112,8 +111,8 @@ class Reader {
         return;
       }
   }
-  // Of eight bytes sets the highest bit of each that is a quote, a backslash, a control character
-  // or not ASCII; of bytes behind such a one at times, too.
+  // Sets the highest bit for each of eight bytes that is a quote, a backslash, a control character
+  // or not ASCII; possibly also for bytes behind such a one.
   static std::uint64_t special_bytes(const char* text) noexcept {
     const auto word = bytes::load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(text));
     constexpr std::uint64_t each = 0x0101010101010101;
@@ -150,7 +149,7 @@ class Reader {
   bool literal(std::string_view word, const char* expected);
   bool scan_number(bool& is_integer);
   bool scan_digits();
-  // The number that was scanned. False if it does not fit.
+  // Converts the scanned number. Returns false if it does not fit.
   template <class Number>
   bool convert(Number& number) const noexcept {
     return std::from_chars(token_, at_, number).ec == std::errc();
@@ -163,8 +162,8 @@ class Reader {
   const char* end_ = at_ + text_.size();
   const char* token_ = at_;
   std::uint32_t depth_ = 0;
-  bool is_first_ = false;  // the container that was entered last has no item so far
-  std::string decoded_;    // strings that do not stand in the text as they are
+  bool is_first_ = false;  // the current container has no item so far
+  std::string decoded_;    // strings with escapes
   Error error_;
 };
 

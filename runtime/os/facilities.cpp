@@ -23,7 +23,7 @@ bool has_populate_read() noexcept {
   return is_known;
 }
 
-// Of no file: a kernel that knows the call says that the descriptor is bad.
+// Passes no file: a kernel with this call reports a bad descriptor.
 bool has_cachestat() noexcept {
   kernel::CachestatRange range{};
   kernel::Cachestat counts{};
@@ -35,7 +35,7 @@ std::string kernel_release() {
   return ::uname(&names) == 0 ? names.release : "";
 }
 
-// The word in brackets: "always [madvise] never".
+// Returns the word in brackets: "always [madvise] never".
 std::string huge_page_setting() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string line;

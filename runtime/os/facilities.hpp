@@ -1,5 +1,5 @@
-// What the running kernel does for this process. A call tells, not a version: distributions move
-// features to older kernels, and filters of system calls refuse what there is.
+// Facilities of the running kernel. They are tested by calls, not by version: distributions
+// backport features, and seccomp filters refuse existing calls.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@ namespace weightmap::os {
 bool has_populate_read() noexcept;  // MADV_POPULATE_READ
 bool has_cachestat() noexcept;
 
-std::string kernel_release();  // "6.18.1"; empty: the system does not tell
-// "always", "madvise" or "never": whether memory gets huge pages; empty where there are none.
+std::string kernel_release();  // "6.18.1"; empty if the system does not report it
+// Returns "always", "madvise" or "never", the setting of huge pages for memory; empty if there are
+// none.
 std::string huge_page_setting();
 
 }  // namespace weightmap::os

@@ -1,5 +1,5 @@
-// What Linux offers and the oldest headers that this is built with do not name, each with the first
-// kernel that has it. Nothing here says that the running kernel does: a call tells.
+// Linux interfaces that the oldest supported headers lack, each with its first kernel. The running
+// kernel may lack them; only a call can tell.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
-// Constants of the headers are macros.
+// In the headers, constants are macros.
 #ifndef MADV_POPULATE_READ
 constexpr int MADV_POPULATE_READ =
-    22;  // Linux 5.14: maps what it reads, and fails without a signal
+    22;  // Linux 5.14: maps the pages it reads, and fails without a signal
 #endif
 #ifndef MADV_COLLAPSE
 constexpr int MADV_COLLAPSE = 25;  // Linux 6.1
@@ -46,7 +46,7 @@ struct PagemapScan {
   std::uint64_t flags;
   std::uint64_t start;
   std::uint64_t end;
-  std::uint64_t walk_end;  // out
+  std::uint64_t walk_end;  // output
   std::uint64_t vec;
   std::uint64_t vec_len;
   std::uint64_t max_pages;
@@ -65,7 +65,7 @@ constexpr std::uint64_t entry_is_exclusive = std::uint64_t{1} << 56;  // Linux 4
 constexpr std::uint64_t entry_is_file = std::uint64_t{1} << 61;       // Linux 3.5
 constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
 
-// What statfs says of file systems (<linux/magic.h> does not name them everywhere).
+// File system types of statfs (<linux/magic.h> lacks some of them).
 constexpr std::uint64_t xfs_magic = 0x58465342;
 constexpr std::uint64_t zfs_magic = 0x2fc12fc1;
 constexpr std::uint64_t bcachefs_magic = 0xca451a4e;

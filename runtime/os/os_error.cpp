@@ -8,8 +8,8 @@ namespace weightmap::os {
 namespace {
 
 #ifdef __clang__
-// UndefinedBehaviorSanitizer proves the type of an object through a pipe, which it cannot have
-// where the error is that too many files are open.
+// UndefinedBehaviorSanitizer checks an object's type through a pipe, which it cannot open if the
+// error is that too many files are open.
 [[clang::no_sanitize("vptr")]]
 #endif
 std::string

@@ -1,4 +1,4 @@
-// The one place where an errno becomes an Error.
+// Converts errno to an Error.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace weightmap::os {
 
-// io: "cannot open the file: No such file or directory", for `action` "open the file".
+// Returns io: "cannot open the file: No such file or directory", for `action` "open the file".
 Error os_error(const std::string& action, int error_number,
                std::uint64_t file_offset = Error::no_offset);
 
-// The same of errno, as what a function returns.
+// Does the same with errno, as the return value of a function.
 [[gnu::cold]] tl::unexpected<Error> os_failure(const std::string& action);
 
 }  // namespace weightmap::os

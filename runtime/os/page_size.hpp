@@ -17,8 +17,7 @@ inline std::uint64_t whole_pages(std::uint64_t length) noexcept {
   return bytes::round_up(length, page_bytes());
 }
 
-// What the page cache holds as one piece where it can, and the unit of large reads. A multiple of
-// every page size there is.
+// The page cache's largest unit and the unit of large reads. A multiple of every page size.
 inline constexpr std::uint64_t large_page = std::uint64_t{2} << 20;
 
 }  // namespace weightmap::os

@@ -1,12 +1,12 @@
-// System calls that a signal may interrupt before they have done anything: on most file systems
-// some of them never are, on those that are programs (FUSE) all.
+// Repeats system calls that a signal interrupted: on most file systems some of them never are, in
+// FUSE file systems all may be.
 #pragma once
 
 #include <cerrno>
 
 namespace weightmap::os {
 
-// What the call returns, made again as long as it fails with EINTR. Not for close().
+// Returns the result of the call, repeated while it fails with EINTR. Not for close().
 template <class Call>
 auto uninterrupted(const Call& call) {
   for (;;) {

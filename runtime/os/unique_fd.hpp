@@ -23,7 +23,7 @@ class UniqueFd {
 
   // -1 if there is none.
   int get() const noexcept { return descriptor_; }
-  // The caller closes it from now on.
+  // The caller becomes responsible for closing it.
   int release() noexcept { return std::exchange(descriptor_, -1); }
 
  private:

@@ -114,7 +114,7 @@ bool Machine::step(std::uint8_t opcode) {
     case op_NONE:
       return push({});
     case op_BINFLOAT:
-      // The one big-endian operand of the format.
+      // The only big-endian operand of the format.
       return push(value::make_cell(real, __builtin_bswap64(operand_.number)));
     case op_EMPTY_TUPLE:
       return push(value::make_cell(tuple, std::uint64_t{0}));
@@ -191,7 +191,7 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
   }
 }
 
-// What only protocols 0 and 1 need, and picklers for recursive values.
+// Opcodes that only protocols 0 and 1 need, or that picklers use for recursive values.
 bool Machine::step_old_protocol(std::uint8_t opcode) {
   switch (opcode) {
     case op_POP:
@@ -253,7 +253,7 @@ bool Machine::stop() {
   return true;
 }
 
-// Of the part before, only what it made is left.
+// Only the result of the previous part is kept.
 void Machine::begin_part() {
   at_ = begin_ + parts_.front().begin;
   end_ = begin_ + parts_.front().end;
@@ -285,7 +285,7 @@ bool Machine::end_part() {
 
 bool Machine::grow_stack() {
   const std::size_t grown = std::max<std::size_t>(64, stack_.size() * 2);
-  // While a vector grows, the old cells and the new ones exist together.
+  // The old and the new cells exist together while the vector grows.
   if (grown > 0xFFFFFFFF || !arena_.charge((grown - stack_.size()) * sizeof(value::Cell) * 3 / 2))
     return fail_budget();
   stack_.resize(grown);
@@ -337,7 +337,7 @@ bool Machine::push_unicode() {
                                       std::to_string(valid));
 }
 
-// A str of Python 2 is text if it can be.
+// A Python 2 str becomes text if it is valid UTF-8.
 bool Machine::push_python_2(std::string_view text) {
   return push_text(bytes::is_utf8(text) ? string : Value::Kind::bytes, text);
 }
@@ -351,7 +351,7 @@ bool Machine::push_long() {
   if (!check_sign()) return false;
   std::size_t length = operand_.text.size();
   const auto* const first = reinterpret_cast<const Byte*>(operand_.text.data());
-  // Digits that only repeat the sign make no other number.
+  // Bytes that only repeat the sign do not change the number.
   while (length > 8 && first[length - 1] == ((first[length - 2] & 0x80) != 0 ? 0xFF : 0)) --length;
   if (length > 8) return push_text(big_integer, operand_.text.substr(0, length));
   std::uint64_t value = 0;
@@ -397,7 +397,7 @@ bool Machine::tuple_to_mark() {
 bool Machine::put(std::uint64_t id) {
   value::Cell* first = nullptr;
   if (!top(1, first)) return false;
-  // A pickler counts its memo from zero, and each entry costs it at least two bytes.
+  // A pickler counts its memo from zero, and each entry takes at least two bytes of the pickle.
   if (id >= tree_.pickle().size())
     return fail(ErrorCode::limit_exceeded,
                 "memo id " + std::to_string(id) + " is larger than the pickle itself");
@@ -426,7 +426,7 @@ Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::uint64_t file_offset, const ParseLimits& limits,
                                            std::pmr::memory_resource& memory,
                                            std::span<const NamedPickle> parts) {
-  // A call and the cells that refer to it take about half as many bytes as it has in the pickle.
+  // A call and the cells that refer to it take about half of its bytes in the pickle.
   const std::size_t chunk_bytes = pickle.size() + pickle.size() / 8 + 4096;
   auto tree = std::make_unique<value::Tree>(std::move(pickle_memory), pickle, memory, chunk_bytes,
                                             limits.budget_bytes);

@@ -1,9 +1,9 @@
 // The pickle machine: one pass over the opcodes with a stack, a stack of marks and a memo.
 //
-// General handlers cover every opcode (machine.cpp; calls, containers and the text of protocol 0 in
-// files of their own). In addition, match_call() (packed_match.cpp) recognises the
-// run of opcodes that a pickler writes for nearly every tensor and keeps it as one PackedCall; on
-// any difference it leaves everything as it was and the general handlers go on.
+// General handlers cover every opcode (machine.cpp; calls, containers and the text of protocol 0
+// are in files of their own). In addition, match_call() (packed_match.cpp) recognises the run of
+// opcodes that a pickler writes for nearly every tensor and keeps it as one PackedCall. On any
+// difference it changes nothing, and the general handlers are the fallback.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ class Machine {
   Machine(value::Tree& tree, std::uint64_t file_offset, const ParseLimits& limits, Packing packing,
           std::span<const NamedPickle> parts = {});
 
-  // Runs to STOP and sets the tree's root. An error is in error(); if must_repack() is true, a PUT
-  // went back to an id that a packed call holds, and the pickle has to be run again without
+  // Runs to STOP and sets the tree's root. Returns false with an error in error(). If must_repack()
+  // is true, a PUT reused an id of a packed call, and the caller runs the pickle again without
   // packing.
   bool run();
   bool must_repack() const noexcept { return must_repack_; }
@@ -53,7 +53,7 @@ class Machine {
   [[gnu::cold]] bool refuse(std::uint8_t opcode);
   [[gnu::cold]] bool fail(ErrorCode code, std::string message);
   [[gnu::cold]] bool fail_budget();
-  // "a tuple", "an object".
+  // Returns "a tuple", "an object".
   [[gnu::cold]] static std::string describe(Value::Kind kind);
   [[gnu::cold]] static std::string describe(const value::Cell& cell) {
     return describe(kind_of(cell));
@@ -68,9 +68,10 @@ class Machine {
     return true;
   }
   bool grow_stack();
-  // The topmost `count` cells above the last mark; false (after fail) if there are fewer.
+  // Finds the topmost `count` cells above the last mark; returns false (after fail) if there are
+  // fewer.
   bool top(std::uint32_t count, value::Cell*& first);
-  // Everything above the last mark, and the mark itself taken off.
+  // Finds all cells above the last mark and removes the mark.
   bool pop_mark(value::Cell*& first, std::uint32_t& count);
   std::uint32_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -119,27 +120,27 @@ class Machine {
   bool persistent_text();
   bool build();
 
-  // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS: `first[0..count)` go into the cell below them.
+  // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS add `first[0..count)` to the cell below them.
   bool append_top();
   bool set_top();
   bool extend_to_mark(Value::Kind plain, value::Sequence* value::Object::*of_object);
   bool extend(value::Cell& container, Value::Kind plain, value::Sequence* value::Object::*of_object,
               const value::Cell* first, std::uint32_t count);
-  // `kind` is what the sequence is like; `is_hashed` that it is no list, and of no object, so that
-  // what it must not hold is known.
+  // `kind` is the kind of the sequence. `is_hashed` is true for a set or dict that is not an
+  // object's, whose elements or keys must be hashable.
   bool extend(value::Sequence& sequence, Value::Kind kind, bool is_hashed, const value::Cell* first,
               std::uint32_t count);
   bool check_pairs(std::uint32_t count);
-  // Each `step`th of the cells is a key or an element of a set.
+  // Checks each `step`th cell, which is a key or an element of a set.
   bool check_keys(const value::Cell* first, std::uint32_t count, std::uint32_t step);
   value::Sequence* new_sequence();  // nullptr (after fail) if the budget is spent
-  // True (with must_repack_) if the cell is a piece of a packed call, which cannot be changed.
+  // Returns true (and sets must_repack_) for a piece of a packed call, which cannot be changed.
   bool is_packed(const value::Cell& cell);
 
   bool put(std::uint64_t id);
   bool get(std::uint64_t id);
 
-  // Packed calls. `name_length` is that of a string operand at `at_`, or no_name.
+  // Packed calls. `name_length` is the length of a string operand at `at_`, or no_name.
   static constexpr std::uint32_t no_name = value::PackedCall::no_name;
   bool match_packed(std::uint8_t opcode);
   bool match_named_call();
@@ -150,9 +151,9 @@ class Machine {
   const value::PackedHeader* header_for(const value::PackedHeader::Ids& ids);
   value::PackedHeader* make_header(const value::PackedHeader::Ids& ids);
 
-  // One more than the deepest of `children`; false (after fail) beyond the limit.
+  // Computes one more than the deepest of `children`; returns false (after fail) beyond the limit.
   bool nest(const value::Cell* children, std::uint32_t count, std::uint32_t& depth);
-  // The same of keys and values; of a dict, the keys are checked, too.
+  // Does the same for keys and values, and checks the keys of a dict.
   bool nest_items(const value::Cell* first, std::uint32_t count, bool is_hashed,
                   std::uint32_t& depth);
   bool fits_depth(std::uint32_t depth);
@@ -164,15 +165,15 @@ class Machine {
   value::Tree& tree_;
   bytes::Arena& arena_;
   const Byte* const begin_;
-  const Byte* end_;        // of the part that is run
+  const Byte* end_;        // of the current part
   const Byte* at_;         // next byte
   const Byte* opcode_at_;  // the opcode being run
   Operand operand_;        // of that opcode
   std::uint64_t file_offset_;
   ParseLimits limits_;
   Packing packing_;
-  std::span<const NamedPickle> parts_;  // of which the first is run
-  value::Sequence* whole_ = nullptr;    // the dict of them
+  std::span<const NamedPickle> parts_;  // the current part is the first
+  value::Sequence* whole_ = nullptr;    // the dict of all parts
   std::vector<value::Cell> stack_;      // stack_.size() is the capacity in use
   std::uint32_t stack_size_ = 0;
   std::vector<std::uint32_t> marks_;

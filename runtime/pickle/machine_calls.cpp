@@ -1,4 +1,4 @@
-// What a pickle would have looked up and called: kept as it stands, and nothing is.
+// Stores calls and globals of the pickle unchanged, and calls nothing.
 #include <algorithm>
 #include <array>
 
@@ -13,8 +13,8 @@ namespace {
 
 using enum Value::Kind;
 
-// A global, or what protocol 2 writes for Outer.Inner: a call of a global, getattr, with a global
-// and a text. Nothing is called, so the name of the function is not looked at.
+// True for a global, or for protocol 2's spelling of Outer.Inner: a call of a global, getattr, with
+// a global and a text. Nothing is called, so the name of the function does not matter.
 bool is_named(value::Cell cell) noexcept {
   constexpr int max_nesting = 8;  // of classes in classes
   for (int i = 0; i <= max_nesting; ++i) {
@@ -102,7 +102,7 @@ bool Machine::call(bool is_new_object) {
   return push(made);
 }
 
-// Class, arguments and keywords, as the call that stands for this opcode in older protocols.
+// Stores class, arguments and keywords as the equivalent call of older protocols.
 bool Machine::call_with_keywords() {
   value::Cell* first = nullptr;
   if (!top(3, first) || !check_callable(first[0]) || !check_kind(first[1], tuple, "arguments") ||
@@ -120,7 +120,7 @@ bool Machine::call_with_keywords() {
   return push(made);
 }
 
-// A class is called with arguments; without any, it is made without a call.
+// A class with arguments is called; without any, it is created without a call.
 bool Machine::instance(const value::Cell& type, const value::Cell* first, std::uint32_t count) {
   value::Cell arguments;
   value::Cell made;
@@ -151,7 +151,7 @@ bool Machine::push_persistent_id(const value::Cell& id) {
          (value::make_persistent_id(arena_, id, depth, made) || fail_budget()) && push(made);
 }
 
-// Of an id ("module", class, file, source), the class.
+// Returns the class of an id ("module", class, file, source).
 std::optional<value::Cell> Machine::class_of(const value::Cell& id) const {
   if (!limits_.has_modules || kind_of(id) != Value::Kind::tuple || id.part != value::whole_value ||
       id.count != 4)

@@ -1,4 +1,4 @@
-// Containers, and what they are given after they are made.
+// Containers and their later additions.
 #include <algorithm>
 
 #include "runtime/pickle/machine.hpp"
@@ -98,7 +98,7 @@ bool Machine::extend(value::Sequence& sequence, Value::Kind kind, bool is_hashed
          fail_budget();
 }
 
-// Nearly always texts and packed calls.
+// Nearly all cells are texts and packed calls.
 bool Machine::nest_items(const value::Cell* first, std::uint32_t count, bool is_hashed,
                          std::uint32_t& depth) {
   bool has_other_keys = false;

@@ -14,7 +14,7 @@ namespace {
 
 using enum Value::Kind;
 
-// Nothing but ASCII, and no escape: the same as what it stands for.
+// True for ASCII without escapes, which needs no decoding.
 bool is_plain(std::string_view text) noexcept {
   for (const char byte : text)
     if ((byte & 0x80) != 0 || byte == '\\') return false;

@@ -13,7 +13,7 @@ Memo::Outcome Memo::put(std::uint32_t id, const value::Cell& cell) {
   if (id < packed_end_) return Outcome::overlaps_packed;
   const std::size_t page = id / page_cells;
   if (page >= pages_.size()) {
-    // Behind packed calls ids go on far above those before them, for more than one page.
+    // After packed calls an id may be several pages beyond the last one.
     const std::size_t grown = std::max(page + 1 + page / 8, pages_.size() * 2);
     if (!arena_->charge((grown - pages_.size()) * sizeof(value::Cell*)))
       return Outcome::out_of_budget;
@@ -43,7 +43,7 @@ const value::Cell* Memo::get(std::uint32_t id, value::Cell& scratch) const noexc
     const value::Cell& cell = pages_[page][id % page_cells];
     if (cell.kind != unset) return &cell;
   }
-  // The last packed call that begins at or before `id`.
+  // Finds the last packed call that begins at or before `id`.
   std::uint64_t first = 0;
   std::uint64_t count = packed_count_;
   while (count > 0) {

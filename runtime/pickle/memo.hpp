@@ -1,8 +1,8 @@
-// What PUT remembers and GET finds: memo id -> cell.
+// The memo of PUT and GET: memo id -> cell.
 //
-// Two kinds of entry. An ordinary PUT stores its cell in a paged table. A packed call stores
-// nothing: the call itself knows which consecutive ids its pieces have, and a GET finds it by
-// binary search. That works as long as ids ascend, which every pickler's do; see Memo::put.
+// It has two kinds of entry. An ordinary PUT stores its cell in a paged table. A packed call stores
+// nothing: the call itself has the consecutive ids of its pieces, and a GET finds it by binary
+// search. This requires ascending ids, which every pickler writes; see Memo::put.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,20 @@ class Memo {
 
   explicit Memo(bytes::Arena& arena) noexcept : arena_(&arena) {}
 
-  // overlaps_packed: the id is not above those of a packed call, so the table and the calls might
-  // disagree about it. Nothing was stored; the caller starts over without packing.
+  // Returns overlaps_packed if the id is not above those of all packed calls, so that the table and
+  // the calls might disagree about it. Nothing was stored then, and the caller starts again without
+  // packing.
   Outcome put(std::uint32_t id, const value::Cell& cell);
-  // nullptr if there is no such id. `scratch` may hold the answer.
+  // Returns nullptr if there is no such id. `scratch` may hold the result.
   const value::Cell* get(std::uint32_t id, value::Cell& scratch) const noexcept;
 
-  // Every id so far is below this one.
+  // Greater than every id so far.
   std::uint32_t next_id() const noexcept { return next_id_; }
-  // How many ids there are: the id that MEMOIZE takes, whatever the ids are.
+  // The number of ids, which is the id that MEMOIZE takes.
   std::uint32_t count() const noexcept { return next_id_ - gaps_; }
 
-  // Adds an uninitialised call at the end; nullptr if the budget is spent. It counts only once
-  // commit_packed() is called; until then the next call of add_packed() gives the same one.
+  // Adds an uninitialised call at the end; returns nullptr if the budget is spent. Until
+  // commit_packed(), add_packed() returns the same call again.
   value::PackedCall* add_packed() {
     return packed_next_ != packed_stop_ || grow_packed() ? packed_next_ : nullptr;
   }

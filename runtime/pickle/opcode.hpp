@@ -1,4 +1,4 @@
-// Pickle opcodes by their names in Python's pickletools, and what stands behind each.
+// Pickle opcodes by their names in Python's pickletools, and the form of their operands.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@ namespace weightmap::pickle {
 enum class OperandKind : std::uint8_t {
   no_opcode,
   none,
-  number,       // of `width` bytes, little-endian
-  extension,    // the same, for something that only running the pickle would tell
-  sized,        // a length of `width` bytes, and as many bytes
+  number,       // `width` bytes, little-endian
+  extension,    // the same, for an object in a registry that only a running Python has
+  sized,        // a length of `width` bytes, then as many bytes
   number_line,  // text up to a line feed
   text_line,
   name_line,
@@ -24,7 +24,7 @@ struct OperandForm {
   std::uint8_t width = 0;
 };
 
-// X(name, byte, kind and width of the operand) for all that Python's pickle has.
+// X(name, byte, kind and width of the operand) for each opcode of Python's pickle.
 #define WEIGHTMAP_PICKLE_OPCODES(X)   \
   X(MARK, '(', none, 0)               \
   X(STOP, '.', none, 0)               \
@@ -103,7 +103,7 @@ struct OperandForm {
 enum Opcode : std::uint8_t { WEIGHTMAP_PICKLE_OPCODES(WEIGHTMAP_OPCODE) };
 #undef WEIGHTMAP_OPCODE
 
-// By the byte of the opcode.
+// Indexed by the byte of the opcode.
 inline constexpr std::array<OperandForm, 256> operand_forms = [] {
   std::array<OperandForm, 256> forms{};
 #define WEIGHTMAP_OPCODE(name, byte, kind, width) forms[byte] = {OperandKind::kind, width};
@@ -112,7 +112,7 @@ inline constexpr std::array<OperandForm, 256> operand_forms = [] {
   return forms;
 }();
 
-// "REDUCE"; "0xff" for a byte that is no opcode.
+// Returns "REDUCE", or "0xff" for a byte that is no opcode.
 std::string opcode_name(std::uint8_t opcode);
 
 }  // namespace weightmap::pickle

@@ -1,4 +1,4 @@
-// The bytes of a pickle that is being written.
+// The output buffer of the pickle writer.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,19 @@
 
 namespace weightmap::pickle {
 
-// Bytes at the end of a vector that is longer than what was written.
+// A vector that is longer than its content, so that bytes can be written without checks.
 class OpcodeOutput {
  public:
-  // False if that would be more than `limit` bytes.
+  // Returns false if the content would exceed `limit` bytes.
   bool reserve(std::uint64_t count, std::uint64_t limit) {
     if (count <= bytes_.size() - size_) return true;
     if (size_ > limit || count > limit - size_ + margin) return false;
     bytes_.resize(std::max(bytes_.size() * 2, size_ + static_cast<std::size_t>(count) + 1024));
     return true;
   }
-  // These take what reserve() gave.
+  // These write into space from reserve().
   void byte(unsigned value) noexcept { bytes_[size_++] = static_cast<std::byte>(value); }
-  // An opcode with `width` bytes, at most seven, little-endian.
+  // Writes an opcode with an operand of `width` bytes, at most seven, little-endian.
   void opcode(Opcode code, std::uint64_t operand, unsigned width) noexcept {
     std::uint64_t word = operand << 8 | code;
     if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
@@ -43,7 +43,8 @@ class OpcodeOutput {
     return std::move(bytes_);
   }
 
-  // What reserve() may be asked for beyond the limit, so that it can be asked for more than enough.
+  // reserve() accepts requests up to this much beyond the limit, so that callers can ask for more
+  // than they need.
   static constexpr std::uint64_t margin = 128;
 
  private:

@@ -1,4 +1,4 @@
-// What stands behind an opcode, read from wherever the pickle is.
+// Reads the operand of an opcode from any source.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@ namespace weightmap::pickle {
 
 struct Operand {
   std::uint64_t number = 0;      // or the length of `text`
-  std::string_view text;         // what the length counts; a line, without its line feed
+  std::string_view text;         // the counted bytes, or a line without its line feed
   std::string_view second_line;  // of two names
 };
 
-// Reads an operand of this form. These functions of the source answer false if it ends first:
+// Reads an operand of this form. The source has these functions, which return false if it ends
+// first:
 //
 //   bool number(std::size_t width, std::uint64_t& value);  // little-endian
 //   bool text(std::uint64_t length, std::string_view& text);
-//   bool line(OperandKind kind, std::string_view& line);  // and go past its line feed
+//   bool line(OperandKind kind, std::string_view& line);  // skips its line feed
 template <class Source>
 bool read_operand(Source& source, OperandForm form, Operand& operand) {
   switch (form.kind) {
@@ -40,12 +41,12 @@ bool read_operand(Source& source, OperandForm form, Operand& operand) {
   }
 }
 
-// A source of operands in memory. `at` is where it goes on, also after it answered false.
+// A source of operands in memory. `at` is the next byte to read, also after a failure.
 class MemoryOperands {
  public:
   using Byte = unsigned char;
 
-  // How long a line may be, without its line feed.
+  // Maximum lengths of a line, without its line feed.
   struct LineLimits {
     std::size_t number;
     std::size_t name;
@@ -83,7 +84,7 @@ class MemoryOperands {
   std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at); }
 
   const Byte* at;
-  // Why there is no operand: so many bytes were needed, or searched for the end of a line.
+  // The cause of a failure: the bytes that were needed, or searched for the end of a line.
   std::uint64_t needed = 0;
   std::size_t searched = 0;
 
@@ -102,7 +103,7 @@ class MemoryOperands {
   LineLimits limits_;
 };
 
-// "opcode BININT needs 4 bytes, the pickle has 2 left".
+// Returns "opcode BININT needs 4 bytes, the pickle has 2 left".
 std::string short_of(std::uint8_t opcode, std::uint64_t needed, std::uint64_t left);
 
 }  // namespace weightmap::pickle

@@ -1,4 +1,4 @@
-// The usual run of opcodes: how a pickler writes one more tensor.
+// Fast path for the usual run of opcodes, by which a pickler writes one more tensor.
 //
 // After the first tensor of a file, whose globals and fixed strings are new, every further one is
 //
@@ -9,7 +9,7 @@
 //
 // where sizes and strides are EMPTY_TUPLE, or ints TUPLE1..3 PUT, or MARK ints TUPLE PUT with at
 // least one int; PUT and GET come in two widths, ints in four. One straight piece of code
-// recognises it, about ten times faster than 30 trips through the machine. It commits only when the
+// recognises it, about ten times faster than 30 steps of the machine. It commits only when the
 // whole run has matched.
 #include <algorithm>
 #include <cstring>
@@ -25,27 +25,27 @@ using enum Value::Kind;
 using Byte = unsigned char;
 
 constexpr std::uint32_t max_dims = value::PackedShape::max_dims;
-constexpr std::ptrdiff_t max_ids = 8;  // of a run: the name's and those of its call
+constexpr std::ptrdiff_t max_ids = 8;  // of one run: the name's and those of its call
 constexpr std::uint32_t max_key_bytes = 64;
-constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from there on
-// More than the longest run of this form can have behind its name: the scanner below checks no
-// bounds, so it is only let loose where so much is left.
+constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from here on
+// Longer than any run of this form behind its name. The scanner below checks no bounds, so it needs
+// this many bytes.
 constexpr std::ptrdiff_t run_bytes_max = 1024;
 
-// Reads operands of one run. `ok` is sticky; nothing is read behind the first mismatch that
-// matters.
+// Reads the operands of one run. `ok` is sticky; after a mismatch the scanner stays within the
+// run's bound.
 struct Scanner {
   Scanner(const Byte* start, std::uint32_t id) noexcept : at(start), next_id(id) {}
 
   const Byte* at;
-  std::uint32_t next_id;  // the id the next PUT must have
+  std::uint32_t next_id;  // the required id of the next PUT
   bool ok = true;
 
   template <class T>
   static T load(const Byte* from) noexcept {
     T value;
     std::memcpy(&value, from, sizeof value);
-    return value;  // little-endian operands; parse() packs on little-endian machines only
+    return value;  // little-endian; parse() packs only on little-endian machines
   }
 
   void expect(std::uint8_t opcode) noexcept { ok &= *at++ == opcode; }
@@ -94,19 +94,21 @@ struct Scanner {
     }
   }
 
-  // LONG1 of up to eight bytes: values that do not fit 32 bits.
+  // Reads LONG1 of up to eight bytes, for values beyond 32 bits.
   std::int64_t long_integer() noexcept {
     const unsigned length = at[1];
     ok &= *at == op_LONG1 && length >= 1 && length <= 8;
     if (!ok) return 0;
-    const std::uint64_t low = load<std::uint64_t>(at + 2);  // may look at bytes behind; not used
+    const std::uint64_t low =
+        load<std::uint64_t>(at + 2);  // may read unused bytes behind the number
     const unsigned spare = 64 - 8 * length;
     at += 2 + length;
     return static_cast<std::int64_t>(low << spare) >> spare;
   }
 
-  // Fills `dims` and returns how many; a PUT follows unless the tuple is empty. An empty one that
-  // is spelled MARK TUPLE PUT has a memo id, for which a PackedCall has no room: no match.
+  // Fills `dims` and returns their count. A PUT follows unless the tuple is empty. An empty tuple
+  // spelled MARK TUPLE PUT has a memo id, for which a PackedCall has no field, so it does not
+  // match.
   std::uint8_t tuple_of_integers(std::int64_t* dims) noexcept {
     if (accept(op_EMPTY_TUPLE)) return 0;
     const bool marked = accept(op_MARK);
@@ -138,7 +140,7 @@ struct Scanner {
 }  // namespace
 
 bool Machine::match_named_call() {
-  // at_ is behind the opcode: a 4-byte length, the name, PUT, and then the call begins with a GET.
+  // at_ is behind the opcode: a 4-byte length, the name and PUT follow, then the call's first GET.
   const std::ptrdiff_t left = end_ - at_;
   if (left < run_bytes_max) return false;
   const auto length = Scanner::load<std::uint32_t>(at_);
@@ -151,7 +153,7 @@ bool Machine::match_named_call() {
 
 bool Machine::match_call(const Byte* start, std::uint32_t name_length) {
   if (end_ - start < run_bytes_max) return false;
-  if (memo_.next_id() + max_ids > end_ - begin_) return false;  // put() may refuse one of them
+  if (memo_.next_id() + max_ids > end_ - begin_) return false;  // put() may refuse an id
   const Byte* marks = start + (*start == op_BINGET ? 2 : 5);
   if (marks[0] != op_MARK || marks[1] != op_MARK) return false;
   return scan_call(start, name_length);
@@ -165,13 +167,13 @@ bool Machine::has_valid_texts(const value::PackedCall& call) const {
          is_valid(call.key_position, call.key_length);
 }
 
-// Inlined, since it runs for each tensor.
+// Inlined because it runs for each tensor.
 [[gnu::always_inline]] inline bool Machine::keep_call(const value::PackedCall& call,
                                                       const Byte* end, std::uint32_t next_id) {
-  // Of texts that are not UTF-8 the general handlers say what is wrong.
+  // The general handlers report texts that are not UTF-8.
   if (!has_valid_texts(call)) return false;
   value::PackedCall* const kept = memo_.add_packed();
-  // If the budget is spent, the general handlers run out of it, too, and say so.
+  // If the budget is spent, the general handlers exceed it, too, and report it.
   if (kept == nullptr || (stack_.size() - stack_size_ < 2 && !grow_stack())) return false;
   *kept = call;
   if (call.has_name())

@@ -1,10 +1,10 @@
-// From pickle bytes to a value tree.
+// Parses pickle bytes into a value tree.
 //
-// Understands protocols 0 to 5. GLOBAL, REDUCE, NEWOBJ, INST, BUILD, persistent ids and the like
-// become nodes; nothing is looked up, imported or called. Opcodes that refer to what is not in the
+// Supports protocols 0 to 5. GLOBAL, REDUCE, NEWOBJ, INST, BUILD, persistent ids and the like
+// become nodes; nothing is looked up, imported or called. Opcodes that refer to data outside the
 // pickle (EXT*, NEXT_BUFFER, READONLY_BUFFER) are refused by name. docs/format.md has the list.
 //
-// Linear in the size of the pickle, in time and in memory (ParseLimits::budget_bytes); no
+// Time and memory are linear in the size of the pickle (ParseLimits::budget_bytes). There is no
 // recursion.
 #pragma once
 
@@ -21,27 +21,28 @@ namespace weightmap::pickle {
 struct ParseLimits {
   std::uint64_t budget_bytes;  // cells, stack and memo together
   std::uint32_t depth;         // nesting of containers and calls
-  // Of a legacy stream: a persistent id ("module", class, file, source) is the class.
+  // Set for a legacy stream: a persistent id ("module", class, file, source) becomes the class.
   bool has_modules = false;
 };
 
-// One of several pickles that lie in one piece of memory. Each has a stack and a memo of its own.
+// One of several pickles in one block of memory. Each has a stack and a memo of its own.
 struct NamedPickle {
-  std::uint32_t name;  // where its name stands in that memory
+  std::uint32_t name;  // position of its name in that memory
   std::uint32_t name_length;
   std::uint32_t begin;
   std::uint32_t end;
 };
 
-// Parses `pickle`, which lies in `pickle_memory` (the tree takes it over, since strings point into
-// it) and starts at `file_offset` of the file, for error messages. Below 4 GiB. What lies behind
-// STOP is ignored. `memory` must outlive the tree.
+// Parses `pickle`, which lies in `pickle_memory` and starts at `file_offset` of the file, for error
+// messages. The tree takes the memory over, since its strings point into it. The pickle must be
+// below 4 GiB. Bytes behind STOP are ignored. `memory` must outlive the tree.
 //
-// If there are `parts`, `pickle` consists of these, and the tree is the dict of what each of them
-// makes by its name. Nothing may lie between the STOP of a part and its end.
+// If there are `parts`, `pickle` consists of them, and the tree is the dict {name of part: its
+// value}. Nothing may lie between the STOP of a part and its end.
 //
-// Fails with corrupt (stream ends early, stack underflow, unknown memo id), unsafe_pickle (an
-// opcode or a target that only code could answer), unsupported (protocol), limit_exceeded.
+// Fails with corrupt (the stream ends early, the stack underflows, a memo id is unknown),
+// unsafe_pickle (an opcode or a target that only code could resolve), unsupported (protocol),
+// limit_exceeded.
 Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::span<const std::byte> pickle,
                                            std::uint64_t file_offset, const ParseLimits& limits,

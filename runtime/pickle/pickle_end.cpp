@@ -15,7 +15,7 @@
 namespace weightmap::pickle {
 namespace {
 
-// A source of operands that reads forwards, a piece at a time; what is skipped is not read.
+// A forward source of operands that reads the file in pieces and does not read skipped bytes.
 class Reader {
  public:
   Reader(bytes::ReadCache& cache, std::uint64_t offset, std::uint64_t most_bytes)
@@ -28,7 +28,7 @@ class Reader {
   std::uint64_t at() const noexcept { return at_; }
   Error take_error() noexcept { return std::move(error_); }
 
-  // These answer false after noting an error.
+  // These return false after setting an error.
   bool number(std::size_t width, std::uint64_t& value) {
     if (!have(width)) return false;
     std::byte raw[8] = {};
@@ -37,7 +37,7 @@ class Reader {
     value = bytes::load_le<std::uint64_t>(raw);
     return true;
   }
-  // Nobody asks for the text.
+  // The text itself is not needed.
   bool text(std::uint64_t length, std::string_view&) {
     if (!bytes::contains(end_, at_, length)) return ends();
     at_ += length;
@@ -59,7 +59,7 @@ class Reader {
  private:
   static constexpr std::uint64_t piece_bytes = bytes::first_read;
 
-  // Makes the piece hold `width` bytes from here on, a few.
+  // Makes the piece hold the next `width` bytes.
   bool have(std::size_t width) {
     if (at_ >= piece_offset_ && bytes::contains(piece_.size(), at_ - piece_offset_, width))
       return true;
@@ -89,7 +89,7 @@ class Reader {
   bytes::ReadCache& cache_;
   std::uint64_t begin_;
   std::uint64_t most_;
-  std::uint64_t end_;  // of what may be read
+  std::uint64_t end_;  // of the readable range
   std::uint64_t at_;
   std::vector<std::byte> piece_;
   std::uint64_t piece_offset_ = 0;

@@ -11,15 +11,15 @@
 namespace weightmap::pickle {
 namespace {
 
-// What is known of a value: where its text stands, if it is one.
+// The known part of a value: the position of its text, if it is one.
 struct Known {
   std::uint32_t position;
   std::uint32_t length;
 };
 constexpr std::uint32_t no_length = std::numeric_limits<std::uint32_t>::max();
-constexpr Known something{0, no_length};       // a value that is no text, or one that is not told
+constexpr Known something{0, no_length};       // a value that is no text, or is unknown
 constexpr Known never_set{1, no_length};       // a memo id that was never set
-constexpr std::size_t most_name_bytes = 4096;  // of a global, as parse() has it
+constexpr std::size_t most_name_bytes = 4096;  // of a global, as in parse()
 
 bool is_set(const Known& known) noexcept {
   return known.length != no_length || known.position != never_set.position;
@@ -46,7 +46,7 @@ class GlobalScan {
   }
 
  private:
-  // These answer false after noting a fault.
+  // These return false after setting a fault.
   bool read_operand();
   bool step(std::uint8_t opcode);
   bool step_operand(std::uint8_t opcode);
@@ -89,7 +89,7 @@ class GlobalScan {
   std::vector<Known> stack_;
   std::vector<std::size_t> marks_;
   std::vector<Known> memo_;
-  std::size_t memo_count_ = 0;  // ids that are set: what MEMOIZE takes
+  std::size_t memo_count_ = 0;  // number of ids that are set, which MEMOIZE takes
   bool stopped_ = false;
   Scan scan_;
 };
@@ -100,7 +100,7 @@ bool GlobalScan::fail(std::string message) {
 }
 
 bool GlobalScan::check_budget() {
-  // A vector that grows holds its old values and the new ones for a moment.
+  // The old and the new values exist together while a vector grows.
   const std::uint64_t bytes = (stack_.capacity() + memo_.capacity()) * sizeof(Known) * 3 / 2 +
                               marks_.capacity() * sizeof(std::size_t) * 3 / 2;
   if (bytes <= budget_bytes_) return true;
@@ -145,7 +145,7 @@ bool GlobalScan::push_text(std::string_view text) {
                static_cast<std::uint32_t>(text.size())});
 }
 
-// STRING and UNICODE, in which a backslash would have to be undone; no name has one.
+// STRING and UNICODE. A backslash would need decoding, but no name has one.
 bool GlobalScan::push_line() {
   std::string_view line = operand_.text;
   if (byte_at(opcode_at_) == op_STRING) {
@@ -169,7 +169,7 @@ std::optional<std::uint64_t> GlobalScan::id_of_line() {
 bool GlobalScan::put(std::uint64_t id) {
   if (stack_.size() == floor())
     return fail("opcode " + opcode_name(byte_at(opcode_at_)) + " finds nothing to keep");
-  // As parse() has it: a pickler counts its memo from zero.
+  // As in parse(): a pickler counts its memo from zero.
   if (id >= text_.size())
     return fail("memo id " + std::to_string(id) + " is larger than the pickle itself");
   if (id >= memo_.size()) memo_.resize(id + 1, never_set);
@@ -292,7 +292,7 @@ bool GlobalScan::step_operand(std::uint8_t opcode) {
       return pop_to_mark() && push(something);
     case op_STACK_GLOBAL:
       return stack_global();
-    default:  // a number, bytes, or what an extension code stands for
+    default:  // a number, bytes, or the object of an extension code
       if (operand_forms[opcode].kind != OperandKind::no_opcode) return push(something);
       return fail("the pickle has byte " + opcode_name(opcode) + " where an opcode should be");
   }

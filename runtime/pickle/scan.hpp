@@ -1,9 +1,10 @@
-// Which globals a pickle names, without a tree: of pickles that parse() refuses, too, and at little
-// cost.
+// Lists the globals that a pickle names, without a tree: at little cost, and also for pickles that
+// parse() refuses.
 //
-// Follows every opcode of protocols 0 to 5 as Python's unpickler does, but only texts are kept, for
-// STACK_GLOBAL, which takes its two names from the stack. Nothing is looked up or called. Linear in
-// the size of the pickle; memory: eight bytes for each value on the stack or in the memo.
+// The scan follows every opcode of protocols 0 to 5 as Python's unpickler does, but keeps only
+// texts, since STACK_GLOBAL takes its two names from the stack. Nothing is looked up or called.
+// Time is linear in the size of the pickle; memory is eight bytes for each value on the stack or in
+// the memo.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +19,21 @@
 namespace weightmap::pickle {
 
 struct ScannedGlobal {
-  // Into the pickle; both empty where only running it would tell, as for an extension code.
+  // Point into the pickle. Both are empty where only a running Python knows the name, as for an
+  // extension code.
   std::string_view module;
   std::string_view name;
   std::uint64_t position;  // of the opcode in the pickle
 };
 
 struct Scan {
-  std::uint64_t length = 0;    // up to and including STOP, or to the opcode that is at fault
-  std::optional<Error> fault;  // Python would stop here, or the limits do
-  bool ends_early = false;     // the fault is that more bytes would be needed
+  std::uint64_t length = 0;    // up to and including STOP, or up to the faulty opcode
+  std::optional<Error> fault;  // the reason why Python or the limits would stop here
+  bool ends_early = false;     // the fault is a truncated pickle
 };
 
-// Calls `found` for each global in the order of the opcodes, also for those before a fault.
-// `file_offset` is that of the pickle, for error messages. Below 4 GiB.
+// Calls `found` for each global in the order of the opcodes, including those before a fault.
+// `file_offset` is the pickle's, for error messages. The pickle must be below 4 GiB.
 Scan scan_globals(std::span<const std::byte> pickle, std::uint64_t file_offset,
                   std::uint64_t budget_bytes,
                   const std::function<void(const ScannedGlobal&)>& found);

@@ -11,7 +11,7 @@ namespace {
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-// Digits of base 2^32, the least first: room for 4,300 decimal ones.
+// Digits of base 2^32, least significant first, with room for 4,300 decimal digits.
 struct Magnitude {
   std::array<std::uint32_t, 448> words{};
   std::size_t count = 0;
@@ -27,7 +27,7 @@ struct Magnitude {
   }
 };
 
-// A number of exactly `digits` digits of a base up to 16 in front of the text, which is taken off.
+// Takes a number of exactly `digits` digits, in a base up to 16, off the front of the text.
 std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t digits, int base) {
   if (text.size() < digits) return std::nullopt;
   std::uint32_t value = 0;
@@ -38,7 +38,7 @@ std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t dig
   return value;
 }
 
-// What one escape stands for; `text` begins behind the backslash and is taken off.
+// Decodes one escape. `text` begins behind the backslash; the escape is taken off.
 std::optional<char> take_escape(std::string_view& text) {
   if (text.empty()) return std::nullopt;
   const char letter = text.front();
@@ -89,7 +89,7 @@ DecodedInteger decode_integer(std::string_view decimal) noexcept {
   }
   DecodedInteger made{};
   std::uint32_t carry = is_negative;
-  for (std::size_t i = 0; i < 4 * magnitude.count + 1; ++i) {  // the last one holds the sign
+  for (std::size_t i = 0; i < 4 * magnitude.count + 1; ++i) {  // the last byte holds the sign
     const std::uint32_t word = magnitude.words[i / 4] >> (8 * (i % 4));
     const std::uint32_t byte = i / 4 < magnitude.count ? word & 0xFF : 0;
     const std::uint32_t signed_byte = (is_negative ? byte ^ 0xFF : byte) + carry;
@@ -146,7 +146,7 @@ std::optional<std::size_t> decode_characters(std::string_view text, char* out) n
       if (!meant || *meant > 0x10FFFF) return std::nullopt;
       code = *meant;
     } else if (code == '\\' && !text.empty()) {
-      // It stands for itself, and so does what follows, be it a backslash.
+      // The backslash stands for itself, and so does the next character, even another backslash.
       out[size++] = '\\';
       code = static_cast<unsigned char>(kind);
       text.remove_prefix(1);

@@ -24,14 +24,14 @@ using enum Value::Kind;
 
 constexpr std::uint64_t batch_values = 1000;  // between MARK and APPENDS or SETITEMS
 
-// Whether a pickler remembers where it wrote the value.
+// True if a pickler memoizes the value.
 bool has_memo_id(const Cell& cell) noexcept {
   const Value::Kind kind = kind_of(cell);
   if (kind == tuple) return cell.count > 0;
   return kind >= Value::Kind::string && kind != persistent_id;
 }
 
-// Whether a value is written at once, without a task.
+// True if a value is written at once, without a task.
 bool is_simple(const Cell& cell) noexcept {
   switch (kind_of(cell)) {
     case tuple:
@@ -56,7 +56,7 @@ bool is_flat(const Cell& cell) noexcept {
   return is_simple(cell) || (kind_of(cell) == tuple && has_simple_elements(cell));
 }
 
-// What is left to do with a value that was begun.
+// The remaining work on a value that was begun.
 enum class Step : std::uint8_t {
   value,        // all of it
   tuple,        // its further elements, then TUPLE
@@ -65,24 +65,24 @@ enum class Step : std::uint8_t {
   build,        // BUILD
   persist,      // BINPERSID
   call_of_set,  // TUPLE1, REDUCE
-  close,        // no bytes: all that it holds is written
-  replaced,     // likewise what stands in its place, which is `cell`
+  close,        // no bytes: all its contents are written
+  replaced,     // the same for a replacement, which is `cell`
 };
 
 struct Task {
   static constexpr WrittenNodes::Number unshared = 0xFFFFFFFF;
   Step step;
-  bool is_pairs = false;  // batches: of items
+  bool is_pairs = false;  // batches: of a dict's items
   bool is_exact = false;  // batches: of a list or dict, not of an object
   bool is_in_batch = false;
   bool is_single = false;  // the batch: has no mark
-  bool is_full = false;    // the batch: is as long as they get
+  bool is_full = false;    // the batch has the maximum length
   WrittenNodes::Number node = unshared;
   const Tree* tree = nullptr;
   Cell cell{};
   value::CellCursor cursor{};
-  std::uint64_t left = 0;      // cells to come; behind the batch, if there is one
-  std::uint64_t in_batch = 0;  // cells to come
+  std::uint64_t left = 0;      // cells to come, after the current batch if there is one
+  std::uint64_t in_batch = 0;  // cells to come in the current batch
   std::uint32_t id = 0;        // close: the memo id
 
   std::uint64_t cells(std::uint64_t values) const noexcept {
@@ -115,7 +115,7 @@ class Writer {
   bool byte_array_like(std::string_view content, WrittenNodes::Number number);
   bool long_integer(std::string_view digits);
 
-  // These cannot fail: reserve() was asked before.
+  // These cannot fail, since reserve() was called before.
   void integer(std::int64_t value);
   void number_of(std::uint64_t bits);  // a float's
   void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
@@ -127,7 +127,7 @@ class Writer {
 
   void push(Step step, const Tree* tree, const Cell& cell,
             WrittenNodes::Number number = Task::unshared);
-  // For what was given a memo id and is not written before all that it holds is.
+  // For a value that has a memo id before all its contents are written.
   void push_close(WrittenNodes::Number number);
   void push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
                     bool is_exact);
@@ -146,7 +146,7 @@ class Writer {
   }
 
   static constexpr std::uint64_t longest = 0xFFFFFFFF;
-  // More than the opcodes need that are written between two calls of reserve(), without texts.
+  // Exceeds the opcodes between two calls of reserve(), without texts.
   static constexpr std::uint64_t opcode_bytes = OpcodeOutput::margin;
 
   const std::function<std::optional<Value>(const Value&)>& replace_;
@@ -157,7 +157,7 @@ class Writer {
   std::unordered_map<std::string, std::uint32_t> globals_;  // "module\nname\n" -> memo id
   std::optional<std::uint32_t> latin1_;                     // memo id
   std::uint32_t next_id_ = 0;
-  // Of the last packed call, and the memo ids that its values have here.
+  // The header of the last packed call, and the memo ids of its values in this pickle.
   const value::PackedHeader* known_header_ = nullptr;
   value::PackedHeader::Ids known_ids_{};
   Error error_;
@@ -170,7 +170,8 @@ Result<std::vector<std::byte>> Writer::run(const Value& root) {
 
 bool Writer::write_all(const Value& root) {
   const Tree* const tree = root.tree();
-  // A whole tree that was parsed takes about as much as it took; whether that fits does not matter.
+  // Writing a whole parsed tree takes about as much as it took in the file. A failure to reserve
+  // that much does not matter.
   if (tree != nullptr && root.is_same_as({tree, tree->root()}))
     out_.reserve(tree->pickle().size() + opcode_bytes, max_bytes_);
   if (!reserve(0)) return false;
@@ -310,7 +311,8 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
 
 void Writer::end_replaced(const Task& task) {
   if (task.node == Task::unshared) return;
-  // A number, say, has no memo id: the next time its original is met, it is asked about again.
+  // A replacement such as a number has no memo id; replace() is called again for the next
+  // occurrence.
   const bool is_known = has_memo_id(task.cell) && may_be_shared(task.cell);
   nodes_.id(task.node) =
       is_known ? nodes_.id(nodes_.meet(*task.tree, task.cell)) : WrittenNodes::unknown;
@@ -337,10 +339,9 @@ void Writer::end_tuple(std::size_t count, WrittenNodes::Number number) {
   put(number);
 }
 
-// CPython writes a list or a dict by one function and what an object gives it by another. The
-// latter has no mark for a last value that is alone in its batch, the former only for a value that
-// is alone altogether; and a dict's last batch may be empty, since it ends with one that is not
-// full.
+// CPython uses different functions for a list or dict and for the items of an object. The latter
+// omits the mark if the last value is alone in its batch, the former only if it is the only value;
+// and a dict's last batch may be empty, since a dict ends with a batch that is not full.
 bool Writer::more_of_batches() {
   const std::size_t depth = tasks_.size();
   for (;;) {
@@ -416,8 +417,8 @@ bool Writer::set_like(const Tree* tree, const Cell& cell, WrittenNodes::Number n
 
 bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
   const value::PackedCall* const call = packed_call(cell);
-  // Whoever may replace objects is asked about the hooks, too; pieces that are reached by another
-  // way as well have memo ids to be remembered.
+  // With replace() set, the hooks must go through it, and pieces that are also reached in another
+  // way need memo ids, so only other calls are written packed.
   if (call != nullptr && !call->has_shared_pieces && !replace_) return packed(tree, *call, number);
   const Value called(tree, cell);
   const Cell callable = called.callable().cell();
@@ -427,14 +428,14 @@ bool Writer::object(const Tree* tree, const Cell& cell, WrittenNodes::Number num
     reduce(tree, cell, number);
     return true;
   }
-  push(Step::reduce, tree, cell, number);  // the last task is the next one
+  push(Step::reduce, tree, cell, number);  // tasks run in reverse order
   push(Step::value, tree, arguments);
   if (is_flat(callable)) return value(tree, callable);
   push(Step::value, tree, callable);
   return true;
 }
 
-// The same bytes as from the pieces of the call one by one.
+// Writes the same bytes as the pieces of the call one by one.
 bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNodes::Number number) {
   const value::PackedShape& shape = *call.shape;
   const value::PackedHeader& header = *shape.header;
@@ -528,8 +529,9 @@ bool Writer::global(std::string_view module, std::string_view name, WrittenNodes
   return true;
 }
 
-// _codecs.encode(text, "latin1"), where each byte is a character. CPython writes empty bytes as
-// __builtin__.bytes() instead, which torch.load(weights_only=True) refuses; this it reads.
+// Writes _codecs.encode(text, "latin1"), where each byte is a character. CPython writes empty bytes
+// as __builtin__.bytes() instead, which torch.load(weights_only=True) refuses; it accepts this
+// call.
 bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
   if (!global("_codecs", "encode", Task::unshared)) return false;
   const auto wide = static_cast<std::uint64_t>(
@@ -595,7 +597,7 @@ void Writer::integer(std::int64_t value) {
 }
 
 bool Writer::long_integer(std::string_view digits) {
-  // CPython writes no digit that only repeats the sign.
+  // CPython omits bytes that only repeat the sign.
   const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(digits[i]); };
   while (digits.size() > 1 &&
          byte_at(digits.size() - 1) == ((byte_at(digits.size() - 2) & 0x80) != 0 ? 0xFF : 0))

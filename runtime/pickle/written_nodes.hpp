@@ -1,9 +1,9 @@
-// The nodes that a pickle being written has met so far, and their memo ids.
+// The nodes that the writer has met so far, and their memo ids.
 //
-// Found by address: of each 4 KiB of memory in which a node lies there is a block of numbers, one
-// for each 16 bytes, which begins the chain of the nodes there. Since a tree is met about in the
-// order in which it lies in memory, this touches memory in order, too; and no chain is longer than
-// the few nodes that 16 bytes have room for, whatever a file says.
+// Nodes are found by address. Each 4 KiB of memory with nodes has a block of numbers, one for each
+// 16 bytes, which begins the chain of the nodes there. A tree is visited roughly in memory order,
+// so accesses here are in memory order, too. A chain is no longer than the few nodes that fit into
+// 16 bytes, whatever a file contains.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ namespace weightmap::pickle {
 class WrittenNodes {
  public:
   using Number = std::uint32_t;
-  // Instead of a memo id, of which there are far fewer in a pickle of less than 4 GiB.
-  static constexpr std::uint32_t unknown = 0xFFFFFFFF;  // not met, or to be met as if it were not
-  static constexpr std::uint32_t begun = 0xFFFFFFFE;    // something within it is being written
+  // Sentinels in place of a memo id; a pickle below 4 GiB has far fewer ids.
+  static constexpr std::uint32_t unknown = 0xFFFFFFFF;  // not met, or to be written again
+  static constexpr std::uint32_t begun = 0xFFFFFFFE;    // its contents are being written
 
-  // The number of the node, new (its id is unknown) or not.
+  // Returns the number of the node; a new node has the id unknown.
   Number meet(const value::Tree& tree, const value::Cell& cell) {
     const value::Cell key = with_address(tree, cell);
     Number& first = chain_of(key.payload);
@@ -38,7 +38,7 @@ class WrittenNodes {
     node(count_) = {key, unknown, first};
     return first = count_++;
   }
-  // Its memo id, or one of the above.
+  // The memo id of the node, or one of the above.
   std::uint32_t& id(Number number) noexcept { return node(number).id; }
 
  private:
@@ -63,7 +63,7 @@ class WrittenNodes {
   static std::array<std::uint64_t, 2> words_of(const value::Cell& cell) noexcept {
     return std::bit_cast<std::array<std::uint64_t, 2>>(cell);
   }
-  // Text is told apart by where it lies in memory, since each tree counts positions from zero.
+  // Text is identified by its memory address, since each tree counts positions from zero.
   static value::Cell with_address(const value::Tree& tree, value::Cell cell) noexcept {
     const Value::Kind kind = kind_of(cell);
     if (kind == Value::Kind::string || kind == Value::Kind::bytes ||
@@ -76,7 +76,7 @@ class WrittenNodes {
     const std::uint64_t block = block_of(address / page_bytes);
     return chains_[block * (page_bytes / chain_bytes) + address % page_bytes / chain_bytes];
   }
-  // Texts lie in one place and calls in another; each is met in order.
+  // Texts and calls lie in separate memory, and each is visited in order.
   std::uint64_t block_of(std::uint64_t page) {
     Block& last = last_blocks_[page % last_blocks_.size()];
     if (last.page != page) last = {page, new_or_known_block(page)};
@@ -106,7 +106,7 @@ class WrittenNodes {
       if (block.page != no_page) place_of(block.page) = block;
   }
 
-  std::vector<std::unique_ptr<Node[]>> segments_;  // whose nodes stay where they are
+  std::vector<std::unique_ptr<Node[]>> segments_;  // arrays whose nodes never move
   Number count_ = 0;
   std::vector<Number> chains_;
   std::vector<Block> blocks_;  // a power of two, by a hash of the page

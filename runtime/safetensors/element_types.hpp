@@ -1,4 +1,4 @@
-// The types of elements that safetensors knows, by its names for them.
+// The element types of safetensors by name.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ struct ElementType {
   DType dtype;
 };
 
-// safetensors/src/tensor.rs, Dtype. The six-bit types have four elements in three bytes. F4 counts
-// single elements; torch's type is two of them.
+// Dtype of safetensors/src/tensor.rs. The six-bit types have four elements in three bytes. F4
+// counts single elements; torch's type is two of them.
 inline constexpr std::array element_types = {
     ElementType{"F32", 32, DType::float32},
     ElementType{"BF16", 16, DType::bfloat16},
@@ -42,7 +42,7 @@ inline constexpr std::array element_types = {
     ElementType{"F6_E3M2", 6, DType::float6_e3m2},
 };
 
-// nullptr for what the format does not have.
+// Returns nullptr for an unknown type.
 constexpr const ElementType* type_of(std::string_view name) noexcept {
   for (const ElementType& type : element_types)
     if (type.name == name) return &type;

@@ -28,7 +28,7 @@ class HeaderParser {
         json_(header.json),
         data_bytes_(data_bytes),
         limits_(limits),
-        // What is neither a tensor nor text for people is read and forgotten.
+        // Values that are neither tensors nor metadata are parsed and dropped.
         build_(memory, {limits.base_memory + 5 * json_.text().size(), limits.depth}) {}
 
   Result<void> run() {
@@ -46,19 +46,19 @@ class HeaderParser {
 
  private:
   static constexpr std::string_view metadata_key = "__metadata__";
-  static constexpr std::size_t most_rank = 255;  // that a catalog holds
+  static constexpr std::size_t most_rank = 255;  // the catalog's maximum
 
-  // A model has few types and shapes. So what a tensor begins with, "dtype":"F32","shape":[4,4], is
-  // compared with those that were read lately, in half of the time that reading it takes.
+  // A model has few types and shapes. So the beginning of a tensor, "dtype":"F32","shape":[4,4], is
+  // compared with recent ones, which takes half the time of parsing it.
   struct Known {
     std::string_view text;
     const ElementType* type;
     HeaderTensor tensor;
   };
-  // What stands of a tensor in the header.
+  // The fields of a tensor in the header.
   struct Info {
-    std::string_view text;         // that it is to be known by; empty: none
-    const Known* known = nullptr;  // that has the same
+    std::string_view text;         // the text to remember it by; empty: none
+    const Known* known = nullptr;  // with the same text
     const ElementType* type = nullptr;
     bool has_shape = false;
     bool has_offsets = false;
@@ -77,14 +77,14 @@ class HeaderParser {
   Result<void> check_bytes(const HeaderTensor& tensor, const ElementType& type) const;
   Result<void> check_layout();
 
-  // What the reader found wrong, of the tensor that is being read, if one is. `field` of it, with a
-  // colon.
+  // Returns the reader's error for the current tensor, if there is one. `field` is its field, with
+  // a colon.
   [[gnu::cold]] tl::unexpected<Error> not_json(const std::string& field = {}) const {
     return failure(ErrorCode::corrupt,
                    subject() + (tensor_ ? ": " : " ") + field + json_.error().message,
                    json_.error().file_offset);
   }
-  // The token that was read last is wrong, of the same.
+  // Returns an error about the last token, with the current tensor.
   [[gnu::cold]] tl::unexpected<Error> refuse(const std::string& why,
                                              ErrorCode code = ErrorCode::corrupt) const {
     return failure(code, subject() + " has " + why, json_.position());
@@ -115,13 +115,13 @@ class HeaderParser {
   value::Builder build_;
   value::Cell metadata_ = build_.dict({});
   bool has_metadata_ = false;
-  const HeaderTensor* tensor_ = nullptr;  // that is being read
-  std::vector<std::int64_t> sizes_;       // of it
+  const HeaderTensor* tensor_ = nullptr;  // the current tensor
+  std::vector<std::int64_t> sizes_;       // of the current tensor
   std::size_t most_dims_ = std::min<std::size_t>(limits_.rank, most_rank);
   std::array<Known, 64> known_{};
 };
 
-// null stands for none.
+// null means no metadata.
 Result<void> HeaderParser::read_metadata() {
   if (std::exchange(has_metadata_, true)) return refuse("__metadata__ twice");
   if (json_.next() == json::Reader::Next::null) {
@@ -167,7 +167,7 @@ HeaderParser::Known& HeaderParser::place_of(std::string_view text) noexcept {
   return known_[(last + text.size()) * 0x9E3779B97F4A7C15 >> 58];
 }
 
-// Behind the opening brace. The shape is the first array, if it is known.
+// Called behind the opening brace. If the shape is known, it is the first array.
 void HeaderParser::take_known(HeaderTensor& tensor, Info& info) noexcept {
   info.text = json_.rest();
   const std::string_view text = info.text.substr(0, info.text.find(']') + 1);
@@ -248,14 +248,14 @@ Result<void> HeaderParser::read_offsets(HeaderTensor& tensor) {
   return {};
 }
 
-// Of those types whose elements are not bytes. A tensor may have whole bytes in all where its rows
-// have not: then no view can be had of a part of it.
+// Checks types whose elements are not bytes. A tensor may have whole bytes in all although its rows
+// do not; then a part of it cannot be viewed.
 bool HeaderParser::has_rows_of_whole_bytes(const ElementType& type) const noexcept {
   const std::int64_t together = type.bits == 4 ? 2 : block_of(type.dtype).elements;
   return together == 1 || (!sizes_.empty() && sizes_.back() % together == 0);
 }
 
-// With all fields read.
+// Called after all fields.
 Result<void> HeaderParser::complete(HeaderTensor& tensor, const Info& info) {
   if (info.type == nullptr) return corrupt(tensor, " has no dtype");
   if (!info.has_shape) return corrupt(tensor, " has no shape");
@@ -276,7 +276,7 @@ Result<void> HeaderParser::complete(HeaderTensor& tensor, const Info& info) {
   if (!bytes::row_major_strides(sizes_, std::span(strides).first(rank)))
     return corrupt(tensor, " has strides of more than 63 bits: shape " + shape());
   std::pmr::vector<std::int64_t>& dims = header_.dims;
-  // In the catalog they stand once more.
+  // The catalog stores them again.
   const std::uint64_t most_bytes = limits_.base_memory + 4 * json_.text().size();
   if (2 * sizeof(std::int64_t) * (dims.size() + 2 * rank) > most_bytes)
     return failure(ErrorCode::limit_exceeded,

@@ -1,5 +1,5 @@
-// The header of a safetensors file: JSON text that says of each tensor what it is and where its
-// bytes are.
+// The header of a safetensors file: JSON text that describes each tensor and the place of its
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 
 namespace weightmap::safetensors {
 
-using HeaderTensor = format::ListedTensor;  // whose position is that of the name, in the text
+using HeaderTensor = format::ListedTensor;  // its position is that of the name, in the text
 
 struct Header : format::TensorList {
-  // Valid as long as `text` and this.
+  // Valid as long as `text` and this object.
   Header(std::string_view text, std::pmr::memory_resource& memory)
       : TensorList(memory), json(text) {}
 
-  json::Reader json;                      // has the names
+  json::Reader json;                      // owns the names
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };
 
-// Reads all of the header, proves of each tensor that its bytes are as many as its type and shape
-// need, and that the tensors follow one another without a gap and end with the `data_bytes` bytes.
-// Errors have positions in the text.
+// Reads the header, proves that each tensor's bytes fit its type and shape, and that the tensors
+// follow one another without a gap and fill exactly `data_bytes`. Errors have positions in the
+// text.
 Result<void> read_header(Header& header, std::uint64_t data_bytes, const Limits& limits,
                          std::pmr::memory_resource& memory);
 

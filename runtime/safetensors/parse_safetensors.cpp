@@ -26,10 +26,10 @@ bool is_printable(std::byte byte) noexcept {
   return byte == std::byte{'\n'} || (byte >= std::byte{' '} && byte <= std::byte{'~'});
 }
 
-// Where the header ends.
+// Returns the end of the header.
 Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   const std::uint64_t size = input.file->size();
-  // With a first part of the header, which is all of it in most files.
+  // The first read also covers the beginning of the header, which is all of it in most files.
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.cache->bytes(0, std::min(size, bytes::first_read)));
   if (head.size() < length_bytes)
@@ -57,13 +57,13 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   return length_bytes + length;
 }
 
-// An error with a position in the header.
+// Translates a position in the header to one in the file.
 tl::unexpected<Error> in_file(Error error) {
   if (error.file_offset != Error::no_offset) error.file_offset += length_bytes;
   return tl::unexpected<Error>(std::move(error));
 }
 
-// The largest power of two, up to a page, that all tensors begin at a multiple of.
+// Returns the largest power of two, up to a page, that divides the positions of all tensors.
 std::uint64_t common_alignment(const Catalog& catalog) {
   constexpr std::uint64_t page = 4096;
   std::uint64_t bits = page;
@@ -97,7 +97,7 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   input.release(stats);
   parsed.facts.format = "safetensors";
   parsed.facts.byteorder = "little";
-  parsed.facts.names_torch_safe_only = true;  // it names none
+  parsed.facts.names_torch_safe_only = true;  // the file names no globals
   parsed.facts.storage_alignment = common_alignment(parsed.catalog);
   parsed.facts.pickle_bytes = text.size();
   stats.storages_by_directory += parsed.catalog.size();

@@ -1,12 +1,12 @@
-// Names of files that other files give.
+// Names of files that occur in other files.
 #pragma once
 
 #include <string_view>
 
 namespace weightmap::sets {
 
-// Whether no reader comes with this name to a file that lies elsewhere than beside the one that
-// gives it or in a folder there, on any system.
+// True if every reader, on any system, resolves this name to a file beside the naming file or in a
+// folder below.
 bool stays_below(std::string_view name) noexcept;
 
 }  // namespace weightmap::sets

@@ -26,7 +26,7 @@ bool is_name(std::string_view text) {
          text.find_first_not_of(name_characters) == std::string_view::npos;
 }
 
-// Branches may have slashes in them, but lead nowhere else.
+// Branches may contain slashes, but must stay in the folder.
 bool is_revision(std::string_view text) {
   return !text.empty() && text.front() != '/' && text.find("..") == std::string_view::npos &&
          text.find('\0') == std::string_view::npos;
@@ -39,7 +39,7 @@ fs::path with_home(std::string_view path) {
   return path;
 }
 
-// Empty where no variable is set.
+// Returns an empty path if no variable is set.
 fs::path hub_folder() {
   struct Place {
     const char* variable;
@@ -59,7 +59,7 @@ fs::path hub_folder() {
   return {};
 }
 
-// The first word of a small file, cut where it is too long for a name; empty if there is none.
+// Returns the first word of a small file, cut if it is too long for a name; empty if there is none.
 std::string word_in(const fs::path& file) {
   std::ifstream stream(file);
   std::string word;
@@ -78,7 +78,7 @@ Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
       !is_name(model.substr(slash + 1)) || !is_revision(revision))
     return std::nullopt;
   std::error_code ignored;
-  // A file of a folder that is here, and not the model that is called so.
+  // The name is a file of a local folder, not a model.
   if (fs::exists(fs::path(model.substr(0, slash)), ignored)) return std::nullopt;
   const fs::path hub = hub_folder();
   if (hub.empty()) return std::nullopt;

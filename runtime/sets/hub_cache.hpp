@@ -1,5 +1,5 @@
-// Models in the local cache of huggingface_hub, without the network. The layout is documented at
-// huggingface.co/docs/huggingface_hub/guides/manage-cache:
+// Finds models in the local cache of huggingface_hub, without the network. The layout is documented
+// at huggingface.co/docs/huggingface_hub/guides/manage-cache:
 //
 //   hub/models--ORG--NAME/refs/main                    a commit, as text
 //                        /snapshots/COMMIT/FILE        a link to ../../blobs/HASH
@@ -15,23 +15,23 @@
 namespace weightmap::sets {
 
 struct HubSnapshot {
-  std::filesystem::path folder;    // of the files of one commit
-  std::filesystem::path ref_file;  // that names the commit; empty: the commit was asked for
+  std::filesystem::path folder;    // with the files of one commit
+  std::filesystem::path ref_file;  // has the name of the commit; empty if a commit was given
   std::string commit;
 };
 
-// The snapshot of "org/name" or "org/name@revision": a branch, a tag or a whole commit; without one
-// it is main. The cache is where HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME or XDG_CACHE_HOME
-// say, else ~/.cache/huggingface/hub. nullopt for what is no such name,
-// and where a folder of the first part's name is here; fails with not_found,
-// saying what is not there, else. Reads the environment (getenv).
+// Returns the snapshot of "org/name" or "org/name@revision": a branch, a tag or a whole commit;
+// main without a revision. HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME or XDG_CACHE_HOME determine
+// the cache, otherwise it is ~/.cache/huggingface/hub. Returns nullopt for any other name, and if a
+// local folder has the name of the first part; fails with not_found, naming what is missing, if the
+// cache has no such snapshot. Reads the environment (getenv).
 Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name);
 
-// Whether the snapshot is still what its name means.
+// True if the name still refers to this snapshot.
 bool is_current(const HubSnapshot& snapshot);
 
-// The link in a snapshot that leads to this blob, as people know the file; the path itself if it is
-// no blob of such a cache, or none leads there.
+// Returns the link to this blob in a snapshot, which is the file's familiar name; the path itself
+// if it is not a blob of such a cache, or has no link.
 std::filesystem::path snapshot_path(const std::filesystem::path& blob);
 
 }  // namespace weightmap::sets

@@ -19,11 +19,11 @@ namespace {
 using std::filesystem::path;
 using Names = std::vector<std::string>;
 
-// A kind of file that checkpoints are kept in.
+// A kind of file for checkpoints.
 struct Family {
   std::string_view extension;
-  std::string_view usual_name;  // of a single file; empty: there is none
-  bool may_have_any_name;       // a single file
+  std::string_view usual_name;  // of a single file; empty: none
+  bool may_have_any_name;       // applies to a single file
 };
 constexpr Family families[] = {
     {".safetensors", "model.safetensors", true},
@@ -62,8 +62,8 @@ tl::unexpected<Error> ambiguous(const Names& candidates) {
       "is a folder of several checkpoints: " + list(candidates) + "; open one of them by its name");
 }
 
-// "shard-00003-model-00001-of-00001.safetensors": the parts of tensors that the third rank had.
-// What is missing of a tensor is seen when its parts are put together.
+// Matches "shard-00003-model-00001-of-00001.safetensors", the third rank's parts of tensors.
+// Missing parts are detected when tensors are assembled.
 bool is_of_a_rank(std::string_view name) {
   constexpr std::string_view front = "shard-";
   constexpr std::size_t rank_digits = 5;
@@ -71,7 +71,7 @@ bool is_of_a_rank(std::string_view name) {
          name.find_first_not_of("0123456789", front.size()) == front.size() + rank_digits;
 }
 
-// The shards, which must all be there, and of one set.
+// Returns the shards, which must be a complete set.
 Result<Names> whole_set(const Names& files, std::string_view extension) {
   if (std::ranges::all_of(files, is_of_a_rank)) return files;
   const std::optional<ShardName> first = shard_name(files.front(), extension);
@@ -93,12 +93,12 @@ Result<Names> whole_set(const Names& files, std::string_view extension) {
                                            " is missing, as in " + list({files.front()}));
 }
 
-// Empty: there is none of this family.
+// Returns nothing if no file is of this family.
 Result<Names> select(const Names& names, const Family& family) {
   Names files, indexes;
   const std::string index = std::string(family.extension) + ".index";
   for (const std::string& name : names) {
-    if (name.starts_with('.')) continue;  // other systems leave "._model.safetensors"
+    if (name.starts_with('.')) continue;  // other systems create "._model.safetensors"
     if (name.ends_with(family.extension)) files.push_back(name);
     if (name.ends_with(".json") && name.find(index) != std::string::npos) indexes.push_back(name);
   }
@@ -122,7 +122,7 @@ Result<Names> select(const Names& names, const Family& family) {
 
 std::string rank_metadata(std::size_t rank) { return "__" + std::to_string(rank) + ".metadata"; }
 
-// The files that say what there is in a folder of torch.distributed.checkpoint; empty: it is none.
+// Returns the metadata files of a torch.distributed.checkpoint folder; empty for other folders.
 Result<Names> select_metadata(const Names& names) {
   if (std::ranges::binary_search(names, ".metadata")) return Names{".metadata"};
   Names ranks;

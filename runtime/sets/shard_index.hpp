@@ -1,10 +1,10 @@
-// Which file of a set has which tensor: the *.index.json that transformers and others write beside
+// Maps tensors to the files of a set: the *.index.json that transformers and others write beside
 // the shards of a model.
 //
 //   {"metadata": {"total_size": 28966928384},
 //    "weight_map": {"lm_head.weight": "model-00004-of-00004.safetensors", ...}}
 //
-// What it says of sizes is often stale, so nothing of `metadata` is believed.
+// Its sizes are often stale, so `metadata` is ignored.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,24 @@ inline constexpr std::uint64_t longest_index = 100'000'000;  // bytes
 inline constexpr std::size_t most_files = 65536;
 
 struct ShardIndex {
-  // Valid as long as `text` and this.
+  // Valid as long as `text` and this object.
   explicit ShardIndex(std::string_view text) : json(text) {}
 
   struct Item {
     std::string_view tensor;
-    std::uint32_t file;      // of `files`
+    std::uint32_t file;      // index into `files`
     std::uint32_t position;  // of the name, in the text
   };
 
   json::Reader json;
-  std::vector<std::string> files;  // beside the index, or in folders there; sorted
+  std::vector<std::string> files;  // beside the index, or in folders below; sorted
   std::vector<Item> items;         // in the order of the index
   std::unique_ptr<value::Tree> metadata;
 };
 
-// Fails with corrupt for what is not such JSON, has weight_map twice, names no tensor, or a file
-// that does not lie beside the index or below it. Errors have positions in the text. A tensor that
-// is named twice is for the caller to see.
+// Fails with corrupt for invalid JSON, a repeated weight_map, an index without tensors, or a file
+// that does not lie beside the index or below it. Errors have positions in the text. The caller
+// checks for repeated tensors.
 Result<void> read_shard_index(ShardIndex& index, const Limits& limits,
                               std::pmr::memory_resource& memory);
 

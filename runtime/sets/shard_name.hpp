@@ -1,4 +1,4 @@
-// How the files of a set are named that are numbered: "model-00002-of-00003.safetensors".
+// Names of the files of a numbered set: "model-00002-of-00003.safetensors".
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ namespace weightmap::sets {
 // Shard 2 of 3 of "model".
 struct ShardName {
   std::string_view stem;
-  std::uint32_t number;  // from 1 on, in names that are as they should be
+  std::uint32_t number;  // from 1 on in valid names
   std::uint32_t count;
 };
 
-// nullopt for a name of another form. Precondition: it ends with `extension`, ".safetensors".
+// Returns nullopt for a name of another form. Precondition: it ends with `extension`,
+// ".safetensors".
 std::optional<ShardName> shard_name(std::string_view name, std::string_view extension);
 
-// The same the other way.
+// The inverse of shard_name().
 std::string to_string(const ShardName& shard, std::string_view extension);
 
 }  // namespace weightmap::sets

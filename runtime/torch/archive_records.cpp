@@ -42,13 +42,13 @@ Result<void> read_byte_order(const zip::Directory& directory, bytes::ReadCache& 
   return zip::unexpected_text(name, *record, "little or big");
 }
 
-// The storages that the letters speak of.
+// Reads the storages' status bytes.
 Result<void> read_marks(const zip::Directory& directory, bytes::ReadCache& cache,
                         ArchiveRecords& records) {
   const zip::Record* const record = directory.find(marks_record);
   if (record == nullptr) return {};
   TRY(check_marks(directory, *record));
-  // Until the last letter says that the file is sealed, its checksum means nothing.
+  // The record's checksum is meaningless until the last status byte says that the file is sealed.
   TRY_ASSIGN(const zip::RecordBytes content,
              zip::read_unsummed(directory, *record, cache, record->size));
   ReservedStorages& reserved = records.reserved.emplace();
@@ -62,7 +62,7 @@ Result<void> read_marks(const zip::Directory& directory, bytes::ReadCache& cache
   return {};
 }
 
-// Behind the first storage's header there is its name and up to this much padding.
+// The first storage's header is followed by its name and at most this much padding.
 constexpr std::uint64_t max_header_bytes = 30 + 65535 + 65535;
 
 }  // namespace
@@ -108,7 +108,7 @@ std::optional<Head> head_of(const zip::Directory& directory) {
   if (pickle == nullptr || first_storage == nullptr ||
       pickle->header_offset > first_storage->header_offset)
     return std::nullopt;
-  // Between the two there are only small records.
+  // Only small records lie between the two.
   constexpr std::uint64_t slack = 16384;
   const std::uint64_t distance = first_storage->header_offset - pickle->header_offset;
   if (distance > pickle->stored_size + slack + max_header_bytes) return std::nullopt;

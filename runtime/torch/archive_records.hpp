@@ -1,4 +1,4 @@
-// The small records of a torch archive: what they are called and what they say.
+// Reads the small records of a torch archive: version, byte order, alignment, reserved storages.
 #pragma once
 
 #include <bit>
@@ -24,9 +24,9 @@ struct ArchiveRecords {
   std::uint64_t storage_alignment;            // `.storage_alignment`, or 64
   bool big_endian;                            // `byteorder`, or the option
   bool byte_order_assumed;
-  std::optional<ReservedStorages> reserved;  // as marks_record says
+  std::optional<ReservedStorages> reserved;  // see marks_record
 
-  // Whether elements are in the other byte order than this machine's.
+  // True if the byte order of the elements differs from this machine's.
   bool is_foreign() const noexcept {
     return big_endian != (std::endian::native == std::endian::big);
   }
@@ -37,26 +37,26 @@ struct ArchiveRecords {
 Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
                                             bytes::ReadCache& cache, ByteOrder missing_byte_order);
 
-// Fails with corrupt if marks_record, which `record` is, does not have a letter for the file and
-// one for at most each other record.
+// Fails with corrupt if `record`, the marks_record, does not have one status byte for the file and
+// at most one for each other record.
 Result<void> check_marks(const zip::Directory& directory, const zip::Record& record);
 
-// Which of torch's writers made an archive.
+// The torch function that wrote an archive.
 enum class ArchiveKind : std::uint8_t {
   saved,     // torch.save
-  script,    // torch.jit.save: it has constants.pkl, which is how torch tells
+  script,    // torch.jit.save, recognised by constants.pkl as torch does
   exported,  // torch.export.save: no data.pkl, but a record archive_format
 };
 
 // Fails with not_a_checkpoint if there is neither data.pkl nor archive_format.
 Result<ArchiveKind> kind_of(const zip::Directory& directory);
 
-// `error`, which running or reading data.pkl gave, with the name of that record in front.
+// Prefixes `error`, which came from reading or running data.pkl, with the name of that record.
 [[gnu::cold]] tl::unexpected<Error> in_pickle(Error error);
 
-// From the local header of data.pkl to behind the local header of the first storage: in a file that
-// torch wrote this holds all that an open needs to read besides the tail, so one read gets it.
-// nullopt if the records lie in another order or have something large between them.
+// The range from the local header of data.pkl to the end of the local header of the first storage.
+// In a file that torch wrote, this range and the tail are all that an open needs, so one read
+// suffices. nullopt if the records are in another order or have something large between them.
 struct Head {
   std::uint64_t offset;
   std::uint64_t length;

@@ -15,7 +15,7 @@ namespace {
 
 using Form = ComposedTensor::Form;
 
-// What can be a tensor: a call. What it makes is its own matter.
+// Only a call can be a tensor; the call's own decoding checks its result.
 bool may_be_tensor(const Value& value) noexcept { return value.kind() == Value::Kind::object; }
 
 std::optional<DType> dtype_of(const Value& value) noexcept {
@@ -23,7 +23,7 @@ std::optional<DType> dtype_of(const Value& value) noexcept {
                                              : std::nullopt;
 }
 
-// "cpu" of the text itself, or of torch.device("cpu"[, index]).
+// Returns "cpu" for the text itself and for torch.device("cpu"[, index]).
 std::string device_of(const Value& value) {
   const Value text =
       is_device(value.callable().module(), value.callable().name()) && value.arguments().size() > 0
@@ -32,7 +32,7 @@ std::string device_of(const Value& value) {
   return bytes::escape(text.string().value_or(std::string_view{}));
 }
 
-// The layout that torch.serialization._get_layout("torch.sparse_csr") gives.
+// Returns the layout of torch.serialization._get_layout("torch.sparse_csr").
 std::optional<Form> layout_of(const Value& value) noexcept {
   constexpr std::array<std::pair<std::string_view, Form>, 5> layouts = {{
       {"torch.sparse_coo", Form::sparse_coo},
@@ -50,7 +50,7 @@ std::optional<Form> layout_of(const Value& value) noexcept {
   return found == layouts.end() ? std::nullopt : std::optional(found->second);
 }
 
-// The layout of this number (c10/core/Layout.h), as TorchScript writes it.
+// Returns the layout of a number in TorchScript (c10/core/Layout.h).
 std::optional<Form> script_layout(std::optional<std::int64_t> number) noexcept {
   switch (number.value_or(-1)) {
     case 1:
@@ -131,7 +131,7 @@ ComposedDecoder::Decoded ComposedDecoder::decode(const TensorCall& call) const {
 }
 
 // (layout, (indices, values, size[, is_coalesced])), or, compressed, (layout, (compressed, plain,
-// values, size)): torch/_utils.py, _rebuild_sparse_tensor.
+// values, size)): torch/_utils.py, _rebuild_sparse_tensor
 ComposedDecoder::Decoded ComposedDecoder::decode_sparse(const Value& arguments,
                                                         std::uint32_t position) const {
   if (arguments.size() != 2 || arguments[1].kind() != Value::Kind::tuple)
@@ -233,8 +233,8 @@ ComposedDecoder::Decoded ComposedDecoder::decode_from_array(const Value& argumen
   return composed;
 }
 
-// Parameters of a quantized tensor: (per_tensor_affine, scale, zero_point), or (per_channel_affine,
-// scales, zero_points, axis).
+// Decodes the parameters of a quantized tensor: (per_tensor_affine, scale, zero_point), or
+// (per_channel_affine, scales, zero_points, axis).
 Result<ComposedTensor> ComposedDecoder::decode_quantized(const TensorCall& call,
                                                          const TensorSpec& spec) const {
   ComposedTensor composed;

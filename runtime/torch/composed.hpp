@@ -1,4 +1,4 @@
-// From a call of a rebuild function that makes more than a dense tensor to what it says.
+// Decodes a call of a rebuild function whose result is more than one dense tensor.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ class ComposedDecoder {
   ComposedDecoder(std::uint64_t pickle_offset, std::uint32_t rank_limit) noexcept
       : pickle_offset_(pickle_offset), rank_limit_(rank_limit) {}
 
-  // All but the name and the parts of what `call` makes, which is_composed(call.function). nullopt:
-  // a layout that is not known here, of which nothing can be said. Fails with corrupt where the
-  // arguments are such that no reader could make a tensor of them.
+  // Decodes what `call` makes, except its name and parts. Precondition: is_composed(call.function).
+  // Returns nullopt for an unknown layout. Fails with corrupt if no reader could make a tensor from
+  // the arguments.
   Result<std::optional<ComposedTensor>> decode(const TensorCall& call) const;
-  // The same of a dense tensor of `spec` that _rebuild_qtensor makes.
+  // Does the same for a dense tensor of `spec` that _rebuild_qtensor makes.
   Result<ComposedTensor> decode_quantized(const TensorCall& call, const TensorSpec& spec) const;
 
  private:

@@ -26,8 +26,8 @@ EntryMaker::Name EntryMaker::add_joined_name(std::uint32_t path, const value::Ce
   return {name, parts};
 }
 
-// Makes prefix_ the joined name of this container with a dot behind it. Neighbouring tensors
-// share it, so it is kept.
+// Sets prefix_ to the container's joined name with a dot behind it. Neighbouring tensors share the
+// prefix, so it is kept.
 void EntryMaker::enter(std::uint32_t path) {
   prefix_path_ = path;
   prefix_.clear();

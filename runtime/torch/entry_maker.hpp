@@ -1,4 +1,4 @@
-// From a tensor as the pickle describes it to an entry of a catalog, with its name and path.
+// Turns a tensor as the pickle describes it into a catalog entry with its name and path.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weightmap::torch {
 
 class EntryMaker {
  public:
-  // All of them must outlive this object.
+  // All references must outlive this object.
   EntryMaker(const value::Tree& tree, const TensorTable& table, bool foreign_byte_order,
              catalog::CatalogBuilder& builder)
       : tree_(tree), table_(table), foreign_byte_order_(foreign_byte_order), builder_(builder) {}
@@ -24,19 +24,19 @@ class EntryMaker {
     catalog::Text text;
     catalog::Path path;
   };
-  // Adds the name of what lies under this key in the container `path`.
+  // Adds the name of the value under this key in the container `path`.
   Name add_name(std::uint32_t path, const value::Cell& key) {
     if (path == 0 && value::kind_of(key) == Value::Kind::string)  // nearly always
       return {builder_.add_text(tree_.text(key.payload, key.count)), {catalog::Path::is_name, 1}};
     return path == TensorSpec::is_root ? Name{{}, {0, 0}} : add_joined_name(path, key);
   }
-  // What the builder is told of a tensor, after the text of its name, which this adds.
+  // Returns the builder's input for a tensor, after adding the text of its name.
   catalog::TensorInput input_of(const TensorSpec& spec) {
     const Name name = add_name(spec.path, spec.key);
     return {name.text,     name.path,  spec.dims, spec.storage_offset, spec.storage,
             spec.location, spec.dtype, spec.rank, flags_of(spec)};
   }
-  // For messages.
+  // Returns the tensor's name for messages.
   std::string name_of(const TensorSpec& spec);
 
  private:
@@ -59,7 +59,7 @@ class EntryMaker {
   catalog::CatalogBuilder& builder_;
   std::uint32_t prefix_path_ = 0;
   std::string prefix_;
-  std::vector<std::uint32_t> prefix_parts_;  // as catalog::Path describes them
+  std::vector<std::uint32_t> prefix_parts_;  // in the format of catalog::Path
   std::vector<std::uint32_t> chain_;
 };
 

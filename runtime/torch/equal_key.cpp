@@ -16,7 +16,7 @@ using value::Cell;
 constexpr std::string_view twice =
     " is in one dict twice; readers differ in which of the two values they show";
 
-// The integer that a float is; nullopt if it has a fraction or leaves 64 bits.
+// Returns nullopt if the float has a fraction or leaves 64 bits.
 std::optional<std::int64_t> integral(double value) noexcept {
   constexpr double limit = 9223372036854775808.0;  // 2^63
   if (!(value >= -limit && value < limit) || std::trunc(value) != value) return std::nullopt;
@@ -65,7 +65,8 @@ EqualKey::EqualKey(const value::Tree& tree, const Cell& key) noexcept : cell_(ke
       break;
     }
     case Value::Kind::big_integer:
-      group_ = Group::big_integer;  // of a parsed tree: what 64 bits hold is an integer there
+      group_ = Group::big_integer;  // in a parsed tree, an integer that fits 64 bits is never of
+                                    // this kind
       text_ = tree.text(key.payload, key.count);
       break;
     case Value::Kind::string:

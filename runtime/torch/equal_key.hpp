@@ -1,4 +1,4 @@
-// Keys of a dict as Python compares them: 1, True and 1.0 are one key.
+// Keys of a dict under Python's equality: 1, True and 1.0 are one key.
 #pragma once
 
 #include <compare>
@@ -10,13 +10,12 @@
 
 namespace weightmap::torch {
 
-// Borrows the text of `tree`. The order means nothing; it is there to sort by.
+// Borrows the text of `tree`. The order serves sorting only and has no other meaning.
 class EqualKey {
  public:
   EqualKey(const value::Tree& tree, const value::Cell& key) noexcept;
 
-  // False for tuples, objects and what else is compared by rules that are not known here, and for
-  // what is not a number, which does not equal itself.
+  // False for NaN, and for tuples, objects and other kinds whose comparison rules are unknown here.
   bool is_comparable() const noexcept { return group_ != Group::other; }
   std::size_t text_bytes() const noexcept { return text_.size(); }
   const value::Cell& cell() const noexcept { return cell_; }
@@ -33,11 +32,11 @@ class EqualKey {
   std::string_view text_;
 };
 
-// For the second place where a dict has the key of a first one.
-// A reader that keeps the last of the two can go on without the first one: repeated_keys.hpp.
+// Returns the error for the second occurrence of a key in a dict. A reader that keeps the last of
+// the two can drop the first instead: see repeated_keys.hpp.
 [[gnu::cold]] Error key_twice(const value::Tree& tree, const value::Cell& key,
                               std::uint64_t pickle_offset);
-// Whether an error is one of key_twice(), with whatever in front of its message.
+// True if the error came from key_twice(), even with a prefix before its message.
 [[gnu::cold]] bool is_key_twice(const Error& error) noexcept;
 
 }  // namespace weightmap::torch

@@ -9,7 +9,7 @@
 namespace weightmap::torch {
 namespace {
 
-// What torch's _get_allowed_globals() has. A test compares the two.
+// The content of torch's _get_allowed_globals(). A test compares the two.
 constexpr auto safe_globals = std::to_array<std::string_view>({
     "_codecs.encode",
     "builtins.bytearray",
@@ -162,8 +162,8 @@ std::string full_name(std::string_view module, std::string_view name) {
   return std::string(module) + "." + std::string(name);
 }
 
-// A type of the archive's own code, what torch.jit.load() makes lists and tensors by, or a storage
-// that only it has a class for.
+// True for a type of the archive's own code, a function by which torch.jit.load() makes lists and
+// tensors, or a storage class that only TorchScript has.
 bool is_script_name(std::string_view module, std::string_view name) noexcept {
   return module == "__torch__" || module.starts_with("__torch__.") ||
          module == "torch.jit._pickle" || storage_type(module, name).has_value();

@@ -1,4 +1,4 @@
-// The name of what a container holds under a key: the keys on the way to it, joined by dots.
+// The name of a value in a container: the keys on the way to it, joined by dots.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace weightmap::torch {
 
-// Empty for TensorSpec::is_root.
+// Returns an empty name for TensorSpec::is_root.
 std::string joined_name(const value::Tree& tree, const std::vector<PathNode>& paths,
                         std::uint32_t path, const value::Cell& key);
 

@@ -1,4 +1,4 @@
-// How the keys on the way to a tensor are spelled in its name.
+// The spelling of keys in a tensor's name.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace weightmap::torch {
 
-// A key as it stands in a joined name: text, or an integer in decimal; other keys by their kind.
+// The text of one key in a joined name: a string as it is, an integer in decimal, any other key by
+// its kind.
 class KeyText {
  public:
   KeyText(const value::Tree& tree, const value::Cell& key) noexcept

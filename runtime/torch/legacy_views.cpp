@@ -10,8 +10,8 @@
 namespace weightmap::torch {
 namespace {
 
-// Elements from the first to the last one, both included; nullopt if that is not a number. Sizes
-// and strides that are negative are the catalog's to refuse.
+// Returns the number of elements from the first to the last one inclusive; nullopt on overflow. The
+// catalog refuses negative sizes and strides.
 std::optional<std::int64_t> reach_of(const TensorSpec& spec) noexcept {
   std::int64_t last = 0;
   for (std::size_t i = 0; i < spec.rank; ++i) {

@@ -1,6 +1,6 @@
-// Parts of storages that have keys of their own: the sixth field of a persistent id in a legacy
-// stream, (key, offset, size) in elements, or None. torch before 0.4 wrote them for slices of
-// storages.
+// Views of storages that have keys of their own. In a legacy stream, the sixth field of a
+// persistent id is a view, (key, offset, size) in elements, or None. torch before 0.4 wrote views
+// for slices of storages.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,17 @@ class LegacyViews {
     std::int64_t size;
   };
 
-  // What the field of an id says of a storage of `numel` elements. Fails with corrupt if it leaves
-  // the storage, or if its key was another view before. Errors are about `file_offset`.
+  // Reads the view field of an id for a storage of `numel` elements. Fails with corrupt if the view
+  // leaves the storage, or if an earlier view of this key differs. Errors refer to `file_offset`.
   Result<View> view(const Value& field, std::uint32_t storage, std::int64_t numel,
                     std::uint64_t file_offset);
 
-  // Makes the offset of a tensor in a view one in its storage. Fails with corrupt if the tensor
-  // leaves the view.
+  // Converts the tensor's offset in a view to an offset in its storage. Fails with corrupt if the
+  // tensor leaves the view.
   static Result<void> place(const View& view, TensorSpec& spec, std::uint64_t file_offset);
 
-  // Fails with corrupt if a storage has the key of a view: torch then takes whichever comes first.
+  // Fails with corrupt if a storage has the key of a view, since torch then takes the one that
+  // comes first.
   Result<void> check_keys(const StorageTable& storages, std::uint64_t file_offset) const;
 
  private:

@@ -35,7 +35,7 @@ class CatalogMaker {
   }
 
  private:
-  // Arrays have a byte order of their own, which is this machine's: numpy_array.hpp.
+  // Arrays are in this machine's byte order; see numpy_array.hpp.
   void place_in_pickle(const TensorSpec& spec, catalog::TensorInput& tensor) const {
     tensor.storage =
         static_cast<std::uint32_t>(input_.extents.size()) + (spec.storage & ~TensorSpec::in_pickle);
@@ -75,7 +75,8 @@ class CatalogMaker {
         input_.pickle_offset + spec.position);
   }
 
-  // Two tensors of one name are two ways to write it, unless they lie in one dict under one key.
+  // Two tensors of one name come from two spellings of it, unless they lie in one dict under one
+  // key.
   [[gnu::cold]] Result<void> check_keys() const {
     struct Place {
       std::uint32_t path;
@@ -104,7 +105,7 @@ class CatalogMaker {
 
 Result<catalog::Catalog> make_catalog(const CatalogInput& input,
                                       std::pmr::memory_resource& memory) {
-  // Offsets inside the block are 32 bits wide.
+  // The block's offsets have 32 bits.
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max();
   if (input.table.dim_count > max || input.table.path_parts > max ||
       input.table.name_bytes + input.table.storages.key_bytes() > max / 2)
@@ -118,7 +119,7 @@ void keep_nodes(const TensorTable& table, format::TensorNodes& nodes) {
   nodes.reserve(table.tensors.size());
   std::uint32_t number = 0;
   for (const TensorSpec& spec : table.tensors) {
-    // An array stays what it is among the values, too.
+    // An array remains an array in the value tree.
     if ((spec.storage & TensorSpec::in_pickle) == 0) nodes.add({spec.position, number});
     ++number;
   }

@@ -1,4 +1,5 @@
-// Tensors as the pickle describes them + where their storages are = the frozen catalog.
+// Combines the tensors that the pickle describes with the places of their storages into the frozen
+// catalog.
 #pragma once
 
 #include <memory_resource>
@@ -14,8 +15,8 @@
 
 namespace weightmap::torch {
 
-// "data.pkl/" and a position: the key of the storage that elements in the pickle are. No record has
-// this name.
+// Prefix of the key of a storage whose elements are in the pickle; the position follows. No record
+// has this name.
 inline constexpr std::string_view array_folder = "data.pkl/";
 
 struct CatalogInput {
@@ -23,17 +24,16 @@ struct CatalogInput {
   const TensorTable& table;
   std::span<const zip::StorageExtent> extents;  // of table.storages, in their order
   bool foreign_byte_order;
-  std::uint64_t pickle_offset;  // for error messages, and of the arrays in it
-  // What begins here or behind it lies in no file, see format::Input.
+  std::uint64_t pickle_offset;  // for error messages and the arrays in the pickle
+  // Positions from here on lie in no file; see format::Input.
   std::uint64_t copies_base = ~std::uint64_t{0};
 };
 
-// Fails with corrupt, naming the tensor, if one leaves its storage (CatalogBuilder proves that), or
-// if a dict has a key twice. Throws std::bad_alloc; `memory` must outlive the
-// catalog.
+// Fails with corrupt, naming the tensor, if a tensor leaves its storage (CatalogBuilder proves
+// that) or a dict has a key twice. Throws std::bad_alloc. `memory` must outlive the catalog.
 Result<catalog::Catalog> make_catalog(const CatalogInput& input, std::pmr::memory_resource& memory);
 
-// Notes which node of the tree each tensor of the table is.
+// Records the tree node of each tensor in the table.
 void keep_nodes(const TensorTable& table, format::TensorNodes& nodes);
 
 }  // namespace weightmap::torch

@@ -56,7 +56,7 @@ constexpr std::array<Named<DType>, 17> storage_types = {{
     {"QUInt2x4Storage", DType::quint2x4},
 }};
 
-// What TorchScript calls the storages that torch.save has no class for: the C++ name of the type
+// TorchScript's names of storages for which torch.save has no class: the C++ name of the type
 // (c10::ScalarType) and "Storage".
 constexpr auto script_storage_types = std::to_array<Named<DType>>({
     {"ComplexHalfStorage", DType::complex32},
@@ -167,7 +167,7 @@ constexpr std::array<Named<std::string_view>, 11> renamed_modules = {{
     {"cStringIO", "io"},
 }};
 
-// A pickle may hold millions of globals, so each is searched for.
+// A pickle may hold millions of globals, so the lookup is a binary search.
 constexpr auto harmful_by_module = [] {
   auto sorted = harmful_names;
   std::sort(sorted.begin(), sorted.end(),

@@ -1,4 +1,4 @@
-// PyTorch's names: what the globals of a checkpoint's pickle mean. Nothing outside this folder
+// PyTorch's names: the meaning of the globals in a checkpoint's pickle. Nothing outside this folder
 // compares a string with a torch name.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace weightmap::torch {
 
 // Functions that torch.save names in a REDUCE to describe a tensor (torch/_utils.py, _tensor.py).
 enum class Rebuild : std::uint8_t {
-  none,                    // anything else: stays an opaque node
+  none,                    // anything else, which stays an opaque node
   tensor,                  // _rebuild_tensor(storage, offset, size, stride)
   tensor_v2,               // ..., requires_grad, hooks[, metadata]; dtype from the storage
   tensor_v3,               // ..., requires_grad, hooks, dtype[, metadata]; untyped storage
@@ -22,7 +22,7 @@ enum class Rebuild : std::uint8_t {
   parameter_with_state,    // ..., state
   from_type_v2,            // _rebuild_from_type_v2(function, type, arguments, state)
   device_tensor_from_cpu,  // _rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, ...)
-  // What makes more than a dense tensor: see composed.hpp.
+  // The result is more than a dense tensor; see composed.hpp.
   sparse,                    // _rebuild_sparse_tensor(layout, parts)
   nested,                    // _rebuild_nested_tensor(buffer, sizes, strides, storage_offsets)
   meta,                      // _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad)
@@ -33,13 +33,14 @@ Rebuild rebuild_function(std::string_view module, std::string_view name) noexcep
 
 inline bool is_composed(Rebuild function) noexcept { return function >= Rebuild::sparse; }
 
-// How integers of a quantized tensor stand for numbers, as far as torch can rebuild such tensors.
+// The mapping from the integers of a quantized tensor to numbers, for the schemes that torch can
+// rebuild.
 enum class QuantizationScheme : std::uint8_t { none, per_tensor, per_channel };
 QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept;
 
-// "torch FloatTensor", "torch.cuda LongTensor", "torch Tensor": a class of tensors whose pickles,
-// before torch 0.4, have (storage, offset, size, stride) for a state. `dtype` is empty where it is
-// that of the storage.
+// A class of tensors such as "torch FloatTensor", "torch.cuda LongTensor" or "torch Tensor". Before
+// torch 0.4 its pickles have (storage, offset, size, stride) as their state. `dtype` is empty where
+// the storage decides it.
 struct LegacyTensorClass {
   std::optional<DType> dtype;
 };
@@ -50,37 +51,37 @@ std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
 bool is_device(std::string_view module, std::string_view name) noexcept;
 bool is_get_layout(std::string_view module, std::string_view name) noexcept;
 
-// What a storage class says about its elements. UntypedStorage counts bytes.
+// The element type that a storage class states. UntypedStorage counts bytes.
 struct StorageType {
   DType dtype;
   bool untyped;
 };
-// "torch FloatStorage", "torch.cuda HalfStorage", "torch.storage UntypedStorage".
+// Recognises "torch FloatStorage", "torch.cuda HalfStorage", "torch.storage UntypedStorage".
 std::optional<StorageType> storage_type(std::string_view module, std::string_view name) noexcept;
 
-// The class that torch.save writes for storages of such elements: "FloatStorage", of the module
-// torch. Empty for the types that have none: they are written as torch.storage UntypedStorage.
+// Returns the class of the module torch that torch.save writes for storages of this type, such as
+// "FloatStorage". Empty for types without one, which are written as torch.storage UntypedStorage.
 std::string_view storage_class(DType dtype) noexcept;
 
-// "torch bfloat16": a dtype pickled as a global.
+// Recognises a dtype that is pickled as a global, such as "torch bfloat16".
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept;
 
-// A function that torch.jit.save wraps around a list or dict to say its type
-// (torch/jit/_pickle.py); its first argument is the list or dict.
+// True for a function that torch.jit.save wraps around a list or dict to state its type
+// (torch/jit/_pickle.py). Its first argument is the list or dict.
 bool is_type_tag(std::string_view module, std::string_view name) noexcept;
 
-// "torch Size": the class of shapes.
+// True for "torch Size", the class of shapes.
 bool is_size(std::string_view module, std::string_view name) noexcept;
 
-// A class whose items are those of a dict: at most one of each key.
+// True for a class whose items are a dict's, with at most one of each key.
 bool is_dict_class(std::string_view module, std::string_view name) noexcept;
 
-// collections.OrderedDict, the type of a tensor's (always empty) backward hooks.
+// True for collections.OrderedDict, the type of a tensor's (always empty) backward hooks.
 bool is_ordered_dict(std::string_view module, std::string_view name) noexcept;
 
-// A global that can do nothing but harm where a pickle is loaded by running it. docs/security.md
-// lists them. Nothing is ever called here, so refusing them is not what keeps anybody safe; it is a
-// clear word about what the file is. What could also be innocent is listed and opened.
+// A global that can only do harm where a pickle is loaded by running it. docs/security.md lists
+// them. Nothing is ever called here, so the refusal does not provide the safety; it states clearly
+// what the file is. A global that can also be innocent is reported, and the file opens.
 struct HarmfulName {
   enum Reach : std::uint8_t { module_only, with_submodules };
   std::string_view module;
@@ -89,7 +90,7 @@ struct HarmfulName {
 };
 
 inline constexpr auto harmful_names = std::to_array<HarmfulName>({
-    // Modules that give the machine away.
+    // Modules that give access to the machine.
     {"os", "", HarmfulName::with_submodules},
     {"posix", ""},
     {"nt", ""},
@@ -117,8 +118,9 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"torch.utils.cpp_extension", ""},
     {"torch._inductor", "", HarmfulName::with_submodules},
     {"torch.distributed.rpc", "", HarmfulName::with_submodules},
-    // What runs text as code, or changes or reaches anything by a name from the file. getattr() is
-    // not among them: it is how protocol 2, that of torch.save, spells Outer.Inner.
+    // Functions that run text as code, or change or reach anything by a name from the file.
+    // getattr() is not among them, since protocol 2, which torch.save uses, spells Outer.Inner with
+    // it.
     {"builtins", "eval"},
     {"builtins", "exec"},
     {"builtins", "compile"},
@@ -195,7 +197,7 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"requests.api", "request"},
     {"numpy.testing", "runstring"},
     {"numpy.testing._private.utils", "runstring"},
-    // What loads, which means runs, another file or more bytes.
+    // Functions that load, and so run, another file or more bytes.
     {"pickle", "load"},
     {"pickle", "loads"},
     {"_pickle", "load"},
@@ -231,19 +233,18 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"torch.utils.data.datapipes.utils.decoder", "basichandlers"},
 });
 
-// Whether one of them is meant, also by the name that Python 2 had for it.
+// True for one of these names, including its Python 2 spelling.
 bool is_harmful(std::string_view module, std::string_view name) noexcept;
 
 struct GlobalName {
   std::string_view module;
   std::string_view name;
 };
-// What Python 3 calls a global of Python 2, as torch's weights-only loader has it; any other as it
-// is.
+// Translates a Python 2 global as torch's weights-only loader does; returns any other unchanged.
 GlobalName in_python_3(std::string_view module, std::string_view name) noexcept;
 
-// Attributes that are part of what a tensor is (properties of torch.Tensor): a state that sets one
-// of them replaces the data that the tensor was made of, or what is said about it.
+// True for properties of torch.Tensor. A state that sets one of them replaces the data of the
+// tensor or a fact about it.
 bool is_tensor_property(std::string_view attribute) noexcept;
 
 }  // namespace weightmap::torch

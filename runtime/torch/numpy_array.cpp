@@ -17,7 +17,7 @@ bool is_global(const Value& value, std::string_view module, std::string_view nam
   return value.kind() == Kind::global && value.module() == module && value.name() == name;
 }
 
-// A function of a module that was renamed in numpy 2.
+// True for a function of a module that numpy 2 renamed.
 bool is_of_core(const Value& value, std::string_view module, std::string_view name) {
   for (const std::string_view package : {"numpy.core.", "numpy._core."})
     if (value.module().starts_with(package) && value.module().substr(package.size()) == module)
@@ -25,7 +25,7 @@ bool is_of_core(const Value& value, std::string_view module, std::string_view na
   return false;
 }
 
-// The arguments of a call to which nothing was done behind it but that it may have a state.
+// Returns the arguments of a call that was changed afterwards by at most a state.
 std::optional<Value> arguments_of(const Value& call, std::size_t count) {
   const Value arguments = call.arguments();
   if (call.kind() != Kind::object || call.is_new_object() || call.size() != 0 ||
@@ -52,8 +52,8 @@ std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-// numpy.dtype(name, False, True), whose state begins with a version and the byte order. A structure
-// or a subarray has more in it.
+// Reads numpy.dtype(name, False, True), whose state begins with a version and the byte order. The
+// state of a structure or a subarray has more fields.
 std::optional<DType> array_dtype(const Value& value) {
   if (!is_global(value.callable(), "numpy", "dtype")) return std::nullopt;
   const std::optional<Value> arguments = arguments_of(value, 3);
@@ -70,7 +70,7 @@ std::optional<DType> array_dtype(const Value& value) {
 
 constexpr std::size_t most_dims = 64;
 
-// The strides of a dense array, and how many elements it has; nullopt if that is no number.
+// Sets the strides of a dense array and returns its element count; nullopt on overflow.
 std::optional<std::int64_t> lay_out(NumpyArray& array, bool is_fortran) {
   array.strides.resize(array.shape.size());
   std::int64_t count = 1;
@@ -113,7 +113,7 @@ std::optional<NumpyArray> numpy_array(const Value& object) {
     const std::optional<Value> state = state_of(object, 5);
     if (!arguments || !state || !is_global((*arguments)[0], "numpy", "ndarray"))
       return std::nullopt;
-    const Value order = (*state)[3];  // numpy writes a bool, and wrote a number
+    const Value order = (*state)[3];  // numpy writes a bool, and used to write a number
     if (!order.boolean() && !order.integer()) return std::nullopt;
     const bool is_fortran = order.boolean() == true || order.integer().value_or(0) != 0;
     return dense((*state)[4], (*state)[2], (*state)[1], is_fortran);

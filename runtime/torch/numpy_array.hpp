@@ -1,4 +1,4 @@
-// Arrays of numpy in a pickle, whose elements stand in the pickle itself.
+// numpy arrays whose elements are in the pickle itself.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ struct NumpyArray {
   DType dtype;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  // in elements; of C or Fortran order, without gaps
-  std::uint64_t position;             // of the first element, from the beginning of the pickle
+  std::uint64_t position;  // of the first element, counted from the beginning of the pickle
   std::uint64_t nbytes;
 };
 
-// The array that an object stands for, if it is one as numpy pickles it and its elements can be
-// used as they stand: numbers or bools in the byte order of this machine, raw in the pickle
-// (protocol 3 and later; protocol 2 spells bytes as text), as many as the shape says. nullopt for
+// Returns the array that an object represents if numpy's pickling made it and its elements can be
+// used in place: numbers or bools in this machine's byte order, raw in the pickle (protocol 3 and
+// later; protocol 2 spells bytes as text), as many as the shape needs. Returns nullopt for
 // everything else, which stays an object. At most 64 dimensions, numpy's own limit. The elements
-// may lie at any address, and can be mapped only if the pickle is not compressed.
+// may have any alignment, and can be mapped only if the pickle is not compressed.
 std::optional<NumpyArray> numpy_array(const Value& object);
 
 }  // namespace weightmap::torch

@@ -30,7 +30,7 @@ namespace {
 using format::Input;
 using format::Parsed;
 
-// Measures one stage after another.
+// Measures consecutive stages.
 class Stopwatch {
  public:
   std::chrono::nanoseconds lap() noexcept {
@@ -42,7 +42,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The stages of a parse, each of which leaves something for the next one.
+// The stages of a parse, each of which leaves its result for the next one.
 class ArchiveParser {
  public:
   ArchiveParser(Input& input, const OpenOptions& options, OpenStats& stats,
@@ -98,7 +98,7 @@ Result<void> ArchiveParser::read_archive() {
   TRY_ASSIGN(directory_, format::read_directory(*input_.file, cache, options_.limits));
   TRY_ASSIGN(kind_, kind_of(directory_));
   if (kind_ != ArchiveKind::exported) TRY(check_pickle());
-  // One read for data.pkl, the small records behind it and the first storage's local header.
+  // One read covers data.pkl, the small records behind it and the first storage's local header.
   if (const auto head = head_of(directory_)) TRY(cache.bytes(head->offset, head->length));
   TRY_ASSIGN(records_, read_archive_records(directory_, cache, *options_.missing_byte_order));
   return {};
@@ -106,7 +106,7 @@ Result<void> ArchiveParser::read_archive() {
 
 Result<void> ArchiveParser::check_pickle() const {
   const zip::Record& pickle = *directory_.find(pickle_record);
-  // A compressed pickle, which torch never writes, could unfold to a thousand times its size.
+  // torch never compresses the pickle; a compressed one could unfold to a thousand times its size.
   const std::uint64_t limit =
       pickle.method == zip::Method::deflated
           ? std::min(options_.limits.pickle_bytes, options_.limits.record_bytes)
@@ -170,7 +170,7 @@ Result<void> ArchiveParser::place_tensors() {
   return placed || !is_key_twice(placed.error()) ? placed : place_without_repeated_keys();
 }
 
-// As Python reads them.
+// Places the tensors of dicts as Python reads them.
 Result<void> ArchiveParser::place_without_repeated_keys() {
   TRY_ASSIGN(parsed_.facts.duplicate_keys, drop_repeated_keys(*parsed_.tree, read_limits()));
   if (input_.cache) input_.release(stats_);
@@ -190,7 +190,7 @@ ReadLimits ArchiveParser::read_limits() const noexcept {
 }
 
 Result<void> ArchiveParser::place(std::uint32_t first_mark) {
-  // One block for all tables that live only until the catalog is made: 130 bytes a tensor.
+  // One block for all tables that live only until the catalog is made: 130 bytes for each tensor.
   std::pmr::monotonic_buffer_resource tables(4096 + parsed_.tree->packed_count() * 130, &memory_);
   Result<TensorTable> tensors = read_tensors(*parsed_.tree, read_limits(), tables, first_mark);
   if (!tensors) return tl::unexpected<Error>(about_pickle(std::move(tensors.error())));
@@ -198,7 +198,7 @@ Result<void> ArchiveParser::place(std::uint32_t first_mark) {
   TRY_ASSIGN(PlacedStorages storages, place_storages(directory_, table.storages.storages(),
                                                      records_, input_, options_, stats_, tables));
   parsed_.compressed = std::move(storages.compressed);
-  // Goes back before the catalog takes its own memory.
+  // Freed before the catalog allocates its own memory.
   input_.release(stats_);
   directory_ = zip::Directory();
   stats_.cache_hits = table.storages.cache_hits();
@@ -257,7 +257,7 @@ Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catal
   for (const catalog::StorageEntry& storage : catalog.storages()) {
     if (catalog.text(storage.key).starts_with(array_folder)) continue;  // has no header
     const std::string name = zip::storage_record(catalog.text(storage.key));
-    // One that was inflated is not where it is in the file.
+    // An inflated storage is not at its place in the file.
     const std::uint64_t* const expected = storage.source == 0 ? &storage.position : nullptr;
     TRY(verify_header(*input.file, directory, name, expected));
   }

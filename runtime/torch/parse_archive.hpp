@@ -1,16 +1,16 @@
-// The format of torch.save() since torch 1.6: a zip archive with a pickle and a record for each
-// storage.
+// Parses the format of torch.save() since torch 1.6: a zip archive with a pickle and a record for
+// each storage.
 #pragma once
 
 #include "runtime/format/format.hpp"
 
 namespace weightmap::torch {
 
-// See format::Format. One file.
+// See format::Format. Takes one file.
 Result<format::Parsed> parse_archive(std::span<format::Input> files, const OpenOptions& options,
                                      OpenStats& stats, std::pmr::memory_resource& memory);
 
-// Reads the central directory afresh and compares each storage's offset with its local header.
+// Reads the central directory again and compares each storage's offset with its local header.
 Result<void> verify_archive_headers(std::span<format::Input> files, const catalog::Catalog& catalog,
                                     const Limits& limits);
 

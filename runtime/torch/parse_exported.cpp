@@ -22,10 +22,11 @@ namespace {
 
 using format::Parsed;
 
-// What stands in one of the two folders of an archive.
+// The contents of one of the two folders of an archive.
 struct Folder {
   std::string_view name;
-  std::string_view config;  // ending of the records that describe it; before it stands the model
+  std::string_view
+      config;  // suffix of the records that describe the folder; the model's name precedes it
   bool has_parameters;
 };
 constexpr std::array folders = {
@@ -33,7 +34,7 @@ constexpr std::array folders = {
     Folder{"data/constants/", "_constants_config.json", false},
 };
 
-// torch/_export/serde/schema.py, ScalarType: not the numbers of c10.
+// Reads ScalarType of torch/_export/serde/schema.py, whose numbers differ from c10's.
 std::optional<DType> dtype_of(std::optional<std::int64_t> number) noexcept {
   switch (number.value_or(0)) {
     case 1:
@@ -88,7 +89,7 @@ Value field(const Value& object, std::string_view name) {
   return object.find(name).value_or(Value());
 }
 
-// {"as_int": 3}; a size that depends on the input is an expression.
+// Reads {"as_int": 3}. A size that depends on the input is an expression instead.
 std::optional<std::int64_t> number_of(const Value& size) { return field(size, "as_int").integer(); }
 
 class ExportedParser {
@@ -172,7 +173,7 @@ Result<void> ExportedParser::find_configs() {
                  "is a .pt2 archive that does not say which tensors it has");
 }
 
-// The tree is the dict {record: document}.
+// Builds the tree, the dict {record: document}.
 Result<void> ExportedParser::read_configs() {
   TRY(find_configs());
   std::uint64_t left = options_.limits.pickle_bytes;
@@ -213,7 +214,8 @@ Result<void> ExportedParser::add_config(const Config& config, const Value& root)
         config.record->header_offset);
   std::uint32_t path = 0;
   if (has_models()) {
-    // The model's name is no text of the tree, so its record's, which begins with it, is cut.
+    // The model's name is not in the tree's text; it is cut from its record's name, which begins
+    // with it.
     PathNode node;
     const std::string_view record = directory_.short_name(*config.record);
     for (const auto& [key, document] : root.items()) {
@@ -270,7 +272,7 @@ Result<void> ExportedParser::add_tensor(const Config& config, const Value& key, 
   return {};
 }
 
-// A record is a whole storage, which several tensors may have.
+// A record is a whole storage, which several tensors may share.
 Result<std::uint32_t> ExportedParser::storage_of(const Config& config, std::string_view record,
                                                  std::string_view tensor) {
   if (record.find('/') != std::string_view::npos)
@@ -313,7 +315,7 @@ Result<void> ExportedParser::read_dims(const Config& config, const Value& meta,
   return {};
 }
 
-// "cpu", "cuda:0"
+// Returns "cpu" or "cuda:0".
 Result<std::uint16_t> ExportedParser::location_of(const Value& device) {
   std::string location(field(device, "type").string().value_or("cpu"));
   if (const auto index = field(device, "index").integer()) location += ":" + std::to_string(*index);
@@ -341,7 +343,7 @@ Result<void> ExportedParser::place(const ArchiveRecords& records) {
 void ExportedParser::describe(ArchiveRecords records) {
   CheckpointInfo& facts = parsed_.facts;
   facts.format = "pt2";
-  facts.names_torch_safe_only = true;  // it names none
+  facts.names_torch_safe_only = true;  // the file names no globals
   facts.version = records.version;
   facts.byteorder = records.big_endian ? "big" : "little";
   facts.byteorder_assumed = records.byte_order_assumed;

@@ -75,7 +75,7 @@ class LegacyParser {
   OpenStats& stats_;
   std::pmr::memory_resource& memory_;
   Parsed parsed_;
-  std::uint64_t at_ = 0;  // behind what was read
+  std::uint64_t at_ = 0;  // end of what has been read
   std::array<std::byte, 4096> ahead_;
   std::uint64_t ahead_offset_ = 0;
   std::size_t ahead_size_ = 0;
@@ -86,7 +86,7 @@ tl::unexpected<Error> in_part(std::string_view what, Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-// The next pickle of the stream, which nothing of is called.
+// Parses the next pickle of the stream and calls nothing.
 Result<Part> LegacyParser::read_pickle(std::string_view what, bool has_modules,
                                        std::pmr::memory_resource& memory) {
   const std::uint64_t offset = at_;
@@ -104,7 +104,7 @@ Result<Part> LegacyParser::read_pickle(std::string_view what, bool has_modules,
   return Part{std::move(*tree), offset};
 }
 
-// One in which no global has any business.
+// Parses a pickle that must not name any global.
 Result<Part> LegacyParser::read_plain(std::string_view what) {
   TRY_ASSIGN(Part part, read_pickle(what, false, *std::pmr::new_delete_resource()));
   if (part.tree->globals().empty()) return part;
@@ -116,8 +116,8 @@ Result<Part> LegacyParser::read_plain(std::string_view what) {
                  part.offset + global.position);
 }
 
-// What the file was recognized by is the first pickle. torch, too, ignores the facts of the machine
-// that wrote it: elements are little-endian always.
+// The first pickle is what identified the file. Like torch, this ignores the facts about the
+// machine that wrote it: elements are always little-endian.
 Result<void> LegacyParser::read_head() {
   constexpr std::int64_t protocol = 1001;
   TRY(read_plain("the magic number"));
@@ -133,7 +133,7 @@ Result<void> LegacyParser::read_head() {
   return {};
 }
 
-// Of two items of a dict with one key the last counts, as in Python.
+// The last of two items with one key counts, as in Python.
 Result<void> LegacyParser::place_tensors(const Part& object, const Part& keys) {
   const std::uint64_t behind_keys = at_;
   Result<void> placed = place_tensors(object, keys, 0);
@@ -147,7 +147,7 @@ Result<void> LegacyParser::place_tensors(const Part& object, const Part& keys) {
 
 Result<void> LegacyParser::place_tensors(const Part& object, const Part& keys,
                                          std::uint32_t first_mark) {
-  // An id of five fields, which torch refuses here, is what packed calls have.
+  // Packed calls have ids of five fields, which torch refuses here.
   if (object.tree->packed_count() != 0)
     return failure(ErrorCode::corrupt,
                    "the object: a tensor's storage is a persistent id of five fields, expected six",
@@ -173,8 +173,8 @@ Result<void> LegacyParser::place_tensors(const Part& object, const Part& keys,
   return {};
 }
 
-// The storages lie in the order of the list, which must be that of all storages, each once: torch
-// leaves one that is not in it as it was allocated.
+// Locates the storages in the order of the list, which must name every storage once. torch leaves a
+// storage uninitialised that the list lacks.
 Result<Extents> LegacyParser::locate(const TensorTable& table, const Part& keys) {
   const std::span<const zip::StorageRequest> storages = table.storages.storages();
   std::vector<std::uint32_t> by_key(storages.size());
@@ -237,7 +237,7 @@ Result<void> LegacyParser::place(const zip::StorageRequest& storage, zip::Storag
   return {};
 }
 
-// Small storages stand close to one another, so a little is read ahead.
+// Small storages are close together, so one read covers several counts.
 Result<std::uint64_t> LegacyParser::read_count() {
   if (at_ < ahead_offset_ || !bytes::contains(ahead_size_, at_ - ahead_offset_, count_bytes)) {
     ahead_size_ =

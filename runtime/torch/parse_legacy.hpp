@@ -1,18 +1,18 @@
-// The format of torch.save() before torch 1.6, and of later ones with
-// _use_new_zipfile_serialization=False: five pickles (a magic number, 1001, facts of the machine,
-// the object, the keys of the storages), then of each storage the count of its elements in eight
-// bytes and the elements, without padding. More may follow; it is not looked at.
+// Parses the format of torch.save() before torch 1.6, and of later versions with
+// _use_new_zipfile_serialization=False. It is five pickles (a magic number, 1001, facts about the
+// machine, the object, the keys of the storages), then for each storage its element count in eight
+// bytes and the elements, without padding. Bytes after that are ignored.
 #pragma once
 
 #include "runtime/format/format.hpp"
 
 namespace weightmap::torch {
 
-// See format::Format. One file.
+// See format::Format. Takes one file.
 Result<format::Parsed> parse_legacy(std::span<format::Input> files, const OpenOptions& options,
                                     OpenStats& stats, std::pmr::memory_resource& memory);
 
-// Reads the stream afresh and compares where each storage is.
+// Reads the stream again and compares the place of each storage.
 Result<void> verify_legacy(std::span<format::Input> files, const catalog::Catalog& catalog,
                            const Limits& limits);
 

@@ -13,7 +13,7 @@
 namespace weightmap::torch {
 namespace {
 
-constexpr std::uint64_t alignment = 64;  // of each, as torch.save aligns them
+constexpr std::uint64_t alignment = 64;  // of each storage, as torch.save aligns them
 
 Result<void> check_size(const zip::Record& record) {
   if (record.size <= zip::max_inflated_size(record.stored_size)) return {};
@@ -24,7 +24,7 @@ Result<void> check_size(const zip::Record& record) {
                  record.header_offset);
 }
 
-// Of all of them.
+// Sums over the deflated records.
 struct Total {
   std::uint64_t inflated = 0;
   std::uint64_t stored = 0;
@@ -34,7 +34,7 @@ struct Total {
                                                   bytes::counted(stored, "byte") +
                                                   " become more than " + limit + " in memory");
   }
-  // Records do not overlap, so what is stored is less than the file.
+  // Records do not overlap, so the sum of their stored sizes is less than the file.
   Result<void> add(const zip::Record& record, const Limits& limits) {
     stored += record.stored_size;
     if (!bytes::checked_add(inflated, record.size, &inflated) || inflated > limits.copied_bytes)
@@ -50,7 +50,7 @@ struct Total {
   }
 };
 
-// Gives each deflated extent a position from `base` on, as its payload offset.
+// Gives each deflated extent a payload offset from `base` on.
 Result<std::vector<format::CompressedStorage>> place_compressed(
     const zip::Directory& directory, std::span<zip::StorageExtent> extents, const Limits& limits,
     std::uint64_t base) {

@@ -1,5 +1,5 @@
-// Where the storages that an archive's tensors lie in are: in their records, or, of those that
-// another program deflated, in memory.
+// Finds the storages of an archive's tensors: in their records or, if another program deflated the
+// records, in memory.
 #pragma once
 
 #include <memory_resource>
@@ -17,13 +17,13 @@ namespace weightmap::torch {
 
 struct PlacedStorages {
   std::pmr::vector<zip::StorageExtent> extents;  // of the requests, in their order
-  // Those to be inflated, whose extents have a position from Input::copies_base on.
+  // The storages to be inflated; their extents have positions from Input::copies_base on.
   std::vector<format::CompressedStorage> compressed;
 };
 
-// Fails as zip::locate_storages() does; with corrupt for what deflate cannot reach, with
-// limit_exceeded beyond Limits::copied_bytes and copied_ratio. Nothing is allocated for what is to
-// be inflated. `memory` holds the extents and must outlive them.
+// Fails as zip::locate_storages() does; with corrupt for sizes that deflate cannot reach, with
+// limit_exceeded beyond Limits::copied_bytes and copied_ratio. Allocates nothing for the inflated
+// content. `memory` holds the extents and must outlive them.
 Result<PlacedStorages> place_storages(const zip::Directory& directory,
                                       std::span<const zip::StorageRequest> requests,
                                       const ArchiveRecords& records, format::Input& input,

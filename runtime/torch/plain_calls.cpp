@@ -27,7 +27,7 @@ bool is_no_size(Kind kind) noexcept {
          kind == Kind::tuple || has_no_hash(kind);
 }
 
-// Of the elements of a list or tuple that is as it was when the call would have been made.
+// Checks the elements of a list or tuple that has not changed since the call.
 bool has_element(const Value& argument, const Value& call, bool (*is_wrong)(Kind) noexcept) {
   if ((argument.kind() != Kind::list && argument.kind() != Kind::tuple) ||
       argument.changed_at() > call.position())
@@ -56,7 +56,7 @@ bool fails_as_size(const Call& call) {
                                has_element(call.arguments[0], call.object, is_no_size)));
 }
 
-// A number is a length, of which only Python can tell whether there is as much memory.
+// A number is a length; only Python knows whether it has enough memory.
 bool fails_as_byte_array(const Call& call) {
   if (call.count() == 0) return false;
   return call.count() > 3 || call.first() == Kind::none || call.first() == Kind::real ||
@@ -86,7 +86,7 @@ std::string impossible_call(const Value& object) {
   if (dtype_global(module, name))
     return "the pickle calls " + bytes::escape(std::string(module) + "." + std::string(name)) +
            ", which is a dtype and cannot be called";
-  // A class that is not called, but made, takes anything.
+  // A class that is created without a call accepts any arguments.
   if (object.is_new_object() || !fails(module, name, {object, object.arguments()})) return {};
   return "the pickle calls " + bytes::escape(std::string(module) + "." + std::string(name)) +
          " with arguments that it cannot take";

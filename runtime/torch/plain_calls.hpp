@@ -1,4 +1,4 @@
-// Calls of Python's and torch's own classes that no reader could make.
+// Recognises calls of Python's and torch's own classes that must fail.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace weightmap::torch {
 
-// What is wrong with a call that fails whoever makes it: of a dtype, or of a class such as
-// collections.OrderedDict with a number. Empty for every call that may succeed, or of which only
-// Python could tell.
+// Describes why a call must fail for every reader, such as a call of a dtype, or of
+// collections.OrderedDict with a number. Empty for a call that may succeed or that only Python can
+// judge.
 std::string impossible_call(const Value& object);
 
 }  // namespace weightmap::torch

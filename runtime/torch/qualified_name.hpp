@@ -1,4 +1,4 @@
-// What a message calls a global of the pickle.
+// The name of the pickle's globals in messages.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace weightmap::torch {
 
-// "torch.nn.Parameter", fit for a terminal.
+// Returns "torch.nn.Parameter", escaped for a terminal.
 [[gnu::cold]] inline std::string qualified_name(const Value& global) {
   return bytes::escape(std::string(global.module()) + "." + std::string(global.name()));
 }

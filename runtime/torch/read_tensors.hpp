@@ -1,5 +1,4 @@
-// From the value tree to a table of its tensors: which nodes are tensors, how they are called,
-// which storage they view.
+// Builds a table of the tensors in a value tree: their nodes, names and storages.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 namespace weightmap::torch {
 
 // Fails with unsafe_pickle if the pickle changes a tensor after making it, with corrupt if a
-// tensor's description contradicts itself, with limit_exceeded.
-// `memory` must outlive the result. Marks in the tree below `first_mark` count for nothing.
+// tensor's description contradicts itself, with limit_exceeded. `memory` must outlive the result.
+// Marks in the tree below `first_mark` are ignored.
 Result<TensorTable> read_tensors(const value::Tree& tree, const ReadLimits& limits,
                                  std::pmr::memory_resource& memory, std::uint32_t first_mark = 0);
 

@@ -50,7 +50,7 @@ class Dropping {
                    file_offset_);
   }
 
-  // Leaves it for later if it may hold a dict.
+  // Queues the value if it may hold a dict.
   Result<void> meet(const Cell& cell) {
     TRY(budget_.spent(1));
     if (cell.part != value::whole_value) return {};
@@ -106,7 +106,7 @@ class Dropping {
     }
   }
 
-  // The items, those with equal keys together in their order.
+  // Returns the items sorted so that equal keys are together and keep their order.
   Result<std::vector<Item>> sorted(const Sequence& sequence) {
     TRY(fits(sequence.count / 2 * sizeof(Item)));
     std::vector<Item> items;
@@ -144,7 +144,7 @@ class Dropping {
     return {};
   }
 
-  // Fewer items than before, so the chunks have room for them. No chunk is empty.
+  // There are fewer items than before, so the chunks have room for them. No chunk is empty.
   static void replace(Sequence& sequence, const std::vector<Item>& items) {
     auto item = items.begin();
     value::Chunk* chunk = sequence.first;

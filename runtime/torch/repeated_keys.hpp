@@ -1,7 +1,7 @@
 // Dicts that hold one key more than once.
 //
-// Python keeps the first of the equal keys, in its place, and the last of their values. Looking for
-// them costs more than all else in a pickle, so it is done only once somebody has met one.
+// Python keeps the first of the equal keys, in its place, and the last of their values. The search
+// costs more than the rest of the parse, so it runs only after a repeated key was found.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace weightmap::torch {
 
-// Above every mark that is left in the tree: where those of another walk begin.
+// Marks of a later walk begin here, above every mark that this one leaves in the tree.
 inline constexpr std::uint32_t mark_after_repeated_keys = 0x80000000;
 
-// Takes what Python would not keep out of each dict of the tree, and out of each object of a class
-// that is like a dict, and answers how many items that were. Keys that are compared by rules that
-// are not known here, such as tuples, stay. Nobody else may look at the tree meanwhile.
+// Removes the items that Python would not keep from each dict of the tree and each object of a
+// dict-like class, and returns how many it removed. Keys with unknown comparison rules, such as
+// tuples, stay. The caller must have exclusive access to the tree.
 Result<std::uint64_t> drop_repeated_keys(const value::Tree& tree, const ReadLimits& limits);
 
 }  // namespace weightmap::torch

@@ -1,9 +1,9 @@
-// The record that says which storages of a checkpoint were reserved, and which of them have been
-// filled in since. torch does not look at it.
+// The record that tells which storages of a checkpoint were reserved and which have been filled in
+// since. torch ignores it.
 //
-// One letter for each storage, at the place of its number, then one for the whole file. It is
-// changed in place, letter by letter, by whoever fills a storage; so its CRC-32 is that of what it
-// will be when the file is sealed, or not computed. The last letter is what is written last.
+// It has one status byte for each storage, indexed by the storage's number, and a last one for the
+// whole file, which is written last. A process that fills a storage changes its status byte in
+// place. So the record's CRC-32 is that of the sealed content, or not computed.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ inline constexpr std::string_view marks_record = ".data/weightmap_reserved";
 
 namespace mark {
 inline constexpr char saved = '-';     // written when the file was made
-inline constexpr char reserved = 'r';  // nobody has written it yet
+inline constexpr char reserved = 'r';  // not written yet
 inline constexpr char written = 'w';
-inline constexpr char open = 'o';    // the last letter: checksums are not computed
-inline constexpr char sealed = 's';  // they are
+inline constexpr char open = 'o';    // the last byte: checksums are not computed
+inline constexpr char sealed = 's';  // the last byte: checksums are computed
 }  // namespace mark
 
 }  // namespace weightmap::torch

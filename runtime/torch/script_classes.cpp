@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view root_module = "__torch__";
 
-// "code/__torch__/a/b.py" of "__torch__.a.b".
+// Returns "code/__torch__/a/b.py" for "__torch__.a.b".
 std::string record_of(std::string_view module) {
   std::string name = "code/" + std::string(module) + ".py";
   std::replace(name.begin(), name.end() - 3, '.', '/');
@@ -23,7 +23,7 @@ bool is_code_module(std::string_view module) noexcept {
          (module.size() == root_module.size() || module[root_module.size()] == '.');
 }
 
-// Takes one line off the front of `text`.
+// Removes one line from the front of `text` and returns it.
 std::string_view next_line(std::string_view& text) noexcept {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);
@@ -31,7 +31,7 @@ std::string_view next_line(std::string_view& text) noexcept {
   return line;
 }
 
-// The quoted names of a printed list: ["weight", "bias", ]. Identifiers have nothing to escape.
+// Adds the quoted names of a printed list: ["weight", "bias", ]. Identifiers need no escapes.
 void add_names(std::string_view list, std::set<std::string, std::less<>>& names) {
   while (true) {
     const std::size_t begin = list.find('"');

@@ -1,4 +1,4 @@
-// What the code of a TorchScript archive says about the attributes of its classes.
+// The attributes of classes in the code of a TorchScript archive.
 //
 // Each class that torch.jit.save prints begins with the names of its parameters and buffers (torch,
 // csrc/jit/serialization/python_print.cpp):
@@ -7,8 +7,8 @@
 //     __parameters__ = ["weight", "bias", ]
 //     __buffers__ = []
 //
-// The class of module "__torch__.a.b" and name "C" stands in the record code/__torch__/a/b.py.
-// Nothing else of the code is looked at.
+// The class "C" of module "__torch__.a.b" is in the record code/__torch__/a/b.py. The rest of the
+// code is ignored.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class ScriptClasses {
   enum class Role : std::uint8_t { attribute, parameter, buffer };
 
   ScriptClasses() = default;
-  // Reads the code records of the classes that `tree` names; one that is not there says nothing.
-  // Fails with limit_exceeded if they have more than Limits::record_bytes together.
+  // Reads the code records of the classes that `tree` names and ignores missing ones. Fails with
+  // limit_exceeded if the records together exceed Limits::record_bytes.
   static Result<ScriptClasses> read(const zip::Directory& directory, const value::Tree& tree,
                                     bytes::ReadCache& cache, const Limits& limits);
 

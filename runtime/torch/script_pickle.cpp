@@ -30,8 +30,8 @@ std::string_view as_text(const zip::RecordBytes& content) noexcept {
 
 }  // namespace
 
-// The names stand between the pickles, so that where one of these ends the other does not begin: an
-// error at that place is about the first.
+// The names separate the pickles, so that the end of one is not the beginning of the next, and an
+// error at that place belongs to the first.
 Result<ScriptPickle> ScriptPickle::read(const zip::Directory& directory, bytes::ReadCache& cache,
                                         std::uint64_t max_bytes,
                                         std::pmr::memory_resource& memory) {

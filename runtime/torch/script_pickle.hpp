@@ -1,8 +1,8 @@
-// The two pickles of a TorchScript archive, laid out as one piece of memory.
+// The two pickles of a TorchScript archive, laid out as one block of memory.
 //
-// torch.jit.save writes the module as data.pkl and what its code refers to as constants.pkl, each
-// with its own memo and its own STOP. Run one after the other they give one tree, the dict
-// {"data": ..., "constants": ...}, whose nodes have one space of positions.
+// torch.jit.save writes the module as data.pkl and the constants of its code as constants.pkl, each
+// with its own memo and its own STOP. Run one after the other they give one tree, the dict {"data":
+// ..., "constants": ...}, whose nodes share one range of positions.
 #pragma once
 
 #include <array>
@@ -26,15 +26,15 @@ inline constexpr std::string_view constants_folder = "constants/";
 class ScriptPickle {
  public:
   // Reads both records. Fails with corrupt if one does not end with STOP, with limit_exceeded if
-  // both together have more than `max_bytes`. `memory` must outlive the tree that is made of it.
+  // both together exceed `max_bytes`. `memory` must outlive the tree that is made of them.
   static Result<ScriptPickle> read(const zip::Directory& directory, bytes::ReadCache& cache,
                                    std::uint64_t max_bytes, std::pmr::memory_resource& memory);
 
-  // The memory; to be parsed as if it began at byte 0 of the file. Taken once.
+  // Hands over the memory, once. It is parsed as if it began at byte 0 of the file.
   bytes::Buffer take_program() noexcept { return std::move(program_); }
-  // The two pickles in it.
+  // The two pickles in the memory.
   std::span<const pickle::NamedPickle> parts() const noexcept { return parts_; }
-  // An error of whoever read the program, made one about the record and the offset in the file.
+  // Translates an error about the program into one about the record and the offset in the file.
   Error about_record(Error error) const;
 
  private:

@@ -17,12 +17,12 @@ void StorageTable::stop_counting() {
 }
 
 std::uint32_t* StorageTable::slot_of(std::string_view key, std::uint32_t number) {
-  // A number far beyond the storages seen so far would buy memory with a few bytes of file.
+  // A number far beyond the storages so far would let a few bytes of file allocate much memory.
   if (number != bytes::no_number && number <= 2 * storages_.size() + 64) {
     if (number >= by_number_.size())
       by_number_.resize(std::max<std::size_t>(number + 1, 2 * by_number_.size()), none);
     if (by_number_[number] != none || by_text_.empty()) return &by_number_[number];
-    // The same key may have come while it still was far beyond.
+    // The same key may have come earlier, when it was still too far beyond.
     const auto known = by_text_.find(key);
     return known == by_text_.end() ? &by_number_[number] : &known->second;
   }
@@ -55,7 +55,7 @@ Result<std::uint32_t> StorageTable::intern(std::string_view key, std::int64_t nu
   if (known.nbytes != nbytes)
     return refuse(" has " + bytes::counted(nbytes, "byte") + " here and " +
                   bytes::counted(known.nbytes, "byte") + " where it was first referred to");
-  // torch.save allows views of several types where there is nothing to view.
+  // torch.save allows views of several types if the storage is empty.
   if (known.dtype != dtype && nbytes != 0)
     return refuse(" is of " + std::string(to_string(dtype)) + " here and of " +
                   std::string(to_string(known.dtype)) + " where it was first referred to");

@@ -20,14 +20,14 @@ using value::Tree;
 
 namespace {
 
-// "an object", "a tuple".
+// Returns "an object", "a tuple".
 [[gnu::cold]] std::string with_article(Value::Kind kind) {
   const std::string name(to_string(kind));
   return (std::string_view("aeiou").find(name.front()) == std::string_view::npos ? "a " : "an ") +
          name;
 }
 
-// torch takes these for a bool.
+// torch accepts these as a bool.
 bool is_flag(const Value& value) noexcept {
   return value.is_none() || value.boolean() || value.integer() || value.real();
 }
@@ -71,7 +71,7 @@ Result<bool> TensorDecoder::unwrap(const Value& object, TensorCall& call) {
   }
 }
 
-// Turns the object into the call of _rebuild_tensor() that it stands for.
+// Converts the object to the equivalent call of _rebuild_tensor().
 bool TensorDecoder::is_legacy_tensor(const Value& object, TensorCall& call) {
   const Value callable = object.callable();
   const auto type = legacy_tensor_class(callable.module(), callable.name());
@@ -85,8 +85,8 @@ bool TensorDecoder::is_legacy_tensor(const Value& object, TensorCall& call) {
   return true;
 }
 
-// True if arguments[0] is the tensor that this call wraps. Turns from_type_v2 into the call it
-// names.
+// Returns true if arguments[0] is the tensor that this call wraps. Replaces from_type_v2 by the
+// call it names.
 Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
   const std::size_t count = call.arguments.size();
   switch (call.function) {
@@ -95,7 +95,7 @@ Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
           call.arguments[2].kind() != Value::Kind::tuple)
         return corrupt(call.position, "_rebuild_from_type_v2 has unexpected arguments");
       const Value function = call.arguments[0];
-      // A class of somebody else's may take its state in any way; those of torch set attributes.
+      // A third-party class may interpret its state in any way; torch's classes set attributes.
       if (is_torch_class(call.arguments[1].module()))
         TRY(attach_state(call, 3));
       else
@@ -350,7 +350,8 @@ Result<void> TensorDecoder::read_dims(const Value& sizes, const Value& strides,
   return {};
 }
 
-// Arguments behind the strides: requires_grad, hooks, dtype, metadata, as the function has them.
+// Reads the arguments behind the strides: requires_grad, hooks, dtype, metadata, as far as the
+// function has them.
 Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec) {
   if (call.function == Rebuild::tensor) return {};
   const Value& arguments = call.arguments;
@@ -383,7 +384,7 @@ Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec)
   return read_metadata(arguments[metadata], call.position, spec);
 }
 
-// torch applies what is named here, whatever stands beside the name.
+// torch applies what this argument names and ignores anything beside the name.
 Result<void> TensorDecoder::read_metadata(const Value& metadata, std::uint32_t position,
                                           TensorSpec& spec) {
   if (metadata.is_none()) return {};

@@ -1,5 +1,4 @@
-// From one call of a rebuild function, or a row of wrappers around one, to the tensor that it
-// describes.
+// Decodes one call of a rebuild function, with any wrappers around it, into a tensor.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@
 
 namespace weightmap::torch {
 
-// What the calls with one PackedHeader have in common, worked out once.
+// Facts that all calls with one PackedHeader share, computed once.
 struct HeaderMeaning {
   const value::PackedHeader* header;
   bool is_tensor;
@@ -32,7 +31,7 @@ struct HeaderMeaning {
   std::uint16_t location;
 };
 
-// The call at the bottom of wrappers such as _rebuild_parameter, and what the wrappers said.
+// The call inside wrappers such as _rebuild_parameter, and the facts from the wrappers.
 struct TensorCall {
   Rebuild function = Rebuild::none;
   const value::PackedCall* packed = nullptr;  // then `arguments` is not used
@@ -40,15 +39,15 @@ struct TensorCall {
   std::uint32_t position = 0;
   bool is_parameter = false;
   std::optional<bool> requires_grad;
-  std::optional<DType> converted_to;  // of device tensors; what a view shows is not converted
+  std::optional<DType> converted_to;  // for device tensors; elements in a view are not converted
   std::vector<Attachment> attachments;
 };
 
-// Enters storages, locations and sizes into a table; the tensors themselves are its user's to add.
+// Adds storages, locations and sizes to a table; the caller adds the tensors.
 class TensorDecoder {
  public:
-  // All of them must outlive the decoder. `pickle_offset` is where the pickle begins in the file,
-  // for error messages. `views`: of a legacy stream, else nullptr.
+  // All references must outlive the decoder. `pickle_offset` is the pickle's offset in the file,
+  // for error messages. `views` belongs to a legacy stream and is nullptr otherwise.
   TensorDecoder(const value::Tree& tree, std::uint64_t pickle_offset, LegacyViews* views,
                 const Limits& limits, TensorTable& table, WorkBudget& budget)
       : tree_(tree),
@@ -58,14 +57,15 @@ class TensorDecoder {
         table_(table),
         budget_(budget) {}
 
-  // False if the object is not a dense tensor that is known by its rebuild function; then
-  // call.function says whether it is one of those that composed.hpp describes.
+  // Returns false if the object is not a dense tensor with a known rebuild function; call.function
+  // then tells whether composed.hpp describes it.
   Result<bool> unwrap(const Value& object, TensorCall& call);
   Result<TensorSpec> decode(const TensorCall& call);
 
   Result<const HeaderMeaning*> meaning_of(const value::PackedCall& call);
-  // All of a tensor but its storage. `meaning` is that of the call, and says that it is a tensor.
-  // False after setting error(), which is cheaper to return 100,000 times than a Result.
+  // Fills in all of a tensor but its storage. `meaning` belongs to the call and states that it is a
+  // tensor. Returns false after setting error(), which is cheaper to return 100,000 times than a
+  // Result.
   bool describe_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                        TensorSpec& spec) {
     const value::PackedShape& shape = *call.shape;
@@ -80,7 +80,7 @@ class TensorDecoder {
     spec.flags = call.requires_grad ? TensorSpec::requires_grad : 0;
     return true;
   }
-  // Its storage, in the same way.
+  // Finds the tensor's storage; returns like describe_packed().
   bool place_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                     std::uint32_t& storage) {
     const std::string_view key = tree_.text(call.key_position, call.key_length);
@@ -96,21 +96,20 @@ class TensorDecoder {
                      std::uint32_t& storage);
   const Error& error() const noexcept { return error_; }
 
-  // Whether a persistent id is one of a storage: five fields, of a legacy stream six.
+  // True if a persistent id is a storage's: five fields, or six in a legacy stream.
   bool is_storage_id(const Value& id) const {
     return id.kind() == Value::Kind::tuple && id.size() == (views_ == nullptr ? 5 : 6) &&
            id[0].string() == "storage";
   }
 
-  // From here on keys are those of a TorchScript archive's constants, which are numbered by
-  // themselves.
+  // Later keys belong to the constants of a TorchScript archive, which have their own numbers.
   void begin_constants() noexcept { in_constants_ = true; }
 
   // See StorageTable::intern().
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint32_t position);
 
-  // The number of a location in the table. Fails with limit_exceeded beyond 1024.
+  // Returns the number of a location in the table. Fails with limit_exceeded beyond 1024.
   Result<std::uint16_t> location_number(std::string_view location);
 
  private:
@@ -141,7 +140,7 @@ class TensorDecoder {
   TensorTable& table_;
   WorkBudget& budget_;
   std::unordered_map<std::string_view, std::uint16_t> location_numbers_;
-  std::deque<HeaderMeaning> meanings_;  // a handful; addresses stay
+  std::deque<HeaderMeaning> meanings_;  // a handful; deque keeps their addresses stable
   bool in_constants_ = false;
   Error error_;
 };

@@ -1,4 +1,4 @@
-// The tensors, paths and storages that a pickle describes, before anything of them is located.
+// The tensors, paths and storages that a pickle describes, before their places are known.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@
 
 namespace weightmap::torch {
 
-// One tensor as the pickle describes it. That it fits its storage is proven when the
-// catalog is made.
+// One tensor as the pickle describes it. The catalog later proves that it fits its storage.
 struct TensorSpec {
   enum Flag : std::uint8_t {
     requires_grad = 1,
@@ -25,13 +24,14 @@ struct TensorSpec {
     negative = 8,
     buffer = 16
   };
-  static constexpr std::uint32_t is_root = 0xFFFFFFFF;    // the pickle is this tensor alone
-  static constexpr std::uint32_t in_pickle = 0x80000000;  // no limit allows so many storages
-  const std::int64_t* dims;                               // sizes then strides, 2 * rank values
-  std::int64_t storage_offset;                            // elements
+  static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
+  static constexpr std::uint32_t in_pickle =
+      0x80000000;               // flag bit: no limit allows so many storages
+  const std::int64_t* dims;     // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;  // elements
   std::uint32_t storage;  // number in the StorageTable, or in_pickle and one in TensorTable::arrays
   std::uint32_t path;     // of the container: index into TensorTable::paths, or is_root
-  value::Cell key;        // under which the container holds it; see KeyText
+  value::Cell key;        // in the container; see KeyText
   std::uint32_t position;  // of the object in the pickle; see value::position_of
   std::uint16_t location;  // index into TensorTable::locations
   DType dtype;
@@ -39,31 +39,30 @@ struct TensorSpec {
   std::uint8_t flags;
 };
 
-// A container on the way to tensors, each time it is reached. paths[0] is the root, which has no
-// key.
+// One visit to a container on the way to tensors. paths[0] is the root, which has no key.
 struct PathNode {
   std::uint32_t parent = 0;
   std::uint16_t depth = 0;       // parts of the path up to and including this node
-  bool keys_are_unique = false;  // a dict: two tensors under one key contradict
+  bool keys_are_unique = false;  // a dict, where two tensors under one key contradict each other
   value::Cell key;
-  std::uint64_t prefix_bytes = 0;  // of the joined name with a dot behind it; 0 for the root
+  std::uint64_t prefix_bytes = 0;  // length of the joined name with a dot behind it; 0 for the root
 };
 
-// The elements of an array that stand in the pickle.
+// The elements of an array in the pickle.
 struct ArrayExtent {
   std::uint64_t position;  // in the pickle
   std::uint64_t nbytes;
 };
 
 struct TensorTable {
-  // Room for so many tensors and storages; more may come. `memory` must outlive the table.
+  // Reserves space for so many tensors and storages; the table can grow. `memory` must outlive it.
   TensorTable(std::pmr::memory_resource& memory, std::size_t expected_tensors,
               std::size_t expected_storages)
       : tensors(&memory), storages(memory, expected_storages) {
     tensors.reserve(expected_tensors);
   }
 
-  // Counts the names of so many tensors under one path, with keys of `key_bytes` in all.
+  // Counts the names of `count` tensors under one path, whose keys have `key_bytes` in all.
   void count_names(std::uint32_t path, std::uint64_t count, std::uint64_t key_bytes,
                    bool keys_are_integers) noexcept {
     const PathNode& parent = paths[path];
@@ -75,7 +74,8 @@ struct TensorTable {
     if (dims == last_dims) shared_dims += 2 * rank;
     last_dims = dims;
   }
-  // What the tensors so far take here and will take in the catalog, with its index.
+  // Returns the memory that the tensors so far take here and will take in the catalog and its
+  // index.
   std::uint64_t bytes() const noexcept {
     constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
     return tensor_count * each + name_bytes + paths.size() * sizeof(PathNode) + decoded_bytes +
@@ -87,17 +87,17 @@ struct TensorTable {
   StorageTable storages;
   std::vector<std::string_view> locations;
   std::deque<std::vector<std::int64_t>> owned_dims;  // of tensors that were not packed
-  std::deque<std::string> owned_keys;                // of storages whose key is no text of the tree
-  std::vector<ComposedTensor> composed;              // in file order
-  std::vector<ArrayExtent> arrays;                   // elements that stand in the pickle itself
-  // Sums that a catalog needs before it begins.
+  std::deque<std::string> owned_keys;    // of storages whose key is not in the tree's text
+  std::vector<ComposedTensor> composed;  // in file order
+  std::vector<ArrayExtent> arrays;       // elements in the pickle itself
+  // Sums that the catalog needs before it is built.
   std::uint64_t tensor_count = 0;
   std::uint64_t name_bytes = 0;
   std::uint64_t dim_count = 0;
   std::uint64_t path_parts = 0;
-  std::uint64_t shared_dims = 0;  // of dim_count, those that neighbours of one shape share
+  std::uint64_t shared_dims = 0;  // the part of dim_count that neighbours of one shape share
   const std::int64_t* last_dims = nullptr;
-  std::uint64_t decoded_bytes = 0;  // of what is kept of tensors that were not packed
+  std::uint64_t decoded_bytes = 0;  // kept for tensors that were not packed
 };
 
 }  // namespace weightmap::torch

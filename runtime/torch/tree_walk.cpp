@@ -54,7 +54,7 @@ bool TreeWalk::walk() {
   return walk_from({{}, tree_.root(), false}, TensorSpec::is_root);
 }
 
-// The module's attributes are named without a prefix, as its state_dict() has them.
+// Names the module's attributes without a prefix, as its state_dict() does.
 bool TreeWalk::walk_script() {
   auto record = value(tree_.root()).items().begin();
   const Value module = (*record).second;
@@ -73,7 +73,8 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
   return true;
 }
 
-// torch.jit wraps a list or dict in a call that says its type: what it wraps takes its place.
+// torch.jit wraps a list or dict in a call that states its type; the wrapped value replaces the
+// call.
 bool TreeWalk::unwrap_typed(Child& child) {
   while (value::kind_of(child.value) == Value::Kind::object &&
          child.value.part == value::whole_value) {
@@ -155,7 +156,7 @@ bool TreeWalk::visit_packed(const PackedCall& call, const Child& child, std::uin
 
 bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
   std::uint32_t* const mark = mark_of(child.value);
-  if (mark == nullptr) {  // hooks reached by themselves
+  if (mark == nullptr) {  // hooks reached outside a call
     note_other_item();
     return true;
   }
@@ -232,7 +233,7 @@ bool TreeWalk::check_state(const Value& object) {
 }
 
 bool TreeWalk::enter(const Child& child, std::uint32_t path) {
-  // A state is none of the items, so it cannot come under a key of theirs.
+  // A state is not an item, so it cannot have an item's key.
   if (child.has_key)
     note_other_item();
   else if (!frames_.empty() && !check_state(frames_.back().value()))
@@ -258,8 +259,9 @@ bool TreeWalk::enter(const Child& child, std::uint32_t path) {
   return true;
 }
 
-// What a call changes later, its callable has not seen. The first visit decides, as it does for
-// Checkpoint::root(): in a cycle a call is made while the container that it lies in is filled.
+// Returns the position beyond which the call's callable does not see changes of its arguments. The
+// first visit decides, as it does for Checkpoint::root(): in a cycle a call is made while the
+// container that it lies in is filled.
 std::uint32_t TreeWalk::arguments_limit(const Value& container) {
   if (container.kind() != Value::Kind::object || container.arguments().size() == 0)
     return Frame::no_limit;
@@ -268,8 +270,8 @@ std::uint32_t TreeWalk::arguments_limit(const Value& container) {
   return is_first ? container.position() : Frame::no_limit;
 }
 
-// What leads to no tensor leaves no path and is not walked again; but inside a cycle something may
-// have been left out.
+// A container without tensors leaves no path and is not walked again, except inside a cycle, where
+// contents may have been skipped.
 bool TreeWalk::leave() {
   const Frame& frame = frames_.back();
   const Frame::Before& before = frame.before();
@@ -293,9 +295,8 @@ bool TreeWalk::leave() {
   return true;
 }
 
-// The state of an object is walked under the object's own path: a module's tensors are called by
-// the attributes that hold them. It still has a node of its own, since an item and an attribute of
-// one name are two things.
+// Gives an object's state a path node of its own with the object's path text: a module's tensors
+// are named by their attributes, but an item and an attribute of one name are different things.
 std::uint32_t TreeWalk::child_path(const Child& child, std::uint32_t parent) {
   if (parent == TensorSpec::is_root) return 0;
   PathNode node = table_.paths[parent];
@@ -360,7 +361,7 @@ bool TreeWalk::check_keys(const Value& container) {
   return fail(key_twice(tree_, *twice, file_offset_));
 }
 
-// A shared container is listed each time it is reached, so few bytes could ask for many tensors.
+// A shared container is listed at each occurrence, so a few bytes could cause many tensors.
 bool TreeWalk::check_memory(std::uint64_t more, std::uint32_t position) {
   if (table_.bytes() + more <= limits_.base_memory + 2 * tree_.pickle().size()) return true;
   return fail(ErrorCode::limit_exceeded,

@@ -1,7 +1,7 @@
-// The walk through a value tree to all that is a tensor, and under which names.
+// The walk through a value tree that finds all tensors and their names.
 //
-// Unknown globals are opaque nodes that are looked into, so that a training checkpoint or a whole
-// pickled module still lists its tensors.
+// Unknown globals are opaque nodes whose contents are searched, so that a training checkpoint or a
+// whole pickled module still lists its tensors.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,16 @@ namespace weightmap::torch {
 struct ReadLimits {
   std::uint64_t file_offset;  // of the pickle, for error messages
   Limits limits;
-  // Of a TorchScript archive, whose tree ScriptPickle made; borrowed. nullptr: a file of
-  // torch.save.
+  // Set for a TorchScript archive, whose tree ScriptPickle made; borrowed. nullptr for torch.save.
   const ScriptClasses* script = nullptr;
-  // The pickle is mapped as it stands, so arrays in it can be tensors.
+  // The pickle is not compressed, so arrays in its mapping can be tensors.
   bool has_arrays = false;
-  LegacyViews* views = nullptr;  // of a legacy stream, to be filled in
+  LegacyViews* views = nullptr;  // filled in for a legacy stream
 };
 
 class TreeWalk {
  public:
-  // Marks in the tree below `first_mark` count for nothing. `memory` must outlive the table.
+  // Marks in the tree below `first_mark` are ignored. `memory` must outlive the table.
   TreeWalk(const value::Tree& tree, const ReadLimits& limits, std::pmr::memory_resource& memory,
            std::uint32_t first_mark);
   TreeWalk(const TreeWalk&) = delete;
@@ -49,7 +48,7 @@ class TreeWalk {
   Result<TensorTable> run() &&;
 
  private:
-  // These answer false after setting error_, which is cheaper to return 100,000 times than a
+  // These return false after setting error_, which is cheaper to return 100,000 times than a
   // Result.
   bool walk();
   bool walk_from(const Child& child, std::uint32_t path);
@@ -68,30 +67,30 @@ class TreeWalk {
   bool check_depth();
   std::uint32_t arguments_limit(const Value& container);
   std::uint32_t child_path(const Child& child, std::uint32_t parent);
-  // Refuses a container of the walk whose items hold a key twice, but for two tensors under texts
-  // or integers: those have one name, which the catalog notices.
+  // Refuses a container whose items hold a key twice, except two tensors under strings or integers:
+  // they have the same name, which the catalog notices.
   bool check_keys(const Value& container);
   bool is_tensor_cell(const value::Cell& cell);
-  // TensorSpec flags: what the class of the object that holds this child says that it is.
+  // Returns the TensorSpec flags that the class of the containing object implies.
   std::uint8_t role_of(const Child& child) const;
 
-  // What is done with tensors (read_tensors.cpp). An object that is a tensor is decoded where it is
-  // first met; then, and whenever it is met again, it is added at that place.
+  // Tensor handling (read_tensors.cpp). An object that is a tensor is decoded at its first
+  // occurrence, and added at each occurrence.
   bool decode(const TensorCall& call, const value::Cell& object);
   bool add_decoded(std::uint32_t number, const Child& child, std::uint32_t path);
-  // A call that makes more than a dense tensor, wherever it is met; its parts come next.
+  // Adds a composed tensor at each occurrence of its call; its parts come next.
   bool add_composed(const TensorCall& call, const Child& child, std::uint32_t path);
   // Its parts begin with tensor `first_part`.
   bool add_composed(ComposedTensor composed, std::uint64_t first_part, const Child& child,
                     std::uint32_t path, std::uint32_t position);
-  // An array of numpy whose elements stand in the pickle, wherever it is met.
+  // Adds a numpy array whose elements are in the pickle, at each occurrence.
   bool add_array(const NumpyArray& array, const Child& child, std::uint32_t path);
   bool add(TensorSpec spec, const Child& child, std::uint32_t path);
-  // Counts a tensor at this place into the table's sums.
+  // Adds the tensor at this place to the table's sums.
   bool count(const Child& child, std::uint32_t path, std::uint32_t position);
   bool check_memory(std::uint64_t more, std::uint32_t position);
 
-  // Notes that what was found is no tensor with a name of its own.
+  // Records an item that is not a tensor with a name of its own.
   void note_other_item() noexcept {
     if (!frames_.empty()) frames_.back().note_other_item();
   }
@@ -104,14 +103,13 @@ class TreeWalk {
   [[gnu::cold]] bool fail(ErrorCode code, std::string message, std::uint32_t position = 0) {
     return fail(Error{code, std::move(message), file_offset_ + position, {}});
   }
-  // Puts the name of the tensor that was being read in front of error_.
+  // Prefixes error_ with the name of the current tensor.
   [[gnu::cold]] bool fail_in(const Child& child, std::uint32_t path);
-  // The key of the place where something was found. A tensor that is the state of an object has no
-  // key of its own: the empty one.
+  // Returns the key of a child. A tensor that is the state of an object has the empty key.
   static value::Cell key_of(const Child& child) noexcept {
     return child.has_key ? child.key : value::make_cell(Value::Kind::string, std::uint64_t{0});
   }
-  // One of Mark, or first_decoded and a number.
+  // Returns one of Mark, or first_decoded plus a number.
   std::uint32_t mark_at(const std::uint32_t* mark) const noexcept {
     return *mark < first_mark_ ? mark_unknown : *mark - first_mark_;
   }
@@ -132,12 +130,12 @@ class TreeWalk {
   bool has_arrays_;
   std::uint32_t first_mark_;
   const HeaderMeaning* last_meaning_ = nullptr;
-  std::vector<TensorSpec> decoded_;  // of objects, each once, however often it is mentioned
-  std::unordered_map<std::uint32_t, ComposedTensor> quantized_;  // by the number of such an object
+  std::vector<TensorSpec> decoded_;  // one for each object, at its first occurrence
+  std::unordered_map<std::uint32_t, ComposedTensor> quantized_;  // by the number of the object
   std::vector<Frame> frames_;
-  std::unordered_set<const void*> calls_;            // with arguments, which the walk has been in
-  std::deque<std::vector<Attachment>> attachments_;  // of the tensors that are objects, by number
-  std::uint64_t cuts_ = 0;                           // containers that were met inside themselves
+  std::unordered_set<const void*> calls_;  // calls with arguments that the walk has entered
+  std::deque<std::vector<Attachment>> attachments_;  // of tensor objects, by number
+  std::uint64_t cuts_ = 0;                           // containers that occurred inside themselves
 };
 
 }  // namespace weightmap::torch

@@ -1,4 +1,4 @@
-// A container that the walk to the tensors is in, and what it finds there.
+// A container that the walk is in, and what it has found there so far.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace weightmap::torch {
 
-// What a container holds, and under which key. A state that is a dict adds no part to the path of
-// what it holds, so it comes without a key.
+// A value in a container and its key. A state dict adds no part to the path of its contents, so it
+// has no key.
 struct Child {
   value::Cell key;
   value::Cell value;
   bool has_key = false;
 };
 
-// Something that a wrapper says about a tensor and that may hold tensors itself.
+// Something that a wrapper attaches to a tensor and that may hold tensors itself.
 struct Attachment {
   std::int64_t number;  // of the argument
   value::Cell value;
 };
 
-// What the walk knows of a container or object, in its mark: one of these, or first_decoded and the
-// number of a tensor.
+// The walk's knowledge of a container or object, in its mark: one of these, or first_decoded plus
+// the number of a tensor.
 enum Mark : std::uint32_t { mark_unknown, mark_open, mark_barren, first_decoded };
 
-// nullptr for cells that have none: tuples, pieces of packed calls, and what holds nothing.
+// Returns nullptr for cells without a mark: tuples, pieces of packed calls, and scalars.
 inline std::uint32_t* mark_of(const value::Cell& cell) noexcept {
   switch (value::kind_of(cell)) {
     case Value::Kind::list:
@@ -49,13 +49,13 @@ inline std::uint32_t* mark_of(const value::Cell& cell) noexcept {
   }
 }
 
-// A container that is being walked: its arguments, elements, items (what is in a key before what is
-// under it) and state, in this order; or the attachments of a tensor.
+// The current position in a container: its arguments, elements, items (the key before the value)
+// and state, in this order; or the attachments of a tensor.
 class Frame {
  public:
   static constexpr std::uint32_t no_limit = std::numeric_limits<std::uint32_t>::max();
 
-  // What there was when the walk came here.
+  // Counts at the time when the walk entered the container.
   struct Before {
     std::size_t tensors;
     std::size_t paths;
@@ -93,26 +93,26 @@ class Frame {
   std::uint32_t path() const noexcept { return path_; }
   const Before& before() const noexcept { return before_; }
 
-  // `limit`: where in the pickle the earliest call is that has it, or what holds it, among its
-  // arguments; of its own arguments `arguments_limit`.
+  // `limit` is the position in the pickle of the earliest call that has this container, or one that
+  // holds it, among its arguments. `arguments_limit` is the same for its own arguments.
   void set_limits(std::uint32_t limit, std::uint32_t arguments_limit) noexcept {
     limit_ = limit;
     arguments_limit_ = arguments_limit;
   }
-  // The limit of the child that next() gave last.
+  // The limit for the child that next() returned last.
   std::uint32_t child_limit() const noexcept { return in_arguments_ ? arguments_limit_ : limit_; }
-  // Whether a call that has it among its arguments saw less of it than it holds now.
+  // True if the container changed after a call that has it among its arguments.
   bool is_late() const noexcept { return value_.changed_at() > limit_; }
 
-  // That what it holds are the parts of TensorTable::composed[number].
+  // Notes that the contents are the parts of TensorTable::composed[number].
   void note_composed(std::size_t number) noexcept { composed_ = number; }
   std::optional<std::size_t> composed() const noexcept { return composed_; }
 
-  // A key of its items may be there twice without two tensors having one name.
+  // Its items may repeat a key without two tensors having one name.
   void note_other_item() noexcept { has_other_items_ = true; }
   bool has_other_items() const noexcept { return has_other_items_; }
 
-  // The next child; false at the end.
+  // Returns false at the end.
   bool next(Child& child) {
     in_arguments_ = tuple_at_ < tuple_.count;
     if (in_arguments_) {
@@ -126,7 +126,7 @@ class Frame {
     if (key_ == nullptr) {
       key_ = items_.next();
       if (key_ == nullptr) return next_extra(child);
-      if (may_hold_tensors(*key_)) {  // first what is in the key, which is called as its item is
+      if (may_hold_tensors(*key_)) {  // the key's contents come first, under the item's name
         child = {*key_, *key_, true};
         return true;
       }
@@ -169,12 +169,12 @@ class Frame {
   bool state_left_ = false;
   bool has_other_items_ = false;
   std::optional<std::size_t> composed_;
-  value::Cell tuple_;  // no tuple: count 0
+  value::Cell tuple_;  // count 0: no tuple
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;
   value::CellCursor elements_;
   value::CellCursor items_;
-  const value::Cell* key_ = nullptr;  // of the item whose key was looked into
+  const value::Cell* key_ = nullptr;  // of the item whose key was searched
   std::span<const Attachment> attachments_;
 };
 

@@ -1,4 +1,4 @@
-// How much a pickle may make its reader look at.
+// Bounds the work that a pickle can cause.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace weightmap::torch {
 
-// Everything that is looked at costs a little of a budget that grows with the pickle, so that few
-// bytes that are mentioned often cannot keep an open busy.
+// Each visited value costs a little of a budget that grows with the pickle, so that a few bytes
+// that are referred to often cannot keep an open busy.
 class WorkBudget {
  public:
-  // `pickle_offset` is where the pickle begins in the file, for the error.
+  // `pickle_offset` is the pickle's offset in the file, for the error.
   WorkBudget(std::uint64_t pickle_bytes, std::uint64_t pickle_offset) noexcept
       : left_((std::uint64_t{1} << 20) + 4 * pickle_bytes), pickle_offset_(pickle_offset) {}
 
-  // False once it is exhausted.
+  // Returns false once the budget is exhausted.
   bool spend(std::uint64_t work) noexcept {
     if (work > left_) return false;
     left_ -= work;

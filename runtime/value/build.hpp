@@ -1,8 +1,8 @@
-// How nodes of a tree are made in its arena; what the pickle machine and Builder have in common.
+// Creates nodes of a tree in its arena, for the pickle machine and Builder.
 //
-// No function checks a limit but the arena's budget: false or nullptr if that is spent. Depths are
-// the caller's to compute with depth_of() and to bound. Inline, since the machine runs them for
-// each node.
+// The functions check only the arena's budget, and return false or nullptr once it is spent. The
+// caller computes depths with depth_of() and bounds them. They are inline since the machine runs
+// them for each node.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace weightmap::value {
 
-// Of a packed call and its pieces: object > arguments > persistent id > id tuple.
+// The depth of a packed call: object > arguments > persistent id > id tuple.
 constexpr std::uint32_t packed_depth = 4;
 
-// Nesting below and including this value; 0 for what holds no values.
+// Returns the nesting below and including this value; 0 for a value without contents.
 inline std::uint32_t depth_of(const Cell& cell) noexcept {
   using enum Value::Kind;
   if (cell.part != whole_value) return packed_depth;
@@ -36,14 +36,14 @@ inline std::uint32_t depth_of(const Cell& cell) noexcept {
   }
 }
 
-// That of the deepest of `count` cells.
+// Returns the depth of the deepest of `count` cells.
 inline std::uint32_t deepest(const Cell* cells, std::uint32_t count) noexcept {
   std::uint32_t depth = 0;
   for (std::uint32_t i = 0; i < count; ++i) depth = std::max(depth, depth_of(cells[i]));
   return depth;
 }
 
-// A tuple of copies of the cells. Precondition: count > 0.
+// Makes a tuple of copies of the cells. Precondition: count > 0.
 inline bool make_tuple(bytes::Arena& arena, const Cell* first, std::uint32_t count,
                        std::uint32_t depth, Cell& made) {
   Cell* cells = arena.allocate<Cell>(count);
@@ -64,7 +64,7 @@ inline bool make_persistent_id(bytes::Arena& arena, const Cell& id, std::uint32_
   return true;
 }
 
-// An object without elements, items and state.
+// Makes an object without elements, items and state.
 inline Object* make_object(bytes::Arena& arena, const Cell& callable, const Cell& arguments,
                            bool is_new_object, std::uint32_t depth, std::uint32_t position) {
   auto* made = arena.allocate<Object>();
@@ -81,7 +81,7 @@ inline Object* make_object(bytes::Arena& arena, const Cell& callable, const Cell
 inline Global* make_global(bytes::Arena& arena, std::string_view module, std::string_view name,
                            std::uint32_t position) {
   auto* made = arena.allocate<Global>();
-  // The tree lists it, in a vector that may be twice as long as it needs to be.
+  // The tree lists it in a vector whose capacity may be twice its size.
   if (made == nullptr || !arena.charge(2 * sizeof(made))) return nullptr;
   *made = Global{module, name, position};
   return made;
@@ -93,7 +93,7 @@ inline Sequence* make_sequence(bytes::Arena& arena) {
   return sequence;
 }
 
-// Adds copies of the cells, whose deepest nests `depth` - 1 levels.
+// Adds copies of the cells; `depth` is one more than the depth of the deepest.
 inline bool extend(bytes::Arena& arena, Sequence& sequence, const Cell* first, std::uint32_t count,
                    std::uint32_t depth, std::uint32_t position) {
   if (count == 0) return true;

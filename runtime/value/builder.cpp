@@ -61,7 +61,7 @@ Cell Builder::real(double value) const noexcept {
 
 Cell Builder::add_text(Value::Kind kind, std::string_view text) {
   constexpr std::size_t longest = 0xFFFFFFFF;  // Cell::count has 32 bits
-  // While a string grows, the old text and the new exist together.
+  // The old and the new text exist together while a string grows.
   if (!fits_budget(text.size() <= longest && tree_->arena_.charge(3 * text.size()))) return {};
   const std::uint64_t position = tree_->text_.size();
   tree_->text_.append(text);
@@ -165,7 +165,7 @@ Cell Builder::persistent_id(const Cell& id) {
 const PackedHeader* Builder::packed_header(PackedHeader header) {
   const bool has_extra = kind_of(header.extra) != Value::Kind::none;
   header.ids = {};
-  header.ids.type = headers_++;  // tells the headers apart
+  header.ids.type = headers_++;  // distinguishes the headers
   header.ids.extra = has_extra ? 0 : PackedHeader::no_id;
   auto* const kept = tree_->arena_.allocate<PackedHeader>();
   if (!fits_budget(kept != nullptr)) return nullptr;

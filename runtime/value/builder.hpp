@@ -1,11 +1,11 @@
-// Builds a value tree by hand: for formats that are no pickle, and for what is to be written.
+// Builds a value tree by hand, for formats without a pickle and for writing.
 //
 //   value::Builder build(memory, {budget_bytes, depth});
 //   const Cell steps = build.string("steps");
 //   Result<std::unique_ptr<Tree>> tree = build.finish(build.dict(std::array{steps,
 //   build.integer(3)}));
 //
-// Children come before the container that holds them; a cell that is used twice is one shared
+// Children are made before the container that holds them; a cell that is used twice is one shared
 // value. Text is copied. Not thread-safe.
 #pragma once
 
@@ -29,7 +29,7 @@ struct BuildLimits {
   std::uint32_t depth;         // nesting of containers and calls, at most 65535
 };
 
-// A call that is not made: callable(*arguments), and what the result would be given.
+// A recorded call, callable(*arguments), which nothing executes, and the additions to its result.
 struct Call {
   Cell callable;
   Cell arguments;  // a tuple
@@ -39,9 +39,9 @@ struct Call {
   bool is_new_object = false;
 };
 
-// A call in the form of PackedCall, which has a storage's key among its arguments.
+// A call in the form of PackedCall, with a storage's key among its arguments.
 struct UsualCall {
-  const PackedHeader* header;  // of the builder
+  const PackedHeader* header;  // from the builder
   Cell key;                    // a string
   std::int64_t numel;
   std::int64_t storage_offset;
@@ -55,14 +55,13 @@ class Builder {
   // `memory` must outlive the tree.
   Builder(std::pmr::memory_resource& memory, const BuildLimits& limits);
 
-  // Makes the budget so large in all, if it is smaller: for one who learns only while reading how
-  // much there is.
+  // Raises the whole budget to this size, for a reader that learns the size of its input gradually.
   void raise_budget(std::uint64_t budget_bytes) noexcept;
 
   Cell none() const noexcept { return {}; }
   Cell boolean(bool value) const noexcept;
   Cell integer(std::int64_t value) const noexcept;
-  // Little-endian two's complement of more than 8 bytes.
+  // Makes an integer of more than 8 bytes, in little-endian two's complement.
   Cell big_integer(std::span<const std::byte> digits);
   Cell real(double value) const noexcept;
   Cell string(std::string_view utf8);
@@ -73,29 +72,29 @@ class Builder {
   Cell set(std::span<const Cell> elements);
   Cell frozen_set(std::span<const Cell> elements);
   Cell dict(std::span<const Cell> items);  // key, value, key, value ...
-  // An empty list or dict that is added to before it has a cell, for one who does not hold all that
-  // goes into it. nullptr (and the builder has failed) beyond the budget.
+  // Makes an empty list or dict for elements that arrive in parts; its cell is made afterwards.
+  // Returns nullptr (and the builder has failed) beyond the budget.
   Sequence* sequence();
   bool append(Sequence& sequence, std::span<const Cell> cells);
   Cell global(std::string_view module, std::string_view name);
   Cell object(const Call& call);
   Cell persistent_id(const Cell& id);
-  // What many usual calls have in common; `ids` is set here. An `extra` that is none is no
-  // argument. nullptr (and the builder has failed) beyond the budget.
+  // Makes the parts that many usual calls share, and sets `ids`. An `extra` of kind none is no
+  // argument. Returns nullptr (and the builder has failed) beyond the budget.
   const PackedHeader* packed_header(PackedHeader header);
-  // The same tree as object() makes of the call's pieces, in a tenth of the memory; nullopt where a
-  // PackedCall has no room for them.
+  // Makes the same tree as object() does with the call's pieces, in a tenth of the memory; nullopt
+  // if a field of PackedCall is too small for them.
   std::optional<Cell> packed(const UsualCall& call);
 
-  // Of a string of this builder, until the next one is made.
+  // Returns the text of a string of this builder; valid until the next one is made.
   std::string_view text(const Cell& string) const noexcept {
     return std::string_view(tree_->text_).substr(string.payload, string.count);
   }
-  // The tree that finish() will give. Texts in it can be read only from then on.
+  // The tree that finish() will return. Its texts can be read only after that.
   const Tree& tree() const noexcept { return *tree_; }
-  // Fails with limit_exceeded if the nodes did not fit the limits; each that did not is none.
+  // Fails with limit_exceeded if the nodes exceeded the limits; each node that did is none.
   Result<void> check() const;
-  // The tree, to which the builder adds nothing more. Fails as check() does.
+  // Returns the tree and ends the build. Fails as check() does.
   Result<std::unique_ptr<Tree>> finish(const Cell& root) &&;
 
  private:
@@ -103,7 +102,8 @@ class Builder {
   Cell add_sequence(Value::Kind kind, std::span<const Cell> cells);
   Sequence* sequence_of(std::span<const Cell> cells);
   std::string_view keep(std::string_view text);
-  // One more than the deepest of the cells; 0 (and the builder has failed) beyond the limit.
+  // Returns one more than the deepest of the cells; 0 (and the builder has failed) beyond the
+  // limit.
   std::uint32_t nest(std::span<const Cell> cells);
   bool fits_depth(std::uint32_t depth);
   bool fits_budget(bool fits);
@@ -113,7 +113,7 @@ class Builder {
   PackedShapes shapes_;
   std::uint32_t objects_ = 0;
   std::uint32_t headers_ = 0;
-  std::string fault_;  // empty so far
+  std::string fault_;  // empty while there is no failure
 };
 
 }  // namespace weightmap::value

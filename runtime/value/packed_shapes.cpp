@@ -9,8 +9,8 @@ namespace {
 constexpr unsigned slot_shift = 58;
 static_assert(PackedShape::slots == std::uint64_t{1} << (64 - slot_shift));
 
-// A sum of products, which do not wait for one another. Its high bits choose among the slots;
-// whoever makes shapes collide only has them kept more than once.
+// A sum of independent products. Its high bits choose among the slots. Shapes that are made to
+// collide are only stored more than once.
 class Hash {
  public:
   Hash& add(std::int64_t value) noexcept {
@@ -25,7 +25,7 @@ class Hash {
   std::uint64_t factor_ = 0x9E3779B97F4A7C15;
 };
 
-// Besides `dims`, which may lie elsewhere, and the slot.
+// Compares everything except `dims`, which may be stored elsewhere, and the slot.
 bool has_same_rest(const PackedShape& a, const PackedShape& b) noexcept {
   return a.header == b.header && a.numel == b.numel && a.storage_offset == b.storage_offset &&
          a.size_count == b.size_count && a.stride_count == b.stride_count;
@@ -53,7 +53,7 @@ const PackedShape* PackedShapes::keep(PackedShape shape) {
 const std::int64_t* PackedShapes::keep_dims(std::span<const std::int64_t> dims, std::uint8_t slot) {
   std::span<const std::int64_t>& kept = kept_dims_[slot];
   if (kept.data() != nullptr && std::ranges::equal(kept, dims)) return kept.data();
-  // At least one, so that no two shapes have the same address.
+  // At least one element, so that no two shapes have the same address.
   auto* const copy = arena_->allocate<std::int64_t>(std::max<std::size_t>(dims.size(), 1));
   if (copy == nullptr) return nullptr;
   std::ranges::copy(dims, copy);

@@ -1,5 +1,5 @@
-// The shapes of a tree's packed calls: an equal one that came recently is used again, since the
-// layers of a model repeat theirs.
+// The shapes of a tree's packed calls. Equal recent shapes are shared, since the layers of a model
+// repeat theirs.
 #pragma once
 
 #include <array>
@@ -13,10 +13,11 @@ namespace weightmap::value {
 
 class PackedShapes {
  public:
-  // The arena is that of the tree.
+  // `arena` belongs to the tree.
   explicit PackedShapes(bytes::Arena& arena) noexcept : arena_(&arena) {}
 
-  // A copy of `shape` and of its dims in the arena, with its slot; nullptr if the budget is spent.
+  // Returns a copy of `shape` and its dims in the arena, with its slot; nullptr if the budget is
+  // spent.
   const PackedShape* keep(PackedShape shape);
 
  private:

@@ -88,13 +88,13 @@ Cell packed_element(const Cell& tuple_cell, std::size_t index) noexcept {
 
 std::uint32_t packed_memo_count(const PackedCall& call) noexcept {
   const PackedShape& shape = *call.shape;
-  // Always: id tuple, hooks, arguments, result.
+  // Always present: id tuple, hooks, arguments, result.
   return 4u + call.has_name() + call.has_key_put + (shape.size_count > 0) +
          (shape.stride_count > 0);
 }
 
 Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept {
-  // The order in which a pickler numbers them: children before their tuple.
+  // A pickler numbers children before their tuple.
   if (call.has_name() && offset-- == 0)
     return make_cell(string, call.name_position(), call.name_length);
   if (call.has_key_put && offset-- == 0) return packed_key_cell(call);

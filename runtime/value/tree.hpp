@@ -1,12 +1,12 @@
-// The value tree as it lies in memory: 16-byte cells in one arena.
+// The memory layout of the value tree: 16-byte cells in one arena.
 //
 // A Cell holds a small value itself and points to a large one. By Value::Kind:
 //
 //   none                     -
 //   boolean                  payload = 0 or 1
 //   integer, real            payload = the 64 bits
-//   string, bytes,           payload = Tree::position_of() the text, count = bytes; it is not
-//   copied byte_array,              from the pickle but where escapes had to be decoded big_integer
+//   string, bytes,           payload = Tree::position_of() the text, count = bytes; the text stays
+//   byte_array, big_integer  in the pickle, except where escapes had to be decoded
 //   tuple                    payload -> Cell[count]
 //   list, dict, set,         payload -> Sequence (a dict holds key, value, key, value ...)
 //   frozen_set
@@ -51,24 +51,24 @@ struct Chunk {
   Cell* cells() noexcept { return reinterpret_cast<Cell*>(this + 1); }
 };
 
-// What APPENDS and SETITEMS add, one chunk a batch (a pickler sends 1000 at a time).
+// Cells that one APPENDS or SETITEMS added: one chunk per batch (a pickler writes batches of 1000).
 struct Sequence {
   Chunk* first = nullptr;
   Chunk* last = nullptr;
   std::uint64_t count = 0;         // cells in all chunks
   std::uint32_t depth = 1;         // nesting below and including this container
-  mutable std::uint32_t mark = 0;  // for whoever walks the tree before anybody else sees it
+  mutable std::uint32_t mark = 0;  // for a walk over the tree before it is shared
   std::uint32_t changed_at = 0;    // of the last chunk: position of its opcode in the pickle
 };
 
-// Walks the cells of a sequence.
+// Iterates over the cells of a sequence.
 class CellCursor {
  public:
   CellCursor() = default;
   // nullptr is an empty sequence.
   explicit CellCursor(const Sequence* sequence) noexcept
       : chunk_(sequence ? sequence->first : nullptr) {}
-  // The next cell, or nullptr at the end.
+  // Returns the next cell, or nullptr at the end.
   const Cell* next() noexcept {
     if (chunk_ == nullptr) return nullptr;
     const Cell* cell = chunk_->cells() + at_;
@@ -78,12 +78,12 @@ class CellCursor {
     }
     return cell;
   }
-  // The cells ahead that lie in one piece: those of the next batch; none at the end.
+  // Returns the next contiguous cells, which are the rest of the batch; none at the end.
   std::span<const Cell> piece() const noexcept {
     if (chunk_ == nullptr) return {};
     return {chunk_->cells() + at_, static_cast<std::size_t>(chunk_->count - at_)};
   }
-  // Goes past so many of them.
+  // Skips so many of them.
   void skip(std::size_t count) noexcept {
     if (count == 0) return;
     at_ += count;
@@ -114,16 +114,16 @@ struct Object {
   std::uint32_t depth;             // as in Sequence
   std::uint32_t changed_at;        // of the last elements, items or state; as in Sequence
   std::uint32_t state_at;          // position of BUILD
-  Sequence* elements;              // APPENDS; nullptr if there were none
-  Sequence* items;                 // SETITEMS; likewise
+  Sequence* elements;              // from APPENDS; nullptr if there are none
+  Sequence* items;                 // from SETITEMS; likewise
   mutable std::uint32_t mark = 0;  // as in Sequence
 };
 
-// What the calls of one usual run have in common: everything that a pickler writes once and refers
-// to ever after.
+// The parts that the calls of one usual run share: everything that a pickler writes once and
+// fetches from the memo afterwards.
 struct PackedHeader {
   static constexpr std::uint32_t no_id = 0xFFFFFFFF;
-  struct Ids {  // memo ids, to recognise the next call by
+  struct Ids {  // memo ids by which the next call is recognised
     std::uint32_t callable, tag, type, location, hooks_callable, extra;
     bool operator==(const Ids&) const noexcept = default;
   } ids;
@@ -135,7 +135,7 @@ struct PackedHeader {
   Cell extra;           // v3's dtype; only if ids.extra != no_id
 };
 
-// What the calls for tensors of one type and shape have in common as well.
+// The parts that calls for tensors of one type and shape share in addition.
 struct PackedShape {
   const PackedHeader* header;
   const std::int64_t* dims;  // sizes, then strides
@@ -143,7 +143,7 @@ struct PackedShape {
   std::int64_t storage_offset;
   std::uint8_t size_count;
   std::uint8_t stride_count;
-  std::uint8_t slot;  // below slots, by a hash of all the rest: for tables of what came last
+  std::uint8_t slot;  // below slots, by a hash of the other fields: for caches of recent shapes
 
   static constexpr std::size_t slots = 64;
   static constexpr std::size_t max_dims = 16;  // sizes, and as many strides
@@ -160,9 +160,9 @@ struct PackedShape {
 //   callable((tag, type, key, location, numel)-as-persistent-id, offset, sizes, strides,
 //            requires_grad, hooks_callable()[, extra])
 //
-// kept as its operands instead of as 25 cells. It is the same tree: Value takes the pieces (`Part`)
-// out on demand, and memo ids of pieces resolve to them. Recognised by shape alone; what the names
-// mean is the torch layer's business.
+// stored as its operands instead of as 25 cells. It represents the same tree: Value extracts the
+// pieces (`Part`) on demand, and memo ids of pieces resolve to them. The form alone is recognised;
+// the torch layer interprets the names.
 struct PackedCall {
   static constexpr std::uint32_t no_name = 0xFFFFFFFF;
   const PackedShape* shape;
@@ -174,11 +174,11 @@ struct PackedCall {
   std::uint16_t key_length;
   bool has_key_put;  // the key was written here, not fetched from the memo
   bool requires_grad;
-  // A memo id of its pieces was fetched, so that they may be reached by another way as well.
+  // True if a GET fetched one of its pieces, which may then be reached in another way as well.
   mutable bool has_shared_pieces;
 
   bool has_name() const noexcept { return name_length != no_name; }
-  // Of that string's text, behind an opcode and four bytes of length.
+  // The position of that string's text, behind an opcode and four bytes of length.
   std::uint32_t name_position() const noexcept { return position + 5; }
 };
 static_assert(sizeof(PackedCall) == 32);  // there is one for each tensor
@@ -194,7 +194,7 @@ enum Part : std::uint8_t {
   packed_hooks,      // kind object: hooks_callable()
 };
 
-// Owns the text of a tree, for a parsed one the pickle's bytes, and every node.
+// Owns every node of a tree and its text, which is the pickle for a parsed tree.
 class Tree {
  public:
   Tree(bytes::Buffer pickle_memory, std::span<const std::byte> pickle,
@@ -204,10 +204,10 @@ class Tree {
         arena_(memory, chunk_bytes, budget_bytes) {}
 
   std::span<const std::byte> pickle() const noexcept { return pickle_; }
-  // Gives back the memory that the constructor took; nothing but destruction may follow.
+  // Releases the memory that the constructor took. Afterwards the tree may only be destroyed.
   bytes::Buffer release_pickle() && noexcept { return std::move(memory_); }
-  // Positions of text count from the beginning of the pickle, modulo 2^64: what was decoded lies in
-  // the arena, before or behind it.
+  // Returns the text at a position, which counts from the beginning of the pickle modulo 2^64:
+  // decoded text lies in the arena, before or behind the pickle.
   std::string_view text(std::uint64_t position, std::uint64_t length) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(pickle_.data());
     return {reinterpret_cast<const char*>(begin + static_cast<std::uintptr_t>(position)), length};
@@ -216,10 +216,10 @@ class Tree {
     return std::uint64_t{reinterpret_cast<std::uintptr_t>(text)} -
            reinterpret_cast<std::uintptr_t>(pickle_.data());
   }
-  // Whether text at this position is the pickle's own.
+  // True if text at this position is in the pickle itself.
   bool is_in_pickle(std::uint64_t position) const noexcept { return position < pickle_.size(); }
   Cell root() const noexcept { return root_; }
-  // Every GLOBAL of the stream, used or not, in file order.
+  // All globals of the stream, used or not, in file order.
   std::span<const Global* const> globals() const noexcept { return globals_; }
   std::uint64_t packed_count() const noexcept { return packed_count_; }
 
@@ -234,15 +234,15 @@ class Tree {
  private:
   friend class Builder;
   bytes::Buffer memory_;
-  std::string text_;                   // of a tree that was built, instead
-  std::span<const std::byte> pickle_;  // one of both
+  std::string text_;                   // in a tree that was built
+  std::span<const std::byte> pickle_;  // of text_ or the pickle
   bytes::Arena arena_;
   Cell root_;
   std::vector<const Global*> globals_;
   std::uint64_t packed_count_ = 0;
 };
 
-// Cells made and taken apart; no checks.
+// Construction and access of cells, without checks.
 inline Cell make_cell(Value::Kind kind, std::uint64_t payload, std::uint32_t count = 0,
                       Part part = whole_value) noexcept {
   return {static_cast<std::uint8_t>(kind), part, 0, count, payload};
@@ -262,41 +262,42 @@ template <class T>
 T* target_of(const Cell& cell) noexcept {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(cell.payload));
 }
-// The packed call that the cell is, or nullptr.
+// Returns the packed call of the cell, or nullptr.
 inline const PackedCall* packed_call(const Cell& cell) noexcept {
   return cell.part == packed_object ? target_of<const PackedCall>(cell) : nullptr;
 }
 
-// False for a piece of a packed call that nothing else refers to.
+// False for a piece of a packed call to which nothing else refers.
 inline bool may_be_shared(const Cell& cell) noexcept {
   return cell.part <= packed_object || target_of<const PackedCall>(cell)->has_shared_pieces;
 }
 
-// Where in the pickle the object of this cell is made: no two objects share a position. nullopt for
-// cells of other kinds, and for the hooks of a packed call.
+// Returns the position in the pickle at which the object of this cell is made; no two objects share
+// one. nullopt for cells of other kinds, and for the hooks of a packed call.
 inline std::optional<std::uint32_t> position_of(const Cell& cell) noexcept {
   if (const PackedCall* call = packed_call(cell)) return call->position;
   if (kind_of(cell) != Value::Kind::object || cell.part != whole_value) return std::nullopt;
   return target_of<const Object>(cell)->position;
 }
 
-// The tuples (arguments) and (tag, type, key, location, numel) of a packed call.
+// Return the tuples (arguments) and (tag, type, key, location, numel) of a packed call.
 Cell packed_arguments_cell(const PackedCall& call) noexcept;
 Cell packed_id_cell(const PackedCall& call) noexcept;
-// The key among the latter.
+// Returns the key of the latter.
 inline Cell packed_key_cell(const PackedCall& call) noexcept {
   return make_cell(Value::Kind::string, call.key_position, call.key_length);
 }
-// Element `index` of a tuple cell that is a part of a packed call. Precondition: index < count.
+// Returns element `index` of a tuple cell that is a part of a packed call. Precondition: index <
+// count.
 Cell packed_element(const Cell& tuple, std::size_t index) noexcept;
-// Element `index` of any tuple cell. Precondition: index < count.
+// Returns element `index` of any tuple cell. Precondition: index < count.
 inline Cell tuple_element(const Cell& tuple, std::size_t index) noexcept {
   return tuple.part == whole_value ? target_of<const Cell>(tuple)[index]
                                    : packed_element(tuple, index);
 }
-// The cell that memo id `memo_base + offset` of a packed call stands for.
+// Returns the cell for memo id `memo_base + offset` of a packed call.
 Cell packed_memo(const PackedCall& call, std::uint32_t offset) noexcept;
-// How many memo ids the call occupies.
+// Returns the number of memo ids that the call occupies.
 std::uint32_t packed_memo_count(const PackedCall& call) noexcept;
 
 }  // namespace weightmap::value

@@ -24,7 +24,7 @@ const Object* ordinary_object(const Cell& cell) noexcept {
   return ordinary ? target_of<const Object>(cell) : nullptr;
 }
 
-// The cells that APPENDS or ADDITEMS added.
+// Returns the cells that APPENDS or ADDITEMS added.
 const Sequence* elements_of(const Cell& cell) noexcept {
   const Value::Kind kind = value::kind_of(cell);
   if (kind == list || kind == set || kind == frozen_set) return target_of<const Sequence>(cell);
@@ -32,7 +32,7 @@ const Sequence* elements_of(const Cell& cell) noexcept {
   return as_object ? as_object->elements : nullptr;
 }
 
-// The keys and values that SETITEMS added.
+// Returns the keys and values that SETITEMS added.
 const Sequence* items_of(const Cell& cell) noexcept {
   if (value::kind_of(cell) == dict) return target_of<const Sequence>(cell);
   const Object* as_object = ordinary_object(cell);
@@ -43,7 +43,7 @@ const Cell& cell_at(const void* chunk, std::size_t at) noexcept {
   return static_cast<const Chunk*>(chunk)->cells()[at];
 }
 
-// Moves on by `step` cells; chunks are never empty.
+// Advances by `step` cells; chunks are never empty.
 void advance(const void*& chunk, std::size_t& at, std::size_t step) noexcept {
   const auto* current = static_cast<const Chunk*>(chunk);
   at += step;

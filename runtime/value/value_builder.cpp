@@ -7,7 +7,7 @@
 
 namespace weightmap {
 
-// What is built is as large as whoever builds it makes it.
+// The caller decides how much it builds, so there is no limit.
 ValueBuilder::State::State()
     : builder(*std::pmr::new_delete_resource(),
               {std::numeric_limits<std::uint64_t>::max() / 4, max_depth}) {}

@@ -1,4 +1,4 @@
-// What a ValueBuilder holds, for those who take the finished tree.
+// The content of a ValueBuilder, for functions that take the finished tree.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace weightmap {
 struct ValueBuilder::State {
   State();
   Value value(const value::Cell& cell) const noexcept { return {&builder.tree(), cell}; }
-  // Until the next call.
+  // Valid until the next call.
   std::span<const value::Cell> cells(std::span<const Value> values);
 
   value::Builder builder;

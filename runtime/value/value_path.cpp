@@ -17,11 +17,11 @@ class Search {
   }
 
  private:
-  // A file may be made so that a name leads along very many ways.
+  // Bounds for hostile files in which a name leads along very many ways.
   static constexpr int most_steps = 1000;
   static constexpr std::size_t longest_name = 4096;
 
-  // What is left of the name behind this key; nullopt if the key is another one.
+  // Returns the rest of the name behind this key; nullopt if the name does not begin with it.
   static std::optional<std::string_view> behind(std::string_view rest, const PathPart& part) {
     const std::string number = part.is_integer() ? std::to_string(part.integer()) : std::string();
     const std::string_view key = part.is_integer() ? std::string_view(number) : part.key();

@@ -15,22 +15,23 @@
 
 namespace weightmap {
 
-// Reads and sums storages, one after the other. What it is made with must outlive it.
+// Reads storages and computes their checksums, one after another. The constructor's arguments must
+// outlive it.
 class StorageSummer {
  public:
   StorageSummer(const Sources& sources, const catalog::Catalog& catalog, Progress progress = {});
 
-  // Compares the CRC-32 of one storage of the catalog, and adds what came of it to `report`. false:
-  // `cancelled` was set, at which it looks once a MiB, or `progress` said so, which the report
-  // says, and nothing is known of this storage.
+  // Compares the CRC-32 of one storage of the catalog, and adds the result to `report`. Returns
+  // false if `cancelled` was set, which it checks once per MiB, or `progress` returned false, which
+  // the report notes; the storage is then unchecked.
   bool check(std::size_t storage, CrcReport& report, const std::atomic<bool>& cancelled = never);
 
  private:
-  // nullopt: cancelled.
+  // Returns nullopt if cancelled.
   Result<std::optional<std::uint32_t>> crc_of(const catalog::StorageEntry& storage,
                                               CrcReport& report,
                                               const std::atomic<bool>& cancelled);
-  bool advance(std::uint64_t nbytes, CrcReport& report);  // false: go no further
+  bool advance(std::uint64_t nbytes, CrcReport& report);  // false: stop
   Error difference(std::size_t storage, std::uint32_t sum);
   std::string users_of(std::size_t storage);
 
@@ -41,7 +42,7 @@ class StorageSummer {
   Progress progress_;
   std::vector<std::byte> chunk_;
   std::uint64_t total_ = 0;
-  // The tensors of each storage, once one of them differs.
+  // The tensors of each storage, computed at the first difference.
   struct Users {
     const catalog::Entry* first = nullptr;
     std::size_t count = 0;

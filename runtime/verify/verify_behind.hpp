@@ -1,4 +1,4 @@
-// Sums storages whose bytes a reader has just brought in, behind it: no second read of the disk.
+// Computes checksums of storages right behind a warmer, without a second read of the disk.
 #pragma once
 
 #include <atomic>
@@ -15,36 +15,36 @@
 
 namespace weightmap {
 
-// What it is made with must outlive it. step_done() and stop() may be called from any thread.
+// The constructor's arguments must outlive it. step_done() and stop() may be called from any
+// thread.
 class VerifyBehind {
  public:
-  // `steps` are what the reader brings in, in its order. `progress` gets the bytes summed and the
-  // bytes of all storages, from the thread of run().
+  // `progress` receives the summed bytes and the bytes of all storages, in the thread of run().
   VerifyBehind(const Sources& sources, const catalog::Catalog& catalog,
                std::span<const ByteRange> steps, Progress progress = {});
 
-  // Step `index` is in memory.
+  // Reports that step `index` of the plan is in memory.
   void step_done(std::size_t index);
-  // No more steps will come.
+  // Reports that no more steps will come.
   void stop();
 
-  // Nothing more need be summed.
+  // Cancels the remaining work.
   void give_up();
 
   // Checks each storage that the steps cover as soon as its steps are done, and returns after the
   // last one, after stop(), or soon after give_up(). Called once.
   CrcReport run();
 
-  // Storages that the steps do not cover as a whole.
+  // The number of storages that the plan does not cover as a whole.
   std::size_t left_out() const noexcept { return left_out_; }
 
  private:
-  // A storage, and the steps that it lies in: by their number when they are sorted by offset.
+  // A storage, and the range of its steps in the order of their offsets.
   struct Job {
     std::size_t storage;
     std::size_t first;
     std::size_t end;
-    std::size_t last_step;  // of them in the reader's order
+    std::size_t last_step;  // the last of them in the plan's order
   };
 
   void add_job(std::size_t storage, const catalog::StorageEntry& entry,
@@ -52,14 +52,14 @@ class VerifyBehind {
   bool wait_for(const Job& job);
 
   StorageSummer summer_;
-  std::vector<std::size_t> by_offset_;  // numbers of steps
+  std::vector<std::size_t> by_offset_;  // steps of the plan, sorted
   std::vector<Job> jobs_;
   std::size_t left_out_ = 0;
   std::atomic<bool> given_up_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<bool> done_;  // by step; under the mutex
-  bool stopped_ = false;    // likewise
+  std::vector<bool> done_;  // by step; protected by the mutex
+  bool stopped_ = false;    // protected by the mutex
 };
 
 }  // namespace weightmap

@@ -1,4 +1,5 @@
-// A set of page numbers below a bound, as a bit for each: ranges cost a word for each 64 pages.
+// A set of page numbers below a bound, with a bit for each. A range costs one word operation per 64
+// pages.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@ class PageSet {
  public:
   explicit PageSet(std::uint64_t bound) : words_((bound + 63) / 64) {}
 
-  // [first, end), with end not above the bound, as in the functions below.
+  // Adds [first, end), with end not above the bound, as in the functions below.
   void add(std::uint64_t first, std::uint64_t end) {
     while (first < end) {
       const std::uint64_t stop = std::min(end, (first / 64 + 1) * 64);
@@ -21,7 +22,7 @@ class PageSet {
     }
   }
 
-  // The first page in [first, end) that is in the set, or not in it; `end` if there is none.
+  // Return the first page in [first, end) that is in the set, or not in it; `end` if there is none.
   std::uint64_t find_in(std::uint64_t first, std::uint64_t end) const {
     return find(first, end, 0);
   }
@@ -34,7 +35,7 @@ class PageSet {
     return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << from;
   }
 
-  // `flip` turns the pages that are looked for into ones.
+  // `flip` inverts the words so that the wanted pages are ones.
   std::uint64_t find(std::uint64_t first, std::uint64_t end, std::uint64_t flip) const {
     while (first < end) {
       const std::uint64_t found = (words_[first / 64] ^ flip) >> first % 64;

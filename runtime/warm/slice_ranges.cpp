@@ -10,8 +10,8 @@
 namespace weightmap {
 namespace {
 
-// The same elements, those next to one another in the file last, so that blocks come by position.
-// `dims` gets the shape and strides that the view has.
+// Returns the same elements with the dimensions sorted by stride, so that blocks come by position.
+// `dims` receives the view's shape and strides.
 TensorView by_position(const TensorView& view, std::vector<std::int64_t>& dims) {
   std::vector<std::size_t> order(view.rank());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -37,7 +37,7 @@ Result<void> add_ranges(const Checkpoint::State& state, const TensorView& slice,
   const std::uint64_t extent = slice.stored_bytes().size();
   std::vector<std::int64_t> dims;
   StridedBlocks blocks(by_position(slice, dims));
-  // Only dimensions that overlap make more of them.
+  // Only overlapping dimensions have more blocks than that.
   if (blocks.count() > 2 * (extent / StridedBlocks::most_gap) + 2) {
     ranges.push_back({*position, extent});
     return {};

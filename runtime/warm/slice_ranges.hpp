@@ -1,4 +1,4 @@
-// Where the bytes of slices lie in the files of a checkpoint.
+// Finds the bytes of slices in the files of a checkpoint.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace weightmap {
 
-// Positions of what the slices reach, in their order, those of each by position; rows that lie
-// within 16 KiB of one another with what is between, as gather() reads them. Never more ranges than
-// the bytes that are reached have room for, whatever the strides. Fails with invalid_argument for a
-// slice of another checkpoint.
+// Returns the positions that the slices cover, in their order, and within a slice by position; rows
+// within 16 KiB of one another are one range with the gap between them, as gather() reads them. The
+// number of ranges is bounded by the covered bytes, whatever the strides. Fails with
+// invalid_argument for a slice of another checkpoint.
 Result<std::vector<ByteRange>> ranges_of(const Checkpoint::State& state,
                                          std::span<const TensorSlice> slices);
 

@@ -75,7 +75,7 @@ bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
   return true;
 }
 
-// The metadata was read twice, from two files, so what differs was not copied well.
+// The metadata was read from both files, so a difference is a fault of the copy.
 Result<void> check_copy(const Checkpoint& source, int memory) {
   const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, OpenOptions::to_look());
   if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
@@ -110,15 +110,15 @@ StageReport report_of(const mmap::CopyReport& copied, std::uint64_t bytes) {
   return report;
 }
 
-// What is staged is a single file.
+// Only single files are staged.
 const os::File& file_of(const Checkpoint& source) noexcept {
   return Checkpoint::Access::state(source).sources.front().file;
 }
 
 using Seal = Result<void>(int descriptor);
 
-// Fills `memory`, which is as large as the source, and opens it for reading when it is known to be
-// good. `seal` may be nullptr.
+// Fills `memory`, which has the size of the source, and opens it for reading once it is verified.
+// `seal` may be nullptr.
 Result<os::UniqueFd> fill(const Checkpoint& source, int memory, Seal* seal,
                           const StageOptions& options, StageReport& report) {
   const os::File& file = file_of(source);
@@ -149,7 +149,7 @@ Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std:
   return {};
 }
 
-// Nothing may fail any more once the file has its name, but for opening it by that.
+// Once the file has its name, only opening it by the name may still fail.
 Result<void> StagedFile::State::make_named(const Checkpoint& source,
                                            const std::filesystem::path& name,
                                            const StageOptions& options) {

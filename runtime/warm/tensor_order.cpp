@@ -36,7 +36,7 @@ Error too_long() {
   return {ErrorCode::limit_exceeded, "the order has more than 64 MiB", Error::no_offset, {}};
 }
 
-// The pattern that this name and no other matches.
+// Returns the pattern that matches exactly this name.
 std::string line_of(std::string_view name) {
   constexpr std::size_t never_cut = std::numeric_limits<std::size_t>::max();
   if (name.empty()) return "\\";
@@ -59,7 +59,7 @@ std::string_view trimmed(std::string_view line) noexcept {
   return line.substr(first, line.find_last_not_of(blanks) - first + 1);
 }
 
-// A file that is not regular could keep the reader waiting, or never end.
+// A file that is not regular could block the reader, or never end.
 Result<std::string> read_text(const std::filesystem::path& path) {
   std::error_code unknown;
   if (std::filesystem::is_regular_file(path, unknown) && std::filesystem::is_empty(path, unknown))
@@ -75,7 +75,7 @@ Result<std::string> read_text(const std::filesystem::path& path) {
   return text;
 }
 
-// Gathers the tensors that lines name.
+// Collects the tensors that lines name.
 class OrderReader {
  public:
   explicit OrderReader(std::span<const std::string_view> names)
@@ -120,7 +120,7 @@ class OrderReader {
         std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
                          [this](std::size_t a, std::string_view b) { return names_[a] < b; });
     auto at = first;
-    // Where the first one of this name was taken, all were.
+    // If the first tensor of this name was taken, all were.
     for (; at != by_name_.end() && names_[*at] == wanted && !taken_[*at]; ++at) take_tensor(*at);
     return first != by_name_.end() && names_[*first] == wanted;
   }

@@ -9,7 +9,7 @@
 namespace weightmap {
 namespace {
 
-// A reader brings in a step in about the first of these.
+// A reader takes about the first of these for a step.
 constexpr std::chrono::milliseconds first_wait{1};
 constexpr std::chrono::milliseconds longest_wait{20};
 
@@ -23,7 +23,7 @@ WarmElection::WarmElection(const Sources& sources, const mmap::Mapping& mapping,
       mapping_(mapping),
       lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock"),
       patience_(patience) {
-  // Where the system hides what is cached, a follower cannot know what it waits for.
+  // If the system hides cached pages, a follower cannot wait for them.
   for (const SourceFile& source : sources) {
     const Result<void> told = mmap::check_tells_what_is_cached(source.file);
     if (told) continue;
@@ -73,7 +73,7 @@ bool WarmElection::may_read(bool has_waited) {
   lock_.emplace(std::move(**lock));
   report_.was_reader = true;
   if (has_waited) ++report_.takeovers;
-  os::remove_left_locks(*directory_, lock_prefix);  // of files that nobody may ever warm again
+  os::remove_left_locks(*directory_, lock_prefix);  // of files that may never be opened again
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Which of several processes that warm one checkpoint reads it, and how the others wait.
+// Elects the reader among processes that prefetch one checkpoint, and makes the others wait.
 #pragma once
 
 #include <atomic>
@@ -16,39 +16,39 @@
 
 namespace weightmap {
 
-// One for each warmer, shared by its threads. The files and the mapping must outlive it.
+// One object for each warmer, shared by its threads. The files and the mapping must outlive it.
 class WarmElection {
  public:
-  // `patience`: how long the reader may give no sign of life.
+  // `patience` is the maximum time without a heartbeat of the reader.
   WarmElection(const Sources& sources, const mmap::Mapping& mapping,
                std::chrono::milliseconds patience);
 
   enum class Turn : std::uint8_t {
-    map,   // it is cached: bringing it in needs no disk
-    read,  // this warmer is the reader, or nobody can be elected
+    map,   // it is cached and needs no disk access
+    read,  // this warmer is the reader, or no election is possible
     stop,  // cancelled
   };
-  // Blocks until the range is cached, or this warmer may read it, or `cancelled` is set. While it
-  // waits it looks 50 to 1000 times a second. Each call by the reader is its sign of life.
+  // Blocks until the range is cached, this warmer may read it, or `cancelled` is set. It polls 50
+  // to 1000 times a second. Each call by the reader is a heartbeat.
   Turn wait_for(const ByteRange& range, const std::atomic<bool>& cancelled);
 
-  // Lets another be the reader. For when nothing more is brought in.
+  // Makes another warmer the reader. Called when nothing more will be read.
   void resign();
 
   struct Report {
     bool was_reader = false;
-    std::uint64_t takeovers = 0;         // 1 if it became the reader after it had waited
-    std::uint64_t bytes_read = 0;        // which were not cached when their turn came
-    std::uint64_t bytes_waited_for = 0;  // read by another meanwhile
-    std::string why_alone;               // why this one reads for itself; else empty
+    std::uint64_t takeovers = 0;         // 1 if it became the reader after waiting
+    std::uint64_t bytes_read = 0;        // of pages that were not cached before
+    std::uint64_t bytes_waited_for = 0;  // that another reader read meanwhile
+    std::string why_alone;               // the reason why this one reads for itself; else empty
   };
   Report report() const;
 
  private:
-  // Whether this warmer may read; tries to become the reader.
+  // Returns true if this warmer may read; tries to become the reader.
   bool may_read(bool has_waited);
   void give_sign_of_life();
-  // Under the mutex: whether the reader has been silent for longer than there is patience.
+  // Requires the mutex. True if the reader's last heartbeat is older than the patience.
   bool is_reader_silent();
 
   const Sources& sources_;
@@ -56,10 +56,10 @@ class WarmElection {
   const std::string lock_name_;
   const std::chrono::milliseconds patience_;
   mutable std::mutex mutex_;
-  // Under the mutex.
+  // Protected by the mutex.
   std::optional<os::RuntimeDirectory> directory_;
   std::optional<os::ProcessLock> lock_;
-  std::int64_t last_sign_ = 0;                       // of the reader's life
+  std::int64_t last_sign_ = 0;                       // the reader's last heartbeat
   std::chrono::steady_clock::time_point sign_seen_;  // when that was first seen
   Report report_;
 };

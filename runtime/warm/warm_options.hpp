@@ -1,4 +1,4 @@
-// Which options of a warm-up go together, and what is chosen where they leave it open.
+// Checks the options of a warm-up against each other, and chooses defaults.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace weightmap {
 
 // Fails with invalid_argument, naming the option, for values out of range and options that exclude
-// one another; with unsupported for what a checkpoint opened so cannot do.
+// one another; with unsupported for options that do not work with this checkpoint.
 Result<void> check_options(const WarmOptions& options, const CheckpointInfo& info);
 
-// Into the report: how many bytes may be brought in, and by what that is limited. `locked`: bytes
-// that are locked in memory already and in no count of what is free.
+// Sets the budget and its reason in the report. `locked` is the number of bytes that are locked in
+// memory already and not part of the free memory.
 void choose_budget(const WarmOptions& options, std::uint64_t locked, WarmReport& report);
 
 }  // namespace weightmap

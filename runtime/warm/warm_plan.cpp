@@ -17,7 +17,7 @@ class Planner {
         limits_(limits),
         page_(limits.page_bytes),
         taken_((end_of(sources.back()) + page_ - 1) / page_) {
-    limits_.step_bytes -= limits_.step_bytes % page_;  // a page is in one step
+    limits_.step_bytes -= limits_.step_bytes % page_;  // each page is in one step
   }
 
   void add(const ByteRange& range) {
@@ -38,7 +38,7 @@ class Planner {
   WarmPlan finish() && { return std::move(plan_); }
 
  private:
-  // The pages from `first` to before `end` that no step has yet.
+  // Adds the pages from `first` up to `end` that are in no step yet.
   void add_pages(std::uint64_t first, std::uint64_t end) {
     while ((first = taken_.find_out(first, end)) < end) {
       const std::uint64_t run_end = taken_.find_in(first, end);
@@ -51,7 +51,7 @@ class Planner {
   void add_run(std::uint64_t offset, std::uint64_t end) {
     offset = join(offset, end);
     while (offset < end) {
-      // Steps end where large pages do, whatever they begin with.
+      // Steps end at borders of huge pages, wherever they begin.
       const std::uint64_t border = (offset / os::large_page) * os::large_page + limits_.step_bytes;
       const std::uint64_t stop = std::min(end, border);
       if (!spend(stop - offset)) return leave_out(end - offset);
@@ -60,8 +60,8 @@ class Planner {
     }
   }
 
-  // Lengthens the last step up to `end`, as far as it may be long, if only a small gap is between;
-  // answers where the next one begins.
+  // Extends the last step up to `end`, within the maximum length, if the gap before `offset` is
+  // small; returns the beginning of the next step.
   std::uint64_t join(std::uint64_t offset, std::uint64_t end) {
     if (plan_.steps.empty()) return offset;
     ByteRange& last = plan_.steps.back();
@@ -89,7 +89,7 @@ class Planner {
   void leave_out(std::uint64_t bytes) { plan_.bytes_left_out += bytes; }
 
   std::span<const ByteRange> sources_;
-  ByteRange source_{};  // of the range that is added
+  ByteRange source_{};  // of the current range
   WarmPlanLimits limits_;
   std::uint64_t page_;
   PageSet taken_;

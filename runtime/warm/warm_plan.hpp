@@ -1,4 +1,4 @@
-// Which ranges of the files of a checkpoint to bring in, in which order: pure arithmetic.
+// Plans the ranges to prefetch and their order, by pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace weightmap {
 
 struct WarmPlan {
-  std::vector<ByteRange> steps;  // no page in two of them
+  std::vector<ByteRange> steps;  // without common pages
   std::uint64_t bytes = 0;       // of all steps
   std::uint64_t bytes_left_out = 0;
 };
@@ -20,15 +20,15 @@ struct WarmPlanLimits {
   std::uint64_t step_bytes;    // at least os::large_page
   std::uint64_t budget_bytes;  // the plan's bytes stay within it
   std::uint64_t page_bytes;    // of the system
-  bool exact = false;          // no page but those that ranges touch
+  bool exact = false;          // only pages that ranges touch
 };
 
-// The pages of `ranges` in their order, each once: large ranges rounded out to large pages, small
-// ones (mmap::small_range) to pages, neighbours joined across gaps that are small, too, and cut
-// into steps; with `exact` all are small ones, and joined where there is no gap. Steps begin with a
-// page, and end with one or with a source. `sources` are where files lie in the one space that all
-// positions are of: by offset, each beginning with a large page. Each range lies in one of them,
-// and so does each step.
+// Returns the pages of `ranges` in their order, each once: large ranges are rounded out to huge
+// pages, small ones (os::small_range) to pages, neighbours are joined across small gaps, and the
+// result is cut into steps. With `exact` all are treated as small ones, and joined only without a
+// gap. Steps begin with a page, and end with one or with a source. `sources` are the files in the
+// address space of positions: by offset, each beginning with a huge page. Each range lies in one of
+// them, and so does each step.
 WarmPlan plan_warm_up(std::span<const ByteRange> ranges, std::span<const ByteRange> sources,
                       const WarmPlanLimits& limits);
 

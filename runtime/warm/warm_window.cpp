@@ -12,7 +12,7 @@ std::vector<std::size_t> numbers(std::size_t count) {
   return all;
 }
 
-// For each step, the last of the ranges that lie in it.
+// Returns for each step the last range in it.
 std::vector<std::size_t> last_ranges(const std::vector<ByteRange>& steps,
                                      std::span<const ByteRange> ranges) {
   std::vector<std::size_t> by_offset = numbers(steps.size());

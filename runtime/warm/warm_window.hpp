@@ -1,4 +1,4 @@
-// How far a warmer runs ahead of the one who reads behind it.
+// Limits how far a warmer runs ahead of its consumer.
 #pragma once
 
 #include <condition_variable>
@@ -12,31 +12,31 @@
 
 namespace weightmap {
 
-// Knows which steps are in memory and how much the reader has passed. All functions may be called
-// from any thread.
+// Tracks the steps in memory and the consumer's progress. All functions may be called from any
+// thread.
 class WarmWindow {
  public:
-  // `ranges` are those that `plan` was made from. Steps that are in memory and that a range not
-  // passed yet lies in have together at most `bytes`, or are a single step.
+  // `ranges` are those of `plan`. Steps in memory that contain a range not passed yet have at most
+  // `bytes` together, or are a single step.
   WarmWindow(const WarmPlan& plan, std::span<const ByteRange> ranges, std::uint64_t bytes);
 
   enum class Turn : std::uint8_t {
     load,
-    skip,  // the reader has passed it
+    skip,  // the consumer has passed it
     stop,  // stop() was called
   };
-  // Blocks until the step may be loaded, or need not be.
+  // Blocks until the step may be filled or skipped.
   Turn wait_for_turn(std::size_t step);
 
-  // The step is in memory now. Answers whether the reader has passed it meanwhile.
+  // Reports that the step is in memory. Returns true if the consumer has passed it meanwhile.
   bool loaded(std::size_t step);
 
-  // The reader has done with the first `count` ranges. Answers the steps that no other range lies
-  // in, whether the warmer or the reader itself brought them in; but none that is being loaded just
-  // now, for which loaded() will say so. Never goes back.
+  // Reports that the consumer has finished with the first `count` ranges; never decreases. Returns
+  // the steps without other ranges, whether the warmer or the consumer read them, except steps that
+  // are just being filled, for which filled() will return true.
   std::vector<std::size_t> pass(std::size_t count);
 
-  // Nobody waits any more, now and later.
+  // Ends all current and future waiting.
   void stop();
 
  private:
@@ -44,12 +44,12 @@ class WarmWindow {
 
   const WarmPlan& plan_;
   std::uint64_t bytes_;
-  std::vector<std::size_t> by_last_range_;  // steps, those first that are passed first
-  std::vector<std::size_t> last_range_;     // by step: the last range that lies in it
+  std::vector<std::size_t> by_last_range_;  // steps in the order in which they are passed
+  std::vector<std::size_t> last_range_;     // by step: its last range
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Under the mutex.
+  // Protected by the mutex.
   std::vector<State> states_;    // by step
   std::size_t next_passed_ = 0;  // in by_last_range_
   std::uint64_t held_ = 0;       // bytes of the steps that are begun or loaded

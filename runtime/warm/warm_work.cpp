@@ -21,8 +21,8 @@
 namespace weightmap {
 namespace {
 
-// How many steps are mapped at once where nothing waits for the disk: fewer system calls map a
-// cached file sooner. More would keep a processor from the consumer for long where the cache holds
+// The number of steps that are mapped at once if none waits for the disk: fewer system calls map a
+// cached file faster. More would keep a processor from the consumer for long if the cache holds
 // small pages.
 constexpr std::size_t cached_steps = 4;
 
@@ -65,7 +65,7 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
   TRY(work->prepare(options));
   try {
     work->begin(options, std::move(sums));
-  } catch (const std::system_error& refusal) {  // the limit on threads; those begun end here
+  } catch (const std::system_error& refusal) {  // the limit on threads; those that started end here
     return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
   }
   return work;
@@ -132,7 +132,7 @@ void WarmWork::run_guarded(const Function& function) noexcept {
   }
 }
 
-// By the last thread that loaded.
+// Called by the last filling thread.
 void WarmWork::loading_ended() {
   if (election_) election_->resign();
   if (verify_) verify_->stop();
@@ -165,13 +165,13 @@ void WarmWork::run() {
 
 void WarmWork::begin_reading() {
   look_at_cache();
-  // Marks of whoever read ahead before make even a fault on a cached page read more.
+  // Readahead marks in the cache make even a fault on a cached page read more.
   if (exact_) mmap::allow_readahead(state_.mapping, false);
   if (one_reader_ && !all_cached_) prepare_election();
   if (!election_) read_exactly();
 }
 
-// By a thread of its own, since it takes 30 ms where 2 GiB are cached in small pieces.
+// Runs in a thread of its own, since it takes 30 ms if 2 GiB are cached in small pages.
 void WarmWork::look_at_cache() {
   if (window_) return;
   all_cached_ =
@@ -181,20 +181,20 @@ void WarmWork::look_at_cache() {
       });
 }
 
-// Until it is elected it reads nothing, so nothing ahead either.
+// A warmer reads nothing, and so nothing ahead, until it is elected.
 void WarmWork::prepare_election() {
   election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
   if (method_ == mmap::LoadMethod::populate && state_.mapping.huge_pages())
     mmap::allow_readahead(state_.mapping, false);
 }
 
-// What the system would read ahead is not what comes next, keeps a demanded tensor waiting, and is
-// thrown out before it is needed where memory is short. Large pages do without it.
+// Disables the system's read-ahead: its pages are not the next ones in the plan, delay demanded
+// tensors, and are evicted before use under memory pressure. Huge pages do not need it.
 void WarmWork::read_exactly() {
   if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) return;
-  // Where nothing will be read, not even marks left by whoever read ahead before need be heeded.
+  // If everything is cached, readahead marks from earlier readers do not matter.
   reads_exactly_ = all_cached_;
-  // Not the first alone: it may lie where open() has read metadata, in small pieces.
+  // Tries several steps, since open() may have read metadata of the first one in small pages.
   int tries = 3;
   for (const ByteRange& step : plan_.steps) {
     if (reads_exactly_ || tries == 0) break;
@@ -207,22 +207,22 @@ void WarmWork::read_exactly() {
     mmap::allow_readahead(state_.mapping, !reads_exactly_);
 }
 
-// false: the step need not be brought in, or nothing more is.
+// Returns false if the step can be skipped, or the work is over.
 bool WarmWork::wait_for_turn(std::size_t step) {
   const WarmWindow::Turn turn = window_->wait_for_turn(step);
   if (turn == WarmWindow::Turn::skip) bytes_skipped_ += plan_.steps[step].length;
   return turn == WarmWindow::Turn::load;
 }
 
-// false: it was cancelled meanwhile.
+// Returns false if it was cancelled meanwhile.
 bool WarmWork::wait_for_reader(const ByteRange& range) {
   const WarmElection::Turn turn = election_->wait_for(range, cancelled_);
   if (turn == WarmElection::Turn::read) std::call_once(elected_, [this] { read_exactly(); });
   return turn != WarmElection::Turn::stop;
 }
 
-// Brings in one step, and with it those behind it that follow it in its file, but not `end`.
-// Answers where to go on, which is `end` after a failure.
+// Fills one step together with following ones in its file, up to `end`. Returns the next step,
+// which is `end` after a failure.
 std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end) {
   const SourceFile& source = state_.sources.at(plan_.steps[step].offset);
   const mmap::MappedFile mapped = source.in(state_.mapping);
@@ -234,7 +234,7 @@ std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::
        ++next)
     length += plan_.steps[next].length;
   loader.turn_to(mapped);
-  // Whole large pages are read as such, unless that would read ahead.
+  // Whole huge pages are read as such, unless that would read ahead.
   const bool in_large_pages =
       reads_exactly_ && offset % os::large_page == 0 && length % os::large_page == 0;
   Result<void> done =
@@ -254,7 +254,7 @@ void WarmWork::step_done(std::size_t step) {
   if (verify_) verify_->step_done(step);
 }
 
-// The system cannot know which pages are needed no more, and would take those that are new.
+// The system does not know which pages are no longer needed, and would evict new ones.
 void WarmWork::leave_behind(std::size_t step) noexcept {
   const auto [position, length] = plan_.steps[step];
   const SourceFile& source = state_.sources.at(position);

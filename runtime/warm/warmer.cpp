@@ -19,7 +19,7 @@ Warmer::Warmer(Warmer&&) noexcept = default;
 
 Warmer& Warmer::operator=(Warmer&& other) noexcept {
   std::swap(work_, other.work_);
-  Warmer(std::move(other));  // ends what this one did
+  Warmer(std::move(other));  // destroys the old work
   return *this;
 }
 

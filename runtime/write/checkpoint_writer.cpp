@@ -29,7 +29,7 @@ std::string_view spelled(ByteOrder order) noexcept {
   return order == ByteOrder::little ? "little" : "big";
 }
 
-// An empty storage has nothing to be filled in.
+// An empty storage needs no filling.
 bool is_reserved(const RecordContent& content) noexcept {
   return content.kind() == RecordContent::Kind::reserved && content.size() > 0;
 }
@@ -59,19 +59,19 @@ struct CheckpointWriter::State {
   Result<WrittenStorage> add_storage_record(std::size_t number);
   Result<WritePlan> lay_out();
   ArchiveWriterOptions archive_options() const;
-  // Everything up to the first byte. Once: what is planned is written.
+  // Does all work up to the first byte, once: the written archive is the planned one.
   Result<void> prepare(const Value& root, std::string name);
   Result<WritePlan> write_to(ArchiveWriter archive);
 
   CheckpointWriterOptions options;
   ValueBuilder values;
   TensorValues tensors;
-  std::deque<Storage> storages;  // of which there may be many: none is moved as more come
+  std::deque<Storage> storages;  // possibly many; deque keeps their addresses stable
   std::deque<Extra> extras;
   std::unique_ptr<value::Tree> tree;
   std::vector<std::byte> pickle;
   std::string alignment_text;
-  // Behind data.pkl and before the storages.
+  // Records between data.pkl and the storages.
   std::vector<std::pair<std::string_view, RecordContent>> head;
   bool has_holes = false;
   std::string marks;  // torch/reserved_marks.hpp; empty if nothing is reserved
@@ -99,8 +99,8 @@ Result<void> CheckpointWriter::State::make_pickle(const Value& root) {
   return {};
 }
 
-// The records behind data.pkl, in torch's order. Storages elsewhere than where torch computes them
-// to be must not be in a file that has a .format_version.
+// Adds the records behind data.pkl, in torch's order. A file whose storages are not where torch
+// computes them must not have a .format_version.
 void CheckpointWriter::State::add_head() {
   alignment_text = std::to_string(records->padding());
   head.emplace_back("data.pkl", RecordContent::bytes(pickle));
@@ -165,7 +165,7 @@ Result<void> CheckpointWriter::State::prepare(const Value& root, std::string nam
 }
 
 Result<WritePlan> CheckpointWriter::State::write_to(ArchiveWriter archive) {
-  // Space that is got would fill the holes.
+  // Reserved space would fill the holes.
   if (!has_holes) TRY(archive.reserve_space(plan->archive_bytes));
   TRY(records->write(archive));
   TRY(archive.finish());

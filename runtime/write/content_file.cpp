@@ -50,7 +50,7 @@ Result<void> ContentFile::put(const RecordContent& content, const std::string& w
   switch (content.kind()) {
     case RecordContent::Kind::memory:
       TRY(put_memory(content.memory()));
-      // It may be mapped from a file that was lost meanwhile.
+      // The memory may be mapped from a file that was lost meanwhile.
       return about(what, mmap::Guard::check_read(content.memory()));
     case RecordContent::Kind::produced:
       return put_produced(content, what);

@@ -1,4 +1,4 @@
-// New files that are filled with contents, one behind the other.
+// New files that are filled with contents one after another.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,15 @@
 
 namespace weightmap {
 
-// Tells of the bytes of several files as of one piece of work.
+// Reports the bytes of several files as the progress of one operation.
 class WrittenBytes {
  public:
   WrittenBytes(Progress progress, std::uint64_t all) : progress_(std::move(progress)), all_(all) {}
 
-  // Fails with cancelled if the caller said so. Asks from time to time.
+  // Fails with cancelled if the caller's progress function asked for that. Calls it from time to
+  // time.
   Result<void> add(std::uint64_t bytes);
-  // Everything was written.
+  // Reports that everything was written.
   void finish() const;
 
  private:
@@ -33,20 +34,20 @@ class WrittenBytes {
 
 class ContentFile {
  public:
-  // Gets the space for that many bytes. `written` must outlive this.
+  // Reserves space for `bytes`. `written` must outlive this object.
   static Result<ContentFile> create(std::filesystem::path path, std::uint64_t bytes,
                                     const NewFileOptions& options, WrittenBytes& written);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
 
-  // Is not told of, unlike contents.
+  // Writes bytes that the progress does not include.
   Result<void> put_head(std::span<const std::byte> head) { return gather(head); }
-  // `what` is what errors of the content begin with.
+  // Errors of the content begin with `what`.
   Result<void> put(const RecordContent& content, const std::string& what);
-  // To the disk, unless it is not durable.
+  // Flushes the file to the disk if it is durable.
   Result<void> sync();
-  // What must be on the disk by then; see NewFile::check_end().
+  // Compares the last bytes on the disk with `end`; see NewFile::check_end().
   Result<void> check_end(std::span<const std::byte> end) const { return file_.check_end(end); }
   Result<void> commit() { return file_.commit(); }
 
@@ -63,7 +64,7 @@ class ContentFile {
   std::uint64_t bytes_;
   NewFile file_;
   WrittenBytes* written_;
-  std::vector<std::byte> gathered_;  // what is small, so that it is no system call of its own
+  std::vector<std::byte> gathered_;  // small contents, which are written in one system call
 };
 
 }  // namespace weightmap

@@ -1,4 +1,4 @@
-// The checkpoints that are converted, and their tensors.
+// The source checkpoints of a conversion, and their tensors.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ class ConversionSources {
 
   const std::vector<Checkpoint>& checkpoints() const noexcept { return checkpoints_; }
   Checkpoint take_one() && { return std::move(checkpoints_.front()); }
-  std::uint64_t bytes() const noexcept;  // of all files
-  // Whether all there is is one file of that format, such as "torch_zip".
+  std::uint64_t bytes() const noexcept;  // of all files together
+  // True if there is exactly one file, of a format such as "torch_zip".
   bool is_one(std::string_view format) const noexcept;
 
-  // Those that `order` names first, in its order. Borrowed from this. Fails with invalid_argument
-  // for a name that is there twice, with not_found for one in `order` that is not.
+  // Returns the tensors, beginning with those in `order`, in its order. Borrowed from this object.
+  // Fails with invalid_argument for a repeated name, with not_found for an unknown name in `order`.
   Result<std::vector<SourceTensor>> tensors(const std::vector<std::string>& order) const;
 
  private:

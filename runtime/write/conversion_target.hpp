@@ -1,4 +1,4 @@
-// What the path of a conversion asks for.
+// Decides which files the target path of a conversion means.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,10 @@ namespace weightmap {
 
 struct ConversionTarget {
   WrittenFormat format;
-  std::filesystem::path path;    // of the file, if one has all tensors; shards are named by it
-  bool has_index = false;        // also then
-  std::filesystem::path folder;  // to be made; empty: none
+  std::filesystem::path
+      path;  // of the file, if one file has all tensors; shards derive their names from it
+  bool has_index = false;        // even for one file
+  std::filesystem::path folder;  // to be created; empty: none
 };
 
 Result<ConversionTarget> conversion_target(const std::filesystem::path& to,

@@ -18,7 +18,7 @@
 namespace weightmap {
 namespace {
 
-// The folder of the new files, which goes again if nothing was written to it.
+// The folder of the new files, which is removed if nothing was written to it.
 class NewFolder {
  public:
   explicit NewFolder(std::filesystem::path path) : path_(std::move(path)) {}
@@ -43,7 +43,8 @@ class NewFolder {
   bool is_new_ = false;
 };
 
-// Of one torch archive or stream that becomes an archive of its kind, everything is kept.
+// True for one torch archive or stream that becomes an archive of its kind; everything in it is
+// kept.
 bool is_kept(const ConversionSources& sources, const ConversionTarget& target,
              const ConvertOptions& options) {
   if (target.has_index || options.max_shard_bytes != 0 || options.tensors_only) return false;
@@ -61,7 +62,7 @@ void set(SafetensorsMetadata& metadata, std::string_view key, std::string_view t
     known->second = text;
 }
 
-// transformers takes no file without a format.
+// transformers refuses a file without a format.
 SafetensorsMetadata metadata_of(const ConversionSources& sources, const ConvertOptions& options) {
   SafetensorsMetadata metadata;
   if (sources.is_one("safetensors"))

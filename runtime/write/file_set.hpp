@@ -1,4 +1,4 @@
-// The files of one write, none of which has its name before all are whole.
+// The files of one write; none gets its name before all are complete.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ namespace weightmap {
 
 class FileSet {
  public:
-  // `bytes`: of the contents of all files, as `progress` is told them.
+  // `bytes` is the size of all contents together, for `progress`.
   FileSet(NewFileOptions options, Progress progress, std::uint64_t bytes)
       : options_(std::move(options)), written_(std::move(progress), bytes) {}
   FileSet(const FileSet&) = delete;
   FileSet& operator=(const FileSet&) = delete;
 
-  // Gets the space.
+  // Adds a file and reserves its space.
   Result<void> add(std::filesystem::path path, std::uint64_t bytes);
   std::vector<ContentFile>& files() noexcept { return files_; }
-  // Gives all their names, in order. Names that were free are free again if one cannot be had.
+  // Gives all files their names, in order. If one rename fails, the names that were free before are
+  // free again.
   Result<void> commit();
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// Whether a value is no more than the names that lead on from it.
+// True for a value that only leads on to names.
 bool is_container(const Value& value) {
   const Kind kind = value.kind();
   if (kind == Kind::dict || kind == Kind::list || kind == Kind::tuple) return true;
@@ -26,7 +26,8 @@ bool is_container(const Value& value) {
          (type.name() == "OrderedDict" || type.name() == "defaultdict");
 }
 
-// The values of one file's tree. It goes only where tensors are below, so the catalog bounds it.
+// The omitted values of one file's tree. The walk enters only values with tensors below them, so
+// the catalog bounds it.
 class ValuesLeftOut {
  public:
   ValuesLeftOut(const Checkpoint& checkpoint, std::vector<std::string>& names) : names_(names) {
@@ -49,7 +50,7 @@ class ValuesLeftOut {
     bool operator()(const Value& a, const Value& b) const noexcept { return a.is_same_as(b); }
   };
 
-  // Different for different paths.
+  // Returns different keys for different paths.
   static std::string key_below(const std::string& key, const PathPart& part) {
     if (part.is_integer()) return key + "#" + std::to_string(part.integer()) + ";";
     return key + std::to_string(part.key().size()) + ":" + std::string(part.key());
@@ -78,12 +79,12 @@ class ValuesLeftOut {
 
   std::vector<std::string>& names_;
   std::unordered_set<std::string> tensors_;
-  std::unordered_set<std::string> above_;  // the keys of what tensors are below
+  std::unordered_set<std::string> above_;  // keys of the paths above tensors
   std::unordered_set<Value, Hash, Same> seen_;
   std::vector<PathPart> path_;
 };
 
-// Whether a new archive has a record of its own in the place of this one, or needs none.
+// True for a record that a new archive writes itself or does not need.
 bool is_of_the_layout(std::string_view name) {
   constexpr std::array names = {torch::pickle_record,
                                 std::string_view("byteorder"),
@@ -107,7 +108,7 @@ Result<void> add_records(const Checkpoint& checkpoint, const OpenOptions& option
   return {};
 }
 
-// `format` says of which library the tensors of the file are, as it says it of the new file.
+// Skips `format`, which names the library of the tensors, since the new file has its own.
 void add_metadata(const Checkpoint& checkpoint, const SafetensorsMetadata& kept,
                   std::vector<std::string>& names) {
   for (const auto& item : checkpoint.root().items()) {
@@ -130,7 +131,7 @@ Result<void> add_file(const Checkpoint& checkpoint, const OpenOptions& options,
   return is_archive ? add_records(checkpoint, options, names) : Result<void>{};
 }
 
-// Those of the files that an index does not name, too.
+// Also covers the files that an index does not name.
 Result<void> add_files(const Checkpoint& set, const OpenOptions& options,
                        const SafetensorsMetadata& metadata, std::vector<std::string>& names) {
   const std::vector<std::string_view> written = whole_names(set);
@@ -152,10 +153,10 @@ Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const Op
                                           const SafetensorsMetadata& metadata) {
   const CheckpointInfo& info = checkpoint.info();
   std::vector<std::string> names(info.unsupported.begin(), info.unsupported.end());
-  // What is not a tensor there is among `unsupported`.
+  // For DCP, values that are not tensors are listed in `unsupported`.
   if (info.format == "dcp") return names;
   const bool is_set = checkpoint.source_count() > 1 && !checkpoint.source(1).is_copy;
-  // The first file of a split has the values of all.
+  // The first file of a split has the values of all its files.
   TRY(is_set && info.format != "gguf" ? add_files(checkpoint, options, metadata, names)
                                       : add_file(checkpoint, options, metadata, names));
   return names;

@@ -1,4 +1,4 @@
-// What a checkpoint has besides the tensors that are written of it.
+// Lists the parts of a checkpoint that a conversion of its tensors omits.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace weightmap {
 
-// Names as ConvertReport::left_out has them. Of a set each file is opened by itself. `metadata` is
-// what the new files have.
+// Returns names as in ConvertReport::left_out. Opens each file of a set by itself. `metadata` is
+// the metadata of the new files.
 Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const OpenOptions& options,
                                           const SafetensorsMetadata& metadata);
 

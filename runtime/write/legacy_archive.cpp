@@ -22,8 +22,8 @@ namespace {
 
 using value::Cell;
 
-// The references of an archive in the place of those of a stream, in the order in which
-// pickle::write() comes to them.
+// The references of an archive in place of those of a stream, in the order in which pickle::write()
+// reaches them.
 class NewReferences {
  public:
   explicit NewReferences(const Checkpoint& source)
@@ -32,7 +32,7 @@ class NewReferences {
       storages_.emplace(source.storage(i).key, i);
   }
 
-  // Numbers the storages as they come.
+  // Numbers the storages in that order.
   Result<void> collect(const Value& root) {
     Result<void> refused;
     const auto meet = [&](const Value& value) -> std::optional<Value> {
@@ -55,7 +55,7 @@ class NewReferences {
         }});
   }
 
-  // By number, positions among the storages of the source.
+  // Maps numbers to positions among the source's storages.
   const std::vector<std::size_t>& storages() const noexcept { return order_; }
 
  private:
@@ -81,7 +81,7 @@ class NewReferences {
     return {};
   }
 
-  // One object for all equal ones, as in a pickle of torch.save.
+  // Returns one object for all equal texts, as in torch.save's pickles.
   Cell text(std::string_view content) {
     const auto [known, is_new] = texts_.try_emplace(std::string(content));
     if (is_new) known->second = build_.string(content);
@@ -98,7 +98,7 @@ class NewReferences {
   std::unordered_map<std::string, Cell> texts_;
   std::unordered_map<std::string, Cell> types_;
   std::unordered_map<std::string_view, std::size_t> storages_;  // of the source, by their keys
-  std::unordered_map<std::size_t, std::size_t> numbers_;        // of these, in the archive
+  std::unordered_map<std::size_t, std::size_t> numbers_;        // of the former, in the archive
   std::vector<std::size_t> order_;
   std::vector<Cell> references_;
   std::unique_ptr<value::Tree> tree_;

@@ -1,4 +1,4 @@
-// A legacy stream that is written as the archive that torch.save has written since 1.6.
+// Writes a legacy stream as an archive, torch.save's format since 1.6.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace weightmap {
 
-// The same object in the same pickle, but for the references to its storages, which are numbered in
-// the order of first reference. Fails with unsupported for an order, and for references to parts of
-// storages.
+// Writes the same object with the same pickle except the references to storages, which are numbered
+// in the order of first reference. Fails with unsupported for an order, and for references to parts
+// of storages.
 Result<ConvertReport> write_legacy_as_archive(const Checkpoint& source,
                                               const std::filesystem::path& to,
                                               const ConvertOptions& options);

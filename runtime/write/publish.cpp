@@ -11,14 +11,15 @@
 namespace weightmap {
 namespace {
 
-// What does not exist stays as it is, for opening it to say so.
+// Returns a missing path unchanged, so that opening it reports the error.
 std::filesystem::path without_links(const std::filesystem::path& path) {
   std::error_code failed;
   const std::filesystem::path real = std::filesystem::canonical(path, failed);
   return failed ? path : real;
 }
 
-// That it is one which can be replaced at one moment. Answers what was looked at.
+// Checks that the checkpoint is one file, which can be replaced atomically. Returns the generation
+// that was checked.
 Result<Generation> check_checkpoint(const std::filesystem::path& from,
                                     const PublishOptions& options) {
   OpenOptions to_look = OpenOptions::to_look();

@@ -1,4 +1,4 @@
-// The records of a checkpoint that is to be written, in order, each with its content and its place.
+// The records of a planned checkpoint in order, each with its content and its place.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,32 @@ namespace weightmap {
 
 class RecordList {
  public:
-  // What records that only move others to their places are called, but for a number.
+  // The name of a record that only shifts the next one to its place; a number follows.
   static constexpr std::string_view filler_name = ".data/padding/";
 
-  // Whether padding in the headers can align records so; else fillers must.
+  // True if padding in the headers can reach this alignment; otherwise filler records are needed.
   static constexpr bool pads_only(std::uint64_t alignment) noexcept {
     return alignment <= zip::Plan::max_alignment;
   }
 
-  // Fails with invalid_argument for an alignment that cannot be, see CheckpointWriterOptions, and
-  // for a name as zip::Plan::make() does.
+  // Fails with invalid_argument for an impossible alignment, see CheckpointWriterOptions, and for a
+  // name as zip::Plan::make() does.
   static Result<RecordList> make(std::string_view archive_name, std::uint64_t alignment);
 
-  // Of all records, by padding: what .storage_alignment says.
+  // The alignment of all records by padding, which .storage_alignment states.
   std::uint64_t padding() const noexcept { return plan_.alignment(); }
 
-  // Memory for so many records, with names of about so many bytes.
+  // Reserves memory for `count` records with names of about `name_bytes` in all.
   void reserve(std::size_t count, std::size_t name_bytes);
-  // Returns where the record's first byte will be. The content is borrowed.
+  // Returns the offset of the record's first byte. The content is borrowed.
   Result<std::uint64_t> add(std::string_view name, const RecordContent& content);
-  // The same for a storage, which gets the alignment of make(): where padding cannot reach it, by a
-  // filler in front.
+  // Does the same for a storage, with the alignment of make(): where padding cannot reach it, by a
+  // filler record before it.
   Result<std::uint64_t> add_storage(std::string_view name, const RecordContent& content);
-  // The bytes of the archive, with the records that ArchiveWriter writes at the end; to be called
-  // once, after all add().
+  // Returns the bytes of the archive, including the records that ArchiveWriter adds at the end.
+  // Called once, after the last add().
   Result<std::uint64_t> close(std::uint64_t version = ArchiveWriter::default_version);
-  // Writes the records that were added, in this order.
+  // Writes the added records in order.
   Result<void> write(ArchiveWriter& archive) const;
 
  private:

@@ -23,7 +23,7 @@
 namespace weightmap {
 namespace {
 
-// That of a huge page: what lies at a multiple of more does so by chance.
+// The alignment of a huge page. Higher alignments are coincidences.
 constexpr std::uint64_t largest_alignment = std::uint64_t{2} << 20;
 
 std::vector<ArchiveReader::RecordInfo> in_file_order(const ArchiveReader& archive) {
@@ -46,10 +46,10 @@ bool is_version(std::string_view name) { return name == "version" || name == ".d
 struct NewRecord {
   std::string name;
   RecordContent content;
-  bool is_storage;  // of the checkpoint: the whole record is one
+  bool is_storage;  // of the checkpoint, filling the whole record
 };
 
-// An archive that is written again: its records and what they mean, both of the same file.
+// A source archive: its records and the checkpoint of the same file.
 class Relayout {
  public:
   Relayout(ArchiveReader archive, Checkpoint checkpoint, const ConvertOptions& options)
@@ -58,7 +58,7 @@ class Relayout {
     report_.alignment = options.alignment.value_or(found_alignment());
   }
 
-  // Computes everything that is to be written.
+  // Computes everything that is written.
   Result<void> plan() {
     TRY(collect());
     if (!options_.order.empty()) TRY(put_in_order());
@@ -85,7 +85,7 @@ class Relayout {
   ConvertReport report_;
 };
 
-// Of what fillers moved to its place nothing else says how it is aligned.
+// Returns the alignment of storages behind fillers, which no record states.
 std::uint64_t Relayout::found_alignment() const {
   std::uint64_t found = 0;
   bool is_moved = false;
@@ -98,8 +98,8 @@ std::uint64_t Relayout::found_alignment() const {
   return std::min(found & -found, largest_alignment);
 }
 
-// In the order of the file, but for what ArchiveWriter writes at the end by itself, and for what
-// only moves others to their places.
+// Collects the records in file order, except fillers and those that ArchiveWriter adds at the end
+// itself.
 Result<void> Relayout::collect() {
   const std::unordered_set<std::string> storages = storage_records(checkpoint_);
   bool is_end = false;
@@ -110,7 +110,7 @@ Result<void> Relayout::collect() {
         record.name == torch::marks_record || is_filler(record.name))
       continue;
     if (record.name == "byteorder") {
-      // Behind the version it is where ArchiveWriter writes this machine's.
+      // A byteorder record behind the version is where ArchiveWriter writes this machine's.
       if (is_end && has_byte_order) continue;
       has_byte_order = true;
     }
@@ -141,7 +141,7 @@ Result<void> Relayout::put_in_order() {
   return {};
 }
 
-// .format_version lets torch compute where storages are.
+// With a .format_version, torch computes the places of storages.
 void Relayout::say_alignment() {
   const bool pads_only = RecordList::pads_only(report_.alignment);
   if (!pads_only || !is_in_order_)
@@ -155,7 +155,7 @@ void Relayout::say_alignment() {
   if (record != records_.end()) {
     record->content = said;
   } else {
-    // Behind the pickle, as torch.save writes it; an archive of torch.export has none.
+    // Inserted behind the pickle, as torch.save does; an archive of torch.export has no pickle.
     const auto pickle = std::ranges::find(records_, "data.pkl", &NewRecord::name);
     const auto place = pickle == records_.end() ? records_.begin() : std::next(pickle);
     records_.insert(place, {".storage_alignment", said, false});
@@ -196,7 +196,7 @@ Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& f
     if (!made) return about_file(std::move(made).error(), from);
     return made;
   }
-  // Errors call the file what the caller calls it, unless that is its folder.
+  // Errors name the file by the caller's path, unless that is its folder.
   std::error_code unknown;
   const bool is_file = std::filesystem::is_regular_file(from, unknown);
   TRY_ASSIGN(ArchiveReader archive,

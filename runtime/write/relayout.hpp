@@ -1,4 +1,4 @@
-// A torch archive, or a legacy stream, that is written again with all that it has.
+// Rewrites a torch archive or a legacy stream with all its contents.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace weightmap {
 
-// `opened` is that of `from`, one file.
+// `opened` is the checkpoint of `from`, one file.
 Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& from,
                                const ConversionTarget& target, const ConvertOptions& options);
 

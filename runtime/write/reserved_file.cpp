@@ -154,7 +154,7 @@ Result<void> ReservedFile::write_checksums(const Progress& progress) {
   return {};
 }
 
-// Of what they will be.
+// Computes the checksum of the status bytes in their sealed state.
 Result<void> ReservedFile::write_checksum_of_marks() {
   TRY_ASSIGN(std::string letters, marks());
   letters.back() = torch::mark::sealed;
@@ -162,8 +162,8 @@ Result<void> ReservedFile::write_checksum_of_marks() {
                       zip::crc32(std::as_bytes(std::span(letters))));
 }
 
-// As the writer computes it, now that there are checksums. The marks count as not computed, which
-// they were when the file was made.
+// Writes the id as the writer computes it, now that there are checksums. The record of status bytes
+// counts with CRC 0, as it did when the file was made.
 Result<void> ReservedFile::write_serialization_id() {
   const zip::Record* const record = directory_.find(SerializationId::record);
   if (record == nullptr) return {};
@@ -174,7 +174,7 @@ Result<void> ReservedFile::write_serialization_id() {
     if (&other != record) id.add(name, other.size, name == torch::marks_record ? 0 : checksums_[i]);
   }
   const std::string digits = id.digits();
-  if (record->size != digits.size()) return {};  // another writer's
+  if (record->size != digits.size()) return {};  // the id of another writer
   TRY_ASSIGN(const std::uint64_t payload, payload_of(*record));
   TRY(os::write_in_place(file_, payload, std::as_bytes(std::span(digits))));
   const auto index = static_cast<std::size_t>(record - directory_.records().data());
@@ -201,7 +201,7 @@ Result<void> ReservedFile::seal(const Progress& progress) {
   if (!is_alone)
     return failure(ErrorCode::io,
                    "others have the file open for filling; they must close it first");
-  // Whatever comes of it, others may have the file open again.
+  // Returns to the shared lock in every case, so that others can open the file again.
   struct Shared {
     os::FileLock& lock;
     ~Shared() { static_cast<void>(lock.take(os::FileLock::Users::shared)); }

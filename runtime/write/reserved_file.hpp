@@ -1,5 +1,5 @@
-// A checkpoint's file with reserved storages, as an archive: where the marks, the storages and
-// their checksums stand.
+// The archive of a checkpoint with reserved storages: the places of the status bytes, the storages
+// and their checksums.
 #pragma once
 
 #include <cstdint>
@@ -28,24 +28,24 @@ class ReservedFile {
     std::uint64_t nbytes;
   };
 
-  // Open for writing, and locked as shared with others that do the same. Fails as
+  // Opens the file for writing, with a shared lock that other fillers share. Fails as
   // CheckpointFill::open() does.
   static Result<std::unique_ptr<ReservedFile>> open(const std::filesystem::path& path);
 
   const os::File& file() const noexcept { return file_; }
-  // The reserved ones, by their numbers.
+  // The reserved storages by number.
   const std::vector<Storage>& storages() const noexcept { return storages_; }
-  // nullptr if it was not reserved.
+  // Returns nullptr if the storage was not reserved.
   const Storage* find(std::string_view key) const noexcept;
 
-  // The letter of each storage, now.
+  // Reads the current status byte of each storage.
   Result<std::string> marks() const;
   Result<void> mark_written(const Storage& storage) const;
-  // To be called before anything is written: a forked child takes a lock of its own, and fails if
-  // the file was sealed meanwhile, or is being sealed.
+  // Called before the first write. A forked child takes a lock of its own, and fails if the file
+  // was sealed meanwhile or is being sealed.
   Result<void> join() const;
 
-  // What CheckpointFill::seal() does, for a file of which all storages are written.
+  // Does what CheckpointFill::seal() does. Precondition: all storages are written.
   Result<void> seal(const Progress& progress);
 
  private:
@@ -55,15 +55,15 @@ class ReservedFile {
   Result<void> read_records();
   Result<void> find_storages();
   Result<std::uint64_t> payload_of(const zip::Record& record) const;
-  // Computes the checksum of what the record holds, and puts it where it stands.
+  // Computes the checksum of the record's content and writes it to its places.
   Result<void> sum(const zip::Record& record, std::uint64_t payload, std::uint32_t& crc);
   Result<void> put_checksum(const zip::Record& record, std::uint64_t payload, std::uint32_t crc);
   Result<void> seal_alone(const Progress& progress);
   Result<void> write_checksums(const Progress& progress);
   Result<void> write_checksum_of_marks();
   Result<void> write_serialization_id();
-  // Writes the file to the disk. If that fails, the system may have given up what it could not
-  // write, and would say the next time that all is well; so no storage counts as written then.
+  // Flushes the file to the disk. If that fails, the system may have dropped dirty pages and report
+  // success the next time, so all storages then count as unwritten.
   Result<void> sync();
 
   std::pmr::unsynchronized_pool_resource memory_;

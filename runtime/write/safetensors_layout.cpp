@@ -24,7 +24,7 @@ tl::unexpected<Error> refuse(const SafetensorsTensor& tensor, const std::string&
   return failure(code, "the tensor " + bytes::quote(tensor.name) + " " + why);
 }
 
-// By what the last dimension is multiplied: the format counts single elements of packed types.
+// Returns the factor of the last dimension: the format counts single elements of packed types.
 std::uint64_t elements_in_one(const SafetensorsTensor& tensor) noexcept {
   return safetensors::type_of(tensor.dtype)->bits == 4 ? 2 : 1;
 }
@@ -34,7 +34,7 @@ std::uint64_t dim_in_file(const SafetensorsTensor& tensor, std::size_t dim) noex
   return static_cast<std::uint64_t>(tensor.shape[dim]) * (is_last ? elements_in_one(tensor) : 1);
 }
 
-// nullopt if the bits are too many for 64 bits, in the order in which readers multiply.
+// Returns nullopt if the bits exceed 64 bits, in the order in which readers multiply.
 std::optional<std::uint64_t> bits_of_shape(const SafetensorsTensor& tensor) noexcept {
   std::uint64_t bits = 1;
   for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
@@ -64,12 +64,12 @@ void append_metadata(std::string& out, const SafetensorsMetadata& metadata) {
   out += '}';
 }
 
-// Of blocks there is none: they come last.
+// Blocked types have no alignment and come last.
 std::size_t alignment_of(DType dtype) noexcept {
   return is_blocked(dtype) ? 0 : element_size(dtype);
 }
 
-// What keeps all aligned without holes: see the public header.
+// Sorts so that all tensors are aligned without holes; see the public header.
 void sort_by_alignment(std::span<const SafetensorsTensor> tensors,
                        std::vector<std::size_t>& members) {
   const auto is_multiple = [&](std::size_t member) {

@@ -1,4 +1,4 @@
-// Where the tensors of a safetensors file lie, and the header that says so.
+// The places of tensors in a safetensors file, and its header.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace weightmap {
 
-// Fails where SafetensorsTensor is one that the format cannot have, whatever else is written.
+// Fails for a SafetensorsTensor that the format cannot hold.
 Result<void> check_tensor(const SafetensorsTensor& tensor);
 
 struct SafetensorsLayout {
-  std::string header;                // with its length before it, and the blanks behind
-  std::vector<std::size_t> tensors;  // as they follow one another
-  std::uint64_t bytes = 0;           // of the file
+  std::string header;                // with its length before it and the padding blanks
+  std::vector<std::size_t> tensors;  // in file order
+  std::uint64_t bytes = 0;           // size of the file
 };
 
-// Of the file that has those `members` of `tensors`. Fails with limit_exceeded for a header that no
-// reader takes. Precondition: check_tensor() of each.
+// Lays out a file with the `members` of `tensors`. Fails with limit_exceeded for a header that no
+// reader accepts. Precondition: check_tensor() of each.
 Result<SafetensorsLayout> lay_out_safetensors(std::span<const SafetensorsTensor> tensors,
                                               std::vector<std::size_t> members,
                                               const SafetensorsMetadata& metadata);

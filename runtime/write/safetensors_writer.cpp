@@ -95,7 +95,7 @@ class SafetensorsWriting {
     return weightmap::about_file(std::move(result.error()), path);
   }
 
-  // Everything up to the first file.
+  // Does all work up to the first file.
   Result<void> prepare() {
     if (std::endian::native != std::endian::little)
       return failure(ErrorCode::unsupported,

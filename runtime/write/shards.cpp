@@ -10,7 +10,7 @@ namespace weightmap {
 
 std::vector<std::vector<std::size_t>> divide_into_shards(std::span<const ShardItem> items,
                                                          std::uint64_t most_bytes) {
-  std::vector<std::vector<std::size_t>> shards(1);  // as they are begun
+  std::vector<std::vector<std::size_t>> shards(1);  // in the order of their beginnings
   std::vector<std::size_t> full;
   std::unordered_map<std::size_t, std::size_t> shard_of;  // by group
   std::size_t open = 0;

@@ -17,7 +17,7 @@ std::span<const std::byte> origin_of(const SafetensorsTensor& tensor) noexcept {
   return tensor.origin.empty() ? tensor.content.memory() : tensor.origin;
 }
 
-// Orders tensors; equal are those that are one and the same.
+// Orders tensors so that those with identical elements are equal.
 struct ByElements {
   bool operator()(const SafetensorsTensor* a, const SafetensorsTensor* b) const noexcept {
     const std::byte* const a_begin = origin_of(*a).data();
@@ -31,8 +31,8 @@ std::string both(const SafetensorsTensor& a, const SafetensorsTensor& b) {
   return "the tensors " + bytes::quote(a.name) + " and " + bytes::quote(b.name);
 }
 
-// Tensors in the order of their first bytes, each against that of those before which ends last.
-// Those that are not contiguous may lie between one another's elements, and have their own copies.
+// Compares each tensor, in the order of first bytes, with the earlier one that ends last. Tensors
+// that are not contiguous are excluded, since they may interleave and are copied anyway.
 Result<void> check_overlap(const std::vector<SafetensorsTensor>& tensors) {
   std::vector<const SafetensorsTensor*> sorted;
   for (const SafetensorsTensor& tensor : tensors)

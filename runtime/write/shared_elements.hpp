@@ -1,4 +1,4 @@
-// Tensors that share their elements, in a format that cannot say so.
+// Handles tensors that share elements, which the format cannot express.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace weightmap {
 
-// Takes the tensors that are dropped out of `tensors`, and tells them by `dropped`. Fails with
-// invalid_argument, naming two tensors, where `how` refuses them.
+// Moves the dropped tensors from `tensors` to `dropped`. Fails with invalid_argument, naming two
+// tensors, if `how` refuses sharing.
 Result<void> settle_shared(std::vector<SafetensorsTensor>& tensors, SharedElements how,
                            std::vector<SafetensorsReport::Dropped>& dropped);
 

@@ -1,4 +1,4 @@
-// The bytes of a storage as its file has them.
+// The bytes of a storage as they are in its file.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace weightmap {
 
-// `count` bytes of the storage from `first` on, which are read as they are written: by pread, since
-// a file that is cut meanwhile must be an error. Where the file has a CRC-32 of the storage, all of
-// it is read and compared. Borrows the checkpoint.
+// Returns `count` bytes of the storage from `first` on as a content that is read with pread while
+// it is written, so that a truncated file is an error. If the file has a CRC-32 of the storage, all
+// of it is read and compared. Borrows the checkpoint.
 RecordContent stored_content(const Checkpoint& checkpoint, const NamedStorage& storage,
                              std::uint64_t first, std::uint64_t count);
 

@@ -9,10 +9,10 @@ using torch::storage_class;
 
 std::size_t index_of(DType dtype) noexcept { return static_cast<std::size_t>(dtype); }
 
-// Whether there is a storage type that says what the elements are.
+// True if a storage class states the element type.
 bool is_typed(DType dtype) noexcept { return !storage_class(dtype).empty(); }
 
-// Elements of the type, and bytes of a storage that has none.
+// Returns the count of elements of a typed storage, or the bytes of an untyped one.
 std::int64_t numel(std::uint64_t nbytes, DType dtype) noexcept {
   return static_cast<std::int64_t>(is_typed(dtype) ? nbytes / element_size(dtype) : nbytes);
 }

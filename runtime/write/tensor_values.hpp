@@ -1,5 +1,5 @@
-// The calls by which torch.save describes tensors, as values (pytorch's torch/_utils.py and
-// serialization.py have the functions that take them apart again).
+// Builds the calls by which torch.save describes tensors (the inverse functions are in pytorch's
+// torch/_utils.py and serialization.py).
 #pragma once
 
 #include <array>
@@ -19,30 +19,30 @@ namespace weightmap {
 
 class TensorValues {
  public:
-  // `cells` is the builder below `build`.
+  // `cells` is the builder inside `build`.
   TensorValues(ValueBuilder& build, value::Builder& cells) : build_(build), cells_(cells) {}
 
-  // ("storage", type, key, location, numel) as a persistent id.
+  // Returns ("storage", type, key, location, numel) as a persistent id.
   Value storage(const StorageTexts& texts, std::uint64_t nbytes, DType dtype);
-  // "storage", one text for all.
+  // Returns "storage", one shared text.
   Value tag();
-  // One text for each place, so that all storages there share it.
+  // Returns one text per location, which all its storages share.
   Value location(std::string_view name);
-  // A tensor over such a storage.
+  // Returns a tensor over such a storage.
   Value tensor(const StorageTexts& texts, std::uint64_t nbytes, const TensorSpec& spec);
   Value parameter(const Value& tensor, bool requires_grad);
   Value ordered_dict(std::span<const Value> items, const std::optional<Value>& state);
   Value size(std::span<const std::int64_t> sizes);
 
  private:
-  // A value that is made when it is first asked for.
+  // A value that is made at its first use.
   using Once = std::optional<Value>;
   Value global(Once& once, std::string_view module, std::string_view name);
   Value integers(std::span<const std::int64_t> values);
   Value storage_type(DType dtype);
   Value rebuild(bool is_typed);
   Value dtype_name(DType dtype);
-  // nullptr if it did not fit the builder's limits.
+  // Returns nullptr beyond the builder's limits.
   const value::PackedHeader* header(const StorageTexts& texts, DType dtype);
   Value tensor_of_pieces(const Value& storage, const TensorSpec& spec);
 
@@ -52,7 +52,7 @@ class TensorValues {
   std::array<Once, dtype_count> storage_types_;
   std::array<Once, dtype_count> dtypes_;
   std::map<std::string, Value, std::less<>> locations_;
-  // By the cells of tag and location and by the dtype, and the last one of them.
+  // Headers by the cells of tag and location and by the dtype, and the last one of them.
   using HeaderKey = std::array<std::uint64_t, 5>;
   std::map<HeaderKey, const value::PackedHeader*> headers_;
   HeaderKey last_key_{};

@@ -23,10 +23,10 @@ namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-// Tensors begin at multiples of their elements also in a part of a storage, whatever their types.
+// Parts of a storage begin at multiples of this, so that tensors of every type stay aligned.
 constexpr std::uint64_t widest_element = 16;
 
-// The part of a storage that its tensors reach.
+// The part of a storage that its tensors use.
 struct Part {
   std::uint64_t first = ~std::uint64_t{0};  // in bytes
   std::uint64_t end = 0;
@@ -44,8 +44,8 @@ struct Part {
 struct DictTensor {
   std::string_view name;
   DType dtype;
-  std::size_t storage;      // of the new ones
-  std::int64_t offset = 0;  // in it, in elements
+  std::size_t storage;      // index among the new storages
+  std::int64_t offset = 0;  // in that storage, in elements
   Dims sizes;
   Dims strides;
   bool requires_grad = false;
@@ -61,7 +61,7 @@ std::uint64_t byte_offset(const NamedTensor& tensor) noexcept {
   return static_cast<std::uint64_t>(tensor.storage_offset) * element_size(tensor.view.dtype());
 }
 
-// Tensors, and the storages that they need.
+// The tensors of a dict and the storages that they need.
 class TorchDict {
  public:
   Result<void> add_all(const std::vector<SourceTensor>& tensors) {
@@ -80,7 +80,7 @@ class TorchDict {
     return !tensor.is_in_pieces() && !view.stored_bytes().empty();
   }
 
-  // What a dict of tensors can say, and which parts of storages it needs.
+  // Checks that a dict of tensors can hold the tensor, and records the part of its storage.
   Result<void> collect(const SourceTensor& tensor) {
     const NamedTensor piece = tensor.first_piece();
     const std::string type(to_string(tensor.whole.dtype));
@@ -144,7 +144,7 @@ class TorchDict {
     return storages_.size() - 1;
   }
 
-  // All elements of the part, in this machine's byte order.
+  // Returns all elements of the part in this machine's byte order.
   Result<RecordContent> swapped(const NamedTensor& piece, const Part& part) {
     if (part.has_several_types)
       return tl::unexpected<Error>(
@@ -163,10 +163,10 @@ class TorchDict {
   std::map<Key, std::size_t> numbers_;  // of new storages
   std::vector<NewStorage> storages_;
   std::vector<DictTensor> tensors_;
-  std::deque<std::array<std::int64_t, 2>> dims_;  // that contents borrow
+  std::deque<std::array<std::int64_t, 2>> dims_;  // borrowed by contents
 };
 
-// One file, of some of the tensors.
+// One file with some of the tensors.
 class DictFile {
  public:
   DictFile(const TorchDict& dict, const std::vector<std::size_t>& members,
@@ -189,7 +189,7 @@ class DictFile {
   Result<WritePlan> write(const std::filesystem::path& path) && {
     return std::move(writer_).write(root_, path);
   }
-  // What is written last is read again and compared.
+  // The end of the file is read back and compared.
   Result<void> write(ContentFile& file) && {
     std::vector<std::byte> last;
     TRY(std::move(writer_).write(root_, [&](std::span<const std::byte> part) {

@@ -1,4 +1,4 @@
-// Tensors of any checkpoints as torch archives of a dict: one, or a set with its index.
+// Writes tensors of any checkpoints as torch archives of a dict: one, or a set with its index.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace weightmap {
 
-// The sources of the tensors are borrowed.
+// Borrows the tensors' sources.
 Result<ConvertReport> write_torch_dict(const std::vector<SourceTensor>& tensors,
                                        const ConversionTarget& target,
                                        const ConvertOptions& options);

@@ -1,4 +1,4 @@
-// The elements of a tensor as what a file is filled with.
+// The elements of a tensor as content of a file.
 #pragma once
 
 #include "weightmap/record_content.hpp"
@@ -6,9 +6,9 @@
 
 namespace weightmap {
 
-// All elements row-major, without gaps and in this machine's byte order: where they lie like that
-// they are borrowed, else gathered in pieces as they are written. The view's shape is borrowed,
-// too. Gathering fails with unsupported for lazy conjugates and negatives.
+// Returns all elements row-major, without gaps and in this machine's byte order. Elements in that
+// form are borrowed; others are gathered in pieces during the write. Also borrows the view's shape.
+// Gathering fails with unsupported for lazy conjugates and negatives.
 RecordContent content_of(const TensorView& view);
 
 }  // namespace weightmap

@@ -63,7 +63,7 @@ Result<void> check_kind(const std::byte* entry, const Record& record, const Entr
   return {};
 }
 
-// The zip64 field among the extra fields; empty if there is none.
+// Returns the zip64 field among the extra fields; empty if there is none.
 Result<std::span<const std::byte>> find_zip64_field(std::span<const std::byte> extra,
                                                     const Record& record, const EntryPlace& place) {
   std::span<const std::byte> found;
@@ -84,7 +84,7 @@ Result<std::span<const std::byte>> find_zip64_field(std::span<const std::byte> e
   return found;
 }
 
-// The zip64 field holds, in this order, exactly the values that their own fields refer to it.
+// The zip64 field holds exactly the values whose own fields have the sentinel, in this order.
 Result<void> widen(std::span<const std::byte> extra, Record& record, const EntryPlace& place) {
   std::uint64_t* const values[] = {&record.size, &record.stored_size, &record.header_offset};
   std::size_t expected = 0;

@@ -13,36 +13,37 @@
 
 namespace weightmap::zip {
 
-// Places of fields in the fixed part of an entry.
+// Offsets of fields in the fixed part of an entry.
 namespace entry_fields {
 inline constexpr std::size_t flags = 8;
 inline constexpr std::size_t method = 10;
 inline constexpr std::size_t crc = 16;
 inline constexpr std::size_t stored_size = 20;
 inline constexpr std::size_t size = 24;
-inline constexpr std::size_t name_length = 28;  // then those of extra fields and comment, the disk
+inline constexpr std::size_t name_length =
+    28;  // followed by the lengths of extra fields and comment, and the disk
 inline constexpr std::size_t extra_length = 30;
 inline constexpr std::size_t comment_length = 32;
 inline constexpr std::size_t disk = 34;
 inline constexpr std::size_t header_offset = 42;
 }  // namespace entry_fields
 
-// Where an entry stands, for messages and for its offsets.
+// The place of an entry, for messages and for its offsets.
 struct EntryPlace {
   std::uint64_t offset;         // absolute, of the entry
-  std::uint64_t archive_start;  // what its header offset counts from
+  std::uint64_t archive_start;  // base of its header offset
 };
 
-// Parses the entry at the front of `rest` (the directory from here to its end) and writes it to
-// `record`, whose name points into `rest`. Answers the length of the entry. Checks all that the
-// entry alone can show: method, flags, sizes, zip64 field, name.
+// Parses the entry at the front of `rest`, which ends with the directory, into `record`, whose name
+// points into `rest`. Returns the length of the entry. Checks what the entry alone can show:
+// method, flags, sizes, zip64 field, name.
 Result<std::size_t> parse_entry(std::span<const std::byte> rest, const EntryPlace& place,
                                 Record& record);
 
-// The same, without a look at the bytes of the name, for an entry as torch writes it for a storage:
-// stored, with neither extra fields nor a comment. 0 for any other entry, and for one that is
-// wrong: parse_entry() tells what it is. One question for all, since an archive has 100,000 of
-// them.
+// Fast path for the entry that torch writes for a storage: stored, with neither extra fields nor a
+// comment. It does not check the bytes of the name. Returns 0 for any other entry and for an
+// invalid one; parse_entry() then reports the fault. All checks are one branch, since an archive
+// may have 100,000 entries.
 inline std::size_t parse_plain_entry(std::span<const std::byte> rest, std::uint64_t archive_start,
                                      Record& record) noexcept {
   using bytes::load_le;
@@ -54,7 +55,7 @@ inline std::size_t parse_plain_entry(std::span<const std::byte> rest, std::uint6
   const auto lengths = load_le<std::uint64_t>(entry + entry_fields::name_length);
   const auto name_length = static_cast<std::uint16_t>(lengths);
   const auto header_offset = load_le<std::uint32_t>(entry + entry_fields::header_offset);
-  constexpr std::uint32_t must_be_0 = 0xFFFF0000 | refused_flags;  // the method: stored
+  constexpr std::uint32_t must_be_0 = 0xFFFF0000 | refused_flags;  // method: stored
   if (load_le<std::uint32_t>(entry) != central_signature || (flags_and_method & must_be_0) != 0 ||
       sizes >> 32 != size || size == in_zip64_32 || lengths != name_length || name_length == 0 ||
       name_length > rest.size() - central_entry_bytes || header_offset == in_zip64_32)

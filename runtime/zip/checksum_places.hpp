@@ -1,4 +1,4 @@
-// Where in the file the CRC-32 of a record stands, for those who change records in place.
+// Finds the CRC-32 fields of a record, for changes of records in place.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace weightmap::zip {
 
-// Absolute offsets of four bytes each.
+// Absolute offsets, four bytes each.
 struct ChecksumPlaces {
   std::uint64_t in_descriptor;  // behind the payload
   std::uint64_t in_directory;
 };
 
-// Looks at both, whether they belong to the record; what the checksums are does not count, so
-// somebody may have been stopped between the two. Precondition: the record is one
-// of directory.records(), and its payload is at `payload`. Fails with unsupported for a record
-// without a descriptor, which torch never writes; with corrupt if something else stands there.
+// Checks that both places belong to the record. The checksums themselves may differ, since a
+// process may have been stopped between the two writes. Precondition: the record is one of
+// directory.records(), and its payload is at `payload`. Fails with unsupported for a record without
+// a descriptor, which torch never writes; with corrupt if the descriptor does not match.
 Result<ChecksumPlaces> checksum_places(const bytes::ByteSource& file, const Directory& directory,
                                        const Record& record, std::uint64_t payload);
 

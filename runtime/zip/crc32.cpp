@@ -15,7 +15,7 @@ std::string hex(std::uint32_t value) {
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
-  if (bytes.empty()) return before;  // libdeflate answers 0 where the address is null
+  if (bytes.empty()) return before;  // libdeflate returns 0 for a null address
   return libdeflate_crc32(before, bytes.data(), bytes.size());
 }
 

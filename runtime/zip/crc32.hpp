@@ -8,10 +8,10 @@
 
 namespace weightmap::zip {
 
-// Continues from `before`, the CRC of what came earlier; 0 at the start.
+// Continues from `before`, the CRC of the preceding bytes; 0 at the start.
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0) noexcept;
 
-// " has CRC-32 0x0badcafe, the directory says 0x12345678": the end of every message about it.
+// Returns " has CRC-32 0x0badcafe, the directory says 0x12345678", the end of each such message.
 [[gnu::cold]] std::string crc_mismatch(std::uint32_t found, std::uint32_t expected);
 
 }  // namespace weightmap::zip

@@ -8,7 +8,7 @@
 namespace weightmap::zip {
 namespace {
 
-constexpr int best = 9;  // the level at which torch writes its texts
+constexpr int best = 9;  // the level of torch's small records
 
 struct FreeCompressor {
   void operator()(libdeflate_compressor* compressor) const noexcept {
@@ -23,7 +23,7 @@ std::vector<std::byte> deflate(std::span<const std::byte> content) {
       libdeflate_alloc_compressor(best));
   if (!compressor) throw std::bad_alloc();
   std::vector<std::byte> compressed(content.empty() ? 0 : content.size() - 1);
-  // 0 if it does not fit.
+  // Returns 0 if the result does not fit.
   compressed.resize(libdeflate_deflate_compress(compressor.get(), content.data(), content.size(),
                                                 compressed.data(), compressed.size()));
   return compressed;

@@ -1,4 +1,4 @@
-// Raw deflate, as zip stores it: the other half of inflate.hpp.
+// Raw deflate, as zip stores it; inflate.hpp is the inverse.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace weightmap::zip {
 
-// The compressed bytes; empty if they would not be fewer.
+// Returns the compressed bytes; empty if compression does not save space.
 std::vector<std::byte> deflate(std::span<const std::byte> content);
 
 }  // namespace weightmap::zip

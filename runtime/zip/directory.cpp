@@ -21,8 +21,8 @@ static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 40);
 
 namespace {
 
-// Whether the least that a record occupies, its local header, name and payload without extra
-// fields, lies before `limit`.
+// True if the record's minimum, its local header, name and payload without extra fields, lies
+// before `limit`.
 bool ends_before(const Record& record, std::uint64_t limit) noexcept {
   std::uint64_t length = local_header_bytes + record.name_length;
   return bytes::checked_add(length, record.stored_size, &length) &&
@@ -36,15 +36,15 @@ std::string lower(std::string_view name) {
   return text;
 }
 
-// Bit 6 of each of eight bytes is set in the result if the byte may be a capital, which has bit 6
-// but not bit 5; so do a few signs that names rarely have.
+// Sets bit 6 of each byte of the result whose input may be a capital: capitals have bit 6 but not
+// bit 5, and so do a few signs that names rarely have.
 std::uint64_t may_be_capitals(const char* bytes) noexcept {
   std::uint64_t word;
   std::memcpy(&word, bytes, sizeof word);
   return word & ~(word << 1);
 }
 
-// Whether a name has a capital behind its first `skip` bytes.
+// True if a name has a capital after its first `skip` bytes.
 bool has_capital(std::string_view name, std::size_t skip) noexcept {
   if (name.size() >= 8) {
     const char* const last = name.data() + name.size() - 8;
@@ -79,7 +79,7 @@ class DirectoryParser {
   Result<void> parse(std::span<const std::byte> directory);
   std::size_t parse_storages(std::span<const std::byte> directory, std::uint32_t& count);
   void note(std::uint32_t index);
-  // Of the storage with this name; bytes::no_number if it is not the name of one with a number.
+  // Returns the number of the storage with this name; bytes::no_number for other names.
   std::uint32_t number_of(std::string_view name) const noexcept {
     if (!name.starts_with(storage_prefix_)) return bytes::no_number;
     return bytes::decimal(name.substr(storage_prefix_.size()));
@@ -93,10 +93,10 @@ class DirectoryParser {
   Directory& out_;
   const EndOfArchive& end_;
   bytes::ReadCache& cache_;
-  Record* records_ = nullptr;          // of out_, while they are parsed
-  std::string storage_prefix_;         // what the names of all storages begin with
-  std::vector<std::uint32_t> others_;  // records that are no storages with a number
-  bool is_in_order_ = true;            // records follow one another and do not overlap
+  Record* records_ = nullptr;          // of out_, during the parse
+  std::string storage_prefix_;         // common prefix of the names of all storages
+  std::vector<std::uint32_t> others_;  // records that are not numbered storages
+  bool is_in_order_ = true;            // the records do not overlap and are in file order
   bool has_number_twice_ = false;
 };
 
@@ -108,7 +108,7 @@ void DirectoryParser::begin() {
   records_ = reinterpret_cast<Record*>(out_.memory_.data());
 }
 
-// The first record is the one that names the top folder.
+// The first record determines the top folder.
 void DirectoryParser::begin_numbers() {
   const std::string_view first = records_->full_name();
   out_.top_folder_ = first.substr(0, first.find('/') + 1);
@@ -144,7 +144,7 @@ Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
   return {};
 }
 
-// Takes in a record that parse_entry() has parsed.
+// Adds a record that parse_entry() has parsed.
 void DirectoryParser::note(std::uint32_t index) {
   const Record& record = records_[index];
   is_in_order_ =
@@ -156,11 +156,11 @@ void DirectoryParser::note(std::uint32_t index) {
     has_number_twice_ = true;
 }
 
-// Parses the storages in plain entries at the front of `directory`, as many as there are, and
-// answers their length: what parse_entry() and note() would do with them, in a few steps each.
+// Fast path: parses the plain storage entries at the front of `directory` and returns their length.
+// The result equals that of parse_entry() and note() for each of them.
 std::size_t DirectoryParser::parse_storages(std::span<const std::byte> directory,
                                             std::uint32_t& count) {
-  // Copies, whose members need not be written each time.
+  // Local copies, whose members the compiler can keep in registers.
   StorageNumbers numbers = out_.storages_;
   bool is_in_order = is_in_order_;
   Record* record = records_ + count;
@@ -191,7 +191,7 @@ tl::unexpected<Error> DirectoryParser::overlaps(const Record& record, std::uint6
                  record.header_offset);
 }
 
-// The records are in another order than their entries, or do overlap.
+// Handles records that are in another order than their entries, or overlap.
 Result<void> DirectoryParser::check_overlap_sorted() {
   const auto records = out_.records_;
   std::vector<std::uint32_t> order(records.size());
@@ -210,7 +210,7 @@ Result<void> DirectoryParser::check_overlap_sorted() {
   return {};
 }
 
-// An archive with few storages, and one that has a number twice, is indexed by names alone.
+// If an archive has few storages, or a number twice, all its names are indexed instead.
 Result<void> DirectoryParser::index_names() {
   const auto records = out_.records_;
   if (has_number_twice_ || out_.storages_.count() < records.size() / 2) {
@@ -226,8 +226,8 @@ Result<void> DirectoryParser::index_names() {
   return check_case();
 }
 
-// Readers of the world look names up with case or without. Names in lower case are their own fold,
-// so only the others can be equal to one of them, or to one another.
+// Some readers ignore the case of names. A name in lower case is its own folded form, so only other
+// names can equal one of them, or each other.
 Result<void> DirectoryParser::check_case() {
   const auto records = out_.records_;
   for (const std::uint32_t i : others_) {

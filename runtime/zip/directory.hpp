@@ -1,7 +1,7 @@
-// The central directory of a zip archive, read once, whole, and proven.
+// The central directory of a zip archive, read once as a whole, and proven.
 //
-// Afterwards true of every record: its name is unique, also if the case of ASCII letters is left
-// out (torch's reader looks names up without it); it lies inside the file, before the directory and
+// For every record the following then holds: its name is unique, even without regard to the case of
+// ASCII letters (torch's reader ignores case); it lies inside the file, before the directory, and
 // overlaps no other record (header + 30 + name + stored bytes, in file order); its method is stored
 // or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity (two end records
 // that disagree, two records of one name, disagreeing counts) is refused, not resolved.
@@ -25,34 +25,35 @@ class Directory {
  public:
   // Finds the end record and reads the directory through `cache`, which must outlive the result
   // (names point into it). Fails with not_a_checkpoint if there is no end record at all, with
-  // corrupt or unsupported as the class comment says.
+  // corrupt or unsupported as the class comment describes.
   static Result<Directory> read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes);
 
   // In directory order. Torch writes directory and records in the same order.
   std::span<const Record> records() const noexcept { return records_; }
-  // Top folder of the first record with its slash: "archive/". Empty if it has none.
+  // The top folder of the first record with its slash: "archive/". Empty if it has none.
   std::string_view top_folder() const noexcept { return top_folder_; }
-  // Name without the top folder; the whole name for a record outside it.
+  // Returns the name without the top folder; the whole name for a record outside it.
   std::string_view short_name(const Record& record) const noexcept;
-  // By name without the top folder, exact case. nullptr if there is none.
+  // Finds a record by its name without the top folder, case-sensitive. nullptr if there is none.
   const Record* find(std::string_view short_name) const noexcept;
-  // A record whose name differs from this one in the case of ASCII letters only; nullptr if there
-  // is none. A reader that ignores case finds it where find() finds nothing.
+  // Finds a record whose name differs from this one only in the case of ASCII letters; nullptr if
+  // there is none. Readers that ignore case find it where find() fails.
   const Record* find_in_other_case(std::string_view short_name) const;
-  // The record of this name in another top folder than that of the archive; nullptr: there is none.
+  // Finds the record of this name in another top folder than the archive's; nullptr if there is
+  // none.
   const Record* find_in_other_folder(std::string_view short_name) const noexcept;
-  // The storages "data/0", "data/1", ... by their number, without a look at names. All of them, but
-  // for numbers that are not below the count of records; none if there are few.
+  // The storages "data/0", "data/1", ... by number, without comparing names. It has all storages
+  // whose numbers are below the count of records; none if there are few.
   const StorageNumbers& storages() const noexcept { return storages_; }
-  // By the whole name.
+  // Finds a record by its whole name.
   const Record* find_full(std::string_view full_name) const noexcept;
-  // Absolute offset of the first central directory entry: where records end.
+  // Absolute offset of the first central directory entry, where the records end.
   std::uint64_t offset() const noexcept { return offset_; }
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
   std::uint64_t archive_start() const noexcept { return archive_start_; }
-  // Whether each record lies behind the one before it in the directory.
+  // True if each record lies behind the one before it in the directory.
   bool is_in_file_order() const noexcept { return sorted_headers_.empty(); }
-  // Where the first record in the file begins: 0 for genuine files.
+  // Absolute offset of the first record in the file: 0 for genuine files.
   std::uint64_t first_header() const noexcept;
   // End of the space a record may occupy: the next header in file order, or offset().
   std::uint64_t limit_of(const Record& record) const noexcept {
@@ -65,11 +66,11 @@ class Directory {
   friend class DirectoryParser;
   std::uint64_t next_sorted_header(const Record& record) const noexcept;
 
-  bytes::Buffer memory_;  // of records_, and of the table of storages_
+  bytes::Buffer memory_;  // of records_ and the table of storages_
   std::span<const Record> records_;
   StorageNumbers storages_;
   NameIndex names_;  // of all other records
-  // Records with a capital in their name behind the top folder, and those outside it: few, if any.
+  // The few records outside the top folder, or with a capital behind it.
   std::vector<std::uint32_t> odd_names_;
   std::vector<std::uint64_t> sorted_headers_;  // empty if the records are in file order
   std::string_view top_folder_;

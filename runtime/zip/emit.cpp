@@ -23,7 +23,7 @@ std::uint64_t clamp32(std::uint64_t value) noexcept {
   return std::min<std::uint64_t>(value, in_zip64_32);
 }
 
-// In the local header the stored size is not known yet, and miniz leaves 0 there.
+// The local header's stored size is not known yet; like miniz, this writes 0.
 void emit_zip64_field(bytes::ByteSink& sink, const EmittedRecord& record,
                       std::uint64_t stored_size) {
   const std::uint64_t length = Layout::zip64_field_bytes(record.size, record.header_offset);
@@ -49,7 +49,7 @@ void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const Emitte
   sink.u16(version_of(record));
   sink.u16(flags_of(record));
   sink.u16(static_cast<std::uint64_t>(record.method));
-  sink.fill(4 + 4 + 4 + 4, '\0');  // time and date, CRC, both sizes: the descriptor has them
+  sink.fill(4 + 4 + 4 + 4, '\0');  // time and date, CRC, both sizes: they are in the descriptor
   sink.u16(record.name.size());
   sink.u16(zip64 + Layout::padding_field_bytes + padding);
   sink.text(record.name);
@@ -74,7 +74,7 @@ void emit_descriptor(bytes::ByteSink& sink, const EmittedRecord& record) {
 
 void emit_central_entry(bytes::ByteSink& sink, const EmittedRecord& record) {
   sink.u32(central_signature);
-  sink.u16(0);  // made by
+  sink.u16(0);  // version made by
   sink.u16(version_of(record));
   sink.u16(flags_of(record));
   sink.u16(static_cast<std::uint64_t>(record.method));

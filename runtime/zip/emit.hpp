@@ -1,4 +1,4 @@
-// Writes the pieces of an archive, byte for byte as torch's writer does.
+// Writes the parts of an archive, byte for byte as torch's writer does.
 //
 // The caller writes, for each record in turn: local header, payload, descriptor; then one central
 // entry per record, then the end records. Times are 0, so equal content gives equal bytes.
@@ -13,7 +13,7 @@
 
 namespace weightmap::zip {
 
-// What will be written about one record. Offsets count from the start of the archive.
+// The facts about one record that are written. Offsets count from the start of the archive.
 struct EmittedRecord {
   std::string_view name;  // with the top folder; at most 65535 bytes
   std::uint64_t header_offset;
@@ -23,13 +23,14 @@ struct EmittedRecord {
   Method method = Method::stored;
 };
 
-// Header, name, zip64 field and padding: all bytes up to the payload. Precondition: the layout has
-// a place for the payload, and the padding fits its 16-bit field (alignment at most 32 KiB).
+// Writes header, name, zip64 field and padding: all bytes up to the payload. Precondition: the
+// layout has a place for the payload, and the padding fits its 16-bit field (alignment at most 32
+// KiB).
 void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const EmittedRecord& record);
-// The data descriptor behind the payload; nothing for an empty record.
+// Writes the data descriptor behind the payload; nothing for an empty record.
 void emit_descriptor(bytes::ByteSink& sink, const EmittedRecord& record);
 void emit_central_entry(bytes::ByteSink& sink, const EmittedRecord& record);
-// zip64 end record, locator and end record: 98 bytes.
+// Writes zip64 end record, locator and end record: 98 bytes.
 void emit_end(bytes::ByteSink& sink, std::uint64_t directory_offset, std::uint64_t directory_size,
               std::uint64_t record_count);
 

@@ -22,14 +22,14 @@ tl::unexpected<Error> corrupt(std::string message, std::uint64_t offset) {
 std::string text(std::uint64_t value) { return std::to_string(value); }
 
 struct EndSearch {
-  std::optional<std::size_t> found;  // its comment ends where the file ends
-  // A signature before that one whose comment ends elsewhere, which weights may hold by chance; or
-  // any signature behind it, which readers that take the last one would believe.
+  std::optional<std::size_t> found;  // an end record whose comment ends with the file
+  // A signature before that one whose comment ends elsewhere, which weights may contain by chance;
+  // or any signature behind it, which readers that take the last one would follow.
   std::optional<std::size_t> other;
   bool ambiguous = false;
 };
 
-// The last byte of the signature is the rarest of the four in directories and in weights.
+// The last byte of the signature is the rarest of the four in directories and weights.
 EndSearch search_end(std::span<const std::byte> tail) {
   constexpr std::size_t last = 3;
   EndSearch search;
@@ -50,7 +50,7 @@ EndSearch search_end(std::span<const std::byte> tail) {
   return search;
 }
 
-// Absolute offset of the one end record.
+// Returns the absolute offset of the only end record.
 Result<std::uint64_t> find_end_record(bytes::ReadCache& cache) {
   const std::uint64_t size = cache.source_size();
   Result<std::span<const std::byte>> tail = std::span<const std::byte>{};
@@ -78,7 +78,7 @@ Result<std::uint64_t> find_end_record(bytes::ReadCache& cache) {
                  "is no zip archive: no end record in the last " + text(tail->size()) + " bytes");
 }
 
-// The values of either kind of end record, in the width of the wider.
+// The fields of either kind of end record, in the wider one's types.
 struct EndFields {
   std::uint64_t disk;
   std::uint64_t directory_disk;
@@ -114,7 +114,7 @@ Result<void> check_one_disk(const EndFields& end, std::uint64_t at) {
   return {};
 }
 
-// nullopt if no locator stands before the end record.
+// Returns nullopt if there is no locator before the end record.
 Result<std::optional<std::uint64_t>> read_locator(bytes::ReadCache& cache, std::uint64_t end_at) {
   std::array<std::byte, locator_bytes> locator;
   if (end_at < locator_bytes) return std::optional<std::uint64_t>{};
@@ -135,7 +135,8 @@ Result<EndFields> read_end64(bytes::ReadCache& cache, std::uint64_t at) {
   bytes::ByteCursor cursor(record);
   if (cursor.u32() != end64_signature)
     return corrupt("a zip64 locator, but no zip64 end record directly before it", at);
-  constexpr std::uint64_t own_size = end64_bytes - 12;  // counted from behind this field
+  constexpr std::uint64_t own_size =
+      end64_bytes - 12;  // the size field counts the bytes behind itself
   if (const std::uint64_t size = cursor.u64(); size != own_size)
     return corrupt(
         "the zip64 end record says it is " + text(size) + " bytes long, expected " + text(own_size),
@@ -151,7 +152,7 @@ Result<EndFields> read_end64(bytes::ReadCache& cache, std::uint64_t at) {
   return end;
 }
 
-// A field of the classic record repeats that of the zip64 record or refers to it.
+// A field of the classic record repeats the zip64 record's value or has the sentinel.
 Result<void> check_agree(const EndFields& end, const EndFields& end64, std::uint64_t at) {
   const struct {
     const char* field;
@@ -177,8 +178,8 @@ Result<void> check_complete(const EndFields& end, std::uint64_t at) {
   return corrupt("the end record refers to a zip64 end record, but there is none", at);
 }
 
-// Where the directory ends is known, so its size gives its place, and the offset in the end record
-// tells how many bytes stand before the archive.
+// The end of the directory is known, so its size gives its place, and its stated offset gives the
+// number of bytes before the archive.
 Result<EndOfArchive> place_directory(const EndFields& end, std::uint64_t directory_end,
                                      std::uint64_t at) {
   if (!bytes::contains(directory_end, end.directory_offset, end.directory_size))
@@ -238,8 +239,8 @@ Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache) {
   return placed;
 }
 
-// Bytes before the archive are a program that unpacks it, or what somebody wrote into the file
-// first. Another archive there is one too many: readers differ in which of the two they show.
+// A self-extracting program or other data may precede an archive. A second archive there is
+// refused, since readers differ in which of the two they show.
 Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header) {
   if (first_header == 0) return {};
   std::array<std::byte, 4> head;

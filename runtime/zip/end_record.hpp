@@ -1,9 +1,9 @@
-// The records at the very end of an archive, which say where its directory is.
+// The records at the very end of an archive, which locate its directory.
 //
 // torch always writes three: the zip64 end record (56 bytes), its locator (20) and the classic end
-// record (22), so the last 98 bytes of a genuine file are known in advance. Other writers may leave
-// the first two out and may append a comment. Readers of the world pick different ones where there
-// are several or where they disagree; here that is refused.
+// record (22), so the last 98 bytes of a genuine file have a known form. Other writers may omit the
+// first two and may append a comment. Where there are several end records, or they disagree,
+// existing readers choose different ones; this reader refuses the file.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct EndOfArchive {
 // Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.
 Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache);
 
-// Refuses a file that begins as an archive and has its first record, by the directory, elsewhere.
+// Refuses a file that begins with an archive if its directory places the first record elsewhere.
 Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header);
 
 }  // namespace weightmap::zip

@@ -26,7 +26,7 @@ tl::unexpected<Error> cannot_inflate(const std::string& why) {
 }  // namespace
 
 std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept {
-  // A match of 258 bytes takes at least two bits: one for its length, one for its distance.
+  // A match of 258 bytes takes at least two bits, one for its length and one for its distance.
   constexpr std::uint64_t bytes_per_byte = 258 * 8 / 2;
   std::uint64_t most = 0;
   if (!bytes::checked_mul(compressed_size, bytes_per_byte, &most))

@@ -1,4 +1,4 @@
-// Where torch's writer puts things: the arithmetic of its zip layout, for readers and writers.
+// The arithmetic of torch's zip layout, for readers and writers.
 //
 // A record is  local header (30) · name · [zip64 field] · "FB" field · payload · [data descriptor].
 // The FB field ("FB", u16 length, that many bytes) pads so that the payload starts at a multiple of
@@ -23,7 +23,7 @@ struct Layout {
   static constexpr std::uint64_t padding_field_bytes =
       4;  // "FB" and its length, before the padding
 
-  // Of payloads, in bytes. Not 0; need not be a power of two.
+  // Alignment of payloads in bytes. Not 0; need not be a power of two.
   std::uint64_t alignment = default_alignment;
 
   static constexpr bool needs_zip64(std::uint64_t size, std::uint64_t header_offset) noexcept {
@@ -42,7 +42,7 @@ struct Layout {
     return needs_zip64(size, header_offset) ? 24 : 16;
   }
 
-  // nullopt where the sum does not fit 64 bits, or the alignment is 0.
+  // Returns nullopt if the sum does not fit 64 bits, or the alignment is 0.
   constexpr std::optional<std::uint64_t> payload_offset(std::uint64_t header_offset,
                                                         std::uint64_t name_length,
                                                         std::uint64_t size) const noexcept {
@@ -57,7 +57,7 @@ struct Layout {
   }
 
   // Payload and end of a stored record that needs no zip64 fields, with an alignment that is a
-  // power of two: what payload_offset() and record_end() say, without their questions.
+  // power of two: the results of payload_offset() and record_end() without their branches.
   // Precondition: is_plain(size, header_offset).
   struct Place {
     std::uint64_t payload;
@@ -75,8 +75,8 @@ struct Layout {
     return {payload, payload + size + (size == 0 ? 0 : 16)};
   }
 
-  // Where the next record's header begins. `stored_size` is what the payload occupies, `size` what
-  // it inflates to; the latter decides about zip64.
+  // Returns the offset of the next record's header. `stored_size` is the size of the payload,
+  // `size` its inflated size, which decides about zip64.
   static constexpr std::optional<std::uint64_t> record_end(std::uint64_t header_offset,
                                                            std::uint64_t payload_offset,
                                                            std::uint64_t stored_size,
@@ -89,7 +89,8 @@ struct Layout {
   }
 
  private:
-  // A division costs as much as all the rest, and the alignment is nearly always a power of two.
+  // A division costs as much as the rest together, and the alignment is nearly always a power of
+  // two.
   constexpr std::uint64_t over_alignment(std::uint64_t offset) const noexcept {
     return (alignment & (alignment - 1)) == 0 ? offset & (alignment - 1) : offset % alignment;
   }

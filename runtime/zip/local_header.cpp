@@ -48,7 +48,7 @@ std::string expected(const std::string& field, std::uint64_t found, std::uint64_
          std::to_string(wanted);
 }
 
-// With a descriptor the sizes here are 0, or anything; a zip64 record refers to its extra field.
+// With a descriptor the sizes here may be 0 or anything; a zip64 record has the sentinel.
 bool contradicts(std::uint32_t local, std::uint64_t directory) noexcept {
   return local != directory && local != in_zip64_32;
 }

@@ -7,7 +7,7 @@ namespace {
 
 using Order = NameIndex::Order;
 
-// A name in two pieces, so that a lookup need not join them.
+// A name in two parts, which a lookup need not join.
 struct Wanted {
   std::string_view folder;
   std::string_view rest;
@@ -20,7 +20,7 @@ int compare_bytes(std::string_view name, const Wanted& wanted) noexcept {
   return name.substr(wanted.folder.size()).compare(wanted.rest);
 }
 
-// Negative, zero or positive: `name` comes before, is, or comes after `wanted`.
+// Returns a negative, zero or positive number if `name` is before, equal to, or after `wanted`.
 int compare(std::string_view name, const Wanted& wanted, Order order) noexcept {
   if (order == Order::by_length && name.size() != wanted.size())
     return name.size() < wanted.size() ? -1 : 1;
@@ -84,7 +84,7 @@ void NameIndex::find_duplicate(std::span<const Record> records) {
     duplicate_ = Pair(*same, *(same + 1));
     return;
   }
-  // Within the run names ascend strictly, so only the others can be there a second time.
+  // Names ascend strictly within the run, so only the others can repeat a name.
   std::vector<std::uint32_t> others;
   others.swap(others_);
   for (std::uint32_t i : others) {

@@ -1,8 +1,9 @@
 // Proves that names of a directory differ, and finds a record by name.
 //
-// Serves the records that StorageNumbers does not: few as a rule, which are sorted. Of an archive
-// without numbers it serves all, and costs one comparison per record where names ascend by (length,
-// bytes) or by bytes: the few records outside that run are looked up in it by binary search.
+// The index serves the records that StorageNumbers does not. They are few as a rule, and are
+// sorted. In an archive without numbers it serves all records, at one comparison per record where
+// names ascend by (length, bytes) or by bytes: the few records outside that run are looked up in it
+// by binary search.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +25,14 @@ class NameIndex {
 
   NameIndex() = default;
   explicit NameIndex(std::span<const Record> records);
-  // Of few of the records, by their indexes.
+  // Indexes only the records at these positions.
   NameIndex(std::span<const Record> records, std::vector<std::uint32_t> some);
 
-  // Two records of one name, if there are such.
+  // A pair of records of one name, if there is one.
   const std::optional<Pair>& duplicate() const noexcept { return duplicate_; }
 
-  // The record named `folder` + `rest`; nullptr if there is none. `records` must be what the index
-  // was made of.
+  // Returns the record named `folder` + `rest`; nullptr if there is none. `records` must be those
+  // of the constructor.
   const Record* find(std::span<const Record> records, std::string_view folder,
                      std::string_view rest) const noexcept;
 

@@ -31,13 +31,13 @@ std::string folded(std::string_view name) {
   return small;
 }
 
-// That of a storage by its name, "data/17"; bytes::no_number for other names.
+// Returns the number in a storage's name, "data/17"; bytes::no_number for other names.
 std::uint32_t storage_number(std::string_view name) noexcept {
   constexpr std::string_view folder = StorageNumbers::folder;
   return name.starts_with(folder) ? bytes::decimal(name.substr(folder.size())) : bytes::no_number;
 }
 
-// A file of that name, unpacked below a folder, lies in it.
+// True if unpacking the name below a folder creates a file inside it.
 bool is_relative_path(std::string_view name) {
   while (true) {
     const std::size_t slash = name.find('/');
@@ -48,7 +48,7 @@ bool is_relative_path(std::string_view name) {
   }
 }
 
-// nullptr, or what is wrong with it.
+// Returns the fault of a name, or nullptr.
 const char* fault_of(std::string_view name) {
   if (name.empty()) return "is empty";
   if (!is_utf8(name)) return "is not UTF-8";
@@ -128,7 +128,7 @@ bool Plan::has(std::string_view name) const {
   return storage_number(small) < storages_ || folded_names_.contains(small);
 }
 
-// Storages nearly always come in the order of their numbers, so that there is nothing to look up.
+// Storages nearly always come in the order of their numbers, which needs no lookup.
 bool Plan::add_name(std::string_view name, std::uint32_t number) {
   if (number == storages_ && !has_storage_among_names_) {
     ++storages_;

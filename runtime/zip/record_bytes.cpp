@@ -17,8 +17,8 @@ tl::unexpected<Error> about(const Record& record, std::uint64_t payload, ErrorCo
   return failure(code, "record " + bytes::quote(record.full_name()) + ": " + what, payload);
 }
 
-// Where the local header says that the payload is. Where the padding rule knows it before, header
-// and payload come in one read.
+// Returns the payload's place by the local header. Where the padding rule predicts it, one read
+// covers header and payload.
 Result<std::uint64_t> find_payload(const Directory& directory, const Record& record,
                                    bytes::ReadCache& cache) {
   const auto by_rule = payload_by_rule(directory, record, Layout{});

@@ -15,19 +15,18 @@
 namespace weightmap::zip {
 
 struct RecordBytes {
-  // In a window, or inflated and owned by this object.
+  // Points into a window, or into `inflated`.
   std::span<const std::byte> bytes;
-  // Absolute, of the payload in the file.
+  // Absolute offset of the payload in the file.
   std::uint64_t file_offset = 0;
   bytes::Buffer inflated;
 
-  // The memory that `bytes` lies in; takes it from `cache` if it is a window.
+  // Hands over the memory of `bytes`, which a window of `windows` may own.
   bytes::Buffer release(bytes::ReadCache& cache) && noexcept;
 };
 
-// Absolute offset of the record's payload by torch's padding rule, without reading: only if the
-// record then ends exactly at `limit`, where its neighbour begins. nullopt where the rule does not
-// explain it.
+// Returns the absolute offset of the record's payload by torch's padding rule, without reading.
+// nullopt unless the record then ends exactly at `limit`, where its neighbour begins.
 inline std::optional<std::uint64_t> payload_by_rule(const Record& record, std::uint64_t limit,
                                                     std::uint64_t archive_start,
                                                     const Layout& layout) noexcept {
@@ -50,19 +49,19 @@ inline std::optional<std::uint64_t> payload_by_rule(const Directory& directory,
   return payload_by_rule(record, directory.limit_of(record), directory.archive_start(), layout);
 }
 
-// For a local header that places the payload elsewhere than the rule does. The rule explains the
-// record to the byte, so one of the two lies, and readers differ in which of them they believe.
+// Returns the error for a local header that contradicts the rule. The rule explains the record to
+// the byte, so one of the two is false, and readers differ in which one they follow.
 [[gnu::cold]] tl::unexpected<Error> contradicts_rule(const Record& record, std::uint64_t by_header,
                                                      std::uint64_t by_rule);
 
-// The record's content after inflating, compared with its CRC-32 unless that is 0, which means that
-// the writer did not compute it. Its local header is always compared with the directory. Reads
-// nothing that a window already holds, and header and content at once where the padding rule
-// explains the record. Fails with limit_exceeded if it is longer than `max_bytes`.
+// Returns the record's inflated content. Compares it with its CRC-32 unless that is 0, which means
+// that the writer did not compute it, and always compares its local header with the directory.
+// Reads nothing that a window already holds, and reads header and content at once where the padding
+// rule explains the record. Fails with limit_exceeded if the content is longer than `max_bytes`.
 Result<RecordBytes> read_record(const Directory& directory, const Record& record,
                                 bytes::ReadCache& cache, std::uint64_t max_bytes);
 
-// The same, whatever its CRC-32 is.
+// Does the same without comparing the CRC-32.
 Result<RecordBytes> read_unsummed(const Directory& directory, const Record& record,
                                   bytes::ReadCache& cache, std::uint64_t max_bytes);
 

@@ -19,12 +19,12 @@ inline constexpr std::uint64_t end64_bytes = 56;
 inline constexpr std::uint64_t locator_bytes = 20;
 inline constexpr std::uint64_t max_comment_bytes = 0xFFFF;
 
-// In a 16 or 32 bit field: the value is in the zip64 record or field instead.
+// Sentinels of 16-bit and 32-bit fields: the value is in the zip64 record or field instead.
 inline constexpr std::uint16_t in_zip64_16 = 0xFFFF;
 inline constexpr std::uint32_t in_zip64_32 = 0xFFFFFFFF;
 inline constexpr std::uint16_t zip64_extra_id = 0x0001;
 
-// General purpose flags. A record with one of the refused ones is not what its sizes say.
+// General purpose flags. The refused ones change the meaning of a record's sizes.
 inline constexpr std::uint16_t flag_encrypted = 1u << 0;
 inline constexpr std::uint16_t flag_descriptor = 1u << 3;
 inline constexpr std::uint16_t flag_patch = 1u << 5;

@@ -1,7 +1,7 @@
-// Which records are torch's storages "top/data/0", "top/data/1", ..., by their number.
+// Index of torch's storages "top/data/0", "top/data/1", ... by number.
 //
-// A number stands for one name only. So a number that is there once proves that the name is, in any
-// order of the records and without comparing the name with another one.
+// A number is the name of one record only. So a number that occurs once proves that its name is
+// unique, in any order of the records and without comparing names.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,15 @@ class StorageNumbers {
   static constexpr std::uint32_t none = bytes::no_number;
 
   StorageNumbers() noexcept = default;
-  // `table` has an element for each record of the archive, not initialised, and outlives this
-  // object. Only numbers below its length are known here.
+  // `table` has an uninitialised element for each record of the archive, and must outlive this
+  // object. Numbers from its length on are not supported.
   explicit StorageNumbers(std::span<std::uint32_t> table) noexcept : table_(table) {
     std::fill(table.begin(), table.end(), none);
   }
 
   bool may_have(std::uint32_t number) const noexcept { return number < table_.size(); }
-  // Notes that record `index` has `number`, which may be there. False if another one has it.
+  // Adds record `index` under `number`. Returns false if another record has the number.
+  // Precondition: may_have(number).
   bool add(std::uint32_t number, std::uint32_t index) noexcept {
     if (table_[number] != none) return false;
     table_[number] = index;
@@ -36,16 +37,17 @@ class StorageNumbers {
     return true;
   }
 
-  // The index of the record with this number, or none.
+  // Returns the index of the record with this number, or none.
   std::uint32_t find(std::uint32_t number) const noexcept {
     return may_have(number) ? table_[number] : none;
   }
   std::uint32_t count() const noexcept { return count_; }
-  // Whether their numbers are 0, 1, 2, ... in any order, and no other record stands between them.
+  // True if the numbers are 0, 1, 2, ... in any order, and no other record lies between the
+  // storages.
   bool are_dense() const noexcept {
     return count_ != 0 && highest_ == count_ - 1 && last_ - first_ == count_ - 1;
   }
-  // The index of the first of them in the directory. Precondition: there is one.
+  // The index of the first storage in the directory. Precondition: there is one.
   std::uint32_t first() const noexcept { return first_; }
 
  private:

@@ -43,12 +43,12 @@ class StorageLocator {
   const Directory& directory_;
   std::span<const Record> records_;
   std::span<const StorageRequest> requests_;
-  std::string prefix_;  // of the storages' names: "archive/data/"
+  std::string prefix_;  // common prefix of the storages' names: "archive/data/"
   Layout layout_;
   bool takes_deflated_;
   bytes::ReadCache& cache_;
   OpenStats& stats_;
-  std::optional<std::uint64_t> next_header_;  // where the storage that was placed last ends
+  std::optional<std::uint64_t> next_header_;  // end of the storage that was placed last
 };
 
 bool StorageLocator::is_named(const Record& record, std::string_view key) const noexcept {
@@ -67,14 +67,14 @@ Result<std::uint32_t> StorageLocator::find(std::string_view key) const {
   return static_cast<std::uint32_t>(record - records_.data());
 }
 
-// Whatever its method is.
+// Independent of the record's method.
 bool fits(const StorageRequest& request, const Record& record) noexcept {
   return record.size >= request.nbytes && record.size - request.nbytes < request.element_size;
 }
 
 bool is_folder(const Record& record) noexcept { return record.full_name().back() == '/'; }
 
-// Why the record does not fit.
+// Returns the error for a record that does not fit.
 tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     return failure(code, "record " + bytes::quote(record.full_name()) + " " + why,
@@ -87,8 +87,8 @@ tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record
   return refuse(ErrorCode::unsupported, "is compressed, and a compressed storage cannot be mapped");
 }
 
-// Finds and checks the record of each request. Answers whether they ascend in directory order. In
-// the file of one torch.save each request's record follows that of the request before.
+// Finds and checks the record of each request. Returns true if they ascend in directory order. In a
+// torch.save file the requests' records follow one another.
 Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) const {
   std::size_t index = 0;
   bool ascending = true;
@@ -125,7 +125,7 @@ Result<void> StorageLocator::place_by_header(StorageExtent& extent) {
   return {};
 }
 
-// The first is read, never calculated; it holds if the neighbour confirms it.
+// The first offset is read, never computed; the neighbour has to confirm it.
 Result<void> StorageLocator::place_first(StorageExtent& extent) {
   TRY(place_by_header(extent));
   const Record& record = records_[extent.record];

@@ -14,13 +14,13 @@ class Writer {
   Writer(std::span<const std::int64_t> shape, bool shortened, const std::vector<std::string>& words)
       : shape_(shape), shortened_(shortened), next_(words.begin()) {}
 
-  // The recursion is as deep as the tensor has dimensions, which Limits::rank bounds.
+  // Recursion is as deep as the tensor has dimensions, which Limits::rank bounds.
   std::string write(std::size_t axis) {
     return axis + 1 == shape_.size() ? row(axis) : block(axis);
   }
 
  private:
-  // Where the gap stands among the items shown; past their end if there is none.
+  // Returns the index of the gap among the shown items; past their end if there is none.
   std::size_t gap_at(std::size_t axis) const {
     return has_gap(shape_[axis], shortened_) ? static_cast<std::size_t>(edge_items)
                                              : static_cast<std::size_t>(-1);
@@ -29,7 +29,7 @@ class Writer {
   std::string row(std::size_t axis) {
     const std::string indent(axis + 1, ' ');
     const std::size_t count = shown_indices(shape_[axis], shortened_).size();
-    // Every bracket that closes takes a column from the words.
+    // Every closing bracket takes a column from the words.
     const std::size_t limit = line_width - (axis + 1);
     std::string text;
     std::string line = indent;
@@ -41,7 +41,7 @@ class Writer {
     return "[" + (text + line).substr(indent.size()) + "]";
   }
 
-  // Starts a new line where `word` would not fit, unless the line is still empty.
+  // Starts a new line if `word` does not fit, unless the line is still empty.
   static void append(std::string& text, std::string& line, std::string_view word, std::size_t limit,
                      const std::string& indent) {
     if (line.size() + word.size() > limit && line.size() > indent.size()) {

@@ -1,4 +1,4 @@
-// Words in nested brackets, broken into lines, in the way of numpy.
+// Formats words in nested brackets, broken into lines, as numpy does.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ inline constexpr std::int64_t edge_items = 3;
 // Arrays of more elements than this are shortened.
 inline constexpr std::uint64_t summary_threshold = 1000;
 
-// The indices that are shown of a dimension of `size`: all of them, or the first and last three.
+// Returns the shown indices of a dimension of `size`: all of them, or the first and last three.
 std::vector<std::int64_t> shown_indices(std::int64_t size, bool shortened);
 
-// `words` holds one word for each element shown, row-major. `shape` has at least one dimension and
-// no empty one.
+// `words` has one word for each shown element, row-major. `shape` has at least one dimension and no
+// empty one.
 std::string array_text(std::span<const std::int64_t> shape, bool shortened,
                        const std::vector<std::string>& words);
 

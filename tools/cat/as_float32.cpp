@@ -9,7 +9,7 @@
 namespace weightmap::cli {
 namespace {
 
-// Bytes that are written at a time.
+// Bytes per write.
 constexpr std::size_t block_bytes = std::size_t{1} << 20;
 
 template <class Small>

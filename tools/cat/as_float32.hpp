@@ -1,12 +1,12 @@
-// Small floating point types as float32, which has every value of them, for readers that know no
-// others.
+// Writes small floating point types as float32, which has all of their values, for readers that
+// lack them.
 #pragma once
 
 #include "weightmap/tensor_pieces.hpp"
 
 namespace weightmap::cli {
 
-// As for_each_piece(), of elements that are float32 afterwards; memory stays bounded. Fails with
+// Works like for_each_piece(), with elements converted to float32; memory stays bounded. Fails with
 // unsupported for types other than float16, bfloat16, the float8 types and float32 itself.
 Result<void> for_each_float32_piece(const TensorView& view, const PieceSink& sink);
 

@@ -11,7 +11,7 @@
 namespace weightmap::cli {
 namespace {
 
-// Takes "1.25e-05" apart.
+// Parses "1.25e-05".
 Decimal parse(std::string_view text) {
   const std::size_t e = text.find('e');
   Decimal out{std::string(text.substr(0, 1)), std::atoi(std::string(text.substr(e + 1)).c_str())};
@@ -39,8 +39,8 @@ Decimal shortest(double value, double below, double above, bool even) {
   const double high = value + (above - value) / 2;
   std::string text;
   for (int places = 0; places < 17; ++places) {
-    // Above a power of two the interval is wider than below, so what rounds down may lie outside
-    // where something of the same length above lies inside.
+    // The interval above a power of two is wider than below, so the rounded-down number may lie
+    // outside although another one of this length lies inside.
     for (double candidate : {value, high}) {
       text = fmt::format("{:.{}e}", candidate, places);
       const double read_back = std::strtod(text.c_str(), nullptr);

@@ -23,7 +23,7 @@ Real load_small(const std::byte* at) {
   const double size = std::abs(value);
   const double below = magnitude > 0 ? decode(magnitude - 1) : 0;
   double above = decode(magnitude + 1);
-  // Above the largest number there is none; its half of the interval is as wide as the other.
+  // The largest number has no upper neighbour; its interval is symmetric.
   if (!std::isfinite(above)) above = size + (size - below);
   return {value, shortest(size, below, above, magnitude % 2 == 0)};
 }
@@ -94,7 +94,7 @@ ElementKind kind_of(DType dtype) noexcept {
 
 double rounded(DType dtype, double value) noexcept {
   if (dtype == DType::float32) return static_cast<double>(static_cast<float>(value));
-  // Numbers above one are rounded as if exponents had no upper end.
+  // Numbers above one are rounded as if the exponent had no maximum.
   int exponent = 0;
   const double mantissa = value > 1 ? std::frexp(value, &exponent) : value;
   double result = value;

@@ -1,4 +1,4 @@
-// Single elements of a tensor, taken out of the bytes that gather() gives.
+// Single elements of a tensor, in the form of gather().
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Real {
 };
 
 enum class ElementKind : std::uint8_t { boolean, integer, real, complex };
-// Quantized and packed types count as integers: what is printed is what is stored.
+// Quantized and packed types count as integers: the stored number is printed.
 ElementKind kind_of(DType dtype) noexcept;
 
 // Elements in this machine's byte order, row-major.
@@ -33,11 +33,11 @@ struct Elements {
   Real half(std::size_t index, bool imaginary) const;  // of a complex number
 };
 
-// `value`, which is not negative, as one of the real type `dtype`, as if its exponents had no upper
-// end.
+// Rounds `value`, which is not negative, to the real type `dtype`, as if the exponent had no
+// maximum.
 double rounded(DType dtype, double value) noexcept;
 
-// float32 for complex64 and so on; any other dtype is its own.
+// Returns float32 for complex64 and so on; any other dtype unchanged.
 DType real_type(DType dtype) noexcept;
 
 }  // namespace weightmap::cli

@@ -9,7 +9,7 @@
 namespace weightmap::cli {
 namespace {
 
-// A Python tuple: (), (4,), (4, 4).
+// Formats a Python tuple: (), (4,), (4, 4).
 std::string tuple(std::span<const std::int64_t> shape) {
   std::string text = "(";
   for (std::int64_t size : shape) text += std::to_string(size) + ", ";

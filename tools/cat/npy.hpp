@@ -1,4 +1,4 @@
-// The .npy format, version 1.0: magic, header length, a Python dict as text, the elements.
+// Writes the .npy format, version 1.0: magic, header length, a Python dict as text, the elements.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace weightmap::cli {
 
-// "<f4": the type of elements in this machine's byte order. Empty if numpy has no name for it.
+// Returns "<f4", the type of elements in this machine's byte order. Empty if numpy lacks the type.
 std::string npy_description(DType dtype);
 
-// Everything before the elements, for row-major elements in this machine's byte order. Fails with
-// unsupported if numpy has no name for the type.
+// Returns the bytes before the elements, for row-major elements in this machine's byte order. Fails
+// with unsupported if numpy lacks the type.
 Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape);
 
 }  // namespace weightmap::cli

@@ -10,16 +10,16 @@ namespace {
 
 constexpr int max_places = 8;
 
-// From here on a column is written with powers of ten: the digits before the point would not mean
-// anything in this type.
+// A column with numbers from here on uses powers of ten: the digits before the point would exceed
+// the type's precision.
 double array_limit(DType dtype) {
   return dtype == DType::float64 ? 1e8 : dtype == DType::float32 ? 1e6 : 1e3;
 }
 
-// The same for a number that stands alone.
+// The same limit for a single number.
 double scalar_limit(DType dtype) { return dtype == DType::float64 ? 1e16 : array_limit(dtype); }
 
-// A number cut at its point and at its 'e'.
+// A number split at its point and at its 'e'.
 struct Parts {
   std::string whole;  // with the sign
   std::string places;
@@ -64,7 +64,7 @@ class RealColumn {
       smallest = smallest == 0 ? size : std::min(smallest, size);
     }
     if (largest == 0) return false;
-    // In the elements' own type, as numpy compares them.
+    // Computed in the elements' own type, as numpy compares them.
     return largest >= array_limit(dtype) || smallest < rounded(dtype, 1e-4) ||
            rounded(dtype, largest / smallest) > 1000;
   }
@@ -75,7 +75,8 @@ class RealColumn {
     return powers_ ? split_at_power(real, 0) : split_at_point(real);
   }
 
-  // With at least `places` digits after the first: those past the shortest are exact, not zeros.
+  // Splits a number with at least `places` digits after the first; digits past the shortest are
+  // exact, not zeros.
   Parts split_at_power(const Real& real, std::size_t places) const {
     Decimal d = real.digits;
     if (d.digits.size() > max_places + 1) d = scientific(real.value, max_places);
@@ -135,7 +136,7 @@ std::vector<std::string> real_words(const Elements& elements) {
   return words;
 }
 
-// 'j' stands before the blanks that pad the imaginary part.
+// Puts 'j' before the spaces that pad the imaginary part.
 std::string with_j(std::string imaginary) {
   imaginary.insert(imaginary.find_last_not_of(' ') + 1, "j");
   return imaginary;
@@ -193,7 +194,8 @@ std::string json_number(const Real& real) {
   return std::isfinite(real.value) ? word : "\"" + word + "\"";
 }
 
-// Python prints (1+2j) and 2j for what has no real part and no sign there, whole numbers bare.
+// Like Python, prints (1+2j), and 2j if the real part is a positive zero; whole numbers have no
+// point.
 std::string complex_scalar(const Elements& elements) {
   const double limit = scalar_limit(real_type(elements.dtype));
   const auto bare = [](std::string word) {

@@ -1,4 +1,5 @@
-// "0:10,3,:,-1": one item a dimension, each an index or a start:stop range as Python counts them.
+// Parses slices, "0:10,3,:,-1": one item per dimension, an index or a start:stop range as in
+// Python.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,15 @@
 namespace weightmap::cli {
 
 struct SliceItem {
-  std::optional<std::int64_t> index;  // set: this one, and the dimension goes
-  std::optional<std::int64_t> start;  // otherwise a range; unset ends mean all the way
+  std::optional<std::int64_t> index;  // selects one index and removes the dimension
+  std::optional<std::int64_t> start;  // otherwise a range; an unset end is that of the dimension
   std::optional<std::int64_t> stop;
 };
 
-// nullopt if `text` is not of this form.
+// Returns nullopt for any other form.
 std::optional<std::vector<SliceItem>> parse_slice(const std::string& text);
 
-// Ranges are cut to the dimension, as in Python; an index outside it is an error.
+// Clips ranges to the dimension, as Python does; an index out of range is an error.
 Result<TensorSlice> apply_slice(const TensorView& view, const std::vector<SliceItem>& items);
 
 }  // namespace weightmap::cli

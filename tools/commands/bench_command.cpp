@@ -35,7 +35,7 @@ void check_engine(const char* option, const std::string& name) {
         option, "must be one of " + joined_words(names) + ", not \"" + printable(name) + "\"");
 }
 
-// Of words such as "cold,warm" the values that are called so.
+// Parses words such as "cold,warm" into the values of these names.
 template <class T>
 std::vector<T> parse_words(const char* option, const std::vector<std::string>& words,
                            const std::vector<T>& values) {

@@ -1,4 +1,4 @@
-// `weightmap bench-sample`: the fresh process in which `weightmap bench` measures a native engine.
+// `weightmap bench-sample`: a fresh process for `weightmap bench` that measures a native engine.
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -70,7 +70,7 @@ Result<int> run_sample(Output& out, const SampleOptions& options) {
 void add_bench_sample(CLI::App& app, Run& run) {
   auto options = std::make_shared<SampleOptions>();
   CLI::App& command = *app.add_subcommand("bench-sample", "One sample of weightmap bench");
-  command.group("");  // not in the help
+  command.group("");  // hidden from the help
   command.add_option("ENGINE", options->engine)->required();
   command.add_option("FILE", options->file)->required();
   command.add_option("ORDER", options->order)->required();

@@ -24,8 +24,8 @@
 namespace weightmap::cli {
 namespace {
 
-// A shortened tensor still shows up to 6 elements a dimension, so the rank alone can ask for more
-// than anybody reads.
+// A shortened tensor still shows up to 6 elements per dimension, so a high rank alone could print
+// too much.
 constexpr std::size_t most_printed = 100000;
 constexpr std::size_t most_json_values = 1000000;
 
@@ -63,7 +63,7 @@ Result<Elements> copy_elements(const TensorView& view) {
   return elements;
 }
 
-// Appends the elements that a shortened print shows. At most max_slice_rank deep.
+// Appends the elements of a shortened print. Recursion is at most max_slice_rank deep.
 Result<void> append_shown(const TensorView& view, std::vector<std::byte>& bytes) {
   if (view.rank() == 0) {
     const std::size_t end = bytes.size();
@@ -180,7 +180,7 @@ Result<void> write_elements(Output& out, const CatOptions& options, const Tensor
 }
 
 Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
-  if (is_blocked(tensor.view.dtype())) {  // of which there are bytes to be seen, not elements
+  if (is_blocked(tensor.view.dtype())) {  // only its bytes can be shown
     const Result<TensorSlice> bytes = tensor.view.bits();
     if (!bytes) return tl::unexpected<Error>(bytes.error());
     FoundTensor of_bytes = tensor;
@@ -193,7 +193,7 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
   return print_values(out, tensor);
 }
 
-// As the options have it, a part of it or all.
+// Shows all or a part of the tensor, as the options say.
 Result<void> show_part(Output& out, const CatOptions& options, FoundTensor tensor) {
   if (options.slice_items.empty()) return show(out, options, tensor);
   const Result<TensorSlice> part = apply_slice(tensor.view, options.slice_items);
@@ -211,7 +211,7 @@ void print_scalar(Output& out, const CatOptions& options, const NumpyValue& scal
   out.write(head + ",\"value\":" + json_word(scalar.elements, 0) + "}\n");
 }
 
-// What is not a tensor: an epoch, a setting, a dict.
+// Prints a value that is not a tensor: an epoch, a setting, a dict.
 Result<void> print_value(Output& out, const CatOptions& options, const Checkpoint& checkpoint,
                          const NamedValue& found) {
   const bool for_elements = options.raw || options.slice || !options.output.empty();
@@ -246,7 +246,7 @@ Result<void> print_value(Output& out, const CatOptions& options, const Checkpoin
   return {};
 }
 
-// A tensor that lies in several pieces, put together in memory.
+// A tensor of several pieces, assembled in memory.
 struct GatheredTensor {
   std::vector<std::byte> bytes;
   std::vector<std::int64_t> dims;  // sizes, then strides

@@ -7,14 +7,14 @@
 #include "tools/command.hpp"
 #include "tools/support/text.hpp"
 
-// Scripts that complete commands, options and the words that options take, made from the tables of
-// the command line itself, so that they cannot be out of date.
+// Shell scripts that complete commands, options and their words, generated from the command line's
+// own tables, so that they are never out of date.
 namespace weightmap::cli {
 namespace {
 
 struct Option {
   std::vector<std::string> names;  // "--long", "-l"
-  std::vector<std::string> words;  // what it takes, if these are few
+  std::vector<std::string> words;  // accepted words, if they are few
   std::string help;                // one line
   bool takes_value = false;
 };
@@ -51,7 +51,7 @@ Option option_of(const CLI::Option& option) {
 std::vector<Command> commands_of(const CLI::App& app) {
   std::vector<Command> commands;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_group().empty()) continue;  // not for people
+    if (command->get_group().empty()) continue;  // internal commands
     Command described{command->get_name(), first_line(command->get_description()), {}};
     for (const CLI::Option* option : command->get_options())
       if (option->nonpositional()) described.options.push_back(option_of(*option));
@@ -60,7 +60,7 @@ std::vector<Command> commands_of(const CLI::App& app) {
   return commands;
 }
 
-// `text` with a backslash before each of `special`.
+// Returns `text` with a backslash before each of `special`.
 std::string escaped(std::string_view text, std::string_view special) {
   std::string out;
   for (const char c : text) {
@@ -70,7 +70,7 @@ std::string escaped(std::string_view text, std::string_view special) {
   return out;
 }
 
-// In single quotes, for a shell in which nothing is special between them.
+// Quotes for a shell without special characters between single quotes.
 std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {

@@ -49,7 +49,7 @@ std::string check_metadata(const std::string& text) {
   return text.find('=') == text.npos ? "must be like KEY=TEXT" : "";
 }
 
-// The names of the tensors in the order file, whose lines may be patterns.
+// Returns the names of the tensors in the order file, whose lines may be patterns.
 Result<std::vector<std::string>> names_in_order(const ConvertCommand& command) {
   std::vector<Checkpoint> checkpoints;
   std::vector<std::string_view> names;
@@ -93,7 +93,7 @@ std::string describe_as_text(const ConvertReport& report) {
   return text;
 }
 
-// "3 names: epoch, lr, optimizer.param_groups"
+// Returns "3 names: epoch, lr, optimizer.param_groups".
 std::string list_of(const std::vector<std::string>& names) {
   constexpr std::size_t most = 8;
   std::string text = count(names.size(), "name");
@@ -172,7 +172,7 @@ void add_convert(CLI::App& app, Run& run) {
   auto options = std::make_shared<ConvertCommand>();
   CLI::App& command = *app.add_subcommand(
       "convert", "Write checkpoints as another format, laid out otherwise, in other files");
-  // CLI11 gives a list all that stands there, so OUT is the last of it.
+  // CLI11 assigns all words to a list, so OUT is its last one.
   command
       .add_option("IN", options->from,
                   "Checkpoints: a file, a set, a folder, org/name; and last the file to write, "

@@ -29,7 +29,7 @@ struct DiffOptions : CommonOptions {
 struct Differences {
   std::vector<TensorPair> differing;
   std::array<std::uint64_t, change_count> tensors{};  // by Change
-  std::optional<ValueDifferences> values;             // nothing: patterns choose tensors
+  std::optional<ValueDifferences> values;             // unset if patterns choose tensors
 
   std::uint64_t count(Change change) const { return tensors[static_cast<std::size_t>(change)]; }
   bool are_equal() const { return differing.empty() && (!values || values->all() == 0); }
@@ -53,7 +53,7 @@ Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const Dif
   return differences;
 }
 
-// Both sides of what was compared, for whoever describes it.
+// Both sides of a comparison, for descriptions.
 struct Sides {
   const Checkpoint& old;
   const Checkpoint& now;
@@ -63,8 +63,8 @@ bool is_safetensors(const Checkpoint& checkpoint) {
   return checkpoint.info().format == "safetensors";
 }
 
-// What a file has because of its format alone: what indexes and files of safetensors say of
-// themselves, and the class of a pickle's root, which safetensors cannot have.
+// True for values that stem from the format alone: safetensors' metadata about its own files, and
+// the class of a pickle's root, which safetensors lacks.
 bool is_of_the_format(const Sides& sides, const ValueDifference& value) {
   const bool old = is_safetensors(sides.old), now = is_safetensors(sides.now);
   if (value.name.empty()) return old != now;
@@ -75,8 +75,6 @@ bool is_of_the_format(const Sides& sides, const ValueDifference& value) {
 std::string_view change_of(const ValueDifference& value) {
   return to_string(!value.old ? Change::added : !value.now ? Change::removed : Change::changed);
 }
-
-// JSON
 
 Json json_of(const std::optional<NamedTensor>& tensor) {
   if (!tensor) return nullptr;
@@ -106,8 +104,8 @@ Json json_of(const TensorPair& pair) {
   return document;
 }
 
-// Of containers and long strings the head: a document with all of what has changed may be larger
-// than both files.
+// Returns only the head of containers and long strings, since a document with all changes may be
+// larger than both files.
 Json json_of(const Checkpoint& checkpoint, const std::optional<Value>& value) {
   using Kind = Value::Kind;
   constexpr std::size_t longest_string = 4096;
@@ -154,8 +152,6 @@ Json describe_differences(const Sides& sides, const DiffOptions& options,
       values.push_back(json_of(sides, value));
   return document;
 }
-
-// Text
 
 std::string text_of(const TableStyle& style, const std::optional<NamedTensor>& tensor) {
   if (!tensor) return "-";
@@ -223,7 +219,8 @@ void add_count(std::vector<std::string>& words, std::uint64_t number, Change cha
   if (number > 0) words.push_back(std::to_string(number) + " " + std::string(to_string(change)));
 }
 
-// "5 tensors: 2 equal, 3 changed; values: 1 changed", and which of these the format brings along.
+// Returns "5 tensors: 2 equal, 3 changed; values: 1 changed", and which changes stem from the
+// format.
 std::string summary_of(const Sides& sides, const Differences& differences) {
   std::uint64_t all = 0;
   std::vector<std::string> tensors;
@@ -256,7 +253,8 @@ void print_differences(Output& out, const Sides& sides, const DiffOptions& optio
   if (!options.style.tsv) out.write(summary_of(sides, differences) + "\n");
 }
 
-// True if there are any. JSON has the reasons by itself.
+// Lists the tensors that were not compared; returns true if there are any. JSON has the reasons
+// itself.
 bool name_what_was_not_compared(const DiffOptions& options, const Differences& differences) {
   bool found = false;
   for (const TensorPair& pair : differences.differing) {

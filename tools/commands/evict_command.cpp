@@ -35,7 +35,7 @@ std::string eviction_line(const std::string& file, const EvictReport& report) {
   return line + "\n";
 }
 
-// Each file, whatever became of the one before.
+// Continues with the next file after a failure.
 Result<int> run_evict(Output& out, const EvictOptions& options) {
   int code = exit_good;
   Json files = Json::array();

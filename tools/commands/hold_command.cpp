@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// While something comes in, so that its end is noticed soon; and never longer than the second.
+// The wait is short during a warm-up, so that its end is noticed soon.
 constexpr milliseconds short_wait{10};
 constexpr milliseconds long_wait{1000};
 
@@ -69,7 +69,7 @@ void print_status(Output& out, const Json& status, bool json) {
             "\n");
 }
 
-// The metrics, if they are wanted, and whether they could be written the last time.
+// The metrics file, if requested, and whether its last update failed.
 class Metrics {
  public:
   static Result<Metrics> at(const std::string& path) {
@@ -84,7 +84,7 @@ class Metrics {
   Result<void> write(const hold::Keeper& keeper) const {
     return file_ ? file_->write(keeper.describe()) : Result<void>{};
   }
-  // Says what is wrong once.
+  // Reports a failure once.
   void update(const hold::Keeper& keeper) {
     const Result<void> written = write(keeper);
     const std::string problem = written ? "" : to_string(written.error());
@@ -99,13 +99,13 @@ class Metrics {
   std::string told_problem_;
 };
 
-// What a daemon does between two looks at its clients.
+// The daemon's work between two rounds of its clients.
 class Rounds {
  public:
   Rounds(hold::Keeper& keeper, Metrics& metrics, Clock::duration interval)
       : keeper_(keeper), metrics_(metrics), interval_(interval) {}
 
-  // true once: all files that were named at the start are in memory.
+  // Returns true once, when all files of the command line are in memory.
   bool advance() {
     keeper_.advance();
     const Clock::time_point now = Clock::now();

@@ -22,7 +22,7 @@ std::int64_t microseconds(const OpenStats& stats) {
   return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
 }
 
-// "data/1, data/5 and 3 more"
+// Returns "data/1, data/5 and 3 more".
 std::string unwritten_text(const ReservedStorages& reserved) {
   constexpr std::size_t most = 4;
   std::string text;
@@ -113,12 +113,12 @@ std::string mapping_text(const CheckpointInfo& info) {
   return text;
 }
 
-// False of a folder, and of the name of a model.
+// Returns false for a folder, and for the name of a model.
 bool is_path(const std::string& file, const std::filesystem::path& path) {
   return std::filesystem::path(file).filename() == path.filename();
 }
 
-// "4 in /models/llama, of which model.safetensors.index.json names the others"
+// Returns "4 in /models/llama, of which model.safetensors.index.json names the others".
 std::string files_text(const std::vector<SourceInfo>& files, const CheckpointInfo& info) {
   const std::string first = files.front().path.filename().native();
   std::string text =
@@ -132,7 +132,7 @@ std::string files_text(const std::vector<SourceInfo>& files, const CheckpointInf
 
 std::string format_text(const CheckpointInfo& info) {
   std::string text(info.format);
-  if (info.version == 0) return text;  // has none
+  if (info.version == 0) return text;  // it has none
   text += ", version " + std::to_string(info.version) + ", format version ";
   return text + (info.format_version ? printable(*info.format_version) : "not stated");
 }
@@ -171,7 +171,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
                          std::to_string(microseconds(stats)) + " us");
 }
 
-// Also of a file that cannot be opened.
+// Also works for a file that cannot be opened.
 Result<int> run_globals(Output& out, const InfoOptions& options) {
   const Result<FileGlobals> globals = list_globals(options.file, options.open);
   if (!globals) return tl::unexpected<Error>(about(options, globals.error()));
@@ -202,7 +202,7 @@ void add_info(CLI::App& app, Run& run) {
   auto options = std::make_shared<InfoOptions>();
   CLI::App& command = *app.add_subcommand("info", "Describe the file and what opening it took");
   add_common_options(command, *options);
-  // Which lists them here; WEIGHTMAP_GLOBALS still says whether unknown ones are refused.
+  // Here the flag lists them; WEIGHTMAP_GLOBALS still decides whether unknown ones are refused.
   command.remove_option(command.get_option("--globals"));
   command.add_flag("--globals", options->globals,
                    "List the classes and functions that the pickles name, and open nothing");

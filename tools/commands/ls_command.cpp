@@ -31,7 +31,8 @@ Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOp
   return indices;
 }
 
-// One tensor a line, written as it comes: a document of a hundred thousand tensors needs no memory.
+// Writes one tensor per line immediately, so that a document of a hundred thousand tensors needs no
+// memory.
 void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
                 const std::vector<std::size_t>& indices, std::span<const ComposedTensor> composed) {
   out.write("{\"file\":" + to_text(Json(options.file)) + ",\"tensors\":[");
@@ -50,18 +51,18 @@ void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& opti
   out.write("}\n");
 }
 
-// What reading the elements still has to do to them.
+// Returns the lazy operations of a tensor.
 std::string lazy_text(const TensorView& view) {
   if (view.is_conjugate()) return view.is_negative() ? "conjugate, negative" : "conjugate";
   return view.is_negative() ? "negative" : "";
 }
 
-// "model-00002-of-00004.safetensors"
+// Returns "model-00002-of-00004.safetensors".
 std::string file_name(const NamedTensor& tensor) {
   return std::string(tensor.file.substr(tensor.file.rfind('/') + 1));
 }
 
-// Why a tensor is not the file's bytes as they are.
+// Returns the reason why a tensor is not mapped unchanged.
 std::string copy_text(const NamedTensor& tensor) {
   if (tensor.is_copied) return "inflated";
   return tensor.view.is_foreign_byte_order() ? "byte order" : "-";
@@ -71,8 +72,8 @@ std::string copy_text(const NamedTensor& tensor) {
 struct Extras {
   bool lazy = false;
   bool copied = false;
-  bool file = false;                          // of a checkpoint of several files
-  const ReservedStorages* filling = nullptr;  // of a file that is not sealed
+  bool file = false;                          // for a checkpoint of several files
+  const ReservedStorages* filling = nullptr;  // for an unsealed file
 };
 
 std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options,
@@ -164,7 +165,7 @@ Result<int> run_records(Output& out, const LsOptions& options) {
   return exit_good;
 }
 
-// Those of which a name is listed.
+// Returns the composed tensors with a listed name.
 std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
                                    const std::vector<std::size_t>& indices, bool all) {
   std::vector<ComposedTensor> found;

@@ -22,7 +22,7 @@ struct PsOptions {
   bool json = false;
 };
 
-// All that have one version of a file mapped.
+// The processes that have one version of a file mapped.
 struct FileTotal {
   std::string file;
   MappedVersion version;
@@ -34,7 +34,7 @@ struct FileTotal {
   std::uint64_t anonymous_bytes = 0;
 };
 
-// They come by file.
+// The report is sorted by file.
 std::vector<FileTotal> totals(const ProcessesReport& report) {
   std::vector<FileTotal> files;
   for (const MappedCheckpoint& mapped : report.mapped) {
@@ -137,7 +137,7 @@ void print_totals(Output& out, const TableStyle& style, const ProcessesReport& r
               ": " + process_count(total.processes) + cost_of(style, total) + "\n");
 }
 
-// A file without its name is known by the name it had, where a process still has it mapped.
+// A file that lost its name is found by that name if a process still has it mapped.
 Result<void> check_is_known(const std::string& file) {
   std::error_code ignored;
   if (std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found)

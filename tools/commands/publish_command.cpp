@@ -38,7 +38,7 @@ Result<int> run_publish(Output& out, const PublishCommand& command) {
   if (!report) return tl::unexpected<Error>(report.error());
   out.write(command.json ? to_text(describe_publication(command, *report)) + "\n"
                          : publication_line(command, *report));
-  // main() says why this fails, and the exit status is that of a failure.
+  // main() reports the failure of the output, and the exit status is 1.
   if (!out.finish())
     std::fprintf(stderr, "weightmap: %s was published all the same\n",
                  printable(command.target).c_str());

@@ -43,7 +43,7 @@ struct Repair {
   RepairReport report;
 };
 
-// Those that the tensors lie in, in the order of the report.
+// Returns the tensors' storages, in the order of the report.
 std::vector<StorageResidency> storages_of(const Checkpoint& checkpoint,
                                           const ResidencyReport& report,
                                           const std::vector<std::size_t>& indices) {
@@ -114,7 +114,7 @@ double part_of(std::uint64_t cached, std::uint64_t bytes) {
   return bytes == 0 ? 0 : static_cast<double>(cached) / static_cast<double>(bytes);
 }
 
-// Neither little nor most is rounded to nothing or to all.
+// Only exact values are shown as 0 % and 100 %.
 std::string percent(std::uint64_t cached, std::uint64_t bytes) {
   if (bytes == 0) return "-";
   if (cached == 0) return "0%";
@@ -130,7 +130,7 @@ std::string bar(std::uint64_t cached, std::uint64_t bytes, std::size_t cells) {
          std::string(cells - std::min(full, cells), '.') + "]";
 }
 
-// What a line has left beside the name and three columns of numbers with two spaces between.
+// The rest of a line after the name and three columns of numbers with two spaces between.
 std::size_t bar_cells(const std::vector<TensorGroup>& rows) {
   constexpr std::size_t others = 2 + 10 + 2 + 10 + 2 + 4 + 2 + 2;
   std::size_t name = 0;
@@ -139,7 +139,7 @@ std::size_t bar_cells(const std::vector<TensorGroup>& rows) {
   return std::clamp<std::size_t>(all < others + name ? 0 : all - others - name, 10, 50);
 }
 
-// For programs: no bar, and no line that has all the others in it.
+// Prints for programs: no bar, and no row that sums up the others.
 void print_tsv(Output& out, const Picture& picture, const ResidencyOptions& options) {
   const std::vector<Column> columns = {
       {options.by_tensor ? "TENSOR" : "GROUP"}, {"SIZE"}, {"CACHED"}};
@@ -212,14 +212,14 @@ Result<void> show(Output& out, const Checkpoint& checkpoint,
   return {};
 }
 
-// Until the reader leaves or the user interrupts. The last picture stays on the screen.
+// Runs until the reader leaves or the user interrupts. The last picture stays on the screen.
 Result<int> watch(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
   const Interruptible interruptible;
   while (!interrupted() && !out.failed()) {
     if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
       return tl::unexpected<Error>(ok.error());
-    if (!out.finish()) break;  // said once, by main()
+    if (!out.finish()) break;  // main() reports it once
     interruptible.sleep_for(watch_interval);
   }
   return exit_good;
@@ -234,7 +234,7 @@ Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOpti
   return Repair{before->file, *report};
 }
 
-// Fails where the file is as fragmented as before.
+// Fails if the file is still fragmented.
 Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
                        const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
   const Result<Repair> repair = repair_with_bar(checkpoint, options);

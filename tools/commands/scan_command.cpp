@@ -68,7 +68,7 @@ Verdict judge(const FileGlobals& globals) {
   return globals.code.empty() ? Verdict::safe : Verdict::unsafe;
 }
 
-// Of a file in which no pickle was found. A foreign file is refused as a whole, at no byte.
+// Judges a file without a pickle. A foreign file is refused as a whole, at no byte.
 Verdict judge(const Error& error) noexcept {
   if (error.code == ErrorCode::io) return Verdict::unreadable;
   const bool is_foreign =
@@ -91,8 +91,8 @@ Scanned unreadable(const fs::path& path, const std::error_code& why) {
           Error{ErrorCode::io, "cannot be read: " + why.message(), Error::no_offset, {}}};
 }
 
-// All files in and below what is named, in the order of their names. Links are followed, into no
-// directory twice; what is neither a file nor a directory is left out.
+// Lists all files in and below the named paths, sorted by name. Follows links, but enters no
+// directory twice; skips anything that is neither a file nor a directory.
 class Walk {
  public:
   Walk(const OpenOptions& options, std::vector<Scanned>& into) : options_(options), into_(into) {}
@@ -118,7 +118,7 @@ class Walk {
 };
 
 void Walk::add_directory(const fs::path& root) {
-  std::vector<fs::path> waiting{root};  // the next one last
+  std::vector<fs::path> waiting{root};  // the next one is last
   while (!waiting.empty()) {
     const fs::path path = std::move(waiting.back());
     waiting.pop_back();
@@ -128,7 +128,7 @@ void Walk::add_directory(const fs::path& root) {
       list(path, waiting);
     else if (fs::is_regular_file(status))
       into_.push_back(scan_file(path, options_));
-    else if (failed)  // as a link that leads nowhere
+    else if (failed)  // such as a dangling link
       into_.push_back(unreadable(path, failed));
   }
 }
@@ -186,7 +186,7 @@ void print_json(Output& out, const std::vector<Scanned>& files) {
   out.write(to_text({{"files", std::move(listed)}, {"all", std::move(all)}}) + "\n");
 }
 
-// What there is to say of a file: the names that are unsafe, the first of them, and what is odd.
+// Returns the findings on a file: the count of unsafe names, the first of them, and oddities.
 std::string findings_of(const Scanned& file) {
   if (file.error) return printable(file.error->message);
   constexpr std::size_t most = 4;

@@ -66,7 +66,7 @@ Result<StagedFile> stage_with_bar(StageCommand& options) {
   return stage(options.file, options.stage);
 }
 
-// What of memory without a name lives as long as its processes do, so this one stays.
+// Memory without a name lives as long as its processes, so this one stays.
 void keep(Output& out, const StagedFile& staged) {
   const Interruptible interruptible;
   if (!out.finish()) return;
@@ -82,7 +82,7 @@ std::string replace_all(std::string text, const std::string& what, const std::st
   return text;
 }
 
-// Becomes the command, which inherits the descriptor. Comes back only if it cannot be run.
+// Executes the command, which inherits the descriptor. Returns only if that fails.
 Error become(const std::vector<std::string>& command, const StagedFile& staged) {
   const std::string descriptor = std::to_string(staged.descriptor());
   std::vector<std::string> words;
@@ -96,7 +96,7 @@ Error become(const std::vector<std::string>& command, const StagedFile& staged) 
       ::setenv("WEIGHTMAP_STAGED_FD", descriptor.c_str(), 1) != 0) {
     error_number = errno;
   } else {
-    // Which main() ignores, and a command would go on ignoring.
+    // main() ignores these signals, and the command would inherit that.
     std::signal(SIGPIPE, SIG_DFL);
     std::signal(SIGXFSZ, SIG_DFL);
     ::execvp(arguments.front(), arguments.data());
@@ -117,7 +117,7 @@ Result<int> run_stage(Output& out, StageCommand& options) {
     out.write(printable(staged->path().native()) + "\n");
   if (options.stage.name.empty())
     keep(out, *staged);
-  else if (!out.finish())  // main() says why
+  else if (!out.finish())  // main() reports it
     say(printable(staged->path().native()) + " was made all the same; weightmap stage --remove " +
         printable(options.stage.name) + " removes it");
   return exit_good;

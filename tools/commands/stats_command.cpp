@@ -17,7 +17,7 @@ struct StatsOptions : CommonOptions {
   TableStyle style;
 };
 
-// A tensor that has no statistics, such as a quantized one, is no reason to leave the others out.
+// A tensor without statistics, such as a quantized one, does not prevent the others.
 struct Row {
   NamedTensor tensor;
   Result<TensorStatistics> found;

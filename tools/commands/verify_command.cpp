@@ -16,15 +16,15 @@ struct VerifyOptions : CommonOptions {
 };
 
 struct Findings {
-  std::uint64_t storages = 0;   // found by open, so proven by the chain
+  std::uint64_t storages = 0;   // found by open, and proven by the chain
   bool headers = false;         // local headers were compared
-  bool has_one_header = false;  // of all tensors
+  bool has_one_header = false;  // one header for all tensors
   std::uint64_t duplicate_keys = 0;
   std::optional<CrcReport> crc;
   std::vector<Error> faults;
 };
 
-// What was reserved and never filled in, a fault for each storage.
+// Adds a fault for each reserved storage that was never filled in.
 void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
   const std::vector<std::size_t> unwritten = unwritten_storages(checkpoint);
   for (const std::size_t index : unwritten) {
@@ -102,8 +102,7 @@ void print_findings(Output& out, const VerifyOptions& options, const Findings& f
     out.write("FAILED with " + count(findings.faults.size(), "fault") + "\n");
 }
 
-// A file that cannot be opened because of what is in it is a finding like any other; one that
-// cannot be read at all is an error.
+// Invalid content that prevents an open is a finding; an unreadable file is an error.
 bool is_finding(const Error& error) {
   return error.code != ErrorCode::io && error.code != ErrorCode::invalid_argument;
 }
@@ -128,8 +127,8 @@ Result<int> run_verify(Output& out, const VerifyOptions& options) {
 
 void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<VerifyOptions>();
-  // Opening proves the chain; the rest is done here, fault by fault, whatever WEIGHTMAP_VERIFY
-  // says.
+  // Opening proves the chain only; the other checks run here and collect all faults, independent of
+  // WEIGHTMAP_VERIFY.
   options->open.verify = Verify::chain;
   CLI::App& command =
       *app.add_subcommand("verify", "Check the file: structure, offsets, with --crc every byte");

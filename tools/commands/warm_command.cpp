@@ -65,8 +65,8 @@ Result<void> use_given_order(const Checkpoint& checkpoint, WarmCommand& options)
   return {};
 }
 
-// The order beside the checkpoint is a help that nobody asked for, so what is wrong with it stops
-// nothing. What it does not name comes after it.
+// Uses the order file beside the checkpoint, if there is one. Its faults are not fatal, since the
+// user did not request it. Unnamed tensors follow at the end.
 void use_order_beside(const Checkpoint& checkpoint, WarmCommand& options) {
   const std::string path = options.file + ".order";
   std::error_code ignored;
@@ -81,7 +81,7 @@ void use_order_beside(const Checkpoint& checkpoint, WarmCommand& options) {
             std::size_t{0});
 }
 
-// Which tensors, in which order; nothing for the whole file.
+// Chooses the tensors and their order; none for the whole file.
 Result<void> choose_tensors(const Checkpoint& checkpoint, WarmCommand& options) {
   if (!options.order.empty()) {
     if (Result<void> ok = use_given_order(checkpoint, options); !ok) return ok;

@@ -12,13 +12,13 @@ namespace weightmap::cli::doctor {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-// Less read-ahead than this means many small requests; over a network each is a round trip.
+// Less read-ahead means many small requests; over a network each is a round trip.
 constexpr std::uint64_t least_read_ahead = mib / 8;
 constexpr std::uint64_t least_remote_read_ahead = mib;
-// Smaller pieces than this on the average: a disk is asked once for each.
+// With smaller extents on average, a disk needs many requests.
 constexpr std::uint64_t least_piece = mib;
 
-// What a command writes beside nothing that exists: a name in the working directory.
+// Returns a new file name in the working directory for suggested commands.
 std::string new_file(const Facts& facts, const std::string& ending) {
   std::filesystem::path path = facts.file;
   if (!path.has_filename()) path = path.parent_path();
@@ -27,7 +27,7 @@ std::string new_file(const Facts& facts, const std::string& ending) {
 
 bool is_single(const Facts& facts) { return facts.around.files.size() == 1; }
 
-// The first remote one, else the first that is known.
+// Returns the first remote file, otherwise the first known one.
 FileSurroundings telling_file(const Facts& facts) {
   FileSurroundings found;
   for (const FileSurroundings& file : facts.around.files) {
@@ -140,8 +140,8 @@ std::uint64_t file_bytes(const Facts& facts) {
   return bytes;
 }
 
-// The page cache may be dropped, so what it holds of the file is free to be filled again; a file
-// that lives in memory has its place already.
+// Cached pages of the file can be dropped, so they count as free; a file that lives in memory needs
+// no more.
 Finding memory(const Facts& facts) {
   const Surroundings& around = facts.around;
   if (!around.available_bytes) return {"memory", Finding::unknown, "not known here"};
@@ -161,7 +161,7 @@ Finding memory(const Facts& facts) {
   return finding;
 }
 
-// "float32 1.0 GiB, int64 8 B", the largest first.
+// Returns "float32 1.0 GiB, int64 8 B", the largest first.
 std::string types_text(const std::map<DType, std::uint64_t>& bytes) {
   std::vector<std::pair<DType, std::uint64_t>> types(bytes.begin(), bytes.end());
   std::stable_sort(types.begin(), types.end(),
@@ -245,7 +245,7 @@ std::string quoted(const std::string& text) {
            std::string_view("/._-+:@,").find(c) != std::string_view::npos;
   };
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
-  std::string shown = printable("." + text + ".");  // which has no blank at its ends
+  std::string shown = printable("." + text + ".");  // without spaces at its ends
   shown = shown.substr(1, shown.size() - 2);
   const bool is_shown = shown == text;
   std::string quoted = is_shown ? "'" : "$'";

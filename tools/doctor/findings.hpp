@@ -1,4 +1,4 @@
-// What makes a start slow, and what to do about it.
+// Finds causes of a slow start, and suggests remedies.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace weightmap::cli::doctor {
 
-// All that the findings are drawn from; tests make up machines that are not at hand.
+// The input of all findings; tests construct machines.
 struct Facts {
-  std::string file;    // as it was given
+  std::string file;    // the user's argument
   std::string format;  // CheckpointInfo::format
   Surroundings around;
   bool lives_in_memory = false;
   std::optional<Residency> residency;
-  std::string residency_problem;  // why there is none
+  std::string residency_problem;  // the reason why there is no residency
   TensorFacts tensors;
-  std::optional<DType> wanted;  // what the tensors are to be used as
+  std::optional<DType> wanted;  // the type to which tensors will be converted
   std::uint64_t inflated_storages = 0;
   std::uint64_t inflated_bytes = 0;
 };
@@ -35,13 +35,14 @@ struct Finding {
   std::string advice = {};  // a command or a setting, if the state is slow
 };
 
-// As a shell takes it: in quotes if need be, and what a terminal must not get as bash writes it.
+// Quotes text for a shell where needed, with bash's escapes for characters that a terminal must not
+// receive.
 std::string quoted(const std::string& text);
 
 std::string_view to_string(Finding::State state) noexcept;  // "good", "slow", "unknown"
 
-// One for each topic, always in the same order: where the file lies, what of it is in memory, what
-// the tensors cost, the kernel.
+// Returns one finding for each topic, always in the same order: the file's storage, its residency,
+// the tensors' costs, the kernel.
 std::vector<Finding> findings(const Facts& facts);
 
 }  // namespace weightmap::cli::doctor

@@ -11,8 +11,8 @@
 namespace weightmap::cli::doctor {
 namespace {
 
-// Prints "on"; or "off", the start file of the package, or nothing where there is none, and the
-// first folder whose .pth files this Python reads.
+// Prints "on"; or "off", the start file of the package (nothing if it is missing), and the first
+// folder whose .pth files this Python reads.
 constexpr std::string_view program =
     "import importlib.util, os, site, sys\n"
     "if \"weightmap._patch_at_start\" in sys.modules: print(\"on\")\n"
@@ -41,7 +41,7 @@ Answer ask(const std::string& python) {
   return answer;
 }
 
-// Takes it off the text.
+// Removes one line from the front of the text and returns it.
 std::string next_line(std::string& text) {
   const std::size_t end = text.find('\n');
   std::string line = text.substr(0, end);

@@ -1,4 +1,4 @@
-// Whether WEIGHTMAP_PATCH reaches the programs of a Python.
+// Checks whether WEIGHTMAP_PATCH reaches the programs of a Python.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace weightmap::cli::doctor {
 
-// Starts it, so that it says itself what it has imported by then.
+// Starts this Python and asks it for its imports.
 Finding patching(const std::string& python);
 
 }  // namespace weightmap::cli::doctor

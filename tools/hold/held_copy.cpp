@@ -41,7 +41,7 @@ void HeldCopy::advance() {
     elections_ += report->was_reader ? 1 : 0;
   }
   if (report || !wants_lock_) return;
-  // Whatever it was: without locking it shows whether the file itself is at fault.
+  // Whatever the failure was: a retry without locking shows whether the file itself is at fault.
   wants_lock_ = false;
   lock_refusal_ = std::exchange(problem_, {});
   touch();

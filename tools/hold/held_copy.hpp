@@ -15,28 +15,28 @@ namespace weightmap::cli::hold {
 
 class HeldCopy {
  public:
-  // Opens what `path` means now, and begins to bring it in, in the background. With `wants_lock`
-  // it is locked in memory if the system lets us.
+  // Opens the file that `path` names now, and starts to prefetch it in the background. With
+  // `wants_lock` it is locked in memory if the system permits.
   static Result<std::unique_ptr<HeldCopy>> open(const std::filesystem::path& path, bool wants_lock);
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   const Generation& generation() const noexcept { return checkpoint_.generation(); }
   bool is_warming() const noexcept { return warmer_.has_value(); }
-  // Of the last warm-up that has ended.
+  // After the last finished warm-up.
   bool is_locked() const noexcept { return is_locked_; }
   const std::string& lock_refusal() const noexcept { return lock_refusal_; }  // empty: none
   const std::string& problem() const noexcept { return problem_; }            // empty: none
   std::uint64_t bytes_left_out() const noexcept { return bytes_left_out_; }
-  // Warm-ups for which this process was the one that reads from the disk.
+  // The number of warm-ups in which this process was the elected reader.
   std::uint64_t elections() const noexcept { return elections_; }
 
-  // Takes the outcome of a warm-up that has ended; begins another one without locking where that
-  // was refused.
+  // Takes the result of a finished warm-up; starts another one without locking if locking was
+  // refused.
   void advance();
-  // Begins a warm-up again: brings back what the system took, and makes the rest look used.
+  // Starts a warm-up again: reads evicted pages, and marks the others as recently used.
   // Precondition: !is_warming().
   void touch();
-  // The same, and locks it if that is not refused again. Precondition: !is_warming().
+  // Does the same, and locks the pages unless that is refused again. Precondition: !is_warming().
   void lock();
 
  private:
@@ -50,7 +50,7 @@ class HeldCopy {
   std::string problem_;
   std::uint64_t bytes_left_out_ = 0;
   std::uint64_t elections_ = 0;
-  std::optional<Warmer> warmer_;  // ends before the checkpoint does
+  std::optional<Warmer> warmer_;  // destroyed before the checkpoint
 };
 
 }  // namespace weightmap::cli::hold

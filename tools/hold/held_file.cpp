@@ -57,14 +57,14 @@ void HeldFile::finish_reload() {
   next_->advance();
   if (next_->is_warming()) return;
   if (!next_->problem().empty()) {
-    file_problem_ = next_->problem();  // not of the file's content: tried again
+    file_problem_ = next_->problem();  // the content is not at fault, so it is tried again
     past_elections_ += next_->elections();
     next_.reset();
     return;
   }
   past_elections_ += current_->elections();
   current_ = std::move(next_);
-  // Perhaps the two together were too much.
+  // Both versions together may have exceeded the limit.
   if (wants_lock_ && !current_->is_locked()) current_->lock();
   ++reloads_;
   file_problem_.clear();
@@ -74,7 +74,7 @@ void HeldFile::finish_reload() {
        ": was replaced; the new file is in memory, the old one released");
 }
 
-// The version that is held, or of the first file that was replaced the one that has its name now.
+// Returns the version that is held or, if a file was replaced, that of the first such file now.
 Result<Generation> HeldFile::found_generation() const {
   const Checkpoint& held = current_->checkpoint();
   for (std::size_t i = 0; i < held.source_count(); ++i) {
@@ -101,7 +101,7 @@ void HeldFile::look(bool counts) {
   if (!current_->is_locked() || current_->bytes_left_out() > 0) current_->touch();
 }
 
-// What was brought in and is not cached any more.
+// Counts bytes that were read and are no longer cached.
 void HeldFile::count_evicted() {
   if (!current_->problem().empty()) return;
   const Result<ResidencyReport> seen = residency(current_->checkpoint());
@@ -117,7 +117,7 @@ void HeldFile::begin_reload(const Generation& found) {
     next_ = std::move(*copy);
     return;
   }
-  // What the system refuses today it may grant tomorrow.
+  // A refusal by the system may be temporary.
   if (copy.error().code != ErrorCode::io) refused_ = found;
   file_problem_ = copy.error().message;
 }

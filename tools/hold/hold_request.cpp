@@ -84,7 +84,7 @@ Result<std::string> receive_line(const Descriptor& keeper) {
   return line;
 }
 
-// What the daemon refused with, in its words.
+// Returns the daemon's error in its own words.
 Error error_in(const Json& answer) {
   const Json error = answer.is_object() ? answer.value("error", Json::object()) : Json::object();
   std::string message = text_of(error, "message");

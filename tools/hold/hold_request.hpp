@@ -1,4 +1,4 @@
-// What a client of a daemon may ask for: JSON objects, one a line. docs/cli.md has the format.
+// The requests of a daemon's clients: JSON objects, one per line. docs/cli.md has the format.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace weightmap::cli::hold {
 
-// {"op", "file"}; `file` made absolute, for `status` empty.
+// Returns {"op", "file"}; `file` is made absolute, and is empty for `status`.
 Json make_request(std::string_view operation, const std::string& file);
 
-// The answer to a line: {"ok": true, ...}, or {"ok": false, "error": {...}} to whatever is not a
-// request or cannot be done.
+// Returns the answer to a line: {"ok": true, ...}, or {"ok": false, "error": {...}} for an invalid
+// or failed request.
 std::string answer(Keeper& keeper, std::string_view line);
 
-// Asks the daemon that listens on `socket`. Fails with its error, or with io if nobody answers.
+// Sends a request to the daemon that listens on `socket`. Fails with its error, or with io if there
+// is no answer.
 Result<Json> ask(const std::filesystem::path& socket, const Json& request);
 
 }  // namespace weightmap::cli::hold

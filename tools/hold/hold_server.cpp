@@ -51,7 +51,7 @@ void HoldServer::wait(std::chrono::milliseconds time) {
 void HoldServer::accept_all() {
   for (std::size_t i = 0; i < most_clients; ++i) {
     HoldSocket::Accepted accepted = socket_.accept();
-    if (accepted.error_number != 0) {  // for want of descriptors or memory
+    if (accepted.error_number != 0) {  // out of descriptors or memory
       is_deaf_ = clients_.empty();
       if (is_deaf_) return;
       drop_quietest();
@@ -81,7 +81,7 @@ void HoldServer::read_from(Client& client) {
   client.input.append(part.data(), static_cast<std::size_t>(got));
 }
 
-// Line by line: the next one waits until the client has taken its answer.
+// Answers line by line; the next line waits until the client has taken the answer.
 void HoldServer::answer_lines(Client& client) {
   while (client.output.empty() && !client.is_gone) {
     const std::size_t end = client.input.find('\n');

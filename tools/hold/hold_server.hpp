@@ -1,4 +1,4 @@
-// Serves the clients of a daemon: a line in, a line out.
+// Serves the clients of a daemon: each line gets one line in answer.
 #pragma once
 
 #include <chrono>
@@ -11,29 +11,28 @@
 
 namespace weightmap::cli::hold {
 
-// For one thread, which nobody keeps waiting: a client that does not read its answer is asked
-// nothing more until it does, and one with too long a line is told so and dropped. Where there are
-// too many clients, or no descriptor is left for another one, the client that has been quiet for
-// longest is dropped.
+// Single-threaded, and never blocked by a client: one that does not read its answer gets no further
+// answers until it does, and one with too long a line gets an error and is dropped. If there are
+// too many clients, or no descriptor is left, the client that has been idle longest is dropped.
 class HoldServer {
  public:
   static constexpr std::size_t longest_line = std::size_t{64} << 10;
   static constexpr std::size_t most_clients = 64;
 
-  // `answer` gets a line and gives one, both without the line feed.
+  // `answer` maps a line to a line, both without the line feed.
   using Answer = std::function<std::string(std::string_view)>;
   HoldServer(const HoldSocket& socket, Answer answer)
       : socket_(socket), answer_(std::move(answer)) {}
 
-  // Serves whoever asks until the time is over or a signal comes.
+  // Serves clients until the time is over or a signal comes.
   void serve_for(std::chrono::milliseconds time);
 
  private:
   struct Client {
     Descriptor descriptor;
-    std::string input;        // what has come and is not answered yet
-    std::string output;       // what is to be sent
-    bool is_leaving = false;  // once the output is sent
+    std::string input;        // received and not answered yet
+    std::string output;       // to be sent
+    bool is_leaving = false;  // drop it once the output is sent
     bool is_gone = false;
     std::chrono::steady_clock::time_point last_heard;
   };

@@ -40,7 +40,7 @@ Descriptor new_socket(int flags) {
   return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 int bind_to(const Descriptor& socket, const sockaddr_un& address) noexcept {
   const auto* const general = reinterpret_cast<const sockaddr*>(&address);
   return ::bind(socket.get(), general, sizeof address) == 0 ? 0 : errno;
@@ -51,19 +51,19 @@ int connect_with(const Descriptor& socket, const sockaddr_un& address) noexcept 
   return ::connect(socket.get(), general, sizeof address) == 0 ? 0 : errno;
 }
 
-// Whether somebody listens there; also one who has no time for another client yet.
+// True if a daemon listens there, even one that is too busy for another client.
 bool is_answered(const sockaddr_un& address) noexcept {
   const Descriptor socket = new_socket(SOCK_NONBLOCK);
   const int error = connect_with(socket, address);
   return error == 0 || error == EAGAIN || error == EINPROGRESS;
 }
 
-// While it lives, no other daemon makes or replaces a socket in the same folder.
+// While the lock is held, no other daemon creates or replaces a socket in this folder.
 Result<Descriptor> lock_folder_of(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0) return system_failure("open the folder " + named(folder), errno);
-  // Others have it for a moment only.
+  // Other daemons hold it for a moment only.
   for (int i = 0; i < 200; ++i) {
     if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0) return opened;
     if (errno != EWOULDBLOCK && errno != EINTR) break;
@@ -72,7 +72,7 @@ Result<Descriptor> lock_folder_of(const std::filesystem::path& path) {
   return system_failure("lock the folder " + named(folder), errno);
 }
 
-// Removes a socket that nobody listens on any more.
+// Removes a socket without a listener.
 Result<void> remove_stale(const std::filesystem::path& path, const sockaddr_un& address) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return system_failure("look at " + named(path), errno);
@@ -99,7 +99,7 @@ Result<HoldSocket> HoldSocket::listen(const std::filesystem::path& path) {
   const Result<Descriptor> folder = lock_folder_of(path);
   if (!folder) return tl::unexpected<Error>(folder.error());
   Descriptor socket = new_socket(SOCK_NONBLOCK);
-  // The file gets the mode that the socket has when it is bound.
+  // The file gets the mode that the socket has at bind().
   if (socket.get() < 0 || ::fchmod(socket.get(), 0600) != 0)
     return system_failure("make a socket", errno);
   int error = bind_to(socket, *address);

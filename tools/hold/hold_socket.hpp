@@ -1,4 +1,4 @@
-// The Unix socket on which a daemon is asked.
+// The Unix socket of a daemon.
 #pragma once
 
 #include <sys/types.h>
@@ -10,14 +10,15 @@
 
 namespace weightmap::cli::hold {
 
-// hold.sock in the runtime directory.
+// Returns hold.sock in the runtime directory.
 Result<std::filesystem::path> default_socket_path();
 
-// Listens from its making to its destruction, which removes the socket file.
+// Listens during its lifetime; the destructor removes the socket file.
 class HoldSocket {
  public:
-  // With mode 0600. What a killed daemon left there is replaced. Fails with io if a daemon answers
-  // there already, if something that is no socket is there, or if the system refuses.
+  // Creates the socket with mode 0600, and replaces one that a killed daemon left behind. Fails
+  // with io if a daemon answers there already, if the path is not a socket, or if the system
+  // refuses.
   static Result<HoldSocket> listen(const std::filesystem::path& path);
 
   HoldSocket(HoldSocket&&) noexcept = default;
@@ -27,10 +28,10 @@ class HoldSocket {
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
   struct Accepted {
-    Descriptor client;     // of this user, or root; -1: none
-    int error_number = 0;  // why a client that waits could not be accepted; 0: no client waits
+    Descriptor client;     // of this user or root; -1: none
+    int error_number = 0;  // why a waiting client could not be accepted; 0: no client waits
   };
-  // Does not wait.
+  // Does not block.
   Accepted accept() const noexcept;
 
  private:
@@ -46,7 +47,7 @@ class HoldSocket {
   ino_t inode_;
 };
 
-// Connected to the daemon that listens there. Fails with io if none does.
+// Connects to the daemon that listens there. Fails with io if none does.
 Result<Descriptor> connect_to_keeper(const std::filesystem::path& path);
 
 }  // namespace weightmap::cli::hold

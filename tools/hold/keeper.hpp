@@ -1,4 +1,4 @@
-// All files that are kept in memory.
+// All files that the daemon keeps in memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace weightmap::cli::hold {
 
-// For one thread. Files are known by their absolute paths.
+// Single-threaded. Files are identified by their absolute paths.
 class Keeper {
  public:
   Keeper(bool wants_lock, HeldFile::Say say)
@@ -20,23 +20,23 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // Begins to hold a file, in the background; one that is held already stays as it is. Answers it
-  // as HeldFile::describe() does. Fails if it cannot be opened.
+  // Starts to hold a file, in the background; one that is held already is unaffected. Returns its
+  // HeldFile::describe(). Fails if it cannot be opened.
   Result<Json> hold(const std::filesystem::path& path);
-  // Fails with invalid_argument if it is not held.
+  // Fails with invalid_argument if the file is not held.
   Result<void> release(const std::filesystem::path& path);
 
-  // Grows with each file that is taken or released, and with each sentence that is said.
+  // Incremented for each file that is added or released, and for each reported sentence.
   std::uint64_t changes() const noexcept { return changes_; }
   bool is_warming() const noexcept;
   bool is_reloading() const noexcept;
   void advance();
-  // As HeldFile::look() does.
+  // Calls HeldFile::look() for all files.
   void look(bool counts);
 
-  // {"pid", "files": [...], "file_bytes", "resident_bytes"}
+  // Returns {"pid", "files": [...], "file_bytes", "resident_bytes"}.
   Json describe() const;
-  // A line for people: "2 files, 3.1 GiB".
+  // Returns a line for the user: "2 files, 3.1 GiB".
   std::string summary() const;
 
  private:

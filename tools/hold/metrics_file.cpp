@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As the kernel counts them for all threads of this process; not every kernel does.
+// Returns the kernel's count for all threads of this process; some kernels lack it.
 std::optional<std::uint64_t> read_bytes() {
   std::ifstream counts("/proc/self/io");
   std::uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// The file that a daemon's metrics are in, for the textfile collector of a node_exporter.
+// The metrics file of a daemon, for the textfile collector of a node_exporter.
 #pragma once
 
 #include <filesystem>
@@ -9,19 +9,19 @@
 
 namespace weightmap::cli::hold {
 
-// Written anew each time, so that who reads it sees one state or the next. Removed in the end, for
-// then nothing is held; a daemon that is killed leaves it behind.
+// Replaced atomically at each update. Removed at the end, since nothing is held then; a killed
+// daemon leaves it behind.
 class MetricsFile {
  public:
-  // Fails with invalid_argument if what is there is no metrics of a daemon, so that no other file
-  // is lost. Writes nothing.
+  // Fails with invalid_argument if the existing file is not a daemon's metrics, so that no other
+  // file is lost. Writes nothing.
   static Result<MetricsFile> at(const std::filesystem::path& path);
 
   MetricsFile(MetricsFile&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
   MetricsFile& operator=(MetricsFile&&) = delete;
   ~MetricsFile();
 
-  // Fails with io if the system refuses; what was written before stays then.
+  // Fails with io if the system refuses; the previous content stays then.
   Result<void> write(const Json& status) const;
 
  private:

@@ -15,7 +15,7 @@ std::string quoted(const Json& path) {
   return label + "\"";
 }
 
-// The lines of one metric. None where no sample is known.
+// The lines of one metric; none without a known sample.
 class Family {
  public:
   Family(std::string_view name, std::string_view type, std::string_view help) : name_(name) {
@@ -35,7 +35,7 @@ class Family {
 };
 
 struct Figure {
-  const char* key;  // of a file in the status
+  const char* key;  // key of a file in the status
   const char* name;
   const char* type;
   const char* help;

@@ -35,7 +35,7 @@ std::optional<std::chrono::microseconds> wanted_interval() {
   return std::chrono::microseconds(*limit / 2);
 }
 
-// Of CLOCK_MONOTONIC.
+// The time of CLOCK_MONOTONIC.
 std::int64_t monotonic_microseconds() noexcept {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
@@ -63,9 +63,9 @@ void ServiceManager::notify(const std::string& state) const {
   const bool is_known = !socket_.empty() && (socket_[0] == '/' || socket_[0] == '@');
   if (!is_known || socket_.size() >= sizeof address.sun_path) return;
   std::memcpy(address.sun_path, socket_.data(), socket_.size());
-  if (socket_[0] == '@') address.sun_path[0] = '\0';  // an abstract name
+  if (socket_[0] == '@') address.sun_path[0] = '\0';  // abstract name
   const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // An abstract name has no zero byte at its end.
+  // An abstract name has no terminating zero byte.
   ::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
            reinterpret_cast<const sockaddr*>(&address),
            static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size()));

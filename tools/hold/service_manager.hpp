@@ -1,4 +1,4 @@
-// What systemd, or whatever started us, wants to be told (sd_notify).
+// Notifies systemd, or another service manager (sd_notify).
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,7 @@
 
 namespace weightmap::cli::hold {
 
-// Tells nobody where $NOTIFY_SOCKET is not set. Never waits, and never fails: who does not listen
-// is not told.
+// Does nothing if $NOTIFY_SOCKET is unset. Never waits and never fails.
 class ServiceManager {
  public:
   ServiceManager();
@@ -18,7 +17,7 @@ class ServiceManager {
   void stopping() const;
   void alive() const;
 
-  // How often alive() is wanted: half of $WATCHDOG_USEC; nullopt where nobody watches this process.
+  // The interval of alive(): half of $WATCHDOG_USEC; nullopt without a watchdog.
   std::optional<std::chrono::microseconds> alive_interval() const noexcept {
     return alive_interval_;
   }
@@ -26,7 +25,7 @@ class ServiceManager {
  private:
   void notify(const std::string& state) const;
 
-  std::string socket_;  // empty: nobody
+  std::string socket_;  // empty: none
   std::optional<std::chrono::microseconds> alive_interval_;
 };
 

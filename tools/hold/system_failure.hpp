@@ -1,4 +1,4 @@
-// What the system refused.
+// Errors of system calls.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace weightmap::cli::hold {
 
-// io: "cannot ACTION: what errno says".
+// Returns io: "cannot ACTION: message of errno".
 inline tl::unexpected<Error> system_failure(const std::string& action, int error_number) {
   return failure(ErrorCode::io,
                  "cannot " + action + ": " + std::generic_category().message(error_number));

@@ -31,7 +31,7 @@ std::string details(const ComposedTensor& composed) {
   }
 }
 
-// The tensors that it is made of, by their numbers in the list.
+// Returns its parts by their numbers in the list.
 std::string parts(const ComposedTensor& composed) {
   if (composed.part_count == 0) return "-";
   if (composed.part_count == 1) return std::to_string(composed.first_part);

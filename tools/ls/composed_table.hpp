@@ -1,4 +1,4 @@
-// Tensors that are more than one dense block, as `ls` and `info` show them.
+// Shows tensors that are more than one dense block, for `ls` and `info`.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace weightmap::cli {
 
-// A line each: name, form, dtype, shape, and what else there is to say.
+// Returns a line for each: name, form, dtype, shape, and further facts.
 std::string composed_table(std::span<const ComposedTensor> composed);
-// "2 quantized, 1 sparse_coo"; empty if there are none.
+// Returns "2 quantized, 1 sparse_coo"; empty if there are none.
 std::string composed_summary(std::span<const ComposedTensor> composed);
 Json describe(const ComposedTensor& composed);
 

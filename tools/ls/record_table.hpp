@@ -1,4 +1,4 @@
-// All records of an archive, as `ls --records` shows them.
+// Lists all records of an archive, for `ls --records`.
 #pragma once
 
 #include <string>

@@ -10,13 +10,13 @@
 
 namespace weightmap::cli {
 
-// A number without a sign, in bytes or in one of K, M, G, T, P, E, each 1024 of the one before; KB,
-// Ki and KiB mean the same as K, capitals do not matter, and blanks may stand before the unit. A
-// part of a byte is dropped. nullopt for any other text, and for what 64 bits do not hold.
+// Parses a number without a sign, in bytes or in one of K, M, G, T, P, E, each 1024 of the one
+// before; KB, Ki and KiB mean the same as K, case is ignored, and spaces may precede the unit. A
+// fraction of a byte is dropped. Returns nullopt for any other text, and beyond 64 bits.
 std::optional<std::uint64_t> parse_size(std::string_view text);
 
-// Gives the size to `set`. Text that is no size, or 0, is wrong usage, answered by what the option
-// takes.
+// Passes the size to `set`. Text that is not a size, or 0, is wrong usage, and the message
+// describes the option's values.
 void add_size_option(CLI::App& command, const std::string& name,
                      std::function<void(std::uint64_t)> set, const std::string& help);
 

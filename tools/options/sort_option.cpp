@@ -8,7 +8,7 @@ namespace {
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-// The number at the front, without its leading zeros; `text` is left with what is behind it.
+// Takes the number at the front, without its leading zeros, off `text`.
 std::string_view take_number(std::string_view& text) noexcept {
   while (text.size() > 1 && text[0] == '0' && is_digit(text[1])) text.remove_prefix(1);
   std::size_t length = 0;

@@ -13,11 +13,11 @@ enum class SortBy : std::uint8_t { file, name, size };
 
 void add_sort_option(CLI::App& command, SortBy& by);
 
-// Digits count as numbers: layers.2 comes before layers.10.
+// Digits compare as numbers: layers.2 comes before layers.10.
 bool name_precedes(std::string_view a, std::string_view b) noexcept;
 
-// By name, or by size, the largest first; as it was where these are equal. `name` and `size` say
-// them of an element.
+// Sorts by name, or by size with the largest first; stable. `name` and `size` are functions of an
+// element.
 template <class T, class Name, class Size>
 void sort(std::vector<T>& elements, SortBy by, const Name& name, const Size& size) {
   if (by == SortBy::name)

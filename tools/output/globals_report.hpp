@@ -1,4 +1,4 @@
-// What is said of the globals in a file's pickles.
+// Prints the globals of a file's pickles.
 #pragma once
 
 #include <string>
@@ -9,21 +9,23 @@
 
 namespace weightmap::cli {
 
-// "torch._utils._rebuild_tensor_v2", safe to print; what it says where only running would tell.
+// Returns "torch._utils._rebuild_tensor_v2", safe to print, or a note if only running the pickle
+// could tell.
 std::string shown_name(const NamedGlobal& global);
 
-// {"format", "code", "pickles": [{"record", "hidden", "bytes_behind", "fault", "globals": [...]}]}
+// Returns {"format", "code", "pickles": [{"record", "hidden", "bytes_behind", "fault", "globals":
+// [...]}]}.
 Json describe(const FileGlobals& globals);
-// {"global", "verdict", "record", "file_offset", "count"}
+// Returns {"global", "verdict", "record", "file_offset", "count"}.
 Json describe(const PickleGlobals& pickle, const NamedGlobal& global);
 
-// A table, and a line for all that is odd about a pickle.
+// Prints a table, and a line for each oddity of a pickle.
 void print(Output& out, const TableStyle& style, const FileGlobals& globals);
 
-// Whether names may be missing: a pickle is damaged, or needs more memory than it may.
+// True if names may be missing: a pickle is damaged, or exceeds the memory limit.
 bool has_fault(const FileGlobals& globals);
 
-// "data.pkl: 12 bytes behind its end"; one for each thing that is odd about the pickles.
+// Returns the oddities of the pickles, such as "data.pkl: 12 bytes behind its end".
 std::vector<std::string> oddities(const FileGlobals& globals);
 
 }  // namespace weightmap::cli

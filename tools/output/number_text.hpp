@@ -1,4 +1,4 @@
-// Numbers found in tensors, in tables and in JSON.
+// Formats numbers from tensors, for tables and JSON.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace weightmap::cli {
 
-// "0.25", with six digits at most; "-" for nothing. Integers are exact.
+// Returns "0.25", with at most six digits; "-" if unset. Integers are exact.
 std::string number_text(const std::optional<double>& value);
 std::string number_text(const std::optional<Number>& number);
 
-// null for nothing, and for what is not finite, which JSON cannot say.
+// Returns null if the number is unset or not finite, which JSON cannot express.
 Json number_json(const std::optional<double>& value);
 Json number_json(const std::optional<Number>& number);
 

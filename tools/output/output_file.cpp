@@ -22,7 +22,7 @@ tl::unexpected<Error> system_fault(const std::string& path) {
                                 Error::no_offset, printable(path), errno});
 }
 
-// A device or a pipe.
+// True for a device or a pipe.
 bool is_written_in_place(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
@@ -56,7 +56,7 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
 
 Result<void> OutputFile::write(std::span<const std::byte> bytes) {
   if (file_) return file_->write(bytes);
-  // Linux writes at most 2 GiB at a time anyway.
+  // Linux writes at most 2 GiB at a time.
   constexpr std::size_t most = std::size_t{1} << 30;
   while (!bytes.empty()) {
     const ssize_t written = ::write(device_, bytes.data(), std::min(bytes.size(), most));

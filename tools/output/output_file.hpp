@@ -1,4 +1,4 @@
-// A file that appears under its name only once it is complete, or a device that is written to.
+// A file that appears under its name atomically, or a device that is written directly.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace weightmap::cli {
 
 class OutputFile {
  public:
-  // A new file, to which commit() gives the name `path`; a path that is not a regular file (a
-  // device, a pipe) is written directly. Refuses to replace `input`, whatever it is called.
+  // Creates a new file, to which commit() gives the name `path`; a path that is not a regular file
+  // (a device, a pipe) is written directly. Refuses to replace `input`, under any name.
   static Result<OutputFile> create(const std::string& path, const std::string& input);
 
   OutputFile(OutputFile&& other) noexcept;
@@ -28,7 +28,7 @@ class OutputFile {
   explicit OutputFile(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
-  std::optional<NewFile> file_;  // empty when written directly
+  std::optional<NewFile> file_;  // empty if written directly
   int device_ = -1;
 };
 

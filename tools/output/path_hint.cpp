@@ -33,7 +33,7 @@ std::vector<std::string> names_in(const fs::path& folder,
   return names;
 }
 
-// How many bytes have to be inserted, deleted or replaced.
+// Returns the number of bytes to insert, delete or replace.
 std::size_t distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -65,7 +65,7 @@ std::string near_names(const fs::path& path) {
   const std::string wanted = path.filename();
   const std::size_t limit = std::max<std::size_t>(wanted.size() / 4, 1);
   const auto is_near = [&](const std::string& name) {
-    return name != wanted &&  // a link that leads nowhere
+    return name != wanted &&  // a dangling link
            std::max(name.size(), wanted.size()) - std::min(name.size(), wanted.size()) <= limit &&
            distance(wanted, name) <= limit;
   };

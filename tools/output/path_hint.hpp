@@ -1,4 +1,4 @@
-// What a path may have been meant to be that leads to nothing, or to a folder of several files.
+// Suggests paths for one that does not exist, or for a folder of several files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weightmap::cli {
 
-// `; did you mean "out.pt"?` for a file that is not there, and for a folder that is no checkpoint
-// which files in it may be one. `path` is as it was typed. Empty where there is nothing to say.
+// Returns `; did you mean "out.pt"?` for a missing file, and for a folder that is not a checkpoint
+// but contains possible ones. `path` is the user's. Empty if there is no suggestion.
 std::string path_hint(const Error& error, const std::string& path);
 
 }  // namespace weightmap::cli

@@ -12,7 +12,7 @@ namespace weightmap::cli {
 
 namespace {
 
-// ", 2.1 GiB/s, 3 s left"; nothing before there is something to say.
+// Returns ", 2.1 GiB/s, 3 s left"; empty at the beginning.
 std::string speed(std::uint64_t done, std::uint64_t all,
                   std::chrono::steady_clock::duration since_start) {
   const double seconds = std::chrono::duration<double>(since_start).count();

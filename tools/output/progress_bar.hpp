@@ -1,4 +1,4 @@
-// A bar on standard error while something long goes on; nothing at all where that is no terminal.
+// A progress bar on standard error; invisible if that is not a terminal.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@ namespace weightmap::cli {
 class ProgressBar {
  public:
   ProgressBar();
-  ~ProgressBar();  // wipes the line
+  ~ProgressBar();  // clears the line
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // Draws bytes, rate and time left, at most ten times a second.
+  // Draws bytes, rate and remaining time, at most ten times a second.
   void update(std::uint64_t done, std::uint64_t all);
-  // Draws what a long call tells. The bar must outlive the call.
+  // Returns a Progress that draws. The bar must outlive the call.
   Progress follow() {
     return [this](std::uint64_t done, std::uint64_t all) {
       update(done, all);

@@ -1,4 +1,4 @@
-// What standard output leads to.
+// The destination of standard output.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@ namespace weightmap::cli {
 
 bool prints_to_terminal() noexcept;
 
-// Cells in a line: of the terminal, or 80 where there is none.
+// Returns the columns of the terminal, or 80 without one.
 std::size_t terminal_width() noexcept;
 
 }  // namespace weightmap::cli

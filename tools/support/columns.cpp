@@ -9,8 +9,8 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-// How wide a column is. A few long cells shift their own lines instead of moving every other line's
-// columns off the screen.
+// The width of a column. A few long cells shift their own lines instead of moving every other
+// line's columns off the screen.
 class Width {
  public:
   void measure(const std::string& cell) {
@@ -27,7 +27,7 @@ class Width {
  private:
   static constexpr std::size_t usual = 80;
   static constexpr std::size_t widest = 256;
-  static constexpr std::size_t most_shifted = 10;  // one row in so many
+  static constexpr std::size_t most_shifted = 10;  // one row in this many
 
   std::size_t rows_ = 0;
   std::size_t long_rows_ = 0;
@@ -41,7 +41,7 @@ void measure(Widths& widths, const Cells& cells) {
   for (std::size_t i = 0; i < widths.size(); ++i) widths[i].measure(cells[i]);
 }
 
-// Two spaces between columns, none at the end of the line.
+// Puts two spaces between columns, none at the end of the line.
 std::string line(const std::vector<Column>& columns, const Widths& widths, const Cells& cells) {
   std::string out;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -63,7 +63,7 @@ Cells titles(const std::vector<Column>& columns) {
   return out;
 }
 
-// `cell` without its blanks; control characters are escaped in it already.
+// Replaces the spaces in `cell`, whose control characters are escaped already.
 std::string field(const std::string& cell, std::string_view blank) {
   std::string out;
   for (const char c : cell) {

@@ -1,4 +1,4 @@
-// Tables: aligned columns for people, fields between tabs for programs.
+// Tables: aligned columns for users, tab-separated fields for programs.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ struct Column {
   enum Align { left, right } align = left;
 };
 
-// How cells are written. As TSV, no field has a blank or a tab inside: those of names are \x20 and
-// \x09, those of titles underscores.
+// The style of cells. In TSV, no field contains a space or a tab: they become \x20 and \x09 in
+// names, underscores in titles.
 struct TableStyle {
   bool exact_bytes = false;
   bool tsv = false;
 
-  // "64.0 KiB", or "65536" in exact bytes and in TSV.
+  // Returns "64.0 KiB", or "65536" in exact bytes and in TSV.
   std::string bytes(std::uint64_t number) const;
-  // "[4, 4]", or "[4,4]" in TSV.
+  // Returns "[4, 4]", or "[4,4]" in TSV.
   std::string dims(std::span<const std::int64_t> values) const;
 };
 
@@ -34,7 +34,7 @@ struct TableStyle {
 void print_columns(Output& out, const TableStyle& style, const std::vector<Column>& columns,
                    std::size_t rows,
                    const std::function<std::vector<std::string>(std::size_t)>& row);
-// A table for people, as text. For one that is small.
+// Returns a small table as text.
 std::string to_columns(const std::vector<Column>& columns,
                        const std::vector<std::vector<std::string>>& rows);
 

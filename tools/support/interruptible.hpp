@@ -1,4 +1,4 @@
-// Commands that go on until the user stops them, or put something back when they are stopped.
+// Lets commands run until the user stops them, and clean up then.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@ namespace weightmap::cli {
 
 inline constexpr int exit_interrupted = 130;
 
-// Between its construction and destruction, SIGINT and SIGTERM are noted instead of ending the
-// program, and end system calls that wait. One at a time.
+// During its lifetime, SIGINT and SIGTERM are recorded instead of ending the program, and interrupt
+// blocking system calls. One object at a time.
 class Interruptible {
  public:
   Interruptible() noexcept;
@@ -19,7 +19,7 @@ class Interruptible {
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
 
-  // Until the time is over or a signal comes.
+  // Sleeps until the time is over or a signal comes.
   void sleep_for(std::chrono::nanoseconds time) const noexcept;
 
  private:
@@ -27,7 +27,7 @@ class Interruptible {
   struct sigaction old_term_ {};
 };
 
-// Whether a signal was noted.
+// Returns true if a signal was recorded.
 bool interrupted() noexcept;
 
 // Fails once interrupted() is true.

@@ -14,7 +14,7 @@ Json describe_path(const std::vector<PathPart>& path) {
   return json;
 }
 
-// False only for a storage that was reserved and not filled in yet.
+// Returns false only for a reserved storage that is not filled in yet.
 bool is_written(const Checkpoint& checkpoint, const NamedTensor& tensor) {
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   return !reserved || !reserved->is_unwritten(tensor.storage);

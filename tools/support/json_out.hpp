@@ -1,4 +1,4 @@
-// The stable JSON of the tool: one document on standard output. docs/cli.md describes it.
+// The tool's stable JSON: one document on standard output. docs/cli.md describes it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,13 +10,13 @@ namespace weightmap::cli {
 
 using Json = nlohmann::ordered_json;
 
-// One line. Bytes that are not UTF-8 become U+FFFD, since JSON has no way to say them.
+// Returns one line. Bytes that are not UTF-8 become U+FFFD, since JSON cannot express them.
 std::string to_text(const Json& json);
 
-// {"name", "path", "dtype", "shape", ...}; keys of the path as strings, indices as numbers.
+// Returns {"name", "path", "dtype", "shape", ...}; keys of the path are strings, indices numbers.
 Json describe(const Checkpoint& checkpoint, const NamedTensor& tensor);
 
-// {"code", "message", "file_offset"}; file_offset is null where no byte is to blame.
+// Returns {"code", "message", "file_offset"}; file_offset is null if no single byte is wrong.
 Json describe(const Error& error);
 
 }  // namespace weightmap::cli

@@ -1,4 +1,4 @@
-// Standard output, with the first failure remembered instead of lost; and what is said beside it.
+// Standard output that remembers its first failure; and messages on standard error.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ class Output {
   void write(std::string_view text) noexcept;
   void write(std::span<const std::byte> bytes) noexcept;
 
-  // True once a write failed; what follows is dropped, so long loops may stop here.
+  // True once a write failed; later output is dropped, so long loops may stop here.
   bool failed() const noexcept { return error_ != 0; }
-  // The reader closed the pipe (`weightmap ls FILE | head`): not a fault of ours.
+  // True if the reader closed the pipe (`weightmap ls FILE | head`), which is not an error.
   bool reader_left() const noexcept;
-  // Flushes, and says what went wrong, if anything but the reader's leaving did.
+  // Flushes, and returns the failure unless the reader left.
   Result<void> finish();
 
  private:
   int error_ = 0;  // errno of the first failure
 };
 
-// A line on standard error, in the name of the tool.
+// Writes a line to standard error, with the tool's name.
 void say(const std::string& what);
 
 }  // namespace weightmap::cli

@@ -1,4 +1,4 @@
-// Why bytes stay in the page cache although they were to be evicted.
+// Reasons why bytes stay in the page cache after an eviction.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace weightmap::cli {
 
-// "memory_file_system", "unwritten" or "in_use"; empty where nothing stays.
+// Returns "memory_file_system", "unwritten" or "in_use"; empty if nothing stays.
 std::string_view staying_reason(const EvictReport& report) noexcept;
 
-// The same for people; empty where nothing stays.
+// Returns the same for the user; empty if nothing stays.
 std::string staying_text(const EvictReport& report);
 
 }  // namespace weightmap::cli

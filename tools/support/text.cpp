@@ -14,7 +14,8 @@ struct CodePoint {
   std::size_t bytes;  // 0: not UTF-8
 };
 
-// The code point at the front of a non-empty text. Surrogates and overlong forms are not UTF-8.
+// Decodes the code point at the front of a non-empty text. Surrogates and overlong forms are not
+// UTF-8.
 CodePoint front(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -32,14 +33,14 @@ CodePoint front(std::string_view text) noexcept {
   return {value, length};
 }
 
-// Control characters (C0, DEL, C1), line and paragraph separators, marks that turn or nest the
-// direction of writing.
+// True for control characters (C0, DEL, C1), line and paragraph separators, and marks that change
+// the direction of writing.
 bool moves_the_cursor(char32_t c) noexcept {
   return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x200E && c <= 0x200F) ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
-// East Asian scripts and pictographs, which take two cells of a terminal.
+// True for East Asian scripts and pictographs, which take two columns of a terminal.
 bool is_wide(char32_t c) noexcept {
   return (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
          (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
@@ -55,7 +56,7 @@ void append_hex(std::string& out, std::string_view bytes) {
 }  // namespace
 
 std::string printable(std::string_view text) {
-  // Quotes where the eye would not find the name.
+  // Quotes make empty names and outer spaces visible.
   const bool quoted = text.empty() || text.front() == ' ' || text.back() == ' ';
   std::string out;
   out.reserve(text.size());

@@ -12,13 +12,13 @@
 namespace weightmap::cli {
 namespace {
 
-// A path as JSON, with what its parts point into.
+// A path as JSON, which owns the text of its parts.
 struct TypedPath {
   Json json;
   std::vector<PathPart> parts;
 };
 
-// False unless `text` is a JSON array of strings and 64-bit integers.
+// Returns false unless `text` is a JSON array of strings and 64-bit integers.
 bool parse_path(const std::string& text, TypedPath& path) {
   if (!text.starts_with("[")) return false;
   path.json = Json::parse(text, nullptr, false);

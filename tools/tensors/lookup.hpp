@@ -1,4 +1,4 @@
-// From what a person typed to a tensor or another value, or to what they may have meant.
+// Finds the tensor or value that a user names, or suggests similar names.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace weightmap::cli {
 
 struct FoundTensor {
-  std::string name;  // as asked for
+  std::string name;  // given by the user
   TensorView view;
 };
 
 // `name` is a tensor's name, or a path as JSON ('["optimizer", "state", 0, "exp_avg"]'), which also
-// reaches tensors that share a name. Failing that, the error lists up to three near names.
+// distinguishes tensors of one name. If there is none, the error lists up to three similar names.
 Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name);
 
-// The same for any value: epochs, settings, dicts.
+// Does the same for any value: epochs, settings, dicts.
 Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name);
 
 }  // namespace weightmap::cli

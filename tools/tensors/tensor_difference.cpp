@@ -11,7 +11,7 @@
 namespace weightmap::cli {
 namespace {
 
-// Of two tensors that differ here, none stands for the other.
+// Returns a unique text for the tensor's path.
 std::string identity_of(const Checkpoint& checkpoint, std::size_t index) {
   std::string text;
   for (const PathPart& part : checkpoint.path(index)) {
@@ -22,7 +22,8 @@ std::string identity_of(const Checkpoint& checkpoint, std::size_t index) {
   return text;
 }
 
-// The tensors of one side that the patterns choose; a pattern may be about the other side alone.
+// Chooses the tensors of one side that match the patterns; a pattern may match on the other side
+// only.
 Result<std::vector<NamedTensor>> choose(const Checkpoint& checkpoint, const Checkpoint& other,
                                         const std::vector<std::string>& patterns) {
   TensorSelection selection;
@@ -43,7 +44,7 @@ bool have_one_shape(const TensorView& a, const TensorView& b) noexcept {
 
 using Pairs = std::vector<TensorPair>;
 
-// In the order of the first side; what is only on the second comes last.
+// Returns pairs in the order of the first side; tensors of the second side only come last.
 Pairs pair_by_path(const Checkpoint& old, const std::vector<NamedTensor>& olds,
                    const Checkpoint& now, const std::vector<NamedTensor>& nows) {
   std::unordered_map<std::string, std::size_t> places;
@@ -70,7 +71,7 @@ Pairs pair_by_path(const Checkpoint& old, const std::vector<NamedTensor>& olds,
   return pairs;
 }
 
-// What can be a tensor under another name, in the order of the file.
+// Candidates for renamed tensors, in file order.
 class Added {
  public:
   explicit Added(Pairs& pairs) {
@@ -78,7 +79,7 @@ class Added {
       if (pair.change == Change::added) by_kind_[kind_of(pair.now->view)].push_back(&pair);
   }
 
-  // That one is taken. nullptr if there is none.
+  // Removes and returns a tensor with the same bits; nullptr if there is none.
   TensorPair* take_same(const TensorView& view) {
     std::list<TensorPair*>& alike = by_kind_[kind_of(view)];
     std::size_t tried = 0;
@@ -93,7 +94,7 @@ class Added {
   }
 
  private:
-  // Tensors that are alike for long are read so often.
+  // Limits the comparisons among tensors of the same kind.
   static constexpr std::size_t most_tried = 32;
 
   static std::string kind_of(const TensorView& view) {

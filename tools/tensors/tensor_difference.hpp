@@ -1,4 +1,4 @@
-// Which tensors of two checkpoints were added, removed, renamed or changed.
+// Finds the tensors of two checkpoints that were added, removed, renamed or changed.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,27 @@ inline constexpr std::size_t change_count = static_cast<std::size_t>(Change::not
 
 std::string_view to_string(Change change) noexcept;
 
-// A tensor of the first checkpoint and the one of the second that stands for it.
+// A tensor of the first checkpoint and its counterpart in the second.
 struct TensorPair {
   Change change = Change::none;
-  std::optional<NamedTensor> old;  // nothing: it was added
-  std::optional<NamedTensor> now;  // nothing: it was removed
-  // Of those whose elements were compared.
+  std::optional<NamedTensor> old;  // unset: it was added
+  std::optional<NamedTensor> now;  // unset: it was removed
+  // Set if the elements were compared.
   std::optional<TensorDifference> found;
-  // Why elements of one shape and dtype were not compared, or of two dtypes not by value.
+  // The reason why elements of one shape and dtype, or of two dtypes by value, were not compared.
   std::optional<Error> error;
 };
 
-// Pairs of the tensors of both whose names match one of the patterns, or of all; those with equal
-// elements have the change none, those that could not be compared not_compared. Tensors are the
-// same by their paths, in which an index is no key; of the others, those with the same bits are
-// renamed. Reads the elements of tensors of one shape, unless both checkpoints are of one version
-// of the same files. Fails with not_found if a pattern matches no tensor in either.
+// Returns pairs of the tensors whose names match one of the patterns, or of all; equal ones have
+// the change none, and those that could not be compared not_compared. Tensors correspond by their
+// paths, in which an index is not a key; among the others, tensors with the same bits count as
+// renamed. Reads the elements of tensors of one shape, unless both checkpoints have one version of
+// the same files. Fails with not_found if a pattern matches no tensor in either.
 Result<std::vector<TensorPair>> compare_tensors(const Checkpoint& old, const Checkpoint& now,
                                                 const std::vector<std::string>& patterns,
                                                 const Progress& progress);
 
-// Whether both are of one version of the same files.
+// True if both have one version of the same files.
 bool have_same_files(const Checkpoint& a, const Checkpoint& b) noexcept;
 
 }  // namespace weightmap::cli

@@ -51,7 +51,7 @@ Named name_groups(const Checkpoint& checkpoint, const Indices& indices, Grouping
   return named;
 }
 
-// A tensor's bytes in the file and the group that has them.
+// A tensor's bytes in the file and their group.
 struct Share {
   std::size_t group;
   std::size_t source;
@@ -75,7 +75,7 @@ Grouping Grouping::by_size(const Checkpoint& checkpoint, const Indices& indices)
   constexpr std::size_t most_groups = 40;
   constexpr std::size_t deepest = 16;
   std::size_t depth = 1;
-  // Deeper never gives fewer.
+  // A greater depth never has fewer groups.
   for (; depth < deepest; ++depth) {
     const std::size_t finer = count_groups(checkpoint, indices, depth + 1);
     if (finer > most_groups || finer * 2 > indices.size()) break;

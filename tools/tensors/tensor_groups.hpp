@@ -1,4 +1,4 @@
-// Tensors put together by the beginning of their names.
+// Groups tensors by the beginnings of their names.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@ struct TensorGroup {
   std::uint64_t cached_bytes = 0;
 };
 
-// How tensors are put together: by the first `depth` parts of their names, which dots separate; 0
-// leaves each by itself.
+// Groups by the first `depth` parts of the names, which dots separate; 0 keeps each tensor
+// separate.
 struct Grouping {
   std::size_t depth = 0;
-  // The deepest that gives at most 40 groups, of two tensors each on average; at least 1.
+  // Returns the greatest depth with at most 40 groups of on average two tensors each; at least 1.
   static Grouping by_size(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices);
 };
 
-// In the order in which the groups first appear among `indices`. Tied tensors, which are the same
-// elements, are counted once: in the first group that has one of them.
+// Returns the groups in the order of their first tensors among `indices`. Tied tensors, which are
+// the same elements, count once, in the first group that has one of them.
 std::vector<TensorGroup> group_tensors(const Checkpoint& checkpoint,
                                        const std::vector<std::size_t>& indices, Grouping grouping);
-// The same with cached_bytes. Here a group has all the bytes that its tensors need, so that tied
-// tensors count once in each of their groups; `elements` is not filled in.
+// Does the same with cached_bytes. Here a group has all bytes of its tensors, so that tied tensors
+// count once in each of their groups; `elements` is not set.
 std::vector<TensorGroup> group_tensors(const Checkpoint& checkpoint,
                                        const std::vector<std::size_t>& indices, Grouping grouping,
                                        const ResidencyReport& report);

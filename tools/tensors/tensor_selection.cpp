@@ -9,7 +9,7 @@
 namespace weightmap::cli {
 namespace {
 
-// Takes tensors, each once, but those that are to be left out.
+// Collects tensors, each once, except excluded ones.
 class Chosen {
  public:
   Chosen(const Checkpoint& checkpoint, const std::vector<std::string>& except)
@@ -33,7 +33,7 @@ class Chosen {
   std::vector<std::size_t> tensors_;
 };
 
-// With the names that a pattern without wildcards may have meant.
+// Returns the error, with suggestions for a pattern without wildcards.
 Error nothing_matches(const Checkpoint& checkpoint, const std::string& text) {
   const NamePattern pattern(text);
   if (!pattern.has_wildcards())

@@ -19,13 +19,13 @@ bool is_global(const Value& value, std::string_view module, std::string_view nam
   return value.kind() == Kind::global && value.module() == module && value.name() == name;
 }
 
-// A function of a module that was renamed in numpy 2.
+// True for a function of a module that numpy 2 renamed.
 bool is_of_core(const Value& value, const std::string& module, std::string_view name) {
   return is_global(value, "numpy.core." + module, name) ||
          is_global(value, "numpy._core." + module, name);
 }
 
-// The arguments of a call to which nothing was done but that it may have got a state.
+// Returns the arguments of a call that was changed afterwards by at most a state.
 std::optional<Value> arguments_of(const Value& call, std::size_t count) {
   const Value arguments = call.arguments();
   if (call.kind() != Kind::object || call.size() != 0 || call.item_count() != 0 ||
@@ -54,10 +54,11 @@ std::optional<Elements> elements_of(const Value& type, const Value& content) {
   return elements;
 }
 
-// Sizes and strides of a dense array of `count` elements; nullopt if the shape says another number.
+// Returns sizes and strides of a dense array of `count` elements; nullopt if the shape has another
+// number.
 std::optional<std::vector<std::int64_t>> dense_dims(const Value& shape, bool is_fortran,
                                                     std::size_t count) {
-  constexpr std::size_t most_dims = 64;  // of numpy
+  constexpr std::size_t most_dims = 64;  // numpy's limit
   if (shape.kind() != Kind::tuple || shape.size() > most_dims) return std::nullopt;
   const std::size_t rank = shape.size();
   std::vector<std::int64_t> dims(2 * rank);
@@ -79,7 +80,7 @@ std::optional<std::vector<std::int64_t>> dense_dims(const Value& shape, bool is_
 
 }  // namespace
 
-// The bytes of a value: as such, or as protocol 2 has them, _codecs.encode(text, "latin1").
+// Returns the bytes of a bytes value, or of protocol 2's _codecs.encode(text, "latin1").
 std::optional<std::vector<std::byte>> bytes_in(const Value& value) {
   if (const std::optional<std::span<const std::byte>> bytes = value.bytes())
     return std::vector<std::byte>(bytes->begin(), bytes->end());
@@ -87,7 +88,7 @@ std::optional<std::vector<std::byte>> bytes_in(const Value& value) {
   const Value arguments = value.arguments();
   std::vector<std::byte> bytes;
   if (arguments.size() == 0) return bytes;
-  // Latin-1 in UTF-8: one byte, or two of which the first has the two upper bits.
+  // Latin-1 in UTF-8 has one byte, or two of which the first holds the two upper bits.
   const std::string_view text = arguments[0].string().value_or("");
   for (std::size_t i = 0; i < text.size(); ++i) {
     unsigned code = static_cast<unsigned char>(text[i]);
@@ -119,7 +120,7 @@ std::optional<NumpyParts> numpy_array_parts(const Value& object) {
   const std::optional<Value> state = object.state();
   if (is_of_core(function, "multiarray", "_reconstruct") && arguments_of(object, 3) && state &&
       state->kind() == Kind::tuple && state->size() == 5) {
-    const Value order = (*state)[3];  // numpy writes a bool, and wrote a number
+    const Value order = (*state)[3];  // numpy writes a bool, and used to write a number
     return NumpyParts{(*state)[2], (*state)[1], (*state)[4],
                       order.boolean() == true || order.integer().value_or(0) != 0};
   }

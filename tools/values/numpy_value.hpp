@@ -1,4 +1,4 @@
-// Numbers and arrays of numpy, and bytes, whose content stands in the pickle itself.
+// Numbers and arrays of numpy, and bytes, whose content is in the pickle itself.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@
 
 namespace weightmap::cli {
 
-// What numpy's pickles say of a type: float64 for dtype("f8"). nullopt for what is no number.
+// Returns the type that a numpy pickle describes: float64 for dtype("f8"). nullopt if it is not
+// numeric.
 std::optional<DType> numpy_dtype(const Value& value);
 
-// The bytes of a value: as such, or as protocol 2 has them, _codecs.encode(text, "latin1").
+// Returns the bytes of a bytes value, or of protocol 2's _codecs.encode(text, "latin1").
 std::optional<std::vector<std::byte>> bytes_in(const Value& value);
 
-// What an array of numpy was pickled from.
+// The parts of a pickled numpy array.
 struct NumpyParts {
   Value dtype;
   Value shape;
@@ -28,7 +29,7 @@ struct NumpyParts {
 };
 std::optional<NumpyParts> numpy_array_parts(const Value& object);
 
-// Elements in this machine's byte order, which view() shows as a tensor does.
+// Elements in this machine's byte order; view() presents them as a tensor.
 struct NumpyValue {
   Elements elements;
   std::vector<std::int64_t> dims;  // sizes, then strides
@@ -40,10 +41,10 @@ struct NumpyValue {
   }
 };
 
-// nullopt unless the elements are numbers or bools, as many as the shape says.
+// Return nullopt unless the elements are numbers or bools, as many as the shape states.
 std::optional<NumpyValue> numpy_scalar(const Value& object);
 std::optional<NumpyValue> numpy_array(const Value& object);
-// Bytes as an array of uint8.
+// Returns bytes as an array of uint8.
 std::optional<NumpyValue> bytes_as_array(const Value& value);
 
 }  // namespace weightmap::cli

@@ -19,8 +19,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// What is left of the work that a comparison may take. A crafted file of some megabytes leads to
-// more pairs of values than can be compared.
+// The remaining work of a comparison. A hostile file of some megabytes leads to more pairs of
+// values than can be compared.
 class Budget {
  public:
   void spend(std::uint64_t work) noexcept { left_ -= std::min(left_, work); }
@@ -31,14 +31,14 @@ class Budget {
   std::uint64_t left_ = std::uint64_t{1} << 26;
 };
 
-// A total order of values by their content. Two that are equal in it are the same to Python.
+// A total order of values by their content. Values that are equal in it are identical to Python.
 class ByContent {
  public:
   explicit ByContent(Budget& budget) : budget_(&budget) {}
 
   bool operator()(const Value& a, const Value& b) const { return compare(a, b, 0) < 0; }
 
-  // Precondition: of the same kind, neither of which has parts.
+  // Precondition: both have the same kind, and no parts.
   std::strong_ordering compare_atoms(const Value& a, const Value& b) const {
     switch (a.kind()) {
       case Kind::boolean:
@@ -99,8 +99,7 @@ class ByContent {
   Budget* budget_;
 };
 
-// The items of a dict or object, in the order of the file. Of two with one key the last counts, as
-// in Python.
+// The items of a dict or object, in file order. The last of two with one key counts, as in Python.
 class Items {
  public:
   Items(const Value& value, Budget& budget) : places_(ByContent(budget)) {
@@ -141,7 +140,7 @@ class Comparer {
   static constexpr std::size_t longest_label = 200;  // bytes
   using Pair = std::pair<Value, Value>;
 
-  // Where a comparison is. Text is made of it only where values differ.
+  // The current place of a comparison. It becomes text only where values differ.
   struct Place {
     const Place* above = nullptr;
     std::string_view label;
@@ -209,7 +208,7 @@ class Comparer {
     return value.kind() == Kind::object && checkpoint.tensor(value).has_value();
   }
 
-  // False for two values that are no tensors.
+  // Returns false if neither value is a tensor.
   bool compare_as_tensors(const Value& old, const Value& now, const Place& place) {
     const bool was = is_tensor(old_, old);
     const bool is = is_tensor(now_, now);
@@ -227,8 +226,7 @@ class Comparer {
     compare(old.arguments()[quantizer], now.arguments()[quantizer], below(place, "(quantizer)"));
   }
 
-  // Of storages that belong to no tensor, by type and bytes. Keys are but numbers in the order of
-  // the file.
+  // Compares storages without a tensor by type and bytes; keys are only numbers in file order.
   bool are_equal_storages(const Value& old, const Value& now) {
     const Value was = old.persistent_id();  // ("storage", type, key, location, number of elements)
     const Value is = now.persistent_id();
@@ -250,7 +248,7 @@ class Comparer {
     return {};
   }
 
-  // Those that fit a line are told as a whole: numbers of numpy, dates, devices.
+  // Objects that fit one line are compared by it: numpy's numbers, dates, devices.
   static bool is_other_object(const Value& old, const Value& now) {
     if (old.kind() != Kind::object) return false;
     if (type_name_of(old) != type_name_of(now)) return true;
@@ -260,7 +258,7 @@ class Comparer {
     return was && is && *was != *is;
   }
 
-  // What has the elements of a set: itself, or as protocol 2 has it, the list in set([1, 2]).
+  // Returns the elements of a set, or of protocol 2's set([1, 2]).
   static std::optional<Value> elements_of_set(const Value& value) {
     if (value.kind() == Kind::set || value.kind() == Kind::frozen_set) return value;
     if (value.kind() != Kind::object || value.arguments().size() != 1) return std::nullopt;
@@ -281,8 +279,7 @@ class Comparer {
         was, is, [&](const Value& a, const Value& b) { return !less(a, b) && !less(b, a); });
   }
 
-  // False of values that are reached again, in both: they have been compared, or are being
-  // compared, in a cycle.
+  // Returns false for a pair of values that has been compared, or is being compared in a cycle.
   bool meets(const Value& old, const Value& now) {
     return !old.may_be_shared() || !now.may_be_shared() || seen_.emplace(old, now).second;
   }
@@ -334,7 +331,7 @@ class Comparer {
     ++found_.changed;
     list(old, now, place);
   }
-  // Of tensors the table of tensors tells.
+  // Tensors are reported in the table of tensors.
   void remove(const Value& old, const Place& place) {
     budget_.spend(1);
     if (is_tensor(old_, old)) return;
@@ -352,7 +349,7 @@ class Comparer {
       found_.first.push_back({place.name(), old, now});
   }
 
-  // Nodes, not their content.
+  // Compares nodes, not their content.
   struct ByNode {
     std::size_t operator()(const Pair& pair) const noexcept {
       return pair.first.hash() * 31 + pair.second.hash();

@@ -1,4 +1,5 @@
-// Where the values of two checkpoints differ: epochs, settings, whatever is no tensor.
+// Finds differences between the values of two checkpoints: epochs, settings, everything but
+// tensors.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +14,15 @@
 namespace weightmap::cli {
 
 struct ValueDifference {
-  std::string name;          // as `weightmap tree` labels what leads there, joined by dots
-  std::optional<Value> old;  // nothing: it was added
-  std::optional<Value> now;  // nothing: it was removed
+  std::string name;          // the labels of `weightmap tree` on the way there, joined by dots
+  std::optional<Value> old;  // unset: it was added
+  std::optional<Value> now;  // unset: it was removed
 };
 
 struct ValueDifferences {
   static constexpr std::size_t most_listed = 1000;
 
-  std::vector<ValueDifference> first;  // at most so many
+  std::vector<ValueDifference> first;  // up to a maximum
   std::uint64_t changed = 0;
   std::uint64_t added = 0;
   std::uint64_t removed = 0;
@@ -30,10 +31,10 @@ struct ValueDifferences {
 };
 
 // Compares the value trees of two checkpoints: lists and tuples by index, dicts by key in any
-// order, objects by type, arguments, items and state. A value of another kind differs (3 and 3.0),
-// and a real number of other bits. Tensors are left out, but for the scales of quantized ones; one
-// that has become another kind of value is a difference. Fails with
-// limit_exceeded for values that are nested too deeply or lead to one another in too many ways.
+// order, objects by type, arguments, items and state. Values of different kinds differ (3 and 3.0),
+// and so do real numbers with different bits. Tensors are left out, except the scales of quantized
+// ones; one that has become another kind of value is a difference. Fails with limit_exceeded for
+// values that are nested too deeply or refer to one another in too many ways.
 Result<ValueDifferences> compare_values(const Checkpoint& old, const Checkpoint& now);
 
 }  // namespace weightmap::cli

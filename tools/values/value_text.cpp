@@ -22,8 +22,8 @@ using Bytes = std::span<const std::byte>;
 
 constexpr std::size_t most_inline = 16;       // elements
 constexpr std::size_t widest_inline = 72;     // bytes of text
-constexpr std::size_t deepest_inline = 3;     // containers in one another
-constexpr std::size_t longest_integer = 256;  // bytes that are written out as digits
+constexpr std::size_t deepest_inline = 3;     // nesting of containers
+constexpr std::size_t longest_integer = 256;  // in bytes
 
 unsigned at(Bytes bytes, std::size_t index) { return std::to_integer<unsigned>(bytes[index]); }
 
@@ -40,7 +40,7 @@ std::string cut(std::string_view text, std::size_t longest) {
          " bytes)";
 }
 
-// As Python writes them: b'ab\\x00', cut like a text.
+// Returns Python's form: b'ab\\x00', cut like a text.
 std::string bytes_text(Bytes bytes, std::size_t longest) {
   std::string text = "b'";
   for (const std::byte byte : bytes.first(std::min(bytes.size(), longest))) {
@@ -55,7 +55,7 @@ std::string bytes_text(Bytes bytes, std::size_t longest) {
   return bytes.size() > longest ? text + "... (" + std::to_string(bytes.size()) + " bytes)" : text;
 }
 
-// Little-endian two's complement as decimal digits, by long division.
+// Converts little-endian two's complement to decimal digits, by long division.
 std::string big_integer_text(Bytes number) {
   if (number.size() > longest_integer)
     return "an integer of " + std::to_string(number.size()) + " bytes";
@@ -100,7 +100,7 @@ std::string date_text(Bytes date) {
                      at(date, 3));
 }
 
-// As datetime.datetime.__reduce__ packs it; a time zone is left to be shown as an argument.
+// Decodes the form of datetime.datetime.__reduce__; a time zone is shown as an argument.
 std::optional<std::string> date(const Value& object) {
   const Value callable = object.callable();
   const Value arguments = object.arguments();
@@ -117,7 +117,7 @@ std::optional<std::string> date(const Value& object) {
          (microseconds > 0 ? fmt::format(".{:06}", microseconds) : "");
 }
 
-// "builtins." says nothing that a reader does not know.
+// Omits "builtins.".
 std::string short_type_name(const Value& value) {
   constexpr std::size_t longest_name = 200;
   std::string name = type_name_of(value);
@@ -130,7 +130,7 @@ std::string short_type_name(const Value& value) {
 
 std::optional<std::string> line_of(const Value& value, std::size_t longest, std::size_t deepest);
 
-// "1, 2, 3" of elements that fit a line; nullopt if they do not.
+// Returns "1, 2, 3" for elements that fit one line; nullopt otherwise.
 std::optional<std::string> joined(const Value& container, std::size_t deepest) {
   if (container.size() > most_inline || deepest == 0) return std::nullopt;
   std::string text;

@@ -18,13 +18,14 @@ namespace {
 
 using Kind = Value::Kind;
 
-constexpr std::size_t deepest = 200;  // levels; deeper ones are named, not shown
+constexpr std::size_t deepest = 200;  // levels; deeper values are named, not shown
 constexpr std::size_t most_children = 40;
-constexpr std::size_t first_children = 24;  // of more than that
+constexpr std::size_t first_children = 24;  // shown if there are more
 
-constexpr std::size_t longest_label = 200;  // bytes; one key may stand in many places
+constexpr std::size_t longest_label = 200;  // bytes; one key may occur in many places
 
-// Where a value was reached. A chain, so that long names take memory only while they are shown.
+// The place where a value was reached. It is a chain, so that long names take memory only while
+// they are shown.
 struct Place {
   std::shared_ptr<const Place> above;
   std::string label;
@@ -40,7 +41,7 @@ PlaceOf below(const PlaceOf& place, std::string label) {
   return std::make_shared<const Place>(Place{place, std::move(label)});
 }
 
-// The parts of a value with what stands before each of them.
+// Visits the parts of a value with their labels.
 using Visit = std::function<void(const std::string& label, const Value& part)>;
 
 void visit_items(const Value& value, const Visit& visit) {
@@ -74,10 +75,10 @@ std::size_t count_parts(const Value& value) {
   return parts;
 }
 
-// Where containers were reached first.
+// The first places of containers.
 class Seen {
  public:
-  // That place if the container was there before; else remembers `place`.
+  // Returns that place if the container was seen before; otherwise remembers `place`.
   const Place* find_or_add(const Value& value, const PlaceOf& place) {
     if (!value.may_be_shared()) return nullptr;
     const auto [known, is_new] = places_.try_emplace(value, place);
@@ -161,7 +162,7 @@ class JsonMaker {
  public:
   explicit JsonMaker(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  // False if a crafted file mentions long texts so often that a document of them fits no memory.
+  // Returns false if a hostile file repeats long texts so often that their document exceeds memory.
   bool has_room() const noexcept { return left_ > 0; }
 
   Json make(const Value& value, const PlaceOf& place, std::size_t level) {
@@ -185,7 +186,7 @@ class JsonMaker {
           return {{"$tensor", text(tensor->name)},
                   {"dtype", to_string(tensor->view.dtype())},
                   {"shape", tensor->view.shape()}};
-        if (type_name_of(value) == "bytes") break;  // of protocol 2
+        if (type_name_of(value) == "bytes") break;  // written by protocol 2
         return container(value, place, level);
       default:
         break;
@@ -242,7 +243,7 @@ class JsonMaker {
 
   Json plain_dict(const Value& value, const PlaceOf& place, std::size_t level) {
     Json dict = Json::object();
-    // Not by operator[], which looks at all keys before: those of one dict differ.
+    // Avoids operator[], which compares all earlier keys; the keys of one dict differ anyway.
     auto& members = dict.get_ref<Json::object_t&>();
     for (const auto& [key, part] : value.items())
       members.emplace_back(text(*key.string()), make(part, below(place, key), level));

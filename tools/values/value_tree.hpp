@@ -1,4 +1,4 @@
-// A value tree of a checkpoint, line by line or as JSON.
+// Prints a value tree of a checkpoint, line by line or as JSON.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,24 @@
 namespace weightmap::cli {
 
 struct NamedValue {
-  std::string name;  // the keys that lead there from the root, joined by dots
+  std::string name;  // the keys from the root to it, joined by dots
   Value value;
 };
 
 struct TreeLimits {
   std::optional<std::size_t> depth;  // levels below the first
-  bool all = false;                  // not only the first of very many children
+  bool all = false;                  // shows all of very many children, not only the first
 };
 
-// "name: " and the value on one line, or its head and a line for each part, indented by two blanks
-// a level; tensors by type, shape and size. A container that is reached again is named, not
-// repeated, so that the work stays in proportion to the file.
+// Prints "name: " and the value on one line, or its head and a line for each part, indented by two
+// spaces per level; tensors by type, shape and size. A container that is reached again is named,
+// not repeated, so that the work stays proportional to the file.
 void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& from,
                 const TreeLimits& limits);
 
-// Numbers, strings, lists and dicts with string keys as those of JSON; everything else as an object
-// whose only or first key begins with "$" (docs/cli.md). Fails with limit_exceeded if that has more
-// text than fits a document.
+// Returns numbers, strings, lists and dicts with string keys as JSON's; everything else as an
+// object whose only or first key begins with "$" (docs/cli.md). Fails with limit_exceeded if the
+// text is too large for a document.
 Result<Json> describe(const Checkpoint& checkpoint, const NamedValue& from);
 
 }  // namespace weightmap::cli

@@ -23,8 +23,8 @@ std::string refused(const std::string& why) {
 
 std::string words_of(int error_number) { return std::generic_category().message(error_number); }
 
-// What offset, address and length of a read have to be multiples of; 0 if the file system knows
-// that it cannot do any. Where it does not tell, every disk can do with pages.
+// Returns the required alignment of offset, address and length of a read; 0 if the file system has
+// no direct reads. If it does not report one, a page suits every disk.
 std::uint64_t alignment_of([[maybe_unused]] int descriptor) noexcept {
 #ifdef STATX_DIOALIGN  // Linux 6.1
   struct statx status {};
@@ -35,7 +35,7 @@ std::uint64_t alignment_of([[maybe_unused]] int descriptor) noexcept {
   return page_bytes();
 }
 
-// Empty if pages will do.
+// Returns an empty text if page alignment suffices.
 std::string why_not_pages(int descriptor) {
   const std::uint64_t alignment = alignment_of(descriptor);
   if (alignment == 0) return refused("it has none for this file");
@@ -56,13 +56,13 @@ tl::unexpected<Error> cannot_read(std::uint64_t offset, std::uint64_t length, in
                error_number, offset));
 }
 
-// The errno of a file system that refuses only when it is to read.
+// The errno of a file system that refuses only at the first read.
 bool is_refusal(const Error& error) noexcept { return error.os_error == EINVAL; }
 
 }  // namespace
 
 DirectReader::DirectReader(const File& file) : file_(file) {
-  // The same file whatever its name is now.
+  // Opens the same file whatever its name is now.
   const std::string self = "/proc/self/fd/" + std::to_string(file.descriptor());
   UniqueFd direct(::open(self.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
   why_not_direct_ = direct.get() < 0 ? why_not_opened(errno) : why_not_pages(direct.get());
@@ -102,7 +102,7 @@ Result<void> DirectReader::read_past_cache(std::uint64_t offset,
     if (count < 0) return cannot_read(offset, memory.size(), errno);
     const auto got = static_cast<std::uint64_t>(count);
     if (got == memory.size() || offset + got >= file_.size()) return {};
-    // Goes on where the last whole page ended.
+    // Continues after the last whole page.
     const std::uint64_t whole = got / page_bytes() * page_bytes();
     if (whole == 0) {
       TRY(check_not_truncated(file_, offset,

@@ -20,8 +20,8 @@ struct CloseDirectory {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }
 };
 
-// An open file of its own, which can be read and synchronised though the other was opened with
-// O_PATH.
+// Opens the directory again, for reading and syncing, which a descriptor from O_PATH does not
+// allow.
 Result<UniqueFd> open_again(int directory) {
   UniqueFd opened(
       uninterrupted([&] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
@@ -55,7 +55,7 @@ bool lock_open_file(int descriptor) noexcept {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  return ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0;  // also keeps threads apart
+  return ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0;  // also excludes other threads
 }
 
 bool remove_unlocked(int directory, const std::string& name) noexcept {

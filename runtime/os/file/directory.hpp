@@ -1,4 +1,4 @@
-// Names in a directory that is open.
+// Operations on names in an open directory.
 #pragma once
 
 #include <string>
@@ -10,21 +10,23 @@
 
 namespace weightmap::os {
 
-// The names in it that begin so, sorted. Fails with io if it cannot be read.
+// Returns the names with this beginning, sorted. Fails with io if the directory cannot be read.
 Result<std::vector<std::string>> names_in(int directory, std::string_view beginning);
 
-// Whether the name still means the open file: whoever had it may have removed or replaced it.
+// True if the name still refers to the open file, which another process may have removed or
+// replaced.
 bool has_name(int directory, const std::string& name, int descriptor) noexcept;
 
 // Locks the whole file against other open files of it, until the last descriptor of this one is
-// closed (F_OFD_SETLK). False, with errno, if somebody else has it locked or it cannot be.
+// closed (F_OFD_SETLK). Returns false, with errno, if another open file has the lock or the lock
+// fails.
 bool lock_open_file(int descriptor) noexcept;
 
-// Removes the file unless somebody has it locked as lock_open_file() does; whether it did. Whoever
-// waits for such a lock has to look afterwards whether the file still has a name.
+// Removes the file unless it is locked by lock_open_file(); returns whether it did. After acquiring
+// such a lock, a process must check whether the file still has its name.
 bool remove_unlocked(int directory, const std::string& name) noexcept;
 
-// Writes to the disk which names it has.
+// Syncs the directory's entries to the disk.
 Result<void> sync_directory(int directory);
 
 }  // namespace weightmap::os

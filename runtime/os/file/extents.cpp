@@ -7,13 +7,13 @@
 namespace weightmap::os {
 namespace {
 
-// struct fiemap without the array of no length at its end, which no initialiser may have.
+// struct fiemap without its flexible array member, which cannot be initialised.
 struct ExtentCount {
   std::uint64_t start;
   std::uint64_t length;
   std::uint32_t flags;
-  std::uint32_t extents;  // out
-  std::uint32_t room;     // for none: they are counted
+  std::uint32_t extents;  // output
+  std::uint32_t room;     // none: extents are only counted
   std::uint32_t reserved;
 };
 static_assert(sizeof(ExtentCount) == sizeof(fiemap));

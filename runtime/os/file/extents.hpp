@@ -1,4 +1,4 @@
-// Into how many pieces the file system has cut a file.
+// Counts the extents of a file.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace weightmap::os {
 
-// nullopt where the file system does not tell (tmpfs, NFS). What is not on the disk yet
-// may count otherwise later. Reads none of the file's content.
+// Returns nullopt if the file system does not report them (tmpfs, NFS). Dirty pages may count
+// differently later. Reads none of the file's content.
 std::optional<std::uint64_t> extents_of(const File& file) noexcept;
 
 }  // namespace weightmap::os

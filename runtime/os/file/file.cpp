@@ -55,7 +55,7 @@ int look_at(int descriptor, struct stat& status) noexcept {
   return uninterrupted([&] { return ::fstat(descriptor, &status); });
 }
 
-// A directory cannot be opened for writing and a socket not at all; both deserve their own words.
+// A directory cannot be opened for writing and a socket not at all; both get messages of their own.
 tl::unexpected<Error> open_failure(const char* path, int error_number) {
   struct stat status {};
   if (::stat(path, &status) == 0)

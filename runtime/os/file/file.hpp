@@ -1,6 +1,4 @@
-// An open regular file: its size and identity at the moment of opening, and reads with pread.
-//
-// Const members may be called from several threads at once.
+// An open regular file: its size and identity at the time of opening, and reads with pread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,43 +13,44 @@
 
 namespace weightmap::os {
 
-// Offsets are 64 bits wide everywhere, and a whole checkpoint is mapped at once.
+// Offsets have 64 bits everywhere, and a whole checkpoint is mapped at once.
 static_assert(sizeof(void*) == 8 && sizeof(off_t) == 8, "weightmap is for 64-bit systems");
 
 class File final : public bytes::ByteSource {
  public:
-  // Fails with io and the system's words if the file cannot be opened, with not_a_checkpoint if it
-  // is empty or no regular file (a FIFO is not waited for; of a folder os_error is EISDIR), with
-  // invalid_argument for a path that contains a zero byte. Close-on-exec.
+  // Fails with io and the system's message if the file cannot be opened, with not_a_checkpoint if
+  // it is empty or not a regular file (a FIFO does not block; for a folder os_error is EISDIR),
+  // with invalid_argument for a path that contains a zero byte. Close-on-exec.
   static Result<File> open(const std::filesystem::path& path, bool writable);
 
-  // The same for a path that somebody else has chosen, which is opened only once it is known to
-  // lead to a regular file: to open a device can do something.
+  // Does the same for an untrusted path, which is opened only once it is known to lead to a regular
+  // file, since opening a device can have effects.
   static Result<File> open_foreign(const std::filesystem::path& path);
 
-  // The file of a descriptor that is open for reading, which stays its owner's. It is opened again,
-  // since position and read-ahead belong to the open file; where that cannot be (another user's
-  // file, no /proc), this is another descriptor of the same open file, and advises nothing. Fails
-  // likewise, with io for what is no descriptor.
+  // Opens the file of a descriptor that is open for reading; the caller keeps it. The file is
+  // opened again, since position and read-ahead belong to the open file; if that fails (another
+  // user's file, no /proc), this is another descriptor of the same open file, and gives no advice.
+  // Fails likewise, with io for an invalid descriptor.
   static Result<File> from_descriptor(int descriptor);
 
-  // Of the moment of opening.
+  // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
   const Generation& generation() const noexcept { return generation_; }
-  // Of now.
+  // As of now.
   Result<Generation> current_generation() const;
-  // Fails with io if the content is not that of the moment of opening any more.
+  // Fails with io if the content has changed since the time of opening.
   Result<void> check_unchanged() const;
-  // The same of its size, where others may write to it.
+  // Checks only the size, for files that other processes write to.
   Result<void> check_not_resized() const;
 
-  // Continues after short counts and signals. Fails with io, saying so, if the file has shrunk.
+  // Continues after short counts and signals. Fails with io, with a message of its own, if the file
+  // was truncated.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
 
-  // Says what comes: a few small reads here and there, or faults through a mapping. One descriptor
-  // serves both, and its readahead state (8 MiB on many systems) would otherwise come with every
-  // small read. POSIX_FADV_NORMAL takes POSIX_FADV_RANDOM back. Nothing is said of an open file
-  // that others have, too, nor of a file that one read takes.
+  // Announce the next accesses: a few small scattered reads, or faults through a mapping. One
+  // descriptor serves both, and its readahead (8 MiB on many systems) would otherwise come with
+  // every small read. POSIX_FADV_NORMAL undoes POSIX_FADV_RANDOM. No advice is given on an open
+  // file that is shared, or a file that one read covers.
   void advise_metadata() const noexcept { advise(Access::random); }
   void advise_mapping() const noexcept { advise(Access::normal); }
 

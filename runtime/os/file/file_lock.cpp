@@ -17,7 +17,8 @@
 namespace weightmap::os {
 namespace {
 
-// Runs between fork() and exec(), where nothing may be allocated. Without /proc the lock stays.
+// Runs between fork() and exec(), where nothing may be allocated. Without /proc the lock stays
+// shared.
 void detach_descriptor(int descriptor) noexcept {
   char path[32] = "/proc/self/fd/";
   char* const number = path + std::strlen(path);
@@ -32,7 +33,7 @@ void detach_descriptor(int descriptor) noexcept {
 class Descriptors {
  public:
   static Descriptors& of_this_process() {
-    static Descriptors& descriptors = *new Descriptors;  // for good: statics may have locks
+    static Descriptors& descriptors = *new Descriptors;  // never destroyed: statics may hold locks
     static const int registered = ::pthread_atfork(
         [] { of_this_process().mutex_.lock(); }, [] { of_this_process().mutex_.unlock(); },
         [] {

@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw": optional fields end with a dash.
+// Parses "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw"; a dash ends the optional
+// fields.
 std::optional<Mount> parse_line(const std::string& line, std::uint64_t wanted) {
   std::istringstream words(line);
   std::uint64_t id = 0;
@@ -41,8 +42,8 @@ std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
   return std::nullopt;
 }
 
-// A disk has it, a partition's disk is the folder above, and a file system without a disk of its
-// own (NFS, FUSE) has only the last.
+// A disk has the first, a partition's disk is the folder above, and a file system without a disk of
+// its own (NFS, FUSE) has only the last.
 fs::path read_ahead_setting(const Mount& mount, const fs::path& root) {
   for (const char* folder : {"/queue", "/../queue"}) {
     const fs::path setting = root / ("sys/dev/block/" + mount.number + folder) / "read_ahead_kb";

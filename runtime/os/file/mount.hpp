@@ -1,4 +1,4 @@
-// What a file lies on.
+// The file system and device of a file.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 namespace weightmap::os {
 
 struct Mount {
-  std::string file_system;  // as the mount table calls it: "ext4", "nfs4", "fuse.sshfs"
-  std::string number;       // of the device: "259:1"; of one that is none "0:45"
-  std::string device;       // what is mounted: "/dev/sda1", "host:/models"
+  std::string file_system;  // the mount table's name: "ext4", "nfs4", "fuse.sshfs"
+  std::string number;       // of the device: "259:1"; "0:45" without a device
+  std::string device;       // the mounted device: "/dev/sda1", "host:/models"
 };
 
-// nullopt before Linux 5.8, and without /proc.
+// Returns nullopt before Linux 5.8, and without /proc.
 std::optional<Mount> mount_of(const File& file);
-// The line of a mount table. `root` is where proc is looked for; tests have one of their own.
+// Finds the line of a mount table. `root` contains proc; tests have one of their own.
 std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& root = "/");
 
-// The setting of how far the system reads ahead there, in KiB: a file in /sys. Empty: none.
+// Returns the file in /sys with the read-ahead of the device in KiB. Empty: none.
 std::filesystem::path read_ahead_setting(const Mount& mount,
                                          const std::filesystem::path& root = "/");
 

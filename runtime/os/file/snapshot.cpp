@@ -15,7 +15,7 @@
 namespace weightmap::os {
 namespace {
 
-// What file systems answer that have no reflinks, or no files without a name.
+// Recognises the errors of file systems without reflinks, or without unnamed files.
 bool is_not_supported(int error_number) noexcept {
   return error_number == EOPNOTSUPP || error_number == ENOTTY || error_number == EINVAL ||
          error_number == EXDEV || error_number == EISDIR;
@@ -29,7 +29,7 @@ tl::unexpected<Error> snapshot_failure(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-// Without a name, in the directory that the file lies in now, whatever names led there.
+// Creates an unnamed file in the directory where the file lies now, resolving all links.
 Result<UniqueFd> unnamed_sibling(const File& source) {
   std::error_code error;
   const std::filesystem::path path =

@@ -1,4 +1,4 @@
-// A copy of a file that shares its blocks, and that nobody else can change or truncate.
+// A copy of a file that shares its blocks, and that other processes cannot change or truncate.
 #pragma once
 
 #include "runtime/os/file/file.hpp"
@@ -6,8 +6,8 @@
 
 namespace weightmap::os {
 
-// A reflink in the directory of the file: it has no name and is gone with its last descriptor and
-// mapping. Fails with unsupported where the file system has no reflinks, with io if the system
+// Makes a reflink in the file's directory. It has no name and disappears with its last descriptor
+// and mapping. Fails with unsupported if the file system has no reflinks, with io if the system
 // refuses otherwise or the file was written to since it was opened.
 Result<File> take_snapshot(const File& source);
 

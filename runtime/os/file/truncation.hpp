@@ -1,4 +1,4 @@
-// What every reader of a mapped file says when the file has become shorter.
+// Reports a truncated file, for every reader of a mapping.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace weightmap::os {
 
-// Fails with io, at the first byte that is missing, if the file does not reach to the end of this
-// range any more.
+// Fails with io, at the first missing byte, if the file no longer reaches to the end of this range.
 Result<void> check_not_truncated(const File& file, std::uint64_t offset, std::uint64_t length);
 
 }  // namespace weightmap::os

@@ -18,14 +18,14 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-// The first word of a file that holds one number; nullopt for "max" and for no such file.
+// Returns the number in a file; nullopt for "max" and for a missing file.
 std::optional<std::uint64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   std::string word;
   return file >> word ? number(word) : std::nullopt;
 }
 
-// The number behind `key` in a file of "key number" lines.
+// Returns the number behind `key` in a file of "key number" lines.
 std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -36,12 +36,13 @@ std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view k
   return std::nullopt;
 }
 
-// Where the files of one version of cgroups lie, and how they are called.
+// The places and names of the files of one version of cgroups.
 struct CgroupFiles {
   const char* mount;
-  const char* limits[2];  // beyond them processes are killed, or slowed down and their pages taken
+  const char*
+      limits[2];  // beyond them processes are killed, or slowed down and their pages reclaimed
   const char* usage;
-  const char* reclaimable[2];  // of memory.stat: page cache
+  const char* reclaimable[2];  // in memory.stat: page cache
 };
 constexpr CgroupFiles version_2 = {"sys/fs/cgroup",
                                    {"memory.max", "memory.high"},
@@ -70,7 +71,7 @@ void consider_group(MemoryLimit& limit, const fs::path& folder, const CgroupFile
   }
 }
 
-// A group is held to the limits of all groups above it.
+// A group is subject to the limits of all groups above it.
 void consider_groups_up(MemoryLimit& limit, const fs::path& root, const CgroupFiles& files,
                         fs::path group) {
   const fs::path mount = root / files.mount;

@@ -1,4 +1,5 @@
-// How much more memory this process may fill before something is thrown out or killed.
+// Computes how much more memory this process may use before pages are evicted or processes are
+// killed.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,17 @@ namespace weightmap::os {
 
 struct MemoryLimit {
   static constexpr std::uint64_t unknown = ~std::uint64_t{0};
-  std::uint64_t available = unknown;  // bytes; page cache that could be dropped counts as available
+  std::uint64_t available = unknown;  // bytes, including page cache that can be dropped
   std::string reason;                 // "MemAvailable", "memory.max of /user.slice"; empty: unknown
 
-  // Less a part that is left alone: for page tables, and those who allocate meanwhile.
+  // Leaves a reserve for page tables and concurrent allocations.
   std::uint64_t usable() const noexcept {
     return available == unknown ? unknown : available - available / 16;
   }
 };
 
-// The least of MemAvailable and of what each memory cgroup above this process (version 2 or 1) has
-// left. `root` is where proc and sys/fs/cgroup are looked for; tests have one of their own.
+// Returns the minimum of MemAvailable and the remainder of each memory cgroup above this process
+// (version 2 or 1). `root` contains proc and sys/fs/cgroup; tests have one of their own.
 MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
 }  // namespace weightmap::os

@@ -18,7 +18,7 @@ tl::unexpected<Error> missing(std::uint64_t offset, int error_number) {
   return tl::unexpected<Error>(os_error("read memory that was mapped", error_number, offset));
 }
 
-// As read() does: how many bytes came, or -1.
+// Returns the number of bytes, or -1, as read() does.
 ssize_t read_by_call(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
   const iovec local{to.data(), to.size()};
   const iovec remote{const_cast<std::byte*>(from.data()), from.size()};

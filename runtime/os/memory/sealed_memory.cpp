@@ -14,7 +14,7 @@
 namespace weightmap::os {
 namespace {
 
-constexpr std::size_t longest_label = 200;  // the system takes 249
+constexpr std::size_t longest_label = 200;  // the system's maximum is 249
 
 UniqueFd create(const std::string& label) noexcept {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -23,7 +23,7 @@ UniqueFd create(const std::string& label) noexcept {
   return UniqueFd(::memfd_create(label.c_str(), flags));
 }
 
-// Against writing in one way or another.
+// `against_writing` is the seal against some or all writes.
 Result<void> add_seals(int descriptor, int against_writing) {
   const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | against_writing;
   if (::fcntl(descriptor, F_ADD_SEALS, seals) == 0) return {};

@@ -1,4 +1,4 @@
-// Shared memory without a name, whose content nobody can change once it is sealed.
+// Shared memory without a name that becomes immutable once it is sealed.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace weightmap::os {
 
-// A file of `bytes` zeros that lives in memory as long as somebody has it open or mapped, to be
-// filled and sealed. Open for reading and writing, close-on-exec, not executable where the kernel
-// knows of that. `label`, cut to what the system takes, is what /proc shows of it: "/memfd:label".
+// Makes a file of `bytes` zeros that lives in memory while a process has it open or mapped, to be
+// filled and sealed. It is open for reading and writing, close-on-exec, and not executable if the
+// kernel supports that. `label`, cut to the system's maximum, appears in /proc as "/memfd:label".
 // Takes no memory before it is written to. Fails with io if the system refuses.
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label = "weightmap");
 
-// From here on nobody, neither this process nor who gets the descriptor, can write to it, map it
-// for writing, change its size, or take this back. Fails with io if the system refuses, as it does
-// while a writable mapping of it exists.
+// Afterwards no process with the descriptor, including this one, can write to it, map it for
+// writing, change its size, or undo the seal. Fails with io if the system refuses, as it does while
+// a writable mapping exists.
 Result<void> seal(int descriptor);
 
-// The same for everybody but those who have it mapped for writing already, who keep that: a driver
-// pins such memory with write intent. Fails likewise; kernels before 5.1 refuse.
+// Does the same, but existing writable mappings stay, for a driver that pins such memory with write
+// intent. Fails likewise; kernels before 5.1 refuse.
 Result<void> seal_but_for_mappings(int descriptor);
 
-// Another descriptor of the same file, for reading only and close-on-exec. Kernels before 6.7 share
-// the mapping of sealed memory only through such a one. Without /proc it is another descriptor of
-// the same open file, which can be written through unless the memory is sealed.
+// Returns another descriptor of the same file, read-only and close-on-exec. Kernels before 6.7
+// share a mapping of sealed memory only through such a one. Without /proc it is another descriptor
+// of the same open file, which is writable unless the memory is sealed.
 Result<UniqueFd> reopen_for_reading(int descriptor);
 
-// "/proc/PID/fd/N": where other processes of this user find what it leads to, while this process
-// has it open.
+// Returns "/proc/PID/fd/N", the path for other processes of this user while this process has it
+// open.
 std::filesystem::path path_of_descriptor(int descriptor);
 
 }  // namespace weightmap::os

@@ -8,7 +8,7 @@ namespace {
 constinit std::atomic<std::uint32_t> forks{0};
 constinit std::atomic<bool> is_registered{false};
 
-// How a mutex is held, in the lowest two bits of its word.
+// The state of a mutex, in the lowest two bits of its word.
 constexpr std::uint32_t state_bits = 3;
 constexpr std::uint32_t unlocked = 0;
 constexpr std::uint32_t locked = 1;
@@ -22,13 +22,13 @@ std::uint32_t fork_count() noexcept { return forks.load(std::memory_order_relaxe
 
 void count_forks() noexcept {
   if (is_registered.load(std::memory_order_acquire)) return;
-  // Two threads that come here at once count each fork twice, which is another number as well.
+  // Two concurrent registrations count each fork twice, which is a different number as well.
   static_cast<void>(::pthread_atfork(nullptr, nullptr, [] { ++forks; }));
   is_registered.store(true, std::memory_order_release);
 }
 
 bool ForkSafeMutex::lock() noexcept {
-  // A thread that has waited cannot know that it was the only one.
+  // A thread that has waited cannot know whether others still wait.
   std::uint32_t taken = word(locked);
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
   for (;;) {

@@ -1,9 +1,9 @@
 // Locks that a fork cannot leave locked.
 //
 // A forked child has only the thread that forked. A std::mutex that another thread held at that
-// moment stays locked in the child for good, and what it guards may be half changed there. Here
-// each lock remembers in which process it was taken: in the child a lock of the parent counts as
-// free, and whoever takes it is told that what it guards was abandoned.
+// moment stays locked in the child for good, and the data that it protects may be half changed
+// there. Here each lock remembers in which process it was taken: in the child a lock of the parent
+// counts as free, and the next owner learns that the protected data was abandoned.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@
 
 namespace weightmap::os {
 
-// How many forks lie between this process and the one that first used this part of the library.
-// Whatever belongs to threads remembers it and compares: another number means that the threads are
-// those of a parent and do not exist here. Forks are counted from the first call of count_forks().
+// The number of forks between this process and the one that first used this part of the library.
+// Thread-related state remembers it and compares: a different number means that the threads belong
+// to a parent and do not exist here. Counting starts at the first call of count_forks().
 std::uint32_t fork_count() noexcept;
 void count_forks() noexcept;
 
@@ -23,7 +23,7 @@ class ForkSafeMutex {
  public:
   ForkSafeMutex() noexcept { count_forks(); }
 
-  // Holds the mutex while it lives.
+  // Holds the mutex during its lifetime.
   class Lock {
    public:
     explicit Lock(ForkSafeMutex& mutex) noexcept : mutex_(mutex), abandoned_(mutex.lock()) {}
@@ -31,8 +31,9 @@ class ForkSafeMutex {
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
-    // A thread of the parent held it when this process was forked. What it guards may be half
-    // changed: it may be neither read nor destroyed, only replaced. Said once in each child.
+    // True if a thread of the parent held it when this process was forked. The protected data may
+    // be half changed: it must be neither read nor destroyed, only replaced. Reported once in each
+    // child.
     bool was_abandoned() const noexcept { return abandoned_; }
 
    private:
@@ -44,13 +45,13 @@ class ForkSafeMutex {
   bool lock() noexcept;
   void unlock() noexcept;
 
-  // The number of forks when it was last changed, times four, and how it is held. Any thread.
+  // The number of forks at the last change, times four, plus the state. Any thread.
   std::atomic<std::uint32_t> word_{0};
 };
 
-// A value under such a mutex. Where a thread of the parent was at it when this process was forked,
-// the child has a new value instead, and what the old one owned is leaked. Must not be destroyed
-// while another thread of the same process uses it.
+// A value protected by such a mutex. If a thread of the parent was using it when this process was
+// forked, the child gets a new value, and the old one is leaked. Must not be destroyed while
+// another thread of the same process uses it.
 template <class T>
 class ForkSafe {
   static_assert(std::is_nothrow_default_constructible_v<T>);
@@ -64,7 +65,7 @@ class ForkSafe {
   ForkSafe(const ForkSafe&) = delete;
   ForkSafe& operator=(const ForkSafe&) = delete;
 
-  // What function(T&) answers, under the lock. It must not come back here.
+  // Returns function(T&), called under the lock. It must not call this object.
   template <class Function>
   auto with(const Function& function) {
     const ForkSafeMutex::Lock lock(mutex_);
@@ -75,7 +76,7 @@ class ForkSafe {
  private:
   ForkSafeMutex mutex_;
   union {
-    T value_;  // under the mutex
+    T value_;  // protected by the mutex
   };
 };
 

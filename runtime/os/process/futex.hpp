@@ -1,4 +1,4 @@
-// Waiting for a number to change, with an end to the waiting, which std::atomic does not know.
+// Waits for a number to change, with a timeout, which std::atomic lacks.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace weightmap::os {
 
-// Returns when wake_all(word) is called, after `most`, or for no reason; at once if `word` is not
+// Returns when wake_all(word) is called, after `most`, or spuriously; at once if `word` is not
 // `seen`. In a forked child it works as in its parent, and neither wakes the other.
 void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
                 std::chrono::nanoseconds most) noexcept;

@@ -18,17 +18,18 @@
 namespace weightmap::os {
 namespace {
 
-// Of tries to open a file that others remove and make anew.
+// The maximum number of attempts to open a file that other processes remove and create again.
 constexpr int most_tries = 16;
 
-// The locks of this process. A record lock belongs to the process as a whole: it would not keep two
-// threads apart, and the first that closed the file would take it from the other. So only one of
-// them may have a lock's file open. That is a fact about the process, hence the one instance.
+// The locks of this process. A record lock belongs to the whole process: it does not exclude other
+// threads, and closing any descriptor of the file releases it. So only one thread may have a lock's
+// file open. Locks are a property of the process, hence the single instance.
 class OwnLocks {
  public:
   static OwnLocks& of_this_process() {
-    static OwnLocks& locks = *new OwnLocks;  // for good: a static warmer may end after statics do
-    // Not while another thread changes it; and a child has none of its parent's locks.
+    static OwnLocks& locks =
+        *new OwnLocks;  // never destroyed: a static warmer may outlive other statics
+    // A fork waits for changes by other threads; a child has none of its parent's locks.
     static const int registered = ::pthread_atfork([] { of_this_process().mutex_.lock(); },
                                                    [] { of_this_process().mutex_.unlock(); },
                                                    [] {
@@ -39,7 +40,7 @@ class OwnLocks {
     return locks;
   }
 
-  // false: a thread has it already.
+  // Returns false if a thread has it already.
   bool add(const std::string& path) {
     const std::lock_guard guard(mutex_);
     return paths_.insert(path).second;
@@ -54,7 +55,7 @@ class OwnLocks {
   std::set<std::string> paths_;
 };
 
-// 0 or errno; EAGAIN if another process has it.
+// Returns 0 or errno; EAGAIN if another process has the lock.
 int lock_whole(const UniqueFd& file) noexcept {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -63,12 +64,12 @@ int lock_whole(const UniqueFd& file) noexcept {
   return errno == EACCES ? EAGAIN : errno;
 }
 
-// -1: another process has it.
+// Returns -1 if another process has the lock.
 Result<UniqueFd> open_locked(const RuntimeDirectory& directory, const std::string& name) {
   Result<UniqueFd> file;
   for (int i = 0; i < most_tries; ++i) {
     file = open_own_file(directory, name, O_RDWR | O_CREAT);
-    if (!file) continue;  // perhaps because it was removed just then
+    if (!file) continue;  // possibly because it was just removed
     const int error = lock_whole(*file);
     if (error == EAGAIN) return UniqueFd();
     if (error != 0)
@@ -90,7 +91,7 @@ ProcessLock::ProcessLock(const RuntimeDirectory& directory, std::string name)
 
 namespace {
 
-// Takes a path back from the list, also on the way of an exception, unless the lock is kept.
+// Removes a path from the list unless the lock is kept, also after an exception.
 class AddedPath {
  public:
   AddedPath(OwnLocks& own, std::string path) : own_(own), path_(std::move(path)) {}
@@ -115,7 +116,7 @@ Result<std::optional<ProcessLock>> ProcessLock::try_lock(const RuntimeDirectory&
   OwnLocks& own = OwnLocks::of_this_process();
   std::string path = lock.path_;
   if (!own.add(path)) return std::nullopt;
-  AddedPath added(own, std::move(path));  // before the file, which is closed first
+  AddedPath added(own, std::move(path));  // declared before the file, which is closed first
   Result<UniqueFd> file = open_locked(directory, name);
   if (!file) return tl::unexpected<Error>(file.error());
   if (file->get() < 0) return std::nullopt;
@@ -134,7 +135,7 @@ ProcessLock::~ProcessLock() {
 
 void ProcessLock::give_sign_of_life() const noexcept { ::futimens(file_.get(), nullptr); }
 
-// Does not open the file: closing it would give up a lock of this process.
+// Does not open the file, since closing it would release a lock of this process.
 std::int64_t last_sign_of_life(const RuntimeDirectory& directory,
                                const std::string& name) noexcept {
   struct stat status {};

@@ -26,14 +26,14 @@ std::string_view text_in(const char* variable) noexcept {
   return text == nullptr ? std::string_view() : text;
 }
 
-// Where the folder is to be, and whose.
+// The required place and owner of the folder.
 struct Wanted {
   std::string path;
   uid_t owner;
 };
 
-// A relative path would mean another directory in each process. One in our own variable is a
-// mistake that the user is told of; the specification of XDG_RUNTIME_DIR says to ignore it there.
+// A relative path would mean a different directory in each process. In our own variable it is an
+// error; the specification of XDG_RUNTIME_DIR requires ignoring it there.
 Result<Wanted> wanted_folder() {
   Wanted wanted{{}, ::geteuid()};
   if (const std::string_view own = text_in("WEIGHTMAP_RUNTIME_DIR"); !own.empty()) {
@@ -59,7 +59,7 @@ tl::unexpected<Error> refuse(const std::string& path, std::string_view why) {
                  "cannot use " + bytes::quote(path, 4096) + ", which " + std::string(why));
 }
 
-// "open the folder": what could not be done, as errno says it.
+// `what` is the failed action, "open the folder"; the reason is errno.
 tl::unexpected<Error> refused(const std::string& what, const std::string& path) {
   const int error_number = errno;
   return tl::unexpected<Error>(os_error(what + " " + bytes::quote(path, 4096), error_number));

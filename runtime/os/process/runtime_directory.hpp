@@ -1,5 +1,5 @@
-// The folder in which processes of one user find what they share: a folder in memory that others
-// cannot write to.
+// The folder in which processes of one user share files: in memory, and not writable by other
+// users.
 #pragma once
 
 #include <sys/types.h>
@@ -16,13 +16,13 @@ namespace weightmap::os {
 
 class RuntimeDirectory {
  public:
-  // $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID. Makes it,
-  // with mode 0700, if it is not there. Fails with invalid_argument if the first is a relative
-  // path, with io if the system refuses, or if what is there is no directory, belongs to somebody
-  // else, or lets others in: what lies in such a directory may have been planted.
+  // Uses $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID.
+  // Creates it with mode 0700 if needed. Fails with invalid_argument if the first is a relative
+  // path, with io if the system refuses, or if the path is not a directory, belongs to another
+  // user, or is accessible to other users, who may have planted files in it.
   static Result<RuntimeDirectory> open();
 
-  // For openat() and its like, so that nobody can put another folder in its place meanwhile.
+  // For openat() and the like, so that the folder cannot be replaced meanwhile.
   int descriptor() const noexcept { return descriptor_.get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
   // The effective user of the process when it was opened.
@@ -37,13 +37,13 @@ class RuntimeDirectory {
   uid_t owner_;
 };
 
-// Five hexadecimal numbers with "-" between them: what the name of a file in that folder says of
-// the checkpoint that it is about.
+// Returns five hexadecimal numbers joined by "-", which identify a checkpoint in the names of files
+// in that folder.
 std::string key_of(const Generation& generation);
 
 // Opens a file in that folder with these flags (O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK are added) and
-// mode 0600. Fails with io if it cannot be opened, or is not a regular file of this user that
-// nobody else may read or write, under this one name.
+// mode 0600. Fails with io if it cannot be opened, is not a regular file of this user, is
+// accessible to other users, or has another name as well.
 Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::string& name,
                                int flags);
 

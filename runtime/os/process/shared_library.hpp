@@ -1,4 +1,4 @@
-// A library that is found when the program runs.
+// A library that is loaded at run time.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace weightmap::os {
 
-// Stays loaded until the process ends: drivers leave threads and handlers behind.
+// Stays loaded until the process ends, since drivers leave threads and handlers behind.
 class SharedLibrary {
  public:
-  // `name` is a path, or a file name that is searched for as the dynamic linker does. Fails with
-  // unsupported, and what the linker says.
+  // `name` is a path, or a file name that the dynamic linker searches for. Fails with unsupported
+  // and the linker's message.
   static Result<SharedLibrary> load(const std::string& name);
 
-  // nullptr if it has no such function.
+  // Returns nullptr if there is no such function.
   void* find(const char* symbol) const noexcept;
 
  private:

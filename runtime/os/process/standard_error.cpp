@@ -5,7 +5,7 @@
 namespace weightmap::os {
 
 void write_standard_error(std::string_view text) noexcept {
-  if (::write(STDERR_FILENO, text.data(), text.size()) == -1) return;  // nobody is told
+  if (::write(STDERR_FILENO, text.data(), text.size()) == -1) return;  // failures are ignored
 }
 
 }  // namespace weightmap::os

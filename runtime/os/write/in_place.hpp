@@ -1,4 +1,4 @@
-// Changing a file where it lies. Several processes may do so at once, each its own ranges.
+// Changes a file in place. Several processes may do so at once, each in its own ranges.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace weightmap::os {
 
-// All of these take a file that is open for writing, and fail with io if the system refuses.
+// All functions need a file that is open for writing, and fail with io if the system refuses.
 
-// Within the file.
+// The range must lie within the file.
 Result<void> write_in_place(const File& file, std::uint64_t offset,
                             std::span<const std::byte> content);
-// Gives holes in the range space on the disk, so that writing to it through a mapping cannot fail.
-// Where the file system cannot, zeros that are not there yet are not written either.
+// Allocates disk space for holes in the range, so that writes through a mapping cannot fail. Does
+// nothing if the file system does not support that.
 Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t length);
-// Writes the content to the disk.
+// Flushes the content to the disk.
 Result<void> sync_content(const File& file);
 
-// Whether none of the blocks that lie wholly in the range is on the disk, so that it was never
-// written. False where there is none, or the file system does not tell. Any file that is open.
+// True if no block that lies fully in the range is allocated, so that it was never written. False
+// if there is no such block, or the file system does not report it. Works for any open file.
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
 
 }  // namespace weightmap::os

@@ -1,6 +1,6 @@
-// A temporary name is ".NAME.weightmap-", 16 hexadecimal digits and ".tmp". While its process
-// lives, the file is locked, from before it has that name where it is made without one, so whoever
-// gets the lock knows that nobody will give the file its name any more.
+// A temporary name is ".NAME.weightmap-", 16 hexadecimal digits and ".tmp". The file is locked
+// during the lifetime of its process, if possible even before it has that name. So a process that
+// gets the lock knows that the file is abandoned.
 #include "weightmap/new_file.hpp"
 
 #include <fcntl.h>
@@ -40,10 +40,10 @@ std::string beginning_of(const std::string& name) {
   return "." + name.substr(0, longest_beginning) + std::string(mark);
 }
 
-// Not to be guessed, since others may write to the directory, too.
+// The name must be unpredictable, since other users may write to the directory.
 std::string temporary_name(const std::string& name) {
   std::uint64_t number = 0;
-  // Of so few bytes it gives all. std::random_device asks for a C library of 2022.
+  // Such short requests are never cut. std::random_device would need a C library of 2022.
   static_cast<void>(::getrandom(&number, sizeof number, 0));
   std::array<char, digits> text;
   const char* const end = std::to_chars(text.data(), text.data() + digits, number, 16).ptr;
@@ -52,7 +52,7 @@ std::string temporary_name(const std::string& name) {
          std::string(ending);
 }
 
-// What processes have left behind that were killed. What cannot be removed stays, as it did before.
+// Removes files that killed processes have left behind; failures are ignored.
 void remove_abandoned(int directory, const std::string& name) {
   const std::string beginning = beginning_of(name);
   const Result<std::vector<std::string>> names = os::names_in(directory, beginning);
@@ -62,8 +62,8 @@ void remove_abandoned(int directory, const std::string& name) {
       os::remove_unlocked(directory, found);
 }
 
-// As the kernel does where fs.protected_symlinks is set: a link that another user has put into a
-// directory for all, such as /tmp, leads nowhere.
+// Follows the rule of fs.protected_symlinks: a link that another user has put into a directory for
+// all users, such as /tmp, is not followed.
 bool may_follow(const std::filesystem::path& link) noexcept {
   const std::filesystem::path folder = link.has_parent_path() ? link.parent_path() : ".";
   struct stat own {};
@@ -73,9 +73,9 @@ bool may_follow(const std::filesystem::path& link) noexcept {
   return !is_for_all || own.st_uid == ::geteuid() || own.st_uid == around.st_uid;
 }
 
-// What the path leads to, also where that is not there yet: open(2) would create it.
+// Resolves the path, also if its target does not exist yet, which open(2) would create.
 Result<std::filesystem::path> follow_links(std::filesystem::path path) {
-  constexpr int most_links = 40;  // as the kernel has it
+  constexpr int most_links = 40;  // the kernel's limit
   for (int i = 0; i < most_links; ++i) {
     std::error_code no_link;
     const std::filesystem::path target = std::filesystem::read_symlink(path, no_link);
@@ -94,9 +94,9 @@ struct NewFile::State {
   UniqueFd directory;
   std::string name;
   UniqueFd file;
-  std::string temporary;         // a name that it has meanwhile; empty: none
+  std::string temporary;         // its current temporary name; empty: none
   std::uint64_t written = 0;     // by write() and skip()
-  std::uint64_t on_the_way = 0;  // of these, how many the disk was asked to take
+  std::uint64_t on_the_way = 0;  // the part for which writeback was started
   bool durable = true;
   std::optional<Result<void>> sync_result = {};
 
@@ -121,7 +121,7 @@ struct NewFile::State {
         os::uninterrupted([&] { return ::openat(from, path, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   }
 
-  // What has the name now: nothing, or what may be replaced.
+  // Returns the status of the old file, which may be replaced; nullopt if there is none.
   Result<std::optional<struct stat>> look_at_old(const NewFileOptions& options) const {
     struct stat old {};
     if (os::uninterrupted([&] { return ::fstatat(directory.get(), name.c_str(), &old, 0); }) != 0) {
@@ -140,7 +140,7 @@ struct NewFile::State {
         [&] { return ::openat(directory.get(), at, flags | O_RDWR | O_CLOEXEC, mode); }));
   }
 
-  // Without a name where that can be and a name can be given later.
+  // Creates the file without a name if that is supported and it can be named later.
   Result<void> open_file(mode_t mode) {
     if (::access("/proc/self/fd", X_OK) == 0) file = open_at(".", O_TMPFILE, mode);
     if (file.get() >= 0) {
@@ -154,7 +154,7 @@ struct NewFile::State {
         temporary.clear();
         return os::os_failure("create a file in the directory");
       }
-      // Between the two calls another process may have found it unlocked, and removed it.
+      // Another process may have found it unlocked between the two calls, and removed it.
       os::lock_open_file(file.get());
       if (os::has_name(directory.get(), temporary, file.get())) return {};
     }
@@ -166,7 +166,7 @@ struct NewFile::State {
     TRY_ASSIGN(const std::optional<struct stat> old, look_at_old(options));
     remove_abandoned(directory.get(), name);
     TRY(open_file(old ? S_IRUSR | S_IWUSR : options.mode));
-    // Some file systems have no permissions to be set.
+    // Some file systems do not support permissions.
     if (old) static_cast<void>(os::take_permissions(file.get(), *old));
     return {};
   }
@@ -179,12 +179,12 @@ struct NewFile::State {
            }) == 0;
   }
 
-  // A file without a name cannot take the place of another: it needs one for that moment.
+  // A file without a name cannot replace another, so it gets a temporary one.
   Result<void> replace() {
     if (temporary.empty()) {
       std::string other = temporary_name(name);
       if (!link_to(other)) return os::os_failure("give the file a name");
-      temporary = std::move(other);  // a copy could throw, and the file would stay
+      temporary = std::move(other);  // moved, since a failed copy would leave the file behind
     }
     const int renamed = os::uninterrupted([&] {
       return ::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str());
@@ -203,7 +203,7 @@ struct NewFile::State {
       temporary.clear();
       return true;
     }
-    if (errno != EINVAL && errno != ENOSYS) return false;  // the file system does not know that
+    if (errno != EINVAL && errno != ENOSYS) return false;  // unsupported by the file system
     const int linked = os::uninterrupted([&] {
       return ::linkat(directory.get(), temporary.c_str(), directory.get(), name.c_str(), 0);
     });
@@ -219,8 +219,8 @@ struct NewFile::State {
     return os::os_failure("give the file its name");
   }
 
-  // So the disk works while the rest is written. Only asks, and waits for nothing that matters:
-  // fsync() says what became of it.
+  // Starts writeback so that the disk works while the rest is written. Does not wait; fsync()
+  // reports errors.
   void start_writing() noexcept {
     constexpr std::uint64_t step = std::uint64_t{8} << 20;
     if (!durable || written - on_the_way < step) return;

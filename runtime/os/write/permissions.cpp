@@ -6,8 +6,8 @@
 
 namespace weightmap::os {
 
-// The owner first: a change of owner takes set-id bits away. Not everybody may give files away, and
-// not every file system has owners.
+// Sets the owner first, since that clears set-id bits. The process may lack the right to change it,
+// and some file systems have no owners.
 Result<void> take_permissions(int descriptor, const struct stat& old) {
   mode_t mode = old.st_mode & 07777;
   if (::fchown(descriptor, old.st_uid, old.st_gid) != 0) {

@@ -1,4 +1,4 @@
-// What a file takes over from the one whose place it takes.
+// Copies ownership and permissions from a replaced file.
 #pragma once
 
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 namespace weightmap::os {
 
 // Gives the open file the owner, the group and the permissions of `old`, as far as this process
-// may. Nobody gets rights that `old` did not give: where the group cannot be kept, its members
-// count as others, so the new group has no rights, and others have those that both had. Fails with
-// io if the permissions cannot be set.
+// may. No user gains rights that `old` did not grant: if the group cannot be kept, its members
+// count as others, so the new group has no rights, and others keep only those that the old group
+// had, too. Fails with io if the permissions cannot be set.
 Result<void> take_permissions(int descriptor, const struct stat& old);
 
 }  // namespace weightmap::os

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What has this name, which may be nothing.
+// Returns the status of this name; nullopt if it does not exist.
 Result<std::optional<struct stat>> look_at(const fs::path& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return status;
@@ -50,7 +50,7 @@ Result<void> check_target(const File& file, const struct stat& target) {
   return {};
 }
 
-// A link could be renamed, but what it leads to would then go on having a name of its own.
+// A link could be renamed, but its target would keep its own name.
 Result<void> check_not_a_link(const struct stat& source, const fs::path& from) {
   if (!S_ISLNK(source.st_mode)) return {};
   std::error_code unknown;
@@ -61,7 +61,7 @@ Result<void> check_not_a_link(const struct stat& source, const fs::path& from) {
           (unknown ? "the file that it leads to" : bytes::quote(real.native(), 4096)));
 }
 
-// That the name still leads to the file that was checked.
+// Checks that the name still refers to the checked file.
 Result<void> check_source(const File& file, const fs::path& from) {
   TRY_ASSIGN(const std::optional<struct stat> now, look_at(from));
   if (now) TRY(check_not_a_link(*now, from));
@@ -80,11 +80,11 @@ Result<void> sync_directory_of(const fs::path& path) {
   return sync_directory(opened.get());
 }
 
-// Into a page cache of pages that are soon written, so from page cache to page cache.
+// Copies through the page cache, since the target's pages are dirty anyway.
 Result<void> copy_bytes(const File& from, NewFile& to, const Progress& progress) {
   constexpr std::uint64_t piece = std::uint64_t{16} << 20;
   if (share_blocks(to.descriptor(), from)) return {};
-  // Where there is too little space this says so at once.
+  // Reports a lack of space at once.
   TRY(to.reserve(from.size()));
   off_t offset = 0;
   while (static_cast<std::uint64_t>(offset) < from.size()) {
@@ -110,13 +110,13 @@ Result<Generation> publish_copy(const File& file, const struct stat& permissions
   return made.generation();
 }
 
-// Answers false, with nothing done, if the two are on different file systems.
+// Returns false, with nothing done, if the two are on different file systems.
 Result<bool> rename_file(const File& file, const fs::path& from, const fs::path& target,
                          const struct stat& before, const struct stat& permissions) {
   TRY(take_permissions(file.descriptor(), permissions));
   Result<void> written;
   if (::fsync(file.descriptor()) != 0) written = os_failure("write the new file to the disk");
-  // That may have taken long.
+  // The sync may have taken long, so the source is checked again.
   if (written) written = check_source(file, from);
   if (written && ::rename(from.c_str(), target.c_str()) == 0) return true;
   const int error_number = errno;
@@ -130,7 +130,7 @@ Result<Generation> finish_rename(const File& file, const fs::path& from, const f
   Result<Generation> now = file.current_generation();
   Result<void> ok = sync_directory_of(target);
   if (ok && directory_of(from) != directory_of(target)) ok = sync_directory_of(from);
-  // Between the last look and the rename somebody may have written to it.
+  // The file may have been written to between the last check and the rename.
   if (ok) ok = file.check_unchanged();
   if (ok) return now;
   ok.error().message.insert(0, "is in place, but: ");

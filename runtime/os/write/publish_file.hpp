@@ -1,4 +1,4 @@
-// Putting a file in the place of another, durably.
+// Replaces a file by another, durably.
 #pragma once
 
 #include <filesystem>
@@ -17,10 +17,10 @@ struct PublishedFile {
 
 struct PublishHow {
   bool copy = false;
-  Progress progress = {};  // of a copy
+  Progress progress = {};  // for a copy
 };
 
-// `file` is what was opened at `from`. See weightmap/publish.hpp.
+// `file` was opened at `from`. See weightmap/publish.hpp.
 Result<PublishedFile> publish_file(const File& file, const std::filesystem::path& from,
                                    const std::filesystem::path& target, const PublishHow& how);
 

@@ -1,4 +1,4 @@
-// How large a file this process may make.
+// The limit on the size of files.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace weightmap::os {
 
-// Fails with io (EFBIG) for more bytes than RLIMIT_FSIZE allows. What writes compares by itself
-// (write_all.hpp).
+// Fails with io (EFBIG) for more bytes than RLIMIT_FSIZE allows. Write functions check it
+// themselves (write_all.hpp).
 Result<void> check_size_limit(std::uint64_t bytes);
 
 }  // namespace weightmap::os

@@ -24,7 +24,7 @@ Result<void> check_end(std::uint64_t offset, std::uint64_t length) {
   return check_size_limit(end);
 }
 
-// Of what can seek only regular files are limited; others have no position.
+// The limit applies to regular files only; others have no position.
 Result<void> check_position(int descriptor, std::uint64_t more) {
   const off_t position = ::lseek(descriptor, 0, SEEK_CUR);
   if (position < 0) return {};
@@ -50,8 +50,8 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std:
     const ssize_t count = uninterrupted([&] {
       return ::pwrite(descriptor, content.data(), content.size(), static_cast<off_t>(offset));
     });
-    if (count == 0) errno = EIO;  // a file takes at least one byte, or says why not
-    // EFAULT: memory that cannot be read, mapped from a file that was truncated.
+    if (count == 0) errno = EIO;  // a file accepts at least one byte or reports an error
+    // EFAULT means unreadable memory, mapped from a truncated file.
     if (count <= 0)
       return tl::unexpected<Error>(
           os_error(errno == EFAULT ? "read what is to be written to the file" : "write the file",

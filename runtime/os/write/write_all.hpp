@@ -1,6 +1,6 @@
-// What writes to a descriptor, or makes a file larger. Beyond RLIMIT_FSIZE the system does not just
-// fail, but sends SIGXFSZ, which ends the process; memory (memfd) is no exception. So each of these
-// compares first, and fails with io (EFBIG). All continue after short counts and signals.
+// Functions that write to a descriptor or enlarge a file. Beyond RLIMIT_FSIZE the system sends
+// SIGXFSZ, which ends the process, also for a memfd. So each of these checks first, and fails with
+// io (EFBIG). All continue after short counts and signals.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace weightmap::os {
 
-// From where it stands; of any kind.
+// Writes at the current position, to any kind of descriptor.
 Result<void> append(int descriptor, std::span<const std::byte> content);
 Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std::byte> content);
 
 Result<void> resize(int descriptor, std::uint64_t bytes);
-// Gets space on the disk for a range. Where the file system cannot, nothing is done.
+// Allocates disk space for a range. Does nothing if the file system does not support it.
 Result<void> reserve_space(int descriptor, std::uint64_t offset, std::uint64_t length);
-// Shares the blocks of `source` (FICLONE), as few file systems can.
+// Shares the blocks of `source` (FICLONE), which few file systems support.
 Result<void> share_blocks(int descriptor, const File& source);
 
 }  // namespace weightmap::os
