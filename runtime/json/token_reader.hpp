@@ -1,7 +1,7 @@
 // A strict reader of JSON text (RFC 8259), one token after the other, in the order in which the
 // text has them:
 //
-//   Reader json(text);
+//   TokenReader json(text);
 //   std::string_view key;
 //   if (json.enter_object())
 //     while (json.next_key(key)) json.natural(numbers[key]);
@@ -26,14 +26,14 @@
 
 namespace weightmap::json {
 
-class Reader {
+class TokenReader {
  public:
   static constexpr std::uint32_t deepest = 64;  // containers within one another
 
   // The text must outlive the reader, and both the strings that it gives out.
-  explicit Reader(std::string_view text) noexcept : text_(text) {}
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  explicit TokenReader(std::string_view text) noexcept : text_(text) {}
+  TokenReader(const TokenReader&) = delete;
+  TokenReader& operator=(const TokenReader&) = delete;
 
   enum class Next : std::uint8_t { object, array, string, number, boolean, null, other };
   // What kind of value the next one is, by its first byte; other: none.
