@@ -15,12 +15,12 @@ namespace {
 
 using value::Builder;
 using value::Cell;
-using Next = Reader::Next;
+using Next = TokenReader::Next;
 
 // A failed step leaves its error in the reader or in the builder.
 class TreeMaker {
  public:
-  TreeMaker(Builder& build, Reader& json) : build_(build), json_(json) {}
+  TreeMaker(Builder& build, TokenReader& json) : build_(build), json_(json) {}
 
   bool add_value(Cell& made) {
     switch (json_.next()) {
@@ -109,10 +109,10 @@ class TreeMaker {
   bool fits() const { return build_.check().has_value(); }
 
   Builder& build_;
-  Reader& json_;
+  TokenReader& json_;
 };
 
-Result<Cell> add(Builder& build, Reader& json, bool (TreeMaker::*add_root)(Cell&)) {
+Result<Cell> add(Builder& build, TokenReader& json, bool (TreeMaker::*add_root)(Cell&)) {
   Cell root;
   TreeMaker maker(build, json);
   if ((maker.*add_root)(root)) return root;
@@ -122,16 +122,16 @@ Result<Cell> add(Builder& build, Reader& json, bool (TreeMaker::*add_root)(Cell&
 
 }  // namespace
 
-Result<Cell> add_value(Builder& build, Reader& json) {
+Result<Cell> add_value(Builder& build, TokenReader& json) {
   return add(build, json, &TreeMaker::add_value);
 }
 
-Result<Cell> add_strings(Builder& build, Reader& json) {
+Result<Cell> add_strings(Builder& build, TokenReader& json) {
   return add(build, json, &TreeMaker::add_strings);
 }
 
 Result<Cell> add_document(Builder& build, std::string_view text) {
-  Reader json(text);
+  TokenReader json(text);
   TRY_ASSIGN(const Cell root, add_value(build, json));
   if (!json.end()) return tl::unexpected<Error>(json.error());
   return root;

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "runtime/json/reader.hpp"
+#include "runtime/json/token_reader.hpp"
 #include "runtime/value/builder.hpp"
 #include "weightmap/result.hpp"
 
@@ -11,10 +11,10 @@ namespace weightmap::json {
 
 // Adds the next value of `json`. Fails as add_document() does; the reader has failed then, too,
 // unless the builder did.
-Result<value::Cell> add_value(value::Builder& build, Reader& json);
+Result<value::Cell> add_value(value::Builder& build, TokenReader& json);
 
 // Does the same for a value that must be an object whose items are strings.
-Result<value::Cell> add_strings(value::Builder& build, Reader& json);
+Result<value::Cell> add_strings(value::Builder& build, TokenReader& json);
 
 // Adds the document `text` to `build`. Fails with corrupt, with the position of the first wrong
 // byte in the text as file offset, if it is not JSON in UTF-8, if an object has a key twice, or if

@@ -16,9 +16,9 @@ namespace weightmap::pickle {
 namespace {
 
 // A forward source of operands that reads the file in pieces and does not read skipped bytes.
-class Reader {
+class OperandReader {
  public:
-  Reader(bytes::ReadCache& cache, std::uint64_t offset, std::uint64_t most_bytes)
+  OperandReader(bytes::ReadCache& cache, std::uint64_t offset, std::uint64_t most_bytes)
       : cache_(cache),
         begin_(offset),
         most_(most_bytes),
@@ -102,7 +102,7 @@ Result<std::uint64_t> find_end(bytes::ReadCache& cache, std::uint64_t offset,
                                std::uint64_t most_bytes) {
   if (offset > cache.source_size())
     return failure(ErrorCode::corrupt, "it begins behind the end of the file", offset);
-  Reader reader(cache, offset, most_bytes);
+  OperandReader reader(cache, offset, most_bytes);
   std::uint64_t byte = 0;
   Operand operand;
   while (reader.number(1, byte)) {

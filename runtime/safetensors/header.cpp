@@ -109,7 +109,7 @@ class HeaderParser {
   }
 
   Header& header_;
-  json::Reader& json_;
+  json::TokenReader& json_;
   std::uint64_t data_bytes_;
   const Limits& limits_;
   value::Builder build_;
@@ -124,7 +124,7 @@ class HeaderParser {
 // null means no metadata.
 Result<void> HeaderParser::read_metadata() {
   if (std::exchange(has_metadata_, true)) return refuse("__metadata__ twice");
-  if (json_.next() == json::Reader::Next::null) {
+  if (json_.next() == json::TokenReader::Next::null) {
     json_.null();
     return {};
   }

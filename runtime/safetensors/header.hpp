@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "runtime/format/own_storages.hpp"
-#include "runtime/json/reader.hpp"
+#include "runtime/json/token_reader.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -22,7 +22,7 @@ struct Header : format::TensorList {
   Header(std::string_view text, std::pmr::memory_resource& memory)
       : TensorList(memory), json(text) {}
 
-  json::Reader json;                      // owns the names
+  json::TokenReader json;                 // owns the names
   std::unique_ptr<value::Tree> metadata;  // a dict of strings
 };
 

@@ -112,7 +112,7 @@ class IndexParser {
   }
 
   ShardIndex& index_;
-  json::Reader& json_;
+  json::TokenReader& json_;
   value::Builder build_;
   value::Cell metadata_ = build_.dict({});
   bool has_map_ = false;

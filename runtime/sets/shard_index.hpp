@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/json/reader.hpp"
+#include "runtime/json/token_reader.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -34,7 +34,7 @@ struct ShardIndex {
     std::uint32_t position;  // of the name, in the text
   };
 
-  json::Reader json;
+  json::TokenReader json;
   std::vector<std::string> files;  // beside the index, or in folders below; sorted
   std::vector<Item> items;         // in the order of the index
   std::unique_ptr<value::Tree> metadata;

@@ -1,6 +1,6 @@
 // What the reader of JSON text takes, and what it refuses and where. The texts are of the kinds
 // that collections of tests of JSON parsers have.
-#include "runtime/json/reader.hpp"
+#include "runtime/json/token_reader.hpp"
 
 #include <doctest/doctest.h>
 
@@ -19,8 +19,8 @@
 
 using namespace weightmap;
 using namespace std::string_literals;
-using json::Reader;
-using Next = Reader::Next;
+using json::TokenReader;
+using Next = TokenReader::Next;
 
 namespace {
 
@@ -60,7 +60,7 @@ void check_refused(std::initializer_list<Wrong> cases) {
 }
 
 std::string text_of(const std::string& quoted) {
-  Reader json(quoted);
+  TokenReader json(quoted);
   std::string_view text;
   REQUIRE(json.string(text));
   REQUIRE(json.end());
@@ -70,7 +70,7 @@ std::string text_of(const std::string& quoted) {
 // What natural() makes of the text, or its error.
 struct Natural {
   explicit Natural(const std::string& text) {
-    Reader json(text);
+    TokenReader json(text);
     is_taken = json.natural(value) && json.end();
     if (!is_taken) error = json.error();
   }
@@ -80,7 +80,7 @@ struct Natural {
 };
 
 Number number_of(const std::string& text) {
-  Reader json(text);
+  TokenReader json(text);
   Number number;
   REQUIRE(json.number(number));
   REQUIRE(json.end());
@@ -179,7 +179,7 @@ TEST_CASE("takes true, false and null only as they are written") {
                  {"t", 1},         {"[n", 2},
                  {"truefalse", 4}, {"{\"a\": nul\"b\"}", 9}});
   bool value = true;
-  Reader json("[false,true]");
+  TokenReader json("[false,true]");
   REQUIRE(json.enter_array());
   REQUIRE(json.next_element());
   CHECK(json.boolean(value));
@@ -314,7 +314,7 @@ TEST_CASE("a number of each length is read as the digits say") {
     expected = expected * 10 + length % 10;
     for (const char* behind : {"", ",", "]", " ", "}"}) {
       const std::string text = "[" + digits + behind;
-      Reader numbers(text);
+      TokenReader numbers(text);
       std::uint64_t number = 0;
       REQUIRE(numbers.enter_array());
       REQUIRE(numbers.next_element());
@@ -493,7 +493,7 @@ TEST_CASE("refuses strings that do not begin or end as strings do") {
 
 TEST_CASE("a text without escapes is a part of what is read, and no copy") {
   const std::string text = R"(["plain", "esc\u0061ped", "p2", ""]        )";
-  Reader json(text);
+  TokenReader json(text);
   std::vector<std::string_view> plain;
   REQUIRE(json.enter_array());
   for (std::string_view one; json.next_element() && json.string(one);)
@@ -511,7 +511,7 @@ TEST_CASE("each text is valid as long as the reader is") {
     expected.push_back("a" + std::to_string(i) + "\xc3\xa9");
   }
   text.back() = ']';
-  Reader json(text);
+  TokenReader json(text);
   std::vector<std::string_view> texts;
   REQUIRE(json.enter_array());
   while (json.next_element()) REQUIRE(json.string(texts.emplace_back()));
@@ -566,7 +566,7 @@ TEST_CASE("says of the next value what kind it is and takes nothing") {
                                    {"\xff", Next::other}}) {
     const std::string_view captured = text;
     CAPTURE(captured);
-    Reader json(text);
+    TokenReader json(text);
     CHECK(json.next() == kind);
     CHECK(json.next() == kind);
     CHECK_FALSE(json.failed());
@@ -575,7 +575,7 @@ TEST_CASE("says of the next value what kind it is and takes nothing") {
 
 TEST_CASE("says which kind of value it was asked for and which it found") {
   const auto message_of = [](const char* text, auto ask) {
-    Reader json(text);
+    TokenReader json(text);
     REQUIRE_FALSE(ask(json));
     CHECK(json.error().file_offset == 1);
     return json.error().message;
@@ -583,24 +583,24 @@ TEST_CASE("says which kind of value it was asked for and which it found") {
   std::string_view text;
   bool boolean = false;
   Number number;
-  const auto object = [](Reader& json) { return json.enter_object(); };
-  const auto array = [](Reader& json) { return json.enter_array(); };
+  const auto object = [](TokenReader& json) { return json.enter_object(); };
+  const auto array = [](TokenReader& json) { return json.enter_array(); };
   CHECK(message_of(" []", object) == "expected an object, found an array");
   CHECK(message_of(" {}", array) == "expected an array, found an object");
   CHECK(message_of(" 1", array) == "expected an array, found a number");
-  CHECK(message_of(" null", [&](Reader& json) { return json.string(text); }) ==
+  CHECK(message_of(" null", [&](TokenReader& json) { return json.string(text); }) ==
         "expected a string, found null");
-  CHECK(message_of(" \"\"", [&](Reader& json) { return json.number(number); }) ==
+  CHECK(message_of(" \"\"", [&](TokenReader& json) { return json.number(number); }) ==
         "expected a number, found a string");
-  CHECK(message_of(" 0", [&](Reader& json) { return json.boolean(boolean); }) ==
+  CHECK(message_of(" 0", [&](TokenReader& json) { return json.boolean(boolean); }) ==
         "expected true or false, found a number");
-  CHECK(message_of(" true", [](Reader& json) { return json.null(); }) ==
+  CHECK(message_of(" true", [](TokenReader& json) { return json.null(); }) ==
         "expected null, found a boolean");
   CHECK(message_of(" x", object) == "is not JSON");
 }
 
 TEST_CASE("after an error each call answers false and the error stays") {
-  Reader json("[x, {\"a\": 1}, \"b\", true, null]");
+  TokenReader json("[x, {\"a\": 1}, \"b\", true, null]");
   REQUIRE(json.enter_array());
   REQUIRE(json.next_element());
   std::uint64_t natural = 5;
@@ -628,7 +628,7 @@ TEST_CASE("after an error each call answers false and the error stays") {
 }
 
 TEST_CASE("an error of the caller's ends the reading, too") {
-  Reader json("[1, 2]");
+  TokenReader json("[1, 2]");
   REQUIRE(json.enter_array());
   REQUIRE(json.next_element());
   std::uint64_t natural = 0;
@@ -644,7 +644,7 @@ TEST_CASE("an error of the caller's ends the reading, too") {
 TEST_CASE("keys and elements come in the order of the text, each container within its own") {
   const std::string text =
       R"({"z": 1, "a": {"y": [2, {"x": 3}, 4], "b": {}}, "": [[], [5]], "z": 6} )";
-  Reader json(text);
+  TokenReader json(text);
   std::string walk;
   std::string_view key;
   std::uint64_t number = 0;
@@ -703,7 +703,7 @@ TEST_CASE("keys and elements come in the order of the text, each container withi
 }
 
 TEST_CASE("a caller who knows what a container begins with may go past it") {
-  Reader json(R"({"a": [1, 2], "b": 3})");
+  TokenReader json(R"({"a": [1, 2], "b": 3})");
   std::string_view key;
   REQUIRE(json.enter_object());
   CHECK(json.rest() == R"("a": [1, 2], "b": 3})");

@@ -1,4 +1,4 @@
-#include "runtime/json/reader.hpp"
+#include "runtime/json/token_reader.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@ bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-Reader::Next Reader::next() noexcept {
+TokenReader::Next TokenReader::next() noexcept {
   switch (const char c = skip_blanks()) {
     case '{':
       return Next::object;
@@ -31,12 +31,12 @@ Reader::Next Reader::next() noexcept {
   }
 }
 
-bool Reader::too_deep() {
+bool TokenReader::too_deep() {
   return fail("nests deeper than " + std::to_string(deepest) + " containers", position());
 }
 
 // Handles a string whose bytes from `begin` up to here are literal.
-bool Reader::unusual_string(const char* begin, std::string_view& text) {
+bool TokenReader::unusual_string(const char* begin, std::string_view& text) {
   // A decoded string is no longer than its source, so returned strings never move.
   decoded_.reserve(text_.size());
   const std::size_t first = decoded_.size();
@@ -58,7 +58,7 @@ bool Reader::unusual_string(const char* begin, std::string_view& text) {
   return true;
 }
 
-bool Reader::add_escape() {
+bool TokenReader::add_escape() {
   const char* const begin = ++at_;
   const char letter = next_byte();
   if (const std::size_t which = escape_letters.find(letter); which != std::string_view::npos) {
@@ -83,21 +83,21 @@ bool Reader::add_escape() {
   return true;
 }
 
-bool Reader::hex_digits(std::uint32_t& code) {
+bool TokenReader::hex_digits(std::uint32_t& code) {
   constexpr std::size_t count = 4;
   const char* const begin = at_;
   at_ = std::from_chars(begin, begin + std::min(count, left()), code, 16).ptr;
   return at_ == begin + count || not_json(at_);
 }
 
-bool Reader::scan_digits() {
+bool TokenReader::scan_digits() {
   const char* const begin = at_;
   at_ = std::find_if_not(begin, end_, is_digit);
   return at_ != begin || not_json(at_);
 }
 
 // Makes a token of a number.
-bool Reader::scan_number(bool& is_integer) {
+bool TokenReader::scan_number(bool& is_integer) {
   token_ = at_;
   is_integer = true;
   if (next_byte() == '-') ++at_;
@@ -119,7 +119,7 @@ bool Reader::scan_number(bool& is_integer) {
   return true;
 }
 
-bool Reader::natural(std::uint64_t& number) {
+bool TokenReader::natural(std::uint64_t& number) {
   bool is_integer = true;
   if (!is_digit(skip_blanks())) return fail_expected("a whole number");
   if (!scan_number(is_integer)) return false;
@@ -128,7 +128,7 @@ bool Reader::natural(std::uint64_t& number) {
   return fail_expected("a whole number");
 }
 
-bool Reader::number(std::variant<std::int64_t, double>& number) {
+bool TokenReader::number(std::variant<std::int64_t, double>& number) {
   bool is_integer = true;
   if (next() != Next::number) return fail_expected("a number");
   if (!scan_number(is_integer)) return false;
@@ -140,7 +140,7 @@ bool Reader::number(std::variant<std::int64_t, double>& number) {
              position());
 }
 
-bool Reader::literal(std::string_view word, const char* expected) {
+bool TokenReader::literal(std::string_view word, const char* expected) {
   if (skip_blanks() != word.front()) return fail_expected(expected);
   token_ = at_;
   for (const char c : word) {
@@ -150,21 +150,21 @@ bool Reader::literal(std::string_view word, const char* expected) {
   return true;
 }
 
-bool Reader::boolean(bool& value) {
+bool TokenReader::boolean(bool& value) {
   const bool is_true = skip_blanks() == 't';
   if (!literal(is_true ? "true" : "false", "true or false")) return false;
   value = is_true;
   return true;
 }
 
-bool Reader::null() { return literal("null", "null"); }
+bool TokenReader::null() { return literal("null", "null"); }
 
-bool Reader::end() {
+bool TokenReader::end() {
   skip_blanks();
   return !failed() && (at_ == end_ || not_json(at_));
 }
 
-bool Reader::fail(std::string why, std::size_t position) {
+bool TokenReader::fail(std::string why, std::size_t position) {
   if (!failed()) error_ = {ErrorCode::corrupt, std::move(why), position, {}};
   // Makes all further reads fail.
   at_ = end_;
@@ -172,10 +172,10 @@ bool Reader::fail(std::string why, std::size_t position) {
   return false;
 }
 
-bool Reader::not_json(const char* at) { return fail("is not JSON", offset(at)); }
+bool TokenReader::not_json(const char* at) { return fail("is not JSON", offset(at)); }
 
 // Fails for a value of another kind, or for invalid JSON.
-bool Reader::fail_expected(const char* expected) {
+bool TokenReader::fail_expected(const char* expected) {
   static constexpr const char* kinds[] = {"an object", "an array",  "a string",
                                           "a number",  "a boolean", "null"};
   const Next found = next();

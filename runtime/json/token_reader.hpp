@@ -1,6 +1,6 @@
 // A strict pull parser of JSON text (RFC 8259), which reads tokens in the order of the text:
 //
-//   Reader json(text);
+//   TokenReader json(text);
 //   std::string_view key;
 //   if (json.enter_object())
 //     while (json.next_key(key)) json.natural(numbers[key]);
@@ -25,14 +25,14 @@
 
 namespace weightmap::json {
 
-class Reader {
+class TokenReader {
  public:
   static constexpr std::uint32_t deepest = 64;  // nesting of containers
 
   // The text must outlive the reader, and both must outlive the returned strings.
-  explicit Reader(std::string_view text) noexcept : text_(text) {}
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  explicit TokenReader(std::string_view text) noexcept : text_(text) {}
+  TokenReader(const TokenReader&) = delete;
+  TokenReader& operator=(const TokenReader&) = delete;
 
   enum class Next : std::uint8_t { object, array, string, number, boolean, null, other };
   // Returns the kind of the next value by its first byte; other if it is none.
