@@ -43,8 +43,7 @@ class File final : public bytes::Source {
   // Checks only the size, for files that other processes write to.
   Result<void> check_not_resized() const;
 
-  // Continues after short counts and signals. Fails with io, with a message of its own, if the file
-  // was truncated.
+  // Continues after short counts and signals. A truncated file is an io error with its own message.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
 
   // Announce the next accesses: a few small scattered reads, or faults through a mapping. One
@@ -69,8 +68,7 @@ class File final : public bytes::Source {
   bool is_shared_ = false;  // the open file is the caller's
 };
 
-// A file and its beginning in a range of addresses that several files are mapped into. Borrows the
-// file.
+// A file and its beginning in the address range of several files. Borrows the file.
 struct PlacedFile {
   const File* file;
   std::uint64_t base = 0;

@@ -19,8 +19,8 @@ std::size_t round_to_pages(std::size_t bytes) noexcept {
 void* HugePageResource::do_allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes < threshold) return ::operator new(bytes, std::align_val_t(alignment));
   const std::size_t size = round_to_pages(bytes);
-  // Systems before Linux 6.7 align to small pages only, so this maps one huge page more and unmaps
-  // the excess.
+  // Systems before Linux 6.7 align to small pages only, so this unmaps the excess of a larger
+  // mapping.
   void* const mapped = size == 0 ? MAP_FAILED
                                  : ::mmap(nullptr, size + page, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,4 @@
-// Maps parts of a file briefly, apart from its main mapping, which the advice given here does not
-// affect.
+// Briefly maps parts of a file beside its main mapping, which is unaffected by advice given here.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,7 @@ namespace weightmap::os {
 class FileWindow {
  public:
   // Maps the parts side by side, at an address that is a multiple of `alignment`, a power of two
-  // and at least a page. The offsets are multiples of it, too, and so are the lengths except the
-  // last one.
+  // and at least a page. So are the offsets, and the lengths except the last one.
   FileWindow(const File& file, std::span<const ByteRange> parts, std::uint64_t alignment) noexcept;
 
   std::span<std::byte> bytes() const noexcept { return bytes_; }  // empty: the system refused

@@ -76,8 +76,7 @@ struct ArchiveReader::State {
     return about_file(std::move(result.error()), path);
   }
 
-  // The order of members matters: the directory's names point into the windows, whose memory comes
-  // from `memory`.
+  // The order matters: the directory points into the windows, whose memory comes from `memory`.
   os::HugePageResource memory;
   os::File file;
   std::filesystem::path path;

@@ -1,7 +1,6 @@
 // The state of a Checkpoint.
 //
-// The open fills in everything in one thread; afterwards it is read-only, except members that say
-// otherwise.
+// One thread fills it in during the open; then it is read-only, except members that say otherwise.
 #pragma once
 
 #include <atomic>

@@ -74,8 +74,7 @@ struct TensorTable {
     if (dims == last_dims) shared_dims += 2 * rank;
     last_dims = dims;
   }
-  // Returns the memory that the tensors so far take here and will take in the catalog and its
-  // index.
+  // Returns the memory that the tensors so far take here, in the catalog and in its index.
   std::uint64_t bytes() const noexcept {
     constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
     return tensor_count * each + name_bytes + paths.size() * sizeof(PathNode) + decoded_bytes +

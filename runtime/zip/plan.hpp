@@ -18,8 +18,7 @@ namespace weightmap::zip {
 
 class Plan {
  public:
-  // The alignment that the 16-bit length of the extra fields can reach after the longest ZIP64
-  // field.
+  // The largest alignment for the 16-bit length of extra fields after the longest ZIP64 field.
   static constexpr std::uint64_t max_alignment = 0xFFFF - 28 - Layout::padding_field_bytes + 1;
 
   struct Planned {
