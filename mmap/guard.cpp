@@ -71,8 +71,7 @@ struct Guard::Part {
 
   void tell() const noexcept {
     const std::uint64_t one = 1;
-    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1)
-      return;  // there is no listener
+    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1) return;  // no listener
   }
 
   bool lose_if_shortened(std::uintptr_t mapping, bool writable) noexcept {

@@ -107,8 +107,7 @@ class WEIGHTMAP_API Checkpoint {
   NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor.
   std::vector<std::filesystem::path> opened_paths() const;
-  std::size_t source_count()
-      const noexcept;  // files, and memory with inflated copies; at least one
+  std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
   // Precondition: index < source_count().
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;

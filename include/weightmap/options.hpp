@@ -107,8 +107,7 @@ struct OpenOptions {
   // checkpoint that was opened writable.
   std::optional<CopyOnWrite> copy_on_write = {};
   std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque
-  std::optional<Repeats> repeats =
-      {};  // how often strides may repeat elements that are written; bounded
+  std::optional<Repeats> repeats = {};  // how often strides may repeat elements; bounded
   // Additional names that Globals::torch_safe accepts: "module.name", with Python 3's names.
   std::set<std::string, std::less<>> safe_globals = {};
   // With Protection::guard: a descriptor such as eventfd()'s that receives the number 1 as 8 bytes

@@ -98,8 +98,7 @@ struct Scanner {
     const unsigned length = at[1];
     ok &= *at == op_LONG1 && length >= 1 && length <= 8;
     if (!ok) return 0;
-    const std::uint64_t low =
-        load<std::uint64_t>(at + 2);  // may read unused bytes behind the number
+    const std::uint64_t low = load<std::uint64_t>(at + 2);  // may read unused bytes behind it
     const unsigned spare = 64 - 8 * length;
     at += 2 + length;
     return static_cast<std::int64_t>(low << spare) >> spare;

@@ -25,8 +25,7 @@ using format::Parsed;
 // The contents of one of the two folders of an archive.
 struct Folder {
   std::string_view name;
-  std::string_view
-      config;  // suffix of the records that describe the folder; the model's name precedes it
+  std::string_view config;  // suffix of its records; the model's name precedes it
   bool has_parameters;
 };
 constexpr std::array folders = {

@@ -24,11 +24,10 @@ struct TensorSpec {
     negative = 8,
     buffer = 16
   };
-  static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
-  static constexpr std::uint32_t in_pickle =
-      0x80000000;               // flag bit: no limit allows so many storages
-  const std::int64_t* dims;     // sizes then strides, 2 * rank values
-  std::int64_t storage_offset;  // elements
+  static constexpr std::uint32_t is_root = 0xFFFFFFFF;    // the pickle is this tensor alone
+  static constexpr std::uint32_t in_pickle = 0x80000000;  // flag bit: above every limit
+  const std::int64_t* dims;                               // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;                            // elements
   std::uint32_t storage;  // number in the StorageTable, or in_pickle and one in TensorTable::arrays
   std::uint32_t path;     // of the container: index into TensorTable::paths, or is_root
   value::Cell key;        // in the container; see KeyText

@@ -23,8 +23,7 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 CrcReport verify_crc(Checkpoint::State& state, const Progress& progress) {
   WarmOptions options;
   options.verify_crc = true;
-  options.budget_bytes =
-      os::MemoryLimit::unknown;  // each page is needed once and may be evicted then
+  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once
   const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(state, options, progress);
   if (work) {
     Result<WarmReport> report = (*work)->wait();
