@@ -81,8 +81,8 @@ class WEIGHTMAP_API NewFile {
   // `refuse` fails with invalid_argument if the name exists.
   enum class Existing : std::uint8_t { replace, refuse };
   // Writes the file to the disk, unless it is not durable, and gives it its name atomically; call
-  // it once. An error with "is in place, but" means that the name refers to the new file, but may
-  // not survive a loss of power. After any other error there is no new file.
+  // it once. An error with "is in place, but" means that the name refers to the new file, which
+  // may not survive a loss of power. After any other error there is no new file.
   Result<void> commit(Existing existing = Existing::replace);
 
  private:
