@@ -1,4 +1,6 @@
 // An open regular file: its size and identity at the time of opening, and reads with pread.
+//
+// Const members may be called from several threads at once.
 #pragma once
 
 #include <sys/types.h>

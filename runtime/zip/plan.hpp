@@ -1,5 +1,7 @@
 // The records of a planned archive in order, with checked names and computed places. Each place is
 // known as soon as the record is added, before a byte is written.
+//
+// Offsets count from the start of the archive.
 #pragma once
 
 #include <cstddef>
