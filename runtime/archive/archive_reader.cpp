@@ -69,7 +69,7 @@ struct ArchiveReader::State {
                     const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
-  // Prefixes an error with the path.
+  // Adds the path to an error.
   template <class T>
   Result<T> about(Result<T> result) const {
     if (result) return result;
