@@ -19,7 +19,7 @@ def milliseconds(value):
 
 
 def engine_row(name, title, groups, series):
-    """Of one engine: how long it takes in each group, and the rest in the first."""
+    """Returns the times of one engine in each group, and its other figures in the first."""
     mine = [series.get((name, *group)) for group in groups]
     cells = [time_cell(each) if each else "" for each in mine]
     first = mine[0]["summaries"] if mine[0] else None

@@ -17,13 +17,13 @@ from samples import (HERE, duration, has_between, interleave, machine_line, rati
                      write_between)
 
 BEGIN, END = "<!-- measured formats: begin -->", "<!-- measured formats: end -->"
-# What there is of each format: its words, and its own library's.
+# The formats: their names, and those of their own libraries.
 FORMATS = {"pt": ("`.pt`", "`torch.load(mmap=True)`"),
            "safetensors": ("safetensors, one file", "`safetensors.safe_open`"),
            "shards": ("safetensors, 8 shards and an index", "`safetensors.safe_open` of each"),
            "gguf": ("GGUF, float16 and q8_0", "`gguf.GGUFReader`"),
            "dcp": ("DCP of 4 ranks", "`dcp.load(no_dist=True)`")}
-# Another number of ranks than 4, which of them, and the dimension by which they are cut.
+# A number of ranks other than 4, the measured rank, and the dimension of the cut.
 RESHARDS = {"rank 0 of 2, by rows": (0, 2, 0), "rank 1 of 3, by rows": (1, 3, 0),
             "rank 5 of 8, by rows": (5, 8, 0), "rank 1 of 2, by columns": (1, 2, 1)}
 LARGE = {"dcp": ("DCP of 10,000 chunks", "chunks.dcp"),
@@ -53,7 +53,7 @@ class Bench:
         return os.path.join(self._arguments.folder, name)
 
 
-# ---- what is measured
+# ---- the measures
 
 def measure_loads(bench):
     return {(kind, *options): bench.compare("load", kind, f"model.{kind}", *options)
@@ -76,7 +76,7 @@ def mebibytes(count):
 
 
 def both(samples, field):
-    """Both medians, and how many times as long it takes the other one."""
+    """Returns both medians, and the ratio of the other one to ours."""
     ours, theirs = samples[OURS], samples[THEIRS]
     return [duration(ours.median(field)), duration(theirs.median(field)),
             ratio_text(theirs.ratio_to(OURS, field), 1)]
@@ -140,7 +140,7 @@ def large_table(samples):
     return table(head, rows)
 
 
-# What to run, and the lines that say what came of it.
+# The measurement, and its lines.
 MEASURES = {
     "load": (measure_loads, lambda samples: [
         "Opening until all names are known; then every tensor as one of torch, every byte added "

@@ -27,7 +27,7 @@ TORCH_VARIANTS = (("off", "read"), ("off", "calculate"), ("on", "read"))  # coll
 FRAMEWORKS = ("pt", "np")
 ACCESSORS = {"weightmap": "`weightmap.open`", "safe_open": "`weightmap.safe_open`",
              "theirs": "`safetensors.safe_open`"}
-# safetensors files, and a set of shards, by what they hold.
+# Safetensors files, and a set of shards, by their content.
 SAFETENSORS = {"10 tensors": ("safetensors", "tensors_10.safetensors"),
                "10,000 tensors": ("safetensors", "tensors_10000.safetensors"),
                "100,000 tensors": ("safetensors", "tensors_100000.safetensors"),
@@ -65,7 +65,7 @@ def measure_opens(bench):
     for count in COUNTS:
         file = f"tensors_{count}.pt"
         ours = shlex.join(bench.opener(file))
-        # Twice, since importing torch warms the other side up.
+        # Twice, since importing torch also warms up the other side.
         contenders = {"weightmap": f"{ours} >/dev/null && {ours}"}
         contenders |= {variant_name(variant): torch_state(bench, file, *variant)
                        for variant in TORCH_VARIANTS}
@@ -193,7 +193,7 @@ def load_figure(samples):
 
 
 def timed(samples, field="open_us"):
-    """Median and, in brackets, the lowest."""
+    """Formats the median and, in brackets, the lowest."""
     return f"{duration(samples.median(field))} ({duration(samples.low(field))})"
 
 
@@ -230,7 +230,7 @@ def accessor_table(title, samples, text, field):
     return table([title, *ACCESSORS.values()], rows)
 
 
-# What to run, the lines that say what came of it, the figure, and the markers around both.
+# The measurement, its tables, the figure, and the markers around both.
 MEASURES = {"open": (measure_opens, open_lines, open_figure, "measured"),
             "load": (measure_loads, load_lines, load_figure, "measured python"),
             "safetensors": (measure_safetensors, safetensors_lines, None, "measured safetensors")}
@@ -243,7 +243,7 @@ def markers(name):
 # ---- preparing and running
 
 def make_safetensors(bench, count):
-    """The same state dict as a .safetensors file."""
+    """Writes the same state dict as a .safetensors file."""
     path = bench.file(f"tensors_{count}.safetensors")
     if os.path.exists(path):
         return
@@ -255,7 +255,7 @@ def make_safetensors(bench, count):
 
 
 def make_shards(bench, shards=200, tensors=500):
-    """A set of shards with an index, in a folder."""
+    """Writes a set of shards with an index, in a folder."""
     folder = bench.file("shards")
     index = os.path.join(folder, "model.safetensors.index.json")
     if os.path.exists(index):

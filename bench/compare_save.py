@@ -74,7 +74,7 @@ def seconds(contender, state, path, durable):
 
 
 def measure(state, path, durable, rounds):
-    """Seconds of each round, by contender."""
+    """Returns the seconds of each round, by contender."""
     small = dict(list(state.items())[:2])
     for contender in CONTENDERS:
         if contender != "`cp`":
@@ -89,7 +89,7 @@ def measure(state, path, durable, rounds):
 
 
 def times_as_fast(taken, contender, other):
-    """How many times as fast `contender` is: median, lowest and highest of the rounds."""
+    """Returns the speed-up of `contender`: median, lowest and highest of the rounds."""
     ratios = sorted(b / a for a, b in zip(taken[contender], taken[other]))
     return f"{statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
 

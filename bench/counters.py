@@ -1,10 +1,10 @@
-"""Time, and what the kernel counts of this process: page faults, reads, memory of its own."""
+"""Time, and the kernel's counters of this process: page faults, reads, private memory."""
 import resource
 import time
 
 
 class Stopwatch:
-    """Microseconds since it was made."""
+    """Microseconds since the construction."""
 
     def __init__(self):
         self._start = time.perf_counter_ns()
@@ -14,7 +14,7 @@ class Stopwatch:
 
 
 class Counters:
-    """Of this process, since it was made."""
+    """The counters of this process since the construction."""
 
     def __init__(self):
         self._before = self._now()

@@ -58,8 +58,7 @@ Pattern pattern_of(DType dtype) {
   }
 }
 
-// Deterministic noise, about as fast as memory. Each storage has its own state, and so its own
-// bytes.
+// Deterministic noise, about as fast as memory. Each storage has its own state and bytes.
 class Noise {
  public:
   Noise(Pattern pattern, std::uint64_t seed)

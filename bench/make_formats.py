@@ -26,7 +26,7 @@ CHUNKS, TOKENS = 10_000, 250_000
 
 
 def model(layers, hidden, inner, words):
-    """As a transformer has it, filled with what does not compress."""
+    """Makes a transformer, filled with incompressible data."""
     shapes = collections.OrderedDict({"model.embed_tokens.weight": (words, hidden)})
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
@@ -125,7 +125,7 @@ WRITERS = {"pt": write_pt, "safetensors": write_safetensors, "shards": write_sha
 
 
 def make(path, write, *arguments):
-    """Writes a file or a folder, on the disk and whole, unless it is there."""
+    """Writes a file or a folder atomically and durably, unless it exists."""
     if os.path.exists(path):
         return
     part = path + ".part"

@@ -51,7 +51,7 @@ CPP, PYTHON, TORCH = "C++", "Python", "Python, `torch.load`"
 
 
 class Server:
-    """A server that was just started."""
+    """A server that has just been started."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -62,7 +62,7 @@ class Server:
         self._port = int(address.rsplit(":", 1)[1])
 
     def get(self, path: str) -> tuple[dict[str, Any], int]:
-        """The answer and the process that gave it."""
+        """Returns the answer and the process id of its worker."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, SECONDS_OF_PATIENCE)
         with contextlib.closing(connection):
             connection.request("GET", path)
@@ -76,7 +76,7 @@ class Server:
         return children_of(self.process.pid)
 
     def get_from_all(self, path: str, count: int) -> None:
-        """Asks until each of `count` workers has answered."""
+        """Sends requests until each of `count` workers has answered."""
         answered: set[int] = set()
         deadline = time.monotonic() + SECONDS_OF_PATIENCE
         while len(answered) < count:
@@ -154,7 +154,7 @@ class Measurement:
         os.kill(old, signal.SIGKILL)
         answering = old
         while answering == old:
-            # A connection that the dead one had accepted is reset.
+            # A connection that the dead worker had accepted is reset.
             with contextlib.suppress(ConnectionError, http.client.HTTPException):
                 answering = self._check(server)
         self._add("re-forked", name, 1, time.perf_counter() - began)
@@ -167,7 +167,7 @@ class Measurement:
         server.process.wait()
 
     def _check(self, server: Server) -> int:
-        """Asks for a row, which has to be what the other servers answer."""
+        """Requests a row, which must equal that of the other servers."""
         answer, worker = server.get("/row?id=0")
         if self._answers.setdefault("row", answer) != answer:
             sys.exit("measure_serving.py: the servers do not answer the same")
@@ -178,7 +178,7 @@ class Measurement:
 
 
 def evict(path: str) -> None:
-    """Takes the file out of the page cache, as far as nobody has it mapped."""
+    """Evicts the file from the page cache, except mapped pages."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -212,7 +212,7 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 def compared(
     medians: dict[tuple[str, str, int], float], what: str, count: int, show: Callable[[float], str]
 ) -> list[str]:
-    """Cells: each of our servers, the other one, and how many times as much that takes."""
+    """Returns cells: each of our servers, the other one, and its ratio to ours."""
     ours = [medians[what, name, count] for name in (CPP, PYTHON)]
     other = medians[what, TORCH, count]
     return [*map(show, ours), show(other), *(f"{other / value:,.1f} x" for value in ours)]

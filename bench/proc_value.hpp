@@ -4,8 +4,7 @@
 #include <fstream>
 #include <string>
 
-// Reads a line of a /proc file such as "read_bytes: 4096" or "VmHWM:  1234 kB"; -1 if there is
-// none.
+// Reads a line of a /proc file such as "read_bytes: 4096" or "VmHWM:  1234 kB"; otherwise -1.
 inline long long proc_value(const char* file, const std::string& field) {
   std::ifstream lines(file);
   std::string name;

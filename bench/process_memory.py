@@ -22,7 +22,7 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def children_of(parent: int) -> set[int]:
-    """Without those that are dead and wait to be buried."""
+    """Omits zombie processes."""
     children = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

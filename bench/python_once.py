@@ -35,7 +35,7 @@ from counters import Counters, Stopwatch
 SOME_NAME = "model.layers.0.attention.wv.weight"  # one that make_tensors.py always writes
 
 
-# ---- opening until all names are known, and all tensors: what contenders differ in
+# ---- the contenders: opening until all names are known, and all tensors
 
 class Weightmap:
     """Every format."""
@@ -56,7 +56,7 @@ class Weightmap:
 
 
 class WeightmapSafeOpen:
-    """Files of safetensors, as one who patches safetensors opens them."""
+    """Safetensors files, opened by weightmap.safe_open(), the replacement that patch() installs."""
 
     def __init__(self, path, _):
         self.names = list(weightmap.safe_open(path, "pt").keys())
@@ -76,7 +76,7 @@ class TorchLoad:
 
 
 class SafeOpen:
-    """A file, or each that an index names, as transformers opens them."""
+    """A file, or each file of an index, opened as transformers does."""
 
     def __init__(self, path, _):
         import safetensors
@@ -108,7 +108,7 @@ class GgufReader:
 
 
 class TorchDcp:
-    """Names and sizes from the metadata; dcp.load() into tensors that are made for it."""
+    """Names and sizes from the metadata; dcp.load() into new tensors."""
 
     def __init__(self, path, _):
         from torch.distributed.checkpoint import FileSystemReader
@@ -129,24 +129,24 @@ THEIRS = {"pt": TorchLoad, "safetensors": SafeOpen, "shards": SafeOpen, "gguf": 
 
 
 def sum_of(tensor):
-    """Of the bytes as words, so that nothing is converted on the way; the last may be shorter."""
+    """Sums the bytes as words, without any conversion; the last may be shorter."""
     flat = tensor.reshape(-1).view(torch.uint8)
     words = flat[:flat.numel() & ~7]
     rest = bytes(flat[words.numel():].tolist())
     return words.view(torch.int64).sum().item() + int.from_bytes(rest, "little")
 
 
-# ---- what is cached before
+# ---- the page cache before a measurement
 
 def evict(path):
-    """Nothing of the files is in the page cache: SystemExit if something stays."""
+    """Evicts the files from the page cache; SystemExit if something stays."""
     report = weightmap.evict(path)
     if report.cached_after:
         raise SystemExit(f"{path}: {report.cached_after} bytes stay cached: {report.reason}")
 
 
 def read_through(path):
-    """All of the files is in the page cache."""
+    """Reads all files into the page cache."""
     names = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
     for name in names:
         with open(name, "rb", buffering=0) as file:
@@ -240,7 +240,7 @@ def read_slices(path, arguments):
 
 
 def copy_of(checkpoint, part):
-    """By reads of the files: page faults would bring in what lies around, too."""
+    """Reads the files, since page faults would read the surroundings, too."""
     if isinstance(part, weightmap.Tensor) and part.is_contiguous:
         copy = torch.empty_like(part.torch())
         checkpoint.copy_to(part, copy.view(-1).view(torch.uint8).numpy())
@@ -249,7 +249,7 @@ def copy_of(checkpoint, part):
 
 
 def slice_of(shape, arguments):
-    """As Shard(dim) cuts it: pieces of one length, the last shorter."""
+    """Cuts as Shard(dim) does: pieces of equal length, the last shorter."""
     length = -(-shape[arguments.dim] // arguments.of)
     begin = min(arguments.rank * length, shape[arguments.dim])
     whole = [slice(None)] * len(shape)
@@ -258,7 +258,7 @@ def slice_of(shape, arguments):
 
 
 def load_slices(path, arguments):
-    """dcp.load() into the DTensors of that rank, whose other ranks are not there."""
+    """Uses dcp.load() into the DTensors of that rank, without the other ranks."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.tensor import DTensor, Shard
     reader = dcp.FileSystemReader(path)

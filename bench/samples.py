@@ -1,4 +1,4 @@
-"""What the comparisons share: samples of contenders, by bench/interleave.cpp, and Markdown."""
+"""Shared by the comparisons: samples of contenders, by bench/interleave.cpp, and Markdown."""
 import datetime
 import json
 import os
@@ -13,7 +13,7 @@ WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def run_json(command):
-    """What a program printed. Its errors go to the terminal."""
+    """Returns the output of a program. Its errors go to the terminal."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{command[0]} ended with status {done.returncode}")
@@ -21,7 +21,7 @@ def run_json(command):
 
 
 class Samples:
-    """What was measured of one contender."""
+    """The samples of one contender."""
 
     def __init__(self, measured):
         self.runs = measured["runs"]  # of all rounds
@@ -38,12 +38,12 @@ class Samples:
         return max(run[field] for run in self.runs)
 
     def ratio_to(self, name, field="open_us"):
-        """How many times as much as the contender NAME: value, and low and high of its interval."""
+        """Returns the ratio to the contender NAME: value, and low and high of its interval."""
         return self._ratios[name][field]
 
 
 def interleave(build, contenders, rounds, *options):
-    """Samples by name. The contenders are commands by name: words, or a line for the shell."""
+    """Returns samples by name. `contenders` maps names to commands: words, or a shell line."""
     pairs = [f"{name}={command if isinstance(command, str) else shlex.join(command)}"
              for name, command in contenders.items()]
     program = os.path.join(build, "bench", "interleave")
@@ -52,7 +52,7 @@ def interleave(build, contenders, rounds, *options):
 
 
 def ratio_text(ratio, digits=2):
-    """The ratio and its interval; nothing for None."""
+    """Formats the ratio and its interval; nothing for None."""
     if ratio is None:
         return ""
     value, low, high = (f"{ratio[part]:,.{digits}f}" for part in ("value", "low", "high"))
@@ -82,7 +82,7 @@ def figure(text):
 
 
 def machine():
-    """Where it is measured, today."""
+    """Describes the machine and the date."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")),
                      "unknown processor")
@@ -99,14 +99,14 @@ def machine_line(versions, rounds):
 
 
 def has_between(path, begin, end):
-    """Whether FILE has the markers: to be asked before measuring for half an hour."""
+    """Checks that FILE has the markers, before half an hour of measurements."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     return text.count(begin) == text.count(end) == 1
 
 
 def write_between(path, begin, end, lines):
-    """Replaces what FILE has between two marker lines. Sentences are wrapped, tables are not."""
+    """Replaces the text between two marker lines of FILE. Wraps sentences, but not tables."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     head, rest = text.split(begin)

@@ -52,7 +52,7 @@ def make_models(folder):
 
 
 def make_model(folder, size, seed, layers):
-    """.bin last, since it says that all is there."""
+    """Writes .bin last, as the sign that everything is complete."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(seed)
@@ -129,7 +129,7 @@ def answer(workers, word):
 
 
 class OtherWork:
-    """How many processors did something else since this was made."""
+    """Measures the average number of processors that are busy with other work."""
 
     def __init__(self):
         self._busy, self._time = self._now(), time.monotonic()
@@ -193,7 +193,7 @@ def worker_table(arguments, bench):
 
 
 def measure(arguments, engine):
-    """Lines that say what came of it."""
+    """Returns the lines of the result."""
     bench, others = Bench(arguments, engine), OtherWork()
     samples = {case: bench.compare(*case) for case in CASES[engine]}
     busy = others.read()

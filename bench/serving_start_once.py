@@ -26,7 +26,7 @@ ENGINE_TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "t
 
 
 class Times:
-    """When things happened: microseconds since the process was started."""
+    """Times of events: microseconds since the process was started."""
 
     def __init__(self):
         self._started = int(os.environ["STARTED_NS"])
@@ -44,7 +44,7 @@ class Times:
                 "call_to_token_us": self.since("call", "token")}
 
 
-# ---- the engines: a token, and what was measured until then
+# ---- the engines: the first token, and the times until then
 
 class Transformers:
     def __init__(self, contender):
@@ -121,7 +121,7 @@ def main():
     parser.add_argument("--warm-up")
     arguments = parser.parse_args()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # engines talk
+    os.dup2(2, 1)  # engines print to standard output
     engine = ENGINES[arguments.engine](arguments.contender)
     if arguments.warm_up:
         be_a_worker(engine, arguments, out)
@@ -129,7 +129,7 @@ def main():
     times = Times()
     token, counted = engine.start(arguments.folder, times)
     print(json.dumps({"token": token, **times.read(), **counted}), file=out, flush=True)
-    os._exit(0)  # what an engine does at its end is nobody's start
+    os._exit(0)  # the shutdown of an engine is not part of its start
 
 
 if __name__ == "__main__":

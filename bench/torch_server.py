@@ -13,7 +13,7 @@ import server
 
 
 class LoadedModel:
-    """What torch.load() makes of the file, read into memory of this process."""
+    """The result of torch.load(), read into memory of this process."""
 
     def __init__(self, file, tensor):
         self.values = torch.load(file, mmap=False, weights_only=True)[tensor].numpy()
@@ -26,7 +26,7 @@ class LoadedModel:
 
 
 class LoadedAfterTheFork:
-    """Loads at the first request, so that the parent has torch imported and nothing more."""
+    """Loads at the first request, so that the parent has only imported torch."""
 
     def __init__(self, file, tensor):
         self._what, self._model = (file, tensor), None
@@ -38,7 +38,7 @@ class LoadedAfterTheFork:
         return self._model
 
     def follow(self):
-        """The file stays as it is."""
+        """Does nothing, since the file is never replaced."""
 
 
 server.ServedModel = LoadedAfterTheFork

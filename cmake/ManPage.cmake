@@ -1,4 +1,4 @@
-# Writes the tool's manual page from what its --help says.
+# Writes the tool's manual page from its --help.
 #
 #   cmake -D TOOL=<weightmap> -D PAGE=<weightmap.1> -P ManPage.cmake
 cmake_minimum_required(VERSION 3.25)
@@ -9,7 +9,7 @@ function(help_of out)
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
 
-# `text` as lines that roff leaves as they are.
+# Escapes `text` for roff.
 function(verbatim out text)
   string(REPLACE "\\" "\\e" text "${text}")
   string(REPLACE "-" "\\-" text "${text}")

@@ -1,4 +1,4 @@
-# Finds what is built here needs, and says at once all that is missing, as Debian and Ubuntu call it.
+# Finds the dependencies, and reports all missing ones at once by their Debian and Ubuntu names.
 
 if(POLICY CMP0167)
   cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file

@@ -1,5 +1,5 @@
-# The installed library: headers, an exported target, a CMake package and a pkg-config file; where
-# weightmap is no guest also the manuals, and the unit for systemd where the tool is built.
+# Installs the library: headers, an exported target, a CMake package and a pkg-config file; as a
+# top-level project also the manuals and, with the tool, its systemd unit.
 
 include(CMakePackageConfigHelpers)
 
@@ -13,8 +13,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weightmap
 set(weightmap_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weightmap)
 install(EXPORT weightmapTargets NAMESPACE weightmap:: DESTINATION ${weightmap_package_dir})
 
-# A shared library brings its own dependencies; a static one leaves them to the final link, also to
-# that of a program which asks pkg-config without --static, since there is no other library to find.
+# A shared library brings its own dependencies. A static one leaves them to the final link, even if
+# a program calls pkg-config without --static, since there is no other library.
 if(BUILD_SHARED_LIBS)
   set(WEIGHTMAP_IS_STATIC OFF)
   set(weightmap_pc_needs "")
@@ -37,7 +37,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/weightmapConfigVersion.cmake
   DESTINATION ${weightmap_package_dir})
 
-# Relative to the .pc file, so that an install tree may be moved; absolute where the library folder
+# Relative to the .pc file, so that an install tree is relocatable; absolute if the library folder
 # is outside the prefix.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
   set(weightmap_pc_prefix "${CMAKE_INSTALL_PREFIX}")
@@ -60,7 +60,7 @@ if(TARGET weightmap_tool)
   install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 if(PROJECT_IS_TOP_LEVEL)
-  # README.md and the pages lie as they do here, so that their links lead somewhere.
+  # README.md and the pages keep their relative places, so that their links work.
   install(FILES LICENSE README.md CHANGELOG.md HACKING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
     PATTERN __pycache__ EXCLUDE)

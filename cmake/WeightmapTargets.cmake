@@ -1,8 +1,8 @@
-# One OBJECT library per module, so that a module's tests link that module and what stands above it
-# in the layer table (docs/architecture.md), and a wrong edge does not link.
+# Makes one OBJECT library per module, so that a module's tests link that module and the layers
+# above it in the table (docs/architecture.md), and a wrong dependency does not link.
 
-# Where sources are compiled as one, all of a module are: with ever more units of a few files the same
-# headers are parsed, and the same templates instantiated, ever more often.
+# A unity build compiles each module as one unit, since smaller units parse the same headers and
+# instantiate the same templates repeatedly.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 endif()
@@ -11,10 +11,10 @@ function(weightmap_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # gcc 12 takes "text" + std::string for overlapping copies (gcc bug 105651).
+    # gcc 12 mistakes "text" + std::string for overlapping copies (gcc bug 105651).
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
-  # Sanitizers' instrumentation makes gcc see overflows that are not there.
+  # With sanitizers, gcc reports overflows that cannot happen.
   if(WEIGHTMAP_WERROR AND NOT (WEIGHTMAP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))
     target_compile_options(${target} PRIVATE -Werror)
   endif()
@@ -33,8 +33,8 @@ function(weightmap_compile_options target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# What tells libFuzzer which code an input reached, in a build that has its targets. Programs that are
-# no targets can be linked with it.
+# Adds libFuzzer's coverage instrumentation in a build with targets. Other programs can link it,
+# too.
 function(weightmap_guide_fuzzer target)
   if(WEIGHTMAP_BUILD_FUZZERS)
     target_compile_options(${target} PRIVATE
@@ -42,8 +42,8 @@ function(weightmap_guide_fuzzer target)
   endif()
 endfunction()
 
-# For many small sources that include the same large headers: they are compiled as one, in a third
-# of the time. A debug build compiles them one by one, since it is for editing one again and again.
+# For many small sources that include the same large headers: a unity build takes a third of the
+# time. Not for Debug builds, where single sources are recompiled often.
 function(weightmap_compile_jointly target)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
@@ -62,8 +62,8 @@ function(weightmap_module name)
   target_link_libraries(${target} PUBLIC ${ARG_USES})
 endfunction()
 
-# For what is measured in, or loaded into, a fresh process: its symbols are bound before it runs, and
-# it has the C++ runtime in itself, which with the shared library would be there twice.
+# For programs that are measured in, or loaded into, a fresh process: symbols are bound at start,
+# and the C++ runtime is linked statically, which would duplicate it with the shared library.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -static-libstdc++ WEIGHTMAP_LINKS_STATIC_RUNTIME)
 function(weightmap_link_closely target)
@@ -76,9 +76,9 @@ function(weightmap_link_closely target)
   endif()
 endfunction()
 
-# For what runs once or waits: optimising it takes longer than it saves. Of the sanitizer's checks it
-# leaves out those of each access through a pointer, which take a third of the time to compile;
-# AddressSanitizer, where it is on, sees the same accesses. The library is built with all of them.
+# For programs that run once or wait: optimising them takes longer than it saves. Omits the
+# sanitizer's checks of each access through a pointer, which take a third of the compile time;
+# AddressSanitizer detects the same accesses. The library is built with all of them.
 function(weightmap_compile_quickly target)
   target_compile_options(${target} PRIVATE -O0)
   if(WEIGHTMAP_SANITIZE MATCHES "undefined")

@@ -12,8 +12,7 @@
 
 namespace weightmap::fuzz {
 
-// Replaces the input by the result of `mutate`; a result that is too long is mutated as bytes
-// instead.
+// Replaces the input by the result of `mutate`; if that is too long, mutates bytes instead.
 template <class Mutate>
 std::size_t mutate_in_place(std::uint8_t* data, std::size_t size, std::size_t max_size,
                             unsigned seed, Mutate mutate) {

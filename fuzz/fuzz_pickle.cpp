@@ -1,5 +1,4 @@
-// Parses any bytes as a pickle: parsed or refused. A parsed tree is written, and the result parses
-// to an equal tree.
+// Parses any bytes as a pickle: parsed or refused. A written tree parses to an equal one.
 #include <cstring>
 #include <memory_resource>
 #include <unordered_set>

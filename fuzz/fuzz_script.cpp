@@ -1,5 +1,4 @@
-// Puts any pickles and code into an archive with torch.jit.save's layout: refused, or all of it can
-// be read.
+// Puts any pickles and code into a torch.jit.save archive: refused, or all of it can be read.
 #include <string>
 
 #include "fuzz/custom_mutator.hpp"

@@ -55,8 +55,8 @@ Described describe(FuzzedDataProvider& input) {
   return made;
 }
 
-// Computes in 128 bits, where no product of two numbers overflows; values beyond `far` are
-// equivalent.
+// Computes in 128 bits, where no product of two numbers overflows; all values beyond `far` are
+// alike.
 constexpr Wide far = Wide{1} << 100;
 
 bool has_whole_blocks(const Described& tensor, std::int64_t elements) {

@@ -1,4 +1,4 @@
-"""Reads what `llvm-cov export -summary-only` says, and prints how many lines of each folder ran."""
+"""Prints how many lines of each folder ran, from `llvm-cov export -summary-only`."""
 
 import collections
 import json

@@ -32,7 +32,7 @@ def hostile_files(folder):
 
 
 def records_of(path):
-    """Short name -> content, as far as Python's zipfile can read them."""
+    """Maps short names to contents, as far as Python's zipfile can read them."""
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -52,7 +52,7 @@ def sizes_in(folder, records):
 
 
 def script_input(records):
-    """As fuzz/script_input.hpp says."""
+    """Makes the input of fuzz/script_input.hpp."""
     text = lambda content: struct.pack("<I", len(content)) + content
     out = sizes_in("data", records) + sizes_in("constants", records)
     out += text(records["data.pkl"]) + text(records.get("constants.pkl", b"\x80\x02)."))
@@ -64,7 +64,7 @@ def script_input(records):
 
 
 def safetensors_input(path, content):
-    """As fuzz_safetensors.cpp says: the whole file, its header alone, or an index."""
+    """Makes inputs of fuzz_safetensors.cpp: the whole file, its header alone, or an index."""
     if content.lstrip()[:1] == b"{":
         yield b"\2" + content
     elif path.suffix == ".safetensors":
@@ -78,7 +78,7 @@ def safetensors_input(path, content):
 
 
 def dcp_inputs(hostile):
-    """As fuzz_dcp.cpp says, of the folders of torch.distributed.checkpoint: all data as one file."""
+    """Makes inputs of fuzz_dcp.cpp from folders of torch.distributed.checkpoint: data as one file."""
     metadata = [path for path in (*(ROOT / "tests/data/dcp").rglob(".metadata"), *hostile)
                 if path.name == ".metadata" and path.stat().st_size <= LONGEST]
     for path in metadata:

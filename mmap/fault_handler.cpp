@@ -37,8 +37,7 @@ constinit Chain segv_chain{SIGSEGV, "SIGSEGV"};
 Chain& chain_of(int signal) noexcept { return signal == SIGBUS ? bus_chain : segv_chain; }
 
 // State while this thread runs an earlier handler, which may pass the signal back. Initial exec,
-// since another kind of thread-local variable could be allocated at its first use, inside a signal
-// handler.
+// since another kind of thread-local variable could be allocated in a signal handler.
 struct Passing {
   const void* frame = nullptr;
   const void* stack = nullptr;  // the frame's stack: see stack_of_signals()

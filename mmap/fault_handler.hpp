@@ -14,8 +14,7 @@ namespace weightmap::mmap {
 
 // Called in a signal handler; return whether the interrupted code can continue.
 struct FaultRepair {
-  // SIGBUS: a page at this address cannot be read. SIGSEGV: the mapping at this address does not
-  // permit the access.
+  // SIGBUS: a page at this address cannot be read. SIGSEGV: the mapping there denies the access.
   bool (*at)(std::uintptr_t address) noexcept;
   // The signal was raised within this process, perhaps by a handler that passes one on.
   bool (*anywhere)() noexcept;

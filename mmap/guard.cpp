@@ -66,8 +66,7 @@ struct Guard::Part {
 
   void tell() const noexcept {
     const std::uint64_t one = 1;
-    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1)
-      return;  // there is no listener
+    if (loss_event != -1 && ::write(loss_event, &one, sizeof one) == -1) return;  // no listener
   }
 
   bool lose_if_shortened(std::uintptr_t mapping, bool writable) noexcept {
@@ -153,8 +152,7 @@ struct Guard::Table {
   static constinit std::array<Slot, capacity> slots;
   static constinit std::atomic<std::size_t> ever_used;  // slots from the first on
 
-  // The handler cannot wait for the thread that releases a slot, so it enters first and then checks
-  // the slot again.
+  // The handler cannot wait for a release of the slot, so it enters and then checks the slot again.
   static bool lose(std::uintptr_t address) noexcept {
     for (Slot& slot : slots) {
       if (!slot.contains(address) || !slot.enter()) continue;

@@ -1,5 +1,4 @@
-// Reads a range of a mapped file into the page cache and, if the kernel supports that, faults it
-// in.
+// Reads a range of a mapped file into the page cache and, if possible, faults it in.
 #pragma once
 
 #include <cstddef>

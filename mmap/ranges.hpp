@@ -14,8 +14,7 @@ Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uin
 
 // Unmaps the whole pages in the range, and asks the system to drop them from the page cache; dirty
 // pages and those mapped by other processes stay. A later touch reads them again. Preconditions:
-// the range lies in the file; the mapping is not private and writable, since its writes would be
-// lost.
+// the range lies in the file; the mapping is not private and writable, since that loses writes.
 void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
 
 // Makes the pages of the range the first to be evicted under memory pressure (Linux 5.4).

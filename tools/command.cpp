@@ -23,8 +23,8 @@ std::function<void(std::string_view)> stderr_log() {
   };
 }
 
-// Returns "--no-reserve"; "--no-huge-pages" for a switch that is on by default; one has a shorter
-// name here.
+// Returns "--no-reserve"; "--no-huge-pages" for a switch that is on by default; one has a short
+// name.
 std::string flag_of(const OptionRow& option) {
   if (option.name == "zero_copy_only") return "--strict";
   std::string flag = option.is_switch() && option.default_word == 1 ? "--no-" : "--";

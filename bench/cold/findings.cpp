@@ -102,8 +102,7 @@ unsigned discarded(const FileResults& file) {
   return out;
 }
 
-// Adds "Faster: a 0.95x [0.94, 0.96], b 0.97x [0.95, 0.98]."; nothing if no engine has this
-// standing.
+// Adds "Faster: a 0.95x [0.94, 0.96], b 0.97x [0.95, 0.98]."; nothing without such engines.
 void add_those(std::vector<std::string>& out, const Section& section, Standing standing,
                const std::string& label) {
   std::string list;

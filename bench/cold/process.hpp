@@ -20,8 +20,7 @@ struct Finished {
 // Returns the reason for a failure: the last line of the process's errors, or its exit code.
 std::string failure_text(const Finished& finished);
 
-// One child process. Its standard streams are pipes to this process; it is killed if this process
-// dies.
+// A child process whose standard streams are pipes to this process; it dies with this process.
 class Process {
  public:
   enum class Traced : bool { no, yes };

@@ -26,21 +26,21 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module, metadata, util
 
-# Offsets of two lseek calls on no file, for whoever traces the system calls of a sample.
+# Offsets of two lseek calls on an invalid descriptor, as marks for a tracer of system calls.
 BEGIN_MARK, END_MARK = 0x77650001, 0x77650002
-PIECE = 1 << 20  # bytes that are copied at a time where words would not be aligned
+PIECE = 1 << 20  # bytes per copy if words would not be aligned
 
 
 @contextlib.contextmanager
 def naming(name):
-    """What goes wrong in the block is said of this tensor."""
+    """Adds the tensor to errors of the block."""
     try:
         yield
     except Exception as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-# ---- engines: what contextlib.contextmanager takes, to give (name, tensor) as these can be had
+# ---- engines: generators for contextlib.contextmanager that yield (name, tensor) pairs
 
 def torch_load(path, names, mmap):
     root = load(path, mmap)
@@ -77,7 +77,7 @@ def fastsafetensors_loader(path, names):
     from fastsafetensors import SafeTensorsFileLoader
     loader = SafeTensorsFileLoader(None, device="cpu", nogds=True)
     loader.add_filenames({0: safetensors_files(path)})
-    # In flight: a tensor can be asked for while others are still being read.
+    # Reads continue in the background while a tensor is used.
     buffer = loader.copy_files_to_device(allow_inflight=True)
     with contextlib.closing(loader), contextlib.closing(buffer):
         yield ((name, buffer.get_tensor(name)) for name in names)
@@ -87,7 +87,7 @@ def runai_streamer(path, names):
     from runai_model_streamer import SafetensorsStreamer
     with SafetensorsStreamer() as streamer:
         streamer.stream_files(safetensors_files(path))
-        yield streamer.get_tensors()  # in an order of its own, whatever the names say
+        yield streamer.get_tensors()  # in an order of its own, independent of the names
 
 
 def gguf_reader(path, names):
@@ -99,7 +99,7 @@ def gguf_reader(path, names):
 
 
 def dcp_load(path, names):
-    """Whole tensors, of which the parts are cut that weightmap names: w[0:16, 0:64]."""
+    """Yields whole tensors, and cuts the parts with weightmap's names: w[0:16, 0:64]."""
     import torch
     import torch.distributed.checkpoint as dcp
     reader = dcp.FileSystemReader(path)
@@ -110,7 +110,7 @@ def dcp_load(path, names):
     try:
         dcp.load(state, storage_reader=reader, no_dist=True)
     except dcp.api.CheckpointException as error:
-        raise next(iter(error.failures.values()))[0] from error  # itself it prints a traceback
+        raise next(iter(error.failures.values()))[0] from error  # the outer one prints
     yield ((name, state[whole][box].contiguous()) for name, (whole, box) in parts.items())
 
 
@@ -136,7 +136,7 @@ ENGINES = [Engine(*row) for row in (
 # ---- the files of a set
 
 def safetensors_files(path):
-    """Those that an index names, in a folder or by itself, else all in the folder; or the file."""
+    """Returns the files of an index, which may be in a folder; else all in the folder; or the file."""
     indexes = sorted(glob.glob(os.path.join(path, "*.index.json"))) or [path]
     if indexes[0].endswith(".json"):
         weight_map = json.loads(pathlib.Path(indexes[0]).read_text(encoding="utf-8"))["weight_map"]
@@ -146,7 +146,7 @@ def safetensors_files(path):
 
 
 def gguf_files(path):
-    """All in the folder; all of a split, of which path is one; or the file."""
+    """Returns all files in the folder; all of a split with this path; or the file."""
     split = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})\.gguf", path)
     if split:
         count = int(split[2])
@@ -157,7 +157,7 @@ def gguf_files(path):
 # ---- tensors of a checkpoint by their names
 
 def part_of_whole(name, wholes):
-    """The whole tensor's name, and what is to be cut of it."""
+    """Returns the whole tensor's name, and the part to cut."""
     if name in wholes:
         return name, ...
     part = re.fullmatch(r"(.*)\[(\d+:\d+(?:, \d+:\d+)*)\]", name, re.DOTALL)
@@ -179,7 +179,7 @@ def tensor_at(root, name):
 
 
 def find(node, name):
-    """The tensor of this name, or None. Keys may hold dots, so longer ones are tried first."""
+    """Returns the tensor of this name, or None. Keys may contain dots; tries longer ones first."""
     import torch
     cut = len(name)
     while cut != -1:
@@ -204,7 +204,7 @@ def child_of(node, key):
 # ---- the consumer, the same for all engines
 
 def flat_bytes(tensor):
-    """The bytes of a contiguous tensor, not copied."""
+    """Returns the bytes of a contiguous tensor without a copy."""
     import torch
     if not tensor.is_contiguous():
         raise ValueError("its elements do not lie in one piece")
@@ -254,7 +254,7 @@ def consume(opener, path, names, at_end):
             if name == names[0]:
                 stamp("first_tensor_ms")
         stamp("all_ms")
-        ended = at_end()  # while the library still holds what it holds
+        ended = at_end()  # while the library still has its memory
     for name in wanted - kept.keys():
         raise ValueError(f"there is no tensor {name!r}")
     sample["checksum"] %= 2**64
@@ -269,7 +269,7 @@ def mark(offset):
 
 
 def read_counters():
-    """Of this process until now, all its threads."""
+    """Returns the usage of all threads of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     texts = (pathlib.Path("/proc/self", name).read_text() for name in ("status", "io"))
     found = dict(line.split(":", 1) for text in texts for line in text.splitlines())
@@ -311,7 +311,7 @@ def import_all(one):
 
 
 def warm_up(one):
-    """Reads a small file, so that what a library does once in a process is not measured."""
+    """Reads a small file, so that one-time work of a library is not measured."""
     import torch
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "small.pt")
@@ -355,7 +355,7 @@ def describe(one):
             "reads": one.reads}
 
 
-# ---- safetensors, written in the order that was asked for
+# ---- safetensors, written in the requested order
 
 SAFETENSORS_DTYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
@@ -405,7 +405,7 @@ def read_names(path):
 
 
 def run(arguments, stand_ready):
-    """What is to be printed: an object for JSON, or None."""
+    """Returns the object to print as JSON, or None."""
     if arguments == ["--list"]:
         return [describe(one) for one in ENGINES]
     if len(arguments) == 4 and arguments[0] == "--convert":
@@ -418,12 +418,12 @@ def run(arguments, stand_ready):
 
 
 def main():
-    # Libraries print what they like; none of it belongs to the answer.
+    # Output of the libraries is not part of the result.
     answer = open(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
     def stand_ready():
-        """The state of the file and of the memory is prepared now, after all imports."""
+        """Waits while the state of file and memory is prepared, after all imports."""
         print("ready", file=answer, flush=True)
         sys.stdin.readline()
 

@@ -9,8 +9,7 @@
 
 namespace weightmap::cli::bench {
 
-// The setting of one device. A file copies it when it is opened, so a change affects later opens
-// only.
+// The setting of one device. A file copies it at its open, so a change affects later opens only.
 class ReadAhead {
  public:
   // Returns the setting of the device with `file`.

@@ -1,5 +1,4 @@
-// The measurements of `weightmap bench`: plain data, filled in by the runner and read by the
-// reports.
+// The measurements of `weightmap bench`: plain data from the runner, for the reports.
 #pragma once
 
 #include <cstdint>

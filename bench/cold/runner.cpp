@@ -19,8 +19,7 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// Returns the participants of a round: the engines that can be measured here, and the reference
-// again.
+// Returns the participants of a round: the measurable engines, and the reference again.
 std::vector<BenchEngine> contenders(const std::vector<BenchEngine>& engines,
                                     const Results& results) {
   std::vector<BenchEngine> found;

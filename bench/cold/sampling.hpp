@@ -23,8 +23,8 @@ struct SampleTask {
   std::uint64_t tensor_bytes = 0;  // the expected ones
 };
 
-// Adds one sample to `series`. A disturbed sample is repeated up to three times. If the measurement
-// is impossible, the series loses its samples and gets the reason. Fails with io only if
+// Adds one sample to `series`. A disturbed sample is repeated up to three times. If it is
+// impossible, the series loses its samples and gets the reason. Fails with io only if
 // interrupted().
 Result<void> add_sample(Series& series, WatchedFile& file, const SampleTask& task);
 

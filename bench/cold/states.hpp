@@ -35,8 +35,7 @@ class WatchedFile {
 
   // Returns the bytes of the files in the page cache.
   Result<std::uint64_t> cached_bytes() const;
-  // Returns the part in pages of 2 MiB, 0 to 1, of a sample of the cached pages; nullopt if
-  // unknown.
+  // Returns the part in pages of 2 MiB, 0 to 1, of sampled cached pages; nullopt if unknown.
   std::optional<double> huge_part() const;
 
  private:

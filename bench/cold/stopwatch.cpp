@@ -10,8 +10,7 @@
 namespace weightmap::cli::bench {
 namespace {
 
-// Returns the number behind `name` in a file of lines such as "RssAnon:  1024 kB"; 0 if there is
-// none.
+// Returns the number behind `name` in a file of lines such as "RssAnon:  1024 kB"; otherwise 0.
 std::uint64_t number_in(const char* path, std::string_view name) {
   std::ifstream lines(path);
   std::string word;

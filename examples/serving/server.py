@@ -23,8 +23,8 @@ from urllib.parse import parse_qs
 import numpy
 import weightmap
 
-SECONDS_BETWEEN_LOOKS = 0.2  # at the file and at the parent
-SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}  # waited for instead of interrupting
+SECONDS_BETWEEN_LOOKS = 0.2  # checks of the file and of the parent
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}  # received by sigtimedwait()
 
 
 class Model:
@@ -38,7 +38,7 @@ class Model:
         self.values = found.numpy()
 
     def is_whole(self):
-        """Whether what was read from it is what the file held when it was opened."""
+        """Returns whether the bytes read from it are those of the opened file."""
         return self.checkpoint.state() not in ("lost", "modified")
 
     def is_current(self):
@@ -46,7 +46,7 @@ class Model:
 
 
 class ServedModel:
-    """The model that answers come from."""
+    """The current model."""
 
     open = Model
 
@@ -55,7 +55,7 @@ class ServedModel:
         self.model = self.open(file, tensor)
 
     def follow(self):
-        """Opens the file anew if it was replaced or lost; one that cannot be served is refused."""
+        """Opens the file again if it was replaced or lost; refuses one that cannot be served."""
         if not (self.model.is_current() and self.model.is_whole()):
             with contextlib.suppress(weightmap.Error, ValueError, KeyError):
                 self.model = self.open(self.file, self.tensor)
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         model = self.server.served.model
         status, answer = answers[path](model, query)
-        # It may have been made of bytes that are gone.
+        # The response may stem from lost bytes.
         if path != "/health" and not model.is_whole():
             status, answer = 503, {"error": "the file was truncated or written to in place"}
         self.answer(status, answer)
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format, *arguments):
-        """Answers are not logged."""
+        """Disables the log of requests."""
 
 
 class Server(socketserver.TCPServer):
@@ -121,13 +121,13 @@ class Server(socketserver.TCPServer):
             self.serve_forever(SECONDS_BETWEEN_LOOKS)
 
     def service_actions(self):
-        """Between requests: none is cut off, and none sees two versions of the file."""
+        """Runs between requests, so that none is cut off or sees two versions of the file."""
         if signal.SIGTERM in signal.sigpending() or os.getppid() != self.parent:
             raise SystemExit
         self.served.follow()
 
     def supervise(self, count):
-        """Until SIGTERM or SIGINT. Follows the file, too: new workers begin with the newest."""
+        """Runs until SIGTERM or SIGINT. Also follows the file, for new workers."""
         workers, found = [0] * count, None
         while found is None or found.si_signo == signal.SIGCHLD:
             for place, worker in enumerate(workers):

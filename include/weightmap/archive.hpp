@@ -58,8 +58,7 @@ class WEIGHTMAP_API ArchiveReader {
   std::string_view archive_name() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void archive_name() const&& = delete;
 
-  // The records in the order of the central directory. Precondition of record(): index <
-  // record_count().
+  // The records in directory order. Precondition of record(): index < record_count().
   std::size_t record_count() const noexcept;
   RecordInfo record(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
   std::vector<RecordInfo> records() const& WEIGHTMAP_LIFETIMEBOUND;
@@ -87,8 +86,7 @@ class WEIGHTMAP_API ArchiveReader {
   Result<std::uint64_t> payload_offset_without_reading(std::string_view name) const;
 
   // Fills `out`, which must be exactly size(name) long, with the record's bytes, inflated if the
-  // record is deflated. `threads` > 1 splits a stored record into that many parallel reads, at most
-  // 64.
+  // record is deflated. `threads` > 1 splits a stored record into parallel reads, at most 64.
   Result<void> read(std::string_view name, std::span<std::byte> out, unsigned threads = 1) const;
   // Returns the whole record. Fails with limit_exceeded if it is deflated and inflates to more than
   // Limits::record_bytes.

@@ -105,8 +105,7 @@ class WEIGHTMAP_API ArchiveWriter {
   Result<void> end();
 
   // Raises the archive's version to at least `version`, which a reader needs to understand a
-  // record. Fails with invalid_argument beyond max_version. From 6 on the record is named
-  // `.data/version`.
+  // record. Fails with invalid_argument beyond max_version. From 6 on it is named `.data/version`.
   Result<void> require_version(std::uint64_t version);
 
   // Writes the end of the archive. For a path, also writes the file to the disk, reads the

@@ -51,8 +51,7 @@ class WEIGHTMAP_API Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
   // Returns the files that open() of this path would open: all files of an index or a folder,
-  // otherwise the file itself, whatever its content. Fails as open() does if they cannot be
-  // determined.
+  // otherwise the file itself. Fails as open() does if they cannot be determined.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& path);
   // Opens the tensors of all these files, in this order, as one checkpoint; open() must accept each
   // file. Equals open() for one file. Fails with corrupt if two files have a tensor of one name.
@@ -108,8 +107,7 @@ class WEIGHTMAP_API Checkpoint {
   NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor.
   std::vector<std::filesystem::path> opened_paths() const;
-  std::size_t source_count()
-      const noexcept;  // files, and memory with inflated copies; at least one
+  std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
   // Precondition: index < source_count().
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   const CheckpointInfo& info() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
@@ -122,10 +120,9 @@ class WEIGHTMAP_API Checkpoint {
   // reach the file.
   Result<std::span<std::byte>> writable_bytes(const TensorView& view) &;
   // Returns mapping() as private writable memory: a write copies its page and reaches neither the
-  // file nor mapping(). It serves libraries without read-only tensors. Reading it costs no memory.
-  // The result is mapping() itself if that is private and writable; otherwise the first call makes
-  // a second mapping. Fails with io if the system refuses it, or if the file was written to since
-  // the open.
+  // file nor mapping(). It serves libraries without read-only tensors. Reading costs no memory. It
+  // is mapping() itself if that is private and writable; otherwise the first call makes a second
+  // mapping. Fails with io if the system refuses it, or if the file was written to since the open.
   Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
   // Returns the memory in which a storage of `storage_bytes` is passed to a library without
   // read-only memory: copy_on_write(), or mapping() itself, which must then only be read.

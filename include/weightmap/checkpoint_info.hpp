@@ -44,8 +44,7 @@ struct CheckpointInfo {
   std::uint64_t file_bytes = 0;    // of all files
   std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors or GGUF file
   // Items that were dropped because a later item of their dict has the same key: the last wins, as
-  // in Python. 0 for every file that a pickler wrote, and if dicts with equal keys lead to no
-  // tensor.
+  // in Python. 0 for every file of a pickler, and if no such dict leads to a tensor.
   std::uint64_t duplicate_keys = 0;
   // Bytes behind the legacy stream, from the next torch.save() to the same file or anything else;
   // or behind the last tensor of a GGUF file and its padding.

@@ -44,8 +44,7 @@ struct CheckpointWriterOptions {
   // Alignment of the storages: torch's 64, or more. Beyond 65504, the limit of padding, it must be
   // a power of two and applies to storages of at least that size; records of zeros, which take no
   // space on the disk, shift these to their places, and the others are aligned to 64. Such files
-  // have no record .format_version, so torch looks up the place of each storage instead of
-  // computing it.
+  // have no record .format_version, so torch looks up each storage's place.
   std::uint64_t alignment = 64;
   bool crc32 = true;              // see ArchiveWriterOptions
   std::string archive_name = {};  // as in ArchiveWriterOptions
@@ -114,8 +113,7 @@ class WEIGHTMAP_API CheckpointWriter {
   // Adds a storage with the elements of the view in this machine's byte order, and returns a tensor
   // over all of it. The view and its shape are borrowed: contiguous elements are written without a
   // copy, others are gathered in pieces, foreign byte order is converted. Fails with unsupported
-  // for a blocked dtype, and if a lazy conjugate or negative makes the stored values differ from
-  // the tensor's.
+  // for a blocked dtype, and if a lazy conjugate or negative makes stored values differ.
   Result<Value> tensor(const TensorView& view, bool requires_grad = false);
   // Returns torch.nn.Parameter(tensor).
   Value parameter(const Value& tensor, bool requires_grad = true);

@@ -64,7 +64,7 @@ WEIGHTMAP_API Result<std::vector<TensorPiece>> pieces(const Checkpoint& checkpoi
                                                       std::string_view name,
                                                       const std::optional<Box>& box = {});
 
-// Returns the part as one view. Fails as pieces() does, and with unsupported if it lies in several
+// Returns the part as one view. Fails as pieces() does, with unsupported if it lies in several
 // pieces.
 WEIGHTMAP_API Result<TensorSlice> view_of(const Checkpoint& checkpoint, std::string_view name,
                                           const Box& box);

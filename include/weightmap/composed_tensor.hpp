@@ -51,7 +51,7 @@ struct ComposedTensor {
   std::int64_t zero_point = 0;       // of quantized
   std::int64_t axis = 0;             // of per_channel
   std::optional<bool> is_coalesced;  // of sparse_coo, if the file states it
-  // Of chunked: the beginning of each part in the whole, in elements along each dimension; each
+  // For chunked: the beginning of each part in the whole, in elements along each dimension; each
   // part has as many numbers as there are sizes. Parts are in row-major order of these.
   std::vector<std::int64_t> offsets;
   // Positions in Checkpoint::tensors() of its parts, which are consecutive.

@@ -17,9 +17,8 @@
 //
 // A storage that is copied from one torch archive to another is compared with its CRC-32, so damage
 // is an error and does not get a new CRC-32. A new file appears atomically, as with NewFile
-// (new_file.hpp), also in place of an old one, which stays intact for processes that have it
-// mapped; the files of a set get their names together, as with write_safetensors(). May be called
-// from any thread.
+// (new_file.hpp), and an old one stays intact for processes that have it mapped; the files of a set
+// get their names together, as with write_safetensors(). May be called from any thread.
 #pragma once
 
 #include <cstdint>

@@ -27,10 +27,10 @@ namespace weightmap {
 struct TensorDifference {
   std::uint64_t count = 0;      // elements of each tensor
   std::uint64_t differing = 0;  // of these
-  // Of those that differ: equal values with different bits, such as zeros of different sign,
-  // different NaNs, or different bytes of a true bool.
+  // Differing elements of equal value, such as zeros of different sign, different NaNs, or
+  // different bytes of a true bool.
   std::uint64_t same_value = 0;
-  // Of those that differ: elements that are NaN or infinite in one of the tensors.
+  // Differing elements that are NaN or infinite in one of the tensors.
   std::uint64_t not_finite = 0;
   // The largest |a - b| of all others, infinite beyond the range of double; unset if there are
   // none. For integers it is a std::uint64_t.

@@ -135,8 +135,7 @@ constexpr std::size_t element_size(DType dtype) noexcept {
   }
 }
 
-// {1, element_size(dtype)} for a type that is not blocked. The sizes are those of ggml's structs
-// (ggml-common.h).
+// {1, element_size(dtype)} for other types. The sizes are those of ggml's structs (ggml-common.h).
 constexpr Block block_of(DType dtype) noexcept {
   using enum DType;
   switch (dtype) {

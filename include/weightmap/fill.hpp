@@ -8,7 +8,7 @@
 //
 // The file's layout does not change, so processes that have it open see the writes. An unsealed
 // file opens, and CheckpointInfo::reserved lists the unwritten storages; torch.load reads zeros
-// there. After a loss of power, bytes and status of earlier writes are lost unless they were
+// there. After a loss of power, bytes and status of earlier writes may be lost unless they were
 // synced, so fill all storages again; a sealed file is complete. Const members may be called from
 // several threads at once, including write() for tensors of different storages. A forked child
 // becomes a filler of its own at its first call, not before.

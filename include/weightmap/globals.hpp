@@ -70,13 +70,11 @@ struct FileGlobals {
 };
 
 // Returns the globals of all pickles in a file. Of the options, only the limits and safe_globals
-// apply. Fails as ArchiveReader::open() does for a file that is neither an archive nor begins with
-// a pickle.
+// apply. Fails as ArchiveReader::open() does unless the file is an archive or begins with a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 
-// Returns the names that torch allows by default ("collections.OrderedDict"), sorted: the list of
-// torch 2.13.
+// Returns torch 2.13's default allow-list ("collections.OrderedDict"), sorted.
 WEIGHTMAP_API std::span<const std::string_view> torch_safe_globals() noexcept;
 
 }  // namespace weightmap

@@ -52,8 +52,7 @@ class SmallFloat {
       // Without branches, so that compilers vectorise it.
       const std::uint32_t magnitude = bits_ & magnitude_mask;
       const std::uint32_t normal = (magnitude << dropped_bits) + rebias;
-      // The mantissa of a subnormal, as the last bits of a number in which they have the same
-      // weight.
+      // The mantissa of a subnormal, as the last bits of a number that gives them this weight.
       const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(
           std::bit_cast<float>(subnormal_unit | magnitude) - std::bit_cast<float>(subnormal_unit));
       const std::uint32_t value = pick(magnitude <= mantissa_mask, subnormal, normal) |

@@ -49,10 +49,8 @@ struct NamedTensor {
   std::uint64_t file_offset = 0;    // of the first element in its file, in bytes
   std::string_view location;        // the device when it was saved: "cpu", "cuda:0"
   bool requires_grad = false;
-  bool is_parameter =
-      false;  // saved as torch.nn.Parameter, or declared as one by a TorchScript class
-  bool is_buffer =
-      false;  // declared as a buffer by a TorchScript class; other files do not record it
+  bool is_parameter = false;      // torch.nn.Parameter, also by a TorchScript class
+  bool is_buffer = false;         // by a TorchScript class; other files do not record it
   std::size_t index = 0;          // position in Checkpoint::tensors()
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()

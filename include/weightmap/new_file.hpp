@@ -45,8 +45,7 @@ struct NewFileOptions {
 // the system refuses: a full disk, a limit, a file system that is read-only.
 class WEIGHTMAP_API NewFile {
  public:
-  // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io if the system
-  // refuses.
+  // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io as above.
   static Result<NewFile> create(const std::filesystem::path& path,
                                 const NewFileOptions& options = {});
   // Creates the file `name` in an open directory, which the caller keeps. Follows no link.
@@ -63,15 +62,13 @@ class WEIGHTMAP_API NewFile {
   // A size beyond RLIMIT_FSIZE is an error (EFBIG) of each of these, and no signal.
   // Sets the size of the file; new bytes are zeros that take no space.
   Result<void> resize(std::uint64_t bytes);
-  // Does the same and allocates the space where the file system can, so that a full disk is an
-  // error now.
+  // Also allocates the space where the file system can, so a full disk is an error now.
   Result<void> reserve(std::uint64_t bytes);
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> content);
   // Appends to what write() and skip() have done. For a durable file, writeback starts soon, so
   // that sync() has little left to wait for.
   Result<void> write(std::span<const std::byte> content);
-  // Skips so many bytes, which read as zeros and take no space where the file system supports
-  // holes.
+  // Skips so many bytes, which read as zeros and take no space where holes are supported.
   Result<void> skip(std::uint64_t bytes);
 
   // Writes the file to the disk, unless it is not durable; commit() does so if this was not called.
@@ -84,9 +81,8 @@ class WEIGHTMAP_API NewFile {
   // `refuse` fails with invalid_argument if the name exists.
   enum class Existing : std::uint8_t { replace, refuse };
   // Writes the file to the disk, unless it is not durable, and gives it its name atomically; call
-  // it once. An error with "is in place, but" means that the name refers to the new file, but the
-  // system did not confirm that this survives a loss of power. After any other error there is no
-  // new file.
+  // it once. An error with "is in place, but" means that the name refers to the new file, which
+  // may not survive a loss of power. After any other error there is no new file.
   Result<void> commit(Existing existing = Existing::replace);
 
  private:

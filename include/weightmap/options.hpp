@@ -57,9 +57,8 @@ enum class CopyOnWrite : std::uint8_t {
   on,     // copy_on_write(): a write copies its page and stays in this process
   small,  // `on` for storages below small_storage, `off` for the others
 };
-// Bytes. Tensors that engines write to in place (norms, biases, scales) are smaller, and those that
-// are uploaded to a device are larger: a driver that pins private writable memory copies every page
-// of it.
+// Bytes. Tensors that engines modify (norms, biases, scales) are smaller, and those for a device
+// are larger: a driver that pins private writable memory copies every page of it.
 inline constexpr std::uint64_t small_storage = std::uint64_t{1} << 20;
 
 // Bounds reading tensors element by element, to write or compare them, where strides repeat the
@@ -79,8 +78,7 @@ struct Limits {
   std::uint64_t copied_bytes = std::uint64_t{16} << 30;
   std::uint64_t copied_ratio = 32;
   // The memory of a parse: this plus 5 x data.pkl for the value tree, and this plus 2 x data.pkl
-  // for the tables of tensors. So an open stays within 64 MiB + 8 x data.pkl, in addition to the
-  // directory.
+  // for the tables of tensors. An open stays within 64 MiB + 8 x data.pkl plus the directory.
   std::uint64_t base_memory = std::uint64_t{24} << 20;
   std::uint32_t depth = 1000;        // nesting of containers; at most 65535
   std::uint32_t tensors = 1u << 24;  // entries of the catalog
@@ -109,8 +107,7 @@ struct OpenOptions {
   // checkpoint that was opened writable.
   std::optional<CopyOnWrite> copy_on_write = {};
   std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque
-  std::optional<Repeats> repeats =
-      {};  // how often strides may repeat elements that are written; bounded
+  std::optional<Repeats> repeats = {};  // how often strides may repeat elements; bounded
   // Additional names that Globals::torch_safe accepts: "module.name", with Python 3's names.
   std::set<std::string, std::less<>> safe_globals = {};
   // With Protection::guard: a descriptor such as eventfd()'s that receives the number 1 as 8 bytes

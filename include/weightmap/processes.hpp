@@ -81,8 +81,7 @@ struct FileMapping {
 };
 
 // Returns the mappings that contain one of `addresses`, of any library, ascending. Without
-// `counted` their anonymous_bytes are 0, which saves some milliseconds. Fails with io if there is
-// no /proc.
+// `counted` their anonymous_bytes are 0, which is faster. Fails with io if there is no /proc.
 WEIGHTMAP_API Result<std::vector<FileMapping>> file_mappings(
     std::span<const std::uintptr_t> addresses, bool counted = true);
 

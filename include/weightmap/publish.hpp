@@ -42,8 +42,7 @@ struct PublishReport {
 // symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
 // a regular file, or if both are the same file; with io if the system refuses, or if `from` was
 // written to meanwhile. An io error that says "is in place, but" means that `target` is the new
-// file, but was written to at the last moment, or the system did not confirm that this survives a
-// loss of power.
+// file, but was written to at the last moment, or may not survive a loss of power.
 WEIGHTMAP_API Result<PublishReport> publish(const std::filesystem::path& from,
                                             const std::filesystem::path& target,
                                             const PublishOptions& options = {});

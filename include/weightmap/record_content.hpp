@@ -16,7 +16,7 @@ class RecordContent {
  public:
   // Consumes the next bytes of a record without keeping them. The caller returns its errors.
   using Take = std::function<Result<void>(std::span<const std::byte>)>;
-  // Passes all bytes of a record to `take`, part by part, in order. Called once, by the writing
+  // Passes all bytes of a record to `take`, in order and in parts. Called once by the writing
   // thread.
   using Produce = std::function<Result<void>(const Take& take)>;
 

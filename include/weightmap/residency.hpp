@@ -34,8 +34,7 @@ struct Residency {
   std::uint64_t cached_bytes = 0;
 
   // RSS: the whole pages in this process's page table through the mappings of this Checkpoint.
-  // Reading these bytes does not even cost a page fault. For a cached file, this is what has been
-  // touched so far.
+  // Reading these bytes costs no page fault. For a cached file, this is what was touched so far.
   std::uint64_t resident_bytes = 0;
   // The part of these that is this process's private memory, copied by writing. The rest is the
   // file's pages, shared with the page cache.
@@ -95,9 +94,8 @@ struct ResidencyReport {
 };
 
 // Returns the residency of the checkpoint without reading or mapping any tensor. This costs up to
-// 0.1 us for each page of the file, and little if the cache holds the file in huge pages or not at
-// all. Cached and mapped pages are queried one after the other. Fails with io if the system does
-// not report them.
+// 0.1 us per page, and little if the cache holds the file in huge pages or not at all. Cached and
+// mapped pages are queried one after the other. Fails with io if the system does not report them.
 WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 
 // Returns only Residency::anonymous_bytes, which costs less and works for any user. Fails with io

@@ -45,9 +45,8 @@ class tl::bad_expected_access<weightmap::Error> : public std::exception {
 
 namespace weightmap {
 
-// True if a T returns references into itself. Then `make()->part()` would dangle: it refers to a
-// Result that is destroyed at the end of the statement. Each such class specialises this in its
-// header.
+// True if a T returns references into itself. Then `make()->part()` would dangle: the Result ends
+// with the statement. Each such class specialises this in its header.
 template <class T>
 inline constexpr bool lends_from_itself = false;
 

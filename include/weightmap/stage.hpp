@@ -74,8 +74,7 @@ class WEIGHTMAP_API StagedFile {
   // Returns the descriptor of the copy, which is open for reading, close-on-exec, and owned by this
   // object. Clear FD_CLOEXEC so that a started program inherits it.
   int descriptor() const noexcept;
-  // Returns "/proc/PID/fd/N", which is valid while this object and this process exist, or
-  // "/dev/shm/NAME".
+  // "/proc/PID/fd/N", valid while this object and this process exist, or "/dev/shm/NAME".
   const std::filesystem::path& path() const noexcept;
   const StageReport& report() const noexcept;
   // Returns the copy in this process's memory: writable, shared with all processes that have it
@@ -103,8 +102,8 @@ WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path& path,
                                        const StageOptions& options = {});
 
 // Removes /dev/shm/NAME. Processes that have it open or mapped keep it. Fails with invalid_argument
-// if stage() would refuse the name, or if it is not a regular file of this user; with io if there
-// is no such file.
+// if stage() would refuse the name, or it is not a regular file of this user; with io if it is
+// missing.
 WEIGHTMAP_API Result<void> remove_staged(const std::string& name);
 
 // Returns true if the file itself is in memory (on tmpfs or the like, or a staged copy), so that

@@ -27,8 +27,7 @@ struct FileSurroundings {
   // such as before Linux 5.8.
   std::string file_system = {};
   std::string device = {};  // the mounted device: "/dev/sda1", "host:/models"; or empty
-  // The read-ahead of the device, and the file in /sys that sets it, in KiB. nullopt and empty if
-  // none can be found.
+  // The device's read-ahead, and the file in /sys that sets it in KiB. Unset if there is none.
   std::optional<std::uint64_t> read_ahead_bytes = {};
   std::filesystem::path read_ahead_setting = {};
   // Extents on the disk; nullopt if the file system does not report them.
@@ -42,8 +41,7 @@ struct Surroundings {
   std::uint64_t huge_page_bytes = 0;   // 0: none
   std::string huge_page_setting = {};  // "always", "madvise", "never"; empty: none
   // The memory that this process may still use, including page cache that can be dropped, and the
-  // limit that determines it: "MemAvailable", "memory.max of /pod". nullopt if the system does not
-  // report it.
+  // limit that determines it: "MemAvailable", "memory.max of /pod". nullopt if unknown.
   std::optional<std::uint64_t> available_bytes = {};
   std::string available_reason = {};
   // Facilities of the kernel that work for this process, as tested.

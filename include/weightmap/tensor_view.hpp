@@ -80,10 +80,10 @@ class WEIGHTMAP_API TensorView {
   template <class T>
   Result<std::span<const T>> as() const;
 
-  // Returns the blocks of a blocked dtype, such as ggml's own structs, row by row. Fails with
-  // invalid_argument if the dtype is not blocked or its blocks differ from B in size, if the tensor
-  // is not contiguous, if the address is not aligned for B, or with unsupported if the byte order
-  // is foreign.
+  // Returns the blocks of a blocked dtype, such as ggml's structs, row by row. Fails with
+  // invalid_argument if the dtype is not blocked or B has another size, if the tensor is not
+  // contiguous, if the address is not aligned for B, or with unsupported if the byte order is
+  // foreign.
   template <class B>
   Result<std::span<const B>> blocks() const;
 

@@ -110,8 +110,7 @@ class WEIGHTMAP_API Value {
   // callable was not meant to see the change. Others: 0.
   std::uint32_t changed_at() const noexcept;
   // object: the position at which a dict that is its state, or one of two in a tuple, was changed
-  // after the state was set. Setting copies the items, so the object does not have the change.
-  // Others: nullopt.
+  // after the state was set. The object has a copy without the change. Others: nullopt.
   std::optional<std::uint32_t> state_changed_at() const noexcept;
 
   // True for the same node: two values that are one object in the pickle (a list reached twice).

@@ -5,7 +5,7 @@
 //
 // A Value from a builder can be passed to the same builder, as part of another, and to its writer;
 // its content can be read once it is written. Children are made before their container, so there
-// are no cycles. A Value that is used twice is one shared object in the file. Text is copied. Not
+// are no cycles. A Value used twice is one shared object in the file. Text is copied. Not
 // thread-safe.
 #pragma once
 

@@ -4,8 +4,7 @@
 //   if (epoch && epoch->value.integer()) resume(*epoch->value.integer());
 //
 // A key is one of a dict, an index of a list or tuple, or a key of an object's items or state, as
-// in the names and paths of tensors. Results borrow from the tree. All functions may be called from
-// any thread.
+// in paths of tensors. Results borrow from the tree. All functions may be called from any thread.
 #pragma once
 
 #include <functional>

@@ -30,8 +30,7 @@ namespace weightmap {
 class WarmWork;
 
 struct WarmOptions {
-  // Positions in Checkpoint::tensors(), in the order of use. Empty: the whole file, in its own
-  // order.
+  // Positions in Checkpoint::tensors(), in the order of use. Empty: the whole file, in order.
   std::vector<std::size_t> tensors = {};
   // Instead of `tensors`, and not with `follow`: parts of tensors of this checkpoint, from
   // narrow(), select() or pieces() of chunks.hpp, in the order of use, for a rank that needs only a
@@ -47,16 +46,13 @@ struct WarmOptions {
   // so that the warmer never evicts its own pages.
   std::uint64_t budget_bytes = 0;
   // Beyond the budget: false leaves the rest out. true keeps so many bytes prefetched ahead of the
-  // consumer and waits for passed() to go on; tensors that the consumer passed before they were
-  // read are skipped.
+  // consumer and waits for passed() to go on; tensors that the consumer passed before are skipped.
   bool follow = false;
   // With `follow`: passed() also drops used pages from the mapping and from the page cache,
-  // whichever process read them, so that a file larger than memory evicts nothing else. They are
-  // read again if touched again. Not for a checkpoint that is private and writable; not together
-  // with verify_crc.
+  // whichever process read them, so that a file larger than memory evicts nothing else. A later
+  // touch reads them again. Not for a private writable checkpoint; not together with verify_crc.
   bool drop_behind = false;
-  // Locks the pages in memory until the Checkpoint is destroyed. Needs Linux 5.14; not together
-  // with `follow`.
+  // Locks the pages during the Checkpoint's lifetime. Needs Linux 5.14; not together with `follow`.
   bool lock = false;
   // Compares the CRC-32 of every storage that is prefetched as a whole, as soon as it is cached.
   // One more thread does so, from memory and not from the disk.
@@ -82,15 +78,13 @@ struct WarmProgress {
 struct WarmReport {
   std::string_view method;    // "populate", or "read", which maps nothing
   std::string method_reason;  // the reason why "populate" is unavailable; or empty
-  // True if the system read nothing ahead, since a test showed that it reads this file in huge
-  // pages without read-ahead. false: the test failed; or the method is "read"; or another process
-  // was the reader.
+  // True if the system read nothing ahead, since a test showed that huge pages of this file need
+  // none. false: the test failed; or the method is "read"; or another process was the reader.
   bool exact_reads = false;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
   std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer had passed them
-  std::string
-      budget_reason;  // "MemAvailable", "memory.max of /pod"; empty for a budget from the options
+  std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if given
   std::uint64_t budget_bytes = 0;
   std::uint64_t steps = 0;              // planned steps, even if it was cancelled
   std::uint64_t waits_for_demands = 0;  // how often a thread gave way to demand() before a step
@@ -117,8 +111,7 @@ struct WarmReport {
 class WEIGHTMAP_API Warmer {
  public:
   // Starts the work and returns. Fails with invalid_argument for options out of range or that
-  // exclude one another, and with unsupported for options that this kernel or this checkpoint does
-  // not support.
+  // exclude one another, with unsupported for those that this kernel or checkpoint lacks.
   static Result<Warmer> start(const Checkpoint& checkpoint, const WarmOptions& options = {});
 
   Warmer(Warmer&&) noexcept;
@@ -129,8 +122,8 @@ class WEIGHTMAP_API Warmer {
   // Reports that the consumer has finished with this tensor, a position in Checkpoint::tensors(),
   // and with all before it in WarmOptions::tensors, or in the file if that is empty. Their pages
   // become the first to be evicted under memory pressure; with `drop_behind` they are evicted at
-  // once. For WarmOptions::follow; does nothing without it, or if the tensor was passed already or
-  // is not planned.
+  // once. For WarmOptions::follow; does nothing without it, or for a tensor that was passed or is
+  // not planned.
   void passed(std::size_t tensor);
   // Stops at the next step, even while it gives way to demand(), and within a MiB of a checksum;
   // wait() then returns how far it came.

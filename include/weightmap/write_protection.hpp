@@ -16,8 +16,7 @@ namespace weightmap {
 struct WriteProtection {
   std::uint64_t mappings = 0;  // writable mappings found in /proc/self/maps
   std::uint64_t bytes = 0;     // of address space
-  // Pages among these that had been written to and copied before; they stay private to this
-  // process.
+  // Pages among these that were written to and copied before; they stay private.
   std::uint64_t anonymous_bytes = 0;
 };
 

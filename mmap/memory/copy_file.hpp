@@ -19,8 +19,7 @@ struct CopyReport {
 };
 
 // The number of concurrent reads: enough for a local disk, and for a server. Each has a thread,
-// which needs no system call but pread(), and costs nothing while it waits for a remote file
-// system.
+// which needs only pread() and costs nothing while it waits for a server.
 inline constexpr unsigned local_reads = 8;
 inline constexpr unsigned network_reads = 32;
 

@@ -1,5 +1,5 @@
-// Memory for large parse buffers, from 2 MiB pages if the system has them: one fault maps 512 small
-// pages.
+// Memory for large parse buffers, from 2 MiB pages if the system has them: a fault maps 512 small
+// ones.
 #pragma once
 
 #include <cstddef>

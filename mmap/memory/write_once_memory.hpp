@@ -16,8 +16,7 @@ namespace weightmap::mmap {
 class WriteOnceMemory {
  public:
   // Makes memory of `bytes` zeros, at least one. All of it is allocated now, so that filling it
-  // raises no signal. Fails with io if the machine, or a cgroup above this process, has not enough
-  // memory.
+  // raises no signal. Fails with io if the machine, or a cgroup above this process, lacks memory.
   static Result<WriteOnceMemory> make(std::uint64_t bytes, const std::string& label);
 
   std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }

@@ -1,5 +1,4 @@
-// Maps parts of a file briefly, apart from its main mapping, which the advice given here does not
-// affect.
+// Briefly maps parts of a file beside its main mapping, which is unaffected by advice given here.
 #pragma once
 
 #include <cstddef>

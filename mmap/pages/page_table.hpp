@@ -20,9 +20,8 @@ struct MappedBytes {
   MappedBytes& operator+=(const MappedBytes& other) noexcept;
 };
 
-// Returns the bytes of `mapping` in copies that no other process shares (a fork makes them shared);
-// whole pages. Reads 8 bytes for each page of the mapping. Fails with io if the system does not
-// report them.
+// Returns the bytes of `mapping` in copies that no other process shares (a fork shares them); whole
+// pages. Reads 8 bytes per page. Fails with io if the system hides them.
 Result<std::uint64_t> unshared_copies(std::span<const std::byte> mapping);
 
 // The pages of a mapping in the page table at one moment, from /proc/self/pagemap.
@@ -33,8 +32,8 @@ class MappedPages {
   static Result<MappedPages> of(std::span<const std::byte> mapping);
 
   // The two methods. scan() is the PAGEMAP_SCAN request of Linux 6.7: its result has an entry for
-  // each uniform range, and is read in pieces. read() takes 8 bytes for each page, and cannot
-  // detect huge pages.
+  // each uniform range, and is read in pieces. read() takes 8 bytes per page, and cannot detect
+  // huge ones.
   static Result<MappedPages> scan(std::span<const std::byte> mapping);
   static Result<MappedPages> read(std::span<const std::byte> mapping);
 

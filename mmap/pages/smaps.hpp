@@ -30,8 +30,7 @@ struct MappedArea {
   std::uint64_t file_offset = 0;
   std::uint64_t device = 0;  // as in Generation
   std::uint64_t inode = 0;   // 0: no file
-  // In the system's spelling: a line feed is "\012", and " (deleted)" follows a removed file's
-  // name.
+  // In the system's spelling: a line feed is "\012", " (deleted)" follows a removed name.
   std::string path;
 };
 

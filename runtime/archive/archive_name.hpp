@@ -6,8 +6,7 @@
 
 namespace weightmap {
 
-// Returns `given` unless it is empty; otherwise a name derived from the file's, "archive" for an
-// empty path.
+// Returns `given` unless it is empty; otherwise the file's stem, "archive" for an empty path.
 std::string archive_name(const std::filesystem::path& path, const std::string& given);
 
 }  // namespace weightmap

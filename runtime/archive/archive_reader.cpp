@@ -69,15 +69,14 @@ struct ArchiveReader::State {
                     const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
-  // Prefixes an error with the path.
+  // Adds the path to an error.
   template <class T>
   Result<T> about(Result<T> result) const {
     if (result) return result;
     return about_file(std::move(result.error()), path);
   }
 
-  // The order of members matters: the directory's names point into the windows, whose memory comes
-  // from `memory`.
+  // The order matters: the directory points into the windows, whose memory comes from `memory`.
   mmap::HugePageResource memory;
   os::File file;
   std::filesystem::path path;

@@ -85,8 +85,7 @@ struct ArchiveWriter::State {
                    "the record " + named(index) + " was announced with " +
                        std::to_string(plan.records()[index].size) + " bytes and got " + got);
   }
-  // Fails if the memory may have changed under the write, since it was mapped from a file that was
-  // lost.
+  // Fails if the memory is mapped from a file that was lost, so the write is not trustworthy.
   Result<void> check_read(std::size_t index, std::span<const std::byte> part) const {
     return about(index, mmap::Guard::check_read(part));
   }

@@ -16,8 +16,7 @@ class ElementWalk {
  public:
   // Borrows what `view` borrows. Precondition: it has elements and is not blocked.
   explicit ElementWalk(const TensorView& view);
-  // Fills `out` with the next elements in this machine's byte order. Precondition: enough elements
-  // are left.
+  // Fills `out` with the next elements in this machine's byte order. Precondition: enough are left.
   void copy(std::span<std::byte> out);
 
  private:
@@ -40,8 +39,7 @@ class ElementWalk {
 std::uint64_t stored_elements(const TensorView& view) noexcept;
 
 // Fails with limit_exceeded if strides repeat stored elements so often that a walk over all
-// elements would be unbounded. Views of a checkpoint that was opened with `repeats` any have no
-// limit.
+// elements would be unbounded. Views of a checkpoint with `repeats` any have no limit.
 Result<void> check_repeats(const TensorView& view);
 
 }  // namespace weightmap

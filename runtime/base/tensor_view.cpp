@@ -243,8 +243,7 @@ bool TensorSlice::become_bytes_of_blocks() noexcept {
   const std::int64_t most_blocks = std::numeric_limits<std::int64_t>::max() / bytes;
   if (own_dims_[rank_ - 1] / elements > most_blocks) return false;
   own_dims_[rank_ - 1] = own_dims_[rank_ - 1] / elements * bytes;
-  // A stride that does not fit is never used: the tensor is empty, or has one row along that
-  // dimension.
+  // A stride that does not fit is never used: the tensor is empty, or has one row there.
   for (std::size_t dim = rank_; dim + 1 < std::size_t{2} * rank_; ++dim)
     if (own_dims_[dim] / elements <= most_blocks)
       own_dims_[dim] = own_dims_[dim] / elements * bytes;

@@ -33,8 +33,7 @@ class ReadCache {
   // read that becomes a window. Fails with corrupt if the range leaves the source.
   Result<std::span<const std::byte>> bytes(std::uint64_t offset, std::uint64_t length);
 
-  // Like bytes(), for a range that ends where an existing window ends: only the missing part is
-  // read.
+  // Like bytes(), for a range with the end of an existing window: reads only the missing part.
   Result<std::span<const std::byte>> extend_back(std::uint64_t offset, std::uint64_t length);
 
   // Fills `out` from `offset`, from a window that holds all of it or by one read that is not kept.

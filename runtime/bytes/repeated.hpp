@@ -13,8 +13,8 @@ struct Named {
   std::uint64_t position;
 };
 
-// Returns the first name, in file order, that repeats an earlier one; nullptr if there is none.
-// Sorts them.
+// Returns the first name, in file order, that repeats an earlier one; nullptr without any. Sorts
+// them.
 const Named* find_repeated(std::vector<Named>& names);
 
 }  // namespace weightmap::bytes

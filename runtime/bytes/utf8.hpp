@@ -16,8 +16,7 @@ struct CodePoint {
 
 constexpr bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xD800 && code < 0xE000; }
 
-// Returns the first character, or nullopt if the text does not begin with one. Precondition: not
-// empty.
+// Returns the first character; nullopt if it is invalid. Precondition: not empty.
 inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept {
   const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte_at(0);
@@ -34,8 +33,7 @@ inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept
   return CodePoint{code, length};
 }
 
-// Returns the position of the first byte that belongs to no character; text.size() if there is
-// none.
+// Returns the position of the first byte outside any character; otherwise text.size().
 inline std::size_t valid_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
   while (at < text.size()) {

@@ -67,8 +67,7 @@ class CatalogBuilder {
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
     add_storage(add_text(key), position, nbytes, crc32, source);
   }
-  // Does the same with a key whose text is in the catalog already, such as the name of its only
-  // tensor.
+  // Does the same with a key that is a text of the catalog, such as the name of its only tensor.
   void add_storage(const Text& key, std::uint64_t position, std::uint64_t nbytes,
                    std::uint32_t crc32, std::uint32_t source = 0) noexcept {
     storages_[storages_used_++] = {position, nbytes, key, crc32, source};

@@ -19,7 +19,7 @@ struct MergePart {
 };
 
 // Returns the chosen tensors and their storages, in the order of the parts. Repeated names are
-// ambiguous, as in any catalog. Fails with limit_exceeded if one catalog cannot hold them. Throws
+// ambiguous, as in any catalog. Fails with limit_exceeded if they exceed a catalog. Throws
 // std::bad_alloc.
 Result<Catalog> merge(std::span<const MergePart> parts, std::uint32_t most_tensors,
                       std::pmr::memory_resource& memory);

@@ -107,8 +107,7 @@ std::int64_t step_of(DType dtype, std::uint64_t nbytes, std::int64_t count, bool
   return unit * static_cast<std::int64_t>(std::max<std::uint64_t>(1, most_bytes / unit_bytes));
 }
 
-// Copies row-major elements of a box into a larger one, row by row. All rows begin and end with a
-// block.
+// Copies row-major elements of a box into a larger one, row by row. Rows are whole blocks.
 class Scatter {
  public:
   // `sizes` are those of the box that fills `out`.

@@ -13,8 +13,7 @@ namespace weightmap {
 Result<void> gather(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
 Result<void> copy_bytes(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
 
-// Fails as these do if bytes that the caller read from the mapping may not be those of the opened
-// file.
+// Fails likewise if bytes read from the mapping may not be those of the opened file.
 Result<void> check_unchanged(Checkpoint::State& state, const TensorView& view);
 
 // Returns the beginning of an error about bytes of the mapping: `tensor "norm.weight": `, for the

@@ -12,16 +12,14 @@ namespace weightmap {
 
 // May be called from any thread. Takes no memory before the first demand, and then at most some 70
 // bytes for each tensor of the catalog, however many demands follow. A forked child continues with
-// the entries from before the fork, or with none if another thread of the parent was just adding
-// one.
+// the entries from before the fork, or none if another thread was just adding one.
 class DemandLog {
  public:
   // Records the beginning of a demanded view in the mapping, usually without any lookup. `catalog`
   // is the same in each call.
   void note(std::uint64_t position, const catalog::Catalog& catalog);
 
-  // Returns positions of tensors in the catalog. An offset stands for the first tensor that has
-  // this byte.
+  // Returns positions of tensors in the catalog. An offset stands for the first tensor there.
   std::vector<std::size_t> order(const catalog::Catalog& catalog);
 
  private:

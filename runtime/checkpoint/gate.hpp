@@ -43,8 +43,7 @@ class Gate {
   void lower() noexcept;
 
   const std::chrono::nanoseconds longest_;
-  // The number of threads that wait for the disk; the upper 32 bits hold the fork count of their
-  // process.
+  // The number of threads that wait for the disk; the upper 32 bits are their fork count.
   std::atomic<std::uint64_t> marks_{0};
   // Changes at the end of the last mark and at wake(), for pausing warmers.
   std::atomic<std::uint32_t> changes_{0};

@@ -5,8 +5,7 @@
 
 namespace weightmap {
 
-// Fails with unsupported, naming a tensor or storage that needs a copy, if the options forbid
-// copies.
+// Fails with unsupported, naming a tensor or storage, if one needs a copy that the options forbid.
 Result<void> check_zero_copy(const Checkpoint::State& state);
 
 // Inflates the storages, compares their checksums, and adds their memory to the sources. Does

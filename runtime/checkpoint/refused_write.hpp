@@ -8,8 +8,7 @@
 namespace weightmap {
 
 // Async-signal-safe: writes one line to standard error that names the tensor at `position` of the
-// mapping, and its file, which the fatal signal does not tell. `state` is a Checkpoint::State whose
-// open is done.
+// mapping, and its file. `state` is a Checkpoint::State whose open is done.
 void tell_refused_write(const void* state, std::uint64_t position) noexcept;
 
 // Enables that report for the checkpoint's mapping if it is read-only and not guarded. May be

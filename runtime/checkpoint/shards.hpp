@@ -1,5 +1,4 @@
-// Opens checkpoints of several files: parses each by itself, several at a time, and merges their
-// catalogs.
+// Parses the files of a checkpoint separately, several at a time, and merges their catalogs.
 #pragma once
 
 #include <cstddef>

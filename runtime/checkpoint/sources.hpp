@@ -63,7 +63,7 @@ class Sources {
   bool contain(std::uint64_t position, std::uint64_t length) const noexcept;
 
   // Fills `out` by pread. Errors name the file and its offset. Precondition: the range lies in one
-  // of the files.
+  // file.
   Result<void> read(std::uint64_t position, std::span<std::byte> out) const;
   // Translates an error about a position into one about the file and the offset in it.
   Error about_position(Error error) const;

@@ -1,7 +1,6 @@
 // The state of a Checkpoint.
 //
-// The open fills in everything in one thread; afterwards it is read-only, except members that say
-// otherwise.
+// One thread fills it in during the open; then it is read-only, except members that say otherwise.
 #pragma once
 
 #include <atomic>
@@ -46,9 +45,8 @@ struct Checkpoint::State {
   std::vector<GivenPath> given;          // for reopen(); empty for a descriptor
   std::optional<sets::HubSnapshot> hub;  // the meaning of a given hub name
   Sources sources;
-  const format::Format* format =
-      nullptr;             // of several files; otherwise the first file determines it
-  bool has_index = false;  // the first file is an index of the others
+  const format::Format* format = nullptr;  // of several files; else the first determines it
+  bool has_index = false;                  // the first file is an index of the others
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.

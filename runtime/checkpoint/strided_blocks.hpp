@@ -10,8 +10,7 @@
 
 namespace weightmap {
 
-// A block is formed by the innermost dimensions of a view that lie close together. Blocks come in
-// row-major order.
+// A block consists of a view's innermost, close dimensions. Blocks come in row-major order.
 class StridedBlocks {
  public:
   // The largest gap between two rows of a block: reading a smaller gap costs no more than another

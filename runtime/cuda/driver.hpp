@@ -62,8 +62,7 @@ class Driver {
   }
   // Returns "cuMemAlloc_v2 failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
   std::string text_of(const char* function, CallResult result) const;
-  // The number of calls by all threads since the driver was opened, without those for an error's
-  // name.
+  // The number of calls by all threads, without those for an error's name.
   std::uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
 
   Function<unsigned> init{"cuInit"};

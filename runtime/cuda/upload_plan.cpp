@@ -94,8 +94,7 @@ class Planner {
     used_ = std::min(options_.slot_bytes, bytes::round_up(used_ + part.nbytes(), slot_alignment));
   }
 
-  // Returns the pages of a piece, which lie between the same two multiples of register_bytes as the
-  // piece.
+  // Returns the pages of a piece, which cross no more multiples of register_bytes than the piece.
   ByteRange pages_of(const Transfer& transfer) const noexcept {
     const std::span<const std::byte> bytes = transfer.view.bytes();
     const auto begin = static_cast<std::uint64_t>(bytes.data() - mapping_.data());

@@ -172,8 +172,7 @@ class Assembly {
   std::uint32_t added_ = 0;
 };
 
-// Checks the size of the tables against the pickle, whose texts and tuples may each be used many
-// times.
+// Compares the tables with the pickle, whose texts and tuples may be used many times.
 bool is_out_of_proportion(const catalog::Counts& counts, const Limits& limits,
                           std::uint64_t pickle_bytes) {
   const std::uint64_t bytes =

@@ -27,8 +27,7 @@ bool overlap(const BoxRef& a, const BoxRef& b) noexcept {
   return true;
 }
 
-// Returns the dimension along which the boxes have the most beginnings, so that few of them are
-// side by side.
+// Returns the dimension with the most beginnings of boxes, so that few are side by side.
 std::size_t most_divided_dimension(std::span<const BoxRef> boxes, std::size_t rank) {
   std::size_t best = 0;
   std::size_t most = 0;

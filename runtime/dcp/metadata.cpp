@@ -21,8 +21,7 @@
 namespace weightmap::dcp {
 namespace {
 
-// The globals that torch writes there, which torch.load does not know. torch 1.12 to 2.0 had them
-// in other modules.
+// Globals in torch's metadata, unknown to torch.load. torch 1.12 to 2.0 had other modules.
 constexpr std::array own_globals = {
     "torch.distributed.checkpoint.metadata.Metadata",
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
@@ -49,8 +48,7 @@ constexpr std::uint64_t tree_ratio = 32;
 // The maximum size of all tables of chunks for each byte of the pickle. A chunk from torch has 140
 // bytes of pickle and takes 640 here; one whose parts are all memoized has 30 bytes.
 constexpr std::uint64_t table_ratio = 8;
-// The approximate size of an entry in one of these tables, without the numbers of a place or a
-// shape.
+// The approximate size of an entry in these tables, without numbers of a place or a shape.
 constexpr std::uint64_t entry_bytes = 128;
 
 OpenOptions with_own_globals(OpenOptions options) {
@@ -58,8 +56,7 @@ OpenOptions with_own_globals(OpenOptions options) {
   return options;
 }
 
-// Finds a field of a dataclass, which has few: many objects may share one state, which is searched
-// for each.
+// Finds a field of a dataclass. It has few: a state that many objects share is searched for each.
 Value field(const Value& object, std::string_view name) {
   constexpr std::size_t most_fields = 64;
   const std::optional<Value> state = object.state();
@@ -306,8 +303,7 @@ class MetadataReader {
       return failure(ErrorCode::limit_exceeded, "the metadata has more than " +
                                                     std::to_string(options_.limits.tensors) +
                                                     " chunks, which is the limit");
-    // Three entries: the box, the chunk, and parse()'s piece. Their numbers are places, shapes and
-    // strides.
+    // The box, the chunk, and parse()'s piece; their numbers are places, shapes and strides.
     TRY(count(3, 7 * sizes->size()));
     const auto place = items_.find(key_of(tensor.name, *offsets));
     if (place == items_.end())

@@ -17,7 +17,7 @@ namespace {
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
-// Returns the tensors with the places of their pieces. Sorts `reads`.
+// Returns the tensors with the places of their pieces. `reads` have another order, and are moved.
 std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
                           std::span<const DataFile> files) {
   std::vector<Whole> all;

@@ -2,8 +2,7 @@
 // and .distcp files.
 //
 // A tensor of one chunk is an ordinary one. The chunks of other tensors are listed as "name[0:3,
-// 0:6]", and the whole is a ComposedTensor of the form chunked; weightmap/chunks.hpp reads parts of
-// it.
+// 0:6]", and the whole is a ComposedTensor of the form chunked; see weightmap/chunks.hpp.
 #pragma once
 
 #include <memory_resource>

@@ -19,8 +19,7 @@
 namespace weightmap::dcp {
 namespace {
 
-// The size of the reads at both ends of an item: torch's head has 704 bytes or a little more, its
-// tail 873.
+// The size of the reads at both ends of an item: torch's head has about 704 bytes, its tail 873.
 constexpr std::uint64_t end_bytes = 1024;
 // Reading a gap of this size costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;

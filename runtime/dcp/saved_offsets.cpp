@@ -138,7 +138,7 @@ class Joining {
   std::uint64_t header_bytes_ = 0;  // of all shards
   std::vector<Whole> tensors_;      // their names point into the shards' catalogs
   std::unordered_map<std::string_view, std::size_t> numbers_;
-  // Of all chunks: the number of the tensor, offsets and sizes.
+  // All pieces: the number of the tensor, offsets and sizes.
   std::set<std::tuple<std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>> boxes_;
 };
 

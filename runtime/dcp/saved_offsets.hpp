@@ -28,8 +28,7 @@ bool has_saved_offsets(const format::Parsed& shard);
 
 // Builds the catalog of all shards, and the tensors of several parts. Precondition: each shard has
 // offsets. A tensor without an entry there begins at offset 0. Fails with corrupt, naming the file
-// or the tensor, if the form of the offsets differs from torch's, or the parts do not make up the
-// whole.
+// or the tensor, for offsets in another form than torch's, or an incomplete whole.
 Result<void> join_shards(std::span<const SavedShard> shards, const OpenOptions& options,
                          std::pmr::memory_resource& memory, format::Parsed& whole);
 

@@ -26,7 +26,7 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 CrcReport Checkpoint::verify_crc(const Progress& progress) const {
   WarmOptions options;
   options.verify_crc = true;
-  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once: it may go again
+  options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once
   const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(*state_, options, progress);
   if (work) {
     Result<WarmReport> report = (*work)->wait();

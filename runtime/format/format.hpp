@@ -87,8 +87,7 @@ struct Format {
   // `stats`. Throws std::bad_alloc. nullptr for a file that only names other files.
   Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
                           std::pmr::memory_resource& memory);
-  // Compares the place of every storage with the bytes before it in its file; nullptr for a format
-  // that has none.
+  // Compares every storage's place with the header before it; nullptr for a format without headers.
   Result<void> (*verify_headers)(std::span<Input> files, const catalog::Catalog& catalog,
                                  const Limits& limits);
 };

@@ -1,5 +1,4 @@
-// The tensor list and the catalog of formats in which each tensor has bytes of its own under its
-// name.
+// The tensor list and the catalog of formats in which each tensor has its own bytes.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +32,7 @@ struct TensorList {
   bool is_big_endian = false;
 };
 
-// Makes the catalog of the viewable tensors. Fails for a repeated name. Errors have positions in
-// the header.
+// Makes the catalog of the viewable tensors. Fails for a repeated name. Errors refer to the header.
 Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::format

@@ -83,11 +83,10 @@ class HeaderReader {
   std::uint64_t file_bytes_;
   FieldReader reader_;
   std::uint64_t tensors_ = 0;
-  std::string_view name_;  // of the current tensor; empty: not known yet
-  std::array<std::int64_t, most_rank>
-      sizes_{};                   // of the current tensor, in file order: the fastest first
-  std::uint64_t nbytes_ = 0;      // of the current tensor
-  std::uint64_t next_begin_ = 0;  // the required place of the next tensor's bytes
+  std::string_view name_;                        // of the current tensor; empty: not known yet
+  std::array<std::int64_t, most_rank> sizes_{};  // of the current tensor, the fastest first
+  std::uint64_t nbytes_ = 0;                     // of the current tensor
+  std::uint64_t next_begin_ = 0;                 // the required place of the next tensor's bytes
 };
 
 bool HeaderReader::read_magic() {

@@ -8,8 +8,7 @@
 
 namespace weightmap::gguf {
 
-// Fails with unsupported for a type that ggml has removed, and for a number that ggml does not
-// have.
+// Fails with unsupported for a type that ggml has removed, and for an unknown number.
 Result<DType> tensor_type(std::int32_t number);
 
 }  // namespace weightmap::gguf

@@ -73,8 +73,8 @@ Result<Target> look_up(const fs::path& file) {
   return target;
 }
 
-// Compares two entries of /proc/PID/maps. stat() returns another device on btrfs and on overlay
-// file systems.
+// Compares two entries of /proc/PID/maps. stat()'s device differs on btrfs and overlay file
+// systems.
 bool is_same_file(const MappedArea& a, const MappedArea& b) noexcept {
   return a.device == b.device && a.inode == b.inode;
 }
@@ -86,8 +86,7 @@ bool has_checkpoint_name(std::string_view path) noexcept {
                      [path](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// True for a safetensors file, or an archive whose first record is the pickle or whose file name is
-// a checkpoint's.
+// True for safetensors, or an archive with a checkpoint's file name or the pickle as first record.
 bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   std::array<std::byte, 512> head{};
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));

@@ -65,8 +65,7 @@ class TreeMaker {
     return !json_.failed() && check(keys) && end(object, Value::Kind::dict, made);
   }
 
-  // An unfinished container. Nearly all of its cells are in the tree already, and so within the
-  // builder's budget.
+  // An unfinished container. Nearly all of its cells are in the tree, within the builder's budget.
   struct Container {
     value::Sequence* cells;
     std::vector<Cell> waiting;

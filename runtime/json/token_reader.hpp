@@ -50,8 +50,8 @@ class TokenReader {
     ++at_;
     return true;
   }
-  // Returns true if the current array has another element; false at its end, which it leaves, or
-  // after an error.
+  // Returns true if the current array has another element; false at its end, which it leaves, or on
+  // error.
   bool next_element() { return next_item(']'); }
 
   bool string(std::string_view& text) {

@@ -10,8 +10,7 @@ bool has_populate_read() noexcept;  // MADV_POPULATE_READ
 bool has_cachestat() noexcept;
 
 std::string kernel_release();  // "6.18.1"; empty if the system does not report it
-// Returns "always", "madvise" or "never", the setting of huge pages for memory; empty if there are
-// none.
+// Returns "always", "madvise" or "never", the huge page setting for memory; empty without any.
 std::string huge_page_setting();
 
 }  // namespace weightmap::os

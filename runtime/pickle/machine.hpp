@@ -31,8 +31,7 @@ class Machine {
           std::span<const NamedPickle> parts = {});
 
   // Runs to STOP and sets the tree's root. Returns false with an error in error(). If must_repack()
-  // is true, a PUT reused an id of a packed call, and the caller runs the pickle again without
-  // packing.
+  // is true, a PUT reused an id of a packed call, and the caller starts again without packing.
   bool run();
   bool must_repack() const noexcept { return must_repack_; }
   Error take_error() noexcept { return std::move(error_); }
@@ -68,8 +67,7 @@ class Machine {
     return true;
   }
   bool grow_stack();
-  // Finds the topmost `count` cells above the last mark; returns false (after fail) if there are
-  // fewer.
+  // Finds the topmost `count` cells above the last mark; false (after fail) if there are fewer.
   bool top(std::uint32_t count, value::Cell*& first);
   // Finds all cells above the last mark and removes the mark.
   bool pop_mark(value::Cell*& first, std::uint32_t& count);

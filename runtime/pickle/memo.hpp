@@ -20,8 +20,7 @@ class Memo {
   explicit Memo(bytes::Arena& arena) noexcept : arena_(&arena) {}
 
   // Returns overlaps_packed if the id is not above those of all packed calls, so that the table and
-  // the calls might disagree about it. Nothing was stored then, and the caller starts again without
-  // packing.
+  // the calls might disagree about it. Nothing was stored; the caller starts again without packing.
   Outcome put(std::uint32_t id, const value::Cell& cell);
   // Returns nullptr if there is no such id. `scratch` may hold the result.
   const value::Cell* get(std::uint32_t id, value::Cell& scratch) const noexcept;

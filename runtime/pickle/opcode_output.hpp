@@ -43,8 +43,7 @@ class OpcodeOutput {
     return std::move(bytes_);
   }
 
-  // reserve() accepts requests up to this much beyond the limit, so that callers can ask for more
-  // than they need.
+  // reserve() accepts requests up to this much beyond the limit, so callers may overestimate.
   static constexpr std::uint64_t margin = 128;
 
  private:

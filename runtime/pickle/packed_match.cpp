@@ -28,12 +28,11 @@ constexpr std::uint32_t max_dims = value::PackedShape::max_dims;
 constexpr std::ptrdiff_t max_ids = 8;  // of one run: the name's and those of its call
 constexpr std::uint32_t max_key_bytes = 64;
 constexpr std::uint32_t least_long_id = 256;  // picklers write four bytes from here on
-// Longer than any run of this form behind its name. The scanner below checks no bounds, so it needs
-// this many bytes.
+// Longer than any run of this form behind its name. The scanner checks no bounds, so it needs these
+// bytes.
 constexpr std::ptrdiff_t run_bytes_max = 1024;
 
-// Reads the operands of one run. `ok` is sticky; after a mismatch the scanner stays within the
-// run's bound.
+// Reads the operands of one run. `ok` is sticky; after a mismatch it stays within the run's bound.
 struct Scanner {
   Scanner(const Byte* start, std::uint32_t id) noexcept : at(start), next_id(id) {}
 
@@ -99,16 +98,14 @@ struct Scanner {
     const unsigned length = at[1];
     ok &= *at == op_LONG1 && length >= 1 && length <= 8;
     if (!ok) return 0;
-    const std::uint64_t low =
-        load<std::uint64_t>(at + 2);  // may read unused bytes behind the number
+    const std::uint64_t low = load<std::uint64_t>(at + 2);  // may read unused bytes behind it
     const unsigned spare = 64 - 8 * length;
     at += 2 + length;
     return static_cast<std::int64_t>(low << spare) >> spare;
   }
 
   // Fills `dims` and returns their count. A PUT follows unless the tuple is empty. An empty tuple
-  // spelled MARK TUPLE PUT has a memo id, for which a PackedCall has no field, so it does not
-  // match.
+  // spelled MARK TUPLE PUT has a memo id, which a PackedCall lacks: no match.
   std::uint8_t tuple_of_integers(std::int64_t* dims) noexcept {
     if (accept(op_EMPTY_TUPLE)) return 0;
     const bool marked = accept(op_MARK);

@@ -4,8 +4,7 @@
 // become nodes; nothing is looked up, imported or called. Opcodes that refer to data outside the
 // pickle (EXT*, NEXT_BUFFER, READONLY_BUFFER) are refused by name. docs/format.md has the list.
 //
-// Time and memory are linear in the size of the pickle (ParseLimits::budget_bytes). There is no
-// recursion.
+// Time and memory are linear in the size of the pickle (ParseLimits::budget_bytes). No recursion.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +40,7 @@ struct NamedPickle {
 // value}. Nothing may lie between the STOP of a part and its end.
 //
 // Fails with corrupt (the stream ends early, the stack underflows, a memo id is unknown),
-// unsafe_pickle (an opcode or a target that only code could resolve), unsupported (protocol),
-// limit_exceeded.
+// unsafe_pickle (a target that only code could resolve), unsupported (protocol), limit_exceeded.
 Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::span<const std::byte> pickle,
                                            std::uint64_t file_offset, const ParseLimits& limits,

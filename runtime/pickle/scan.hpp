@@ -3,8 +3,8 @@
 //
 // The scan follows every opcode of protocols 0 to 5 as Python's unpickler does, but keeps only
 // texts, since STACK_GLOBAL takes its two names from the stack. Nothing is looked up or called.
-// Time is linear in the size of the pickle; memory is eight bytes for each value on the stack or in
-// the memo.
+// Time is linear in the size of the pickle; memory is eight bytes per value on the stack or in the
+// memo.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,7 @@
 namespace weightmap::pickle {
 
 struct ScannedGlobal {
-  // Point into the pickle. Both are empty where only a running Python knows the name, as for an
-  // extension code.
+  // Point into the pickle. Both are empty if only a running Python knows them (extension codes).
   std::string_view module;
   std::string_view name;
   std::uint64_t position;  // of the opcode in the pickle

@@ -311,8 +311,7 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
 
 void Writer::end_replaced(const Task& task) {
   if (task.node == Task::unshared) return;
-  // A replacement such as a number has no memo id; replace() is called again for the next
-  // occurrence.
+  // A replacement such as a number has no memo id; replace() is called again next time.
   const bool is_known = has_memo_id(task.cell) && may_be_shared(task.cell);
   nodes_.id(task.node) =
       is_known ? nodes_.id(nodes_.meet(*task.tree, task.cell)) : WrittenNodes::unknown;
@@ -530,8 +529,7 @@ bool Writer::global(std::string_view module, std::string_view name, WrittenNodes
 }
 
 // Writes _codecs.encode(text, "latin1"), where each byte is a character. CPython writes empty bytes
-// as __builtin__.bytes() instead, which torch.load(weights_only=True) refuses; it accepts this
-// call.
+// as __builtin__.bytes() instead, which torch.load(weights_only=True) refuses.
 bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
   if (!global("_codecs", "encode", Task::unshared)) return false;
   const auto wide = static_cast<std::uint64_t>(

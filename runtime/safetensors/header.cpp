@@ -77,8 +77,8 @@ class HeaderParser {
   Result<void> check_bytes(const HeaderTensor& tensor, const ElementType& type) const;
   Result<void> check_layout();
 
-  // Returns the reader's error for the current tensor, if there is one. `field` is its field, with
-  // a colon.
+  // Returns the reader's error, about the current tensor if any. `field` is its field, with a
+  // colon.
   [[gnu::cold]] tl::unexpected<Error> not_json(const std::string& field = {}) const {
     return failure(ErrorCode::corrupt,
                    subject() + (tensor_ ? ": " : " ") + field + json_.error().message,

@@ -1,5 +1,4 @@
-// The header of a safetensors file: JSON text that describes each tensor and the place of its
-// bytes.
+// The header of a safetensors file: JSON text with each tensor and the place of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +26,7 @@ struct Header : format::TensorList {
 };
 
 // Reads the header, proves that each tensor's bytes fit its type and shape, and that the tensors
-// follow one another without a gap and fill exactly `data_bytes`. Errors have positions in the
-// text.
+// follow one another without a gap and fill exactly `data_bytes`. Errors refer to the text.
 Result<void> read_header(Header& header, std::uint64_t data_bytes, const Limits& limits,
                          std::pmr::memory_resource& memory);
 

@@ -5,8 +5,7 @@
 
 namespace weightmap::sets {
 
-// True if every reader, on any system, resolves this name to a file beside the naming file or in a
-// folder below.
+// True if every reader, on any system, resolves this name to a file beside the naming one or below.
 bool stays_below(std::string_view name) noexcept;
 
 }  // namespace weightmap::sets

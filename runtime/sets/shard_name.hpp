@@ -15,8 +15,7 @@ struct ShardName {
   std::uint32_t count;
 };
 
-// Returns nullopt for a name of another form. Precondition: it ends with `extension`,
-// ".safetensors".
+// Returns nullopt for another form. Precondition: it ends with `extension`, ".safetensors".
 std::optional<ShardName> shard_name(std::string_view name, std::string_view extension);
 
 // The inverse of shard_name().

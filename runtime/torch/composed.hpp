@@ -17,8 +17,7 @@ class ComposedDecoder {
       : pickle_offset_(pickle_offset), rank_limit_(rank_limit) {}
 
   // Decodes what `call` makes, except its name and parts. Precondition: is_composed(call.function).
-  // Returns nullopt for an unknown layout. Fails with corrupt if no reader could make a tensor from
-  // the arguments.
+  // Returns nullopt for an unknown layout. Fails with corrupt if the arguments make no tensor.
   Result<std::optional<ComposedTensor>> decode(const TensorCall& call) const;
   // Does the same for a dense tensor of `spec` that _rebuild_qtensor makes.
   Result<ComposedTensor> decode_quantized(const TensorCall& call, const TensorSpec& spec) const;

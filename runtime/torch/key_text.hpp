@@ -9,8 +9,7 @@
 
 namespace weightmap::torch {
 
-// The text of one key in a joined name: a string as it is, an integer in decimal, any other key by
-// its kind.
+// The text of a key in a joined name: a string as it is, an integer in decimal, others by kind.
 class KeyText {
  public:
   KeyText(const value::Tree& tree, const value::Cell& key) noexcept

@@ -32,8 +32,7 @@ class LegacyViews {
   // tensor leaves the view.
   static Result<void> place(const View& view, TensorSpec& spec, std::uint64_t file_offset);
 
-  // Fails with corrupt if a storage has the key of a view, since torch then takes the one that
-  // comes first.
+  // Fails with corrupt if a storage has the key of a view, since torch then takes the first.
   Result<void> check_keys(const StorageTable& storages, std::uint64_t file_offset) const;
 
  private:

@@ -75,8 +75,7 @@ class CatalogMaker {
         input_.pickle_offset + spec.position);
   }
 
-  // Two tensors of one name come from two spellings of it, unless they lie in one dict under one
-  // key.
+  // Two tensors of one name come from two spellings of it, unless they have one key in one dict.
   [[gnu::cold]] Result<void> check_keys() const {
     struct Place {
       std::uint32_t path;

@@ -1,5 +1,4 @@
-// Combines the tensors that the pickle describes with the places of their storages into the frozen
-// catalog.
+// Combines the pickle's tensors with the places of their storages into the frozen catalog.
 #pragma once
 
 #include <memory_resource>
@@ -15,8 +14,7 @@
 
 namespace weightmap::torch {
 
-// Prefix of the key of a storage whose elements are in the pickle; the position follows. No record
-// has this name.
+// Key prefix of a storage in the pickle itself; its position follows. No record has this name.
 inline constexpr std::string_view array_folder = "data.pkl/";
 
 struct CatalogInput {

@@ -33,8 +33,7 @@ Rebuild rebuild_function(std::string_view module, std::string_view name) noexcep
 
 inline bool is_composed(Rebuild function) noexcept { return function >= Rebuild::sparse; }
 
-// The mapping from the integers of a quantized tensor to numbers, for the schemes that torch can
-// rebuild.
+// How integers of a quantized tensor map to numbers, in schemes that torch can rebuild.
 enum class QuantizationScheme : std::uint8_t { none, per_tensor, per_channel };
 QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept;
 
@@ -119,8 +118,7 @@ inline constexpr auto harmful_names = std::to_array<HarmfulName>({
     {"torch._inductor", "", HarmfulName::with_submodules},
     {"torch.distributed.rpc", "", HarmfulName::with_submodules},
     // Functions that run text as code, or change or reach anything by a name from the file.
-    // getattr() is not among them, since protocol 2, which torch.save uses, spells Outer.Inner with
-    // it.
+    // getattr() is not among them, since torch.save's protocol 2 spells Outer.Inner with it.
     {"builtins", "eval"},
     {"builtins", "exec"},
     {"builtins", "compile"},

@@ -1,5 +1,4 @@
-// Parses the format of torch.save() since torch 1.6: a zip archive with a pickle and a record for
-// each storage.
+// Parses torch.save()'s format since 1.6: a zip archive with a pickle and a record per storage.
 #pragma once
 
 #include "runtime/format/format.hpp"

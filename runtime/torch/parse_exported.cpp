@@ -25,8 +25,7 @@ using format::Parsed;
 // The contents of one of the two folders of an archive.
 struct Folder {
   std::string_view name;
-  std::string_view
-      config;  // suffix of the records that describe the folder; the model's name precedes it
+  std::string_view config;  // suffix of its records; the model's name precedes it
   bool has_parameters;
 };
 constexpr std::array folders = {
@@ -214,8 +213,7 @@ Result<void> ExportedParser::add_config(const Config& config, const Value& root)
         config.record->header_offset);
   std::uint32_t path = 0;
   if (has_models()) {
-    // The model's name is not in the tree's text; it is cut from its record's name, which begins
-    // with it.
+    // The model's name is not in the tree's text; its record's name begins with it.
     PathNode node;
     const std::string_view record = directory_.short_name(*config.record);
     for (const auto& [key, document] : root.items()) {

@@ -8,8 +8,7 @@
 
 namespace weightmap::torch {
 
-// Does what format::Format::parse does, for an archive whose directory and small records have been
-// read.
+// Does what format::Format::parse does, after the directory and small records were read.
 Result<format::Parsed> parse_exported(format::Input& input, const zip::Directory& directory,
                                       ArchiveRecords records, const OpenOptions& options,
                                       OpenStats& stats, std::pmr::memory_resource& memory);

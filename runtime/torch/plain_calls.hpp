@@ -8,8 +8,7 @@
 namespace weightmap::torch {
 
 // Describes why a call must fail for every reader, such as a call of a dtype, or of
-// collections.OrderedDict with a number. Empty for a call that may succeed or that only Python can
-// judge.
+// collections.OrderedDict with a number. Empty if it may succeed, or only Python can judge.
 std::string impossible_call(const Value& object);
 
 }  // namespace weightmap::torch

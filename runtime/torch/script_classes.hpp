@@ -7,8 +7,8 @@
 //     __parameters__ = ["weight", "bias", ]
 //     __buffers__ = []
 //
-// The class "C" of module "__torch__.a.b" is in the record code/__torch__/a/b.py. The rest of the
-// code is ignored.
+// The class "C" of module "__torch__.a.b" is in the record code/__torch__/a/b.py. Other code is
+// ignored.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // The storages that a pickle refers to, each once, in the order of first reference.
 //
 // The table is the offset cache by key: the first reference to a key makes an entry, whose offset
-// is computed once. Every further reference (tied weights, views) is served from the entry and
-// counted.
+// is computed once. Further references (tied weights, views) use the entry and are counted.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +30,9 @@ class StorageTable {
     storages_.reserve(expected);
   }
 
-  // Returns the number of the storage `key` of `numel` elements; an untyped storage has uint8.
-  // Fails with corrupt if the key is known with another size or another type (torch gives all
-  // tensors of a storage the storage's type), or if the size does not fit 64 bits. `key` is
-  // borrowed.
+  // Returns the number of the storage `key` of `numel` elements; an untyped one has uint8. Fails
+  // with corrupt if the key is known with another size or another type (torch gives all tensors of
+  // a storage the storage's type), or if the size does not fit 64 bits. `key` is borrowed.
   Result<std::uint32_t> intern(std::string_view key, std::int64_t numel, DType dtype,
                                std::uint64_t file_offset);
 

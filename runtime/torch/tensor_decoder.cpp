@@ -85,8 +85,8 @@ bool TensorDecoder::is_legacy_tensor(const Value& object, TensorCall& call) {
   return true;
 }
 
-// Returns true if arguments[0] is the tensor that this call wraps. Replaces from_type_v2 by the
-// call it names.
+// Returns true if arguments[0] is the tensor that this call wraps. Replaces from_type_v2 by its
+// call.
 Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
   const std::size_t count = call.arguments.size();
   switch (call.function) {

@@ -63,9 +63,8 @@ class TensorDecoder {
   Result<TensorSpec> decode(const TensorCall& call);
 
   Result<const HeaderMeaning*> meaning_of(const value::PackedCall& call);
-  // Fills in all of a tensor but its storage. `meaning` belongs to the call and states that it is a
-  // tensor. Returns false after setting error(), which is cheaper to return 100,000 times than a
-  // Result.
+  // Fills in a tensor without its storage. `meaning` is the call's, and states that it is a tensor.
+  // Returns false after setting error(), which is cheaper to return 100,000 times than a Result.
   bool describe_packed(const value::PackedCall& call, const HeaderMeaning& meaning,
                        TensorSpec& spec) {
     const value::PackedShape& shape = *call.shape;

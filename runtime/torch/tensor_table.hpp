@@ -24,11 +24,10 @@ struct TensorSpec {
     negative = 8,
     buffer = 16
   };
-  static constexpr std::uint32_t is_root = 0xFFFFFFFF;  // the pickle is this tensor alone
-  static constexpr std::uint32_t in_pickle =
-      0x80000000;               // flag bit: no limit allows so many storages
-  const std::int64_t* dims;     // sizes then strides, 2 * rank values
-  std::int64_t storage_offset;  // elements
+  static constexpr std::uint32_t is_root = 0xFFFFFFFF;    // the pickle is this tensor alone
+  static constexpr std::uint32_t in_pickle = 0x80000000;  // flag bit: above every limit
+  const std::int64_t* dims;                               // sizes then strides, 2 * rank values
+  std::int64_t storage_offset;                            // elements
   std::uint32_t storage;  // number in the StorageTable, or in_pickle and one in TensorTable::arrays
   std::uint32_t path;     // of the container: index into TensorTable::paths, or is_root
   value::Cell key;        // in the container; see KeyText
@@ -74,8 +73,7 @@ struct TensorTable {
     if (dims == last_dims) shared_dims += 2 * rank;
     last_dims = dims;
   }
-  // Returns the memory that the tensors so far take here and will take in the catalog and its
-  // index.
+  // Returns the memory that the tensors so far take here, in the catalog and in its index.
   std::uint64_t bytes() const noexcept {
     constexpr std::uint64_t each = sizeof(TensorSpec) + 64 + 4 * sizeof(std::uint64_t);
     return tensor_count * each + name_bytes + paths.size() * sizeof(PathNode) + decoded_bytes +

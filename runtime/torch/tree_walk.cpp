@@ -73,8 +73,7 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
   return true;
 }
 
-// torch.jit wraps a list or dict in a call that states its type; the wrapped value replaces the
-// call.
+// torch.jit wraps a list or dict in a call that states its type; its argument replaces the call.
 bool TreeWalk::unwrap_typed(Child& child) {
   while (value::kind_of(child.value) == Value::Kind::object &&
          child.value.part == value::whole_value) {

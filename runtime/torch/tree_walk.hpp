@@ -48,8 +48,7 @@ class TreeWalk {
   Result<TensorTable> run() &&;
 
  private:
-  // These return false after setting error_, which is cheaper to return 100,000 times than a
-  // Result.
+  // These return false after setting error_: 100,000 Results would cost more.
   bool walk();
   bool walk_from(const Child& child, std::uint32_t path);
   bool walk_script();

@@ -14,8 +14,7 @@
 
 namespace weightmap::torch {
 
-// A value in a container and its key. A state dict adds no part to the path of its contents, so it
-// has no key.
+// A value in a container and its key. A state dict has none, since it adds nothing to the path.
 struct Child {
   value::Cell key;
   value::Cell value;

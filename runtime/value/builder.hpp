@@ -102,8 +102,7 @@ class Builder {
   Cell add_sequence(Value::Kind kind, std::span<const Cell> cells);
   Sequence* sequence_of(std::span<const Cell> cells);
   std::string_view keep(std::string_view text);
-  // Returns one more than the deepest of the cells; 0 (and the builder has failed) beyond the
-  // limit.
+  // Returns one more than the deepest of the cells; 0 (a failure) beyond the limit.
   std::uint32_t nest(std::span<const Cell> cells);
   bool fits_depth(std::uint32_t depth);
   bool fits_budget(bool fits);

@@ -1,5 +1,5 @@
-// The shapes of a tree's packed calls. Equal recent shapes are shared, since the layers of a model
-// repeat theirs.
+// The shapes of a tree's packed calls. Recent ones are shared, since a model's layers repeat
+// theirs.
 #pragma once
 
 #include <array>
@@ -16,8 +16,7 @@ class PackedShapes {
   // `arena` belongs to the tree.
   explicit PackedShapes(bytes::Arena& arena) noexcept : arena_(&arena) {}
 
-  // Returns a copy of `shape` and its dims in the arena, with its slot; nullptr if the budget is
-  // spent.
+  // Returns a copy of `shape` and its dims in the arena, with its slot; nullptr beyond the budget.
   const PackedShape* keep(PackedShape shape);
 
  private:

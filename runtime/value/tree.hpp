@@ -287,8 +287,7 @@ Cell packed_id_cell(const PackedCall& call) noexcept;
 inline Cell packed_key_cell(const PackedCall& call) noexcept {
   return make_cell(Value::Kind::string, call.key_position, call.key_length);
 }
-// Returns element `index` of a tuple cell that is a part of a packed call. Precondition: index <
-// count.
+// Returns element `index` of a packed call's tuple cell. Precondition: index < count.
 Cell packed_element(const Cell& tuple, std::size_t index) noexcept;
 // Returns element `index` of any tuple cell. Precondition: index < count.
 inline Cell tuple_element(const Cell& tuple, std::size_t index) noexcept {

@@ -65,8 +65,8 @@ bool StorageSummer::advance(std::uint64_t nbytes, CrcReport& report) {
   return !report.cancelled;
 }
 
-// Returns `, the storage of tensor "norm.weight"`, and the number of further ones; empty if no
-// tensor views it.
+// Returns `, the storage of tensor "norm.weight"`, and the number of others; empty if there are
+// none.
 std::string StorageSummer::users_of(std::size_t storage) {
   if (users_.empty()) {
     users_.resize(catalog_.storages().size());

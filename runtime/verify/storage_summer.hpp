@@ -15,8 +15,7 @@
 
 namespace weightmap {
 
-// Reads storages and computes their checksums, one after another. The constructor's arguments must
-// outlive it.
+// Reads storages and computes their checksums. The constructor's arguments must outlive it.
 class StorageSummer {
  public:
   StorageSummer(const Sources& sources, const catalog::Catalog& catalog, Progress progress = {});

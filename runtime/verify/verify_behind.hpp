@@ -15,8 +15,7 @@
 
 namespace weightmap {
 
-// The constructor's arguments must outlive it. step_done() and stop() may be called from any
-// thread.
+// The constructor's arguments must outlive it. step_done() and stop() are thread-safe.
 class VerifyBehind {
  public:
   // `progress` receives the summed bytes and the bytes of all storages, in the thread of run().

@@ -1,5 +1,4 @@
-// A set of page numbers below a bound, with a bit for each. A range costs one word operation per 64
-// pages.
+// A set of page numbers below a bound, as bits. A range costs one word operation per 64 pages.
 #pragma once
 
 #include <algorithm>

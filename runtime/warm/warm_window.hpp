@@ -12,8 +12,7 @@
 
 namespace weightmap {
 
-// Tracks the steps in memory and the consumer's progress. All functions may be called from any
-// thread.
+// Tracks the steps in memory and the consumer's progress. All functions are thread-safe.
 class WarmWindow {
  public:
   // `ranges` are those of `plan`. Steps in memory that contain a range not passed yet have at most

@@ -22,8 +22,7 @@ namespace weightmap {
 namespace {
 
 // The number of steps that are mapped at once if none waits for the disk: fewer system calls map a
-// cached file faster. More would keep a processor from the consumer for long if the cache holds
-// small pages.
+// cached file faster. More would occupy a processor for long if the cache holds small pages.
 constexpr std::size_t cached_steps = 4;
 
 std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {

@@ -66,8 +66,7 @@ class WarmWork {
   void step_done(std::size_t step);
   void leave_behind(std::size_t step) noexcept;  // also called from pass()
 
-  // Called by any of the threads. An escaping exception would end the process, so it catches
-  // std::bad_alloc.
+  // Called by any of the threads. Catches std::bad_alloc, which would end the process.
   template <class Function>
   void run_guarded(const Function& function) noexcept;
   void fail(Error happened);

@@ -27,7 +27,7 @@ struct CheckpointFill::State {
   Result<void> check_written() const;
   Result<void> seal(const Progress& progress);
 
-  // Prefixes an error with the path.
+  // Adds the path to an error.
   template <class T>
   Result<T> about(Result<T> result) const {
     if (result) return result;

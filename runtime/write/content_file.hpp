@@ -19,8 +19,7 @@ class WrittenBytes {
  public:
   WrittenBytes(Progress progress, std::uint64_t all) : progress_(std::move(progress)), all_(all) {}
 
-  // Fails with cancelled if the caller's progress function asked for that. Calls it from time to
-  // time.
+  // Fails with cancelled if the progress function, called from time to time, requests it.
   Result<void> add(std::uint64_t bytes);
   // Reports that everything was written.
   void finish() const;

@@ -10,8 +10,7 @@ namespace weightmap {
 
 struct ConversionTarget {
   WrittenFormat format;
-  std::filesystem::path
-      path;  // of the file, if one file has all tensors; shards derive their names from it
+  std::filesystem::path path;    // of a single file; shards derive their names from it
   bool has_index = false;        // even for one file
   std::filesystem::path folder;  // to be created; empty: none
 };

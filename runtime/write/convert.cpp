@@ -43,8 +43,7 @@ class NewFolder {
   bool is_new_ = false;
 };
 
-// True for one torch archive or stream that becomes an archive of its kind; everything in it is
-// kept.
+// True for one torch archive or stream that becomes an archive of its kind; it is kept whole.
 bool is_kept(const ConversionSources& sources, const ConversionTarget& target,
              const ConvertOptions& options) {
   if (target.has_index || options.max_shard_bytes != 0 || options.tensors_only) return false;

@@ -17,8 +17,8 @@ Result<void> FileSet::commit() {
   for (ContentFile& file : files_) {
     std::error_code ignored;
     const bool is_free = !std::filesystem::exists(symlink_status(file.path(), ignored));
-    // If a file got its name but its sync failed, the file is removed, too, unless it is the only
-    // one: see NewFile.
+    // A file with its name but a failed sync is removed, too, unless it is the only one: see
+    // NewFile.
     if (is_free && files_.size() > 1) made.push_back(file.path());
     Result<void> ok = file.commit();
     if (ok) continue;

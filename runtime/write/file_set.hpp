@@ -24,8 +24,7 @@ class FileSet {
   // Adds a file and reserves its space.
   Result<void> add(std::filesystem::path path, std::uint64_t bytes);
   std::vector<ContentFile>& files() noexcept { return files_; }
-  // Gives all files their names, in order. If one rename fails, the names that were free before are
-  // free again.
+  // Gives all files their names, in order. If one rename fails, formerly free names are free again.
   Result<void> commit();
 
  private:

@@ -22,8 +22,7 @@ namespace {
 
 using value::Cell;
 
-// The references of an archive in place of those of a stream, in the order in which pickle::write()
-// reaches them.
+// Replaces a stream's references by an archive's, in the order of pickle::write().
 class NewReferences {
  public:
   explicit NewReferences(const Checkpoint& source)

@@ -10,8 +10,7 @@
 namespace weightmap {
 
 // Writes the same object with the same pickle except the references to storages, which are numbered
-// in the order of first reference. Fails with unsupported for an order, and for references to parts
-// of storages.
+// in the order of first reference. Fails with unsupported for an order, and for parts of storages.
 Result<ConvertReport> write_legacy_as_archive(const Checkpoint& source,
                                               const std::filesystem::path& to,
                                               const ConvertOptions& options);

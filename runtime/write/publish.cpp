@@ -18,8 +18,7 @@ std::filesystem::path without_links(const std::filesystem::path& path) {
   return failed ? path : real;
 }
 
-// Checks that the checkpoint is one file, which can be replaced atomically. Returns the generation
-// that was checked.
+// Checks that the checkpoint is one file, as an atomic replacement needs. Returns its generation.
 Result<Generation> check_checkpoint(const std::filesystem::path& from,
                                     const PublishOptions& options) {
   OpenOptions to_look = OpenOptions::to_look();

@@ -98,8 +98,7 @@ std::uint64_t Relayout::found_alignment() const {
   return std::min(found & -found, largest_alignment);
 }
 
-// Collects the records in file order, except fillers and those that ArchiveWriter adds at the end
-// itself.
+// Collects the records in file order, except fillers and those that ArchiveWriter adds itself.
 Result<void> Relayout::collect() {
   const std::unordered_set<std::string> storages = storage_records(checkpoint_);
   bool is_end = false;

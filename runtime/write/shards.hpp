@@ -1,5 +1,4 @@
-// Divides tensors among the files of a set, and writes the names and the index as transformers
-// does.
+// Divides tensors among the files of a set; names and index follow transformers.
 #pragma once
 
 #include <cstddef>

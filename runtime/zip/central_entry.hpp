@@ -20,8 +20,7 @@ inline constexpr std::size_t method = 10;
 inline constexpr std::size_t crc = 16;
 inline constexpr std::size_t stored_size = 20;
 inline constexpr std::size_t size = 24;
-inline constexpr std::size_t name_length =
-    28;  // followed by the lengths of extra fields and comment, and the disk
+inline constexpr std::size_t name_length = 28;  // then lengths of extra fields and comment, disk
 inline constexpr std::size_t extra_length = 30;
 inline constexpr std::size_t comment_length = 32;
 inline constexpr std::size_t disk = 34;

@@ -15,8 +15,7 @@ namespace {
 constexpr std::uint64_t crc_in_descriptor = 4;
 constexpr std::uint64_t crc_in_entry = 16;
 
-// The directory is one block of memory that contains its names, so a name's address gives its
-// entry.
+// The directory's memory is one block with its names, so a name's address gives its entry.
 std::uint64_t entry_offset(const Directory& directory, const Record& record) noexcept {
   return directory.offset() +
          static_cast<std::uint64_t>(record.name - directory.records().front().name);

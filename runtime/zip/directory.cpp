@@ -21,8 +21,7 @@ static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 40);
 
 namespace {
 
-// True if the record's minimum, its local header, name and payload without extra fields, lies
-// before `limit`.
+// True if at least the record's local header, name and payload lie before `limit`.
 bool ends_before(const Record& record, std::uint64_t limit) noexcept {
   std::uint64_t length = local_header_bytes + record.name_length;
   return bytes::checked_add(length, record.stored_size, &length) &&

@@ -39,8 +39,7 @@ class Directory {
   // Finds a record whose name differs from this one only in the case of ASCII letters; nullptr if
   // there is none. Readers that ignore case find it where find() fails.
   const Record* find_in_other_case(std::string_view short_name) const;
-  // Finds the record of this name in another top folder than the archive's; nullptr if there is
-  // none.
+  // Finds the record of this name in another top folder than the archive's; nullptr without any.
   const Record* find_in_other_folder(std::string_view short_name) const noexcept;
   // The storages "data/0", "data/1", ... by number, without comparing names. It has all storages
   // whose numbers are below the count of records; none if there are few.

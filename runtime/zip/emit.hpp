@@ -24,8 +24,7 @@ struct EmittedRecord {
 };
 
 // Writes header, name, zip64 field and padding: all bytes up to the payload. Precondition: the
-// layout has a place for the payload, and the padding fits its 16-bit field (alignment at most 32
-// KiB).
+// layout has a place for the payload, and the padding fits 16 bits (alignment at most 32 KiB).
 void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const EmittedRecord& record);
 // Writes the data descriptor behind the payload; nothing for an empty record.
 void emit_descriptor(bytes::ByteSink& sink, const EmittedRecord& record);

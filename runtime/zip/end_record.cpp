@@ -135,8 +135,7 @@ Result<EndFields> read_end64(bytes::ReadCache& cache, std::uint64_t at) {
   bytes::ByteCursor cursor(record);
   if (cursor.u32() != end64_signature)
     return corrupt("a zip64 locator, but no zip64 end record directly before it", at);
-  constexpr std::uint64_t own_size =
-      end64_bytes - 12;  // the size field counts the bytes behind itself
+  constexpr std::uint64_t own_size = end64_bytes - 12;  // the field counts bytes behind itself
   if (const std::uint64_t size = cursor.u64(); size != own_size)
     return corrupt(
         "the zip64 end record says it is " + text(size) + " bytes long, expected " + text(own_size),

@@ -89,8 +89,7 @@ struct Layout {
   }
 
  private:
-  // A division costs as much as the rest together, and the alignment is nearly always a power of
-  // two.
+  // A division costs as much as the rest; nearly every alignment is a power of two.
   constexpr std::uint64_t over_alignment(std::uint64_t offset) const noexcept {
     return (alignment & (alignment - 1)) == 0 ? offset & (alignment - 1) : offset % alignment;
   }

@@ -2,8 +2,8 @@
 //
 // The index serves the records that StorageNumbers does not. They are few as a rule, and are
 // sorted. In an archive without numbers it serves all records, at one comparison per record where
-// names ascend by (length, bytes) or by bytes: the few records outside that run are looked up in it
-// by binary search.
+// names ascend by (length, bytes) or by bytes: the few others are looked up in that run by binary
+// search.
 #pragma once
 
 #include <cstddef>

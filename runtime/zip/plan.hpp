@@ -1,5 +1,7 @@
 // The records of a planned archive in order, with checked names and computed places. Each place is
 // known as soon as the record is added, before a byte is written.
+//
+// Offsets count from the start of the archive.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +20,7 @@ namespace weightmap::zip {
 
 class Plan {
  public:
-  // The alignment that the 16-bit length of the extra fields can reach after the longest ZIP64
-  // field.
+  // The largest alignment for the 16-bit length of extra fields after the longest ZIP64 field.
   static constexpr std::uint64_t max_alignment = 0xFFFF - 28 - Layout::padding_field_bytes + 1;
 
   struct Planned {

@@ -42,8 +42,7 @@ class StorageNumbers {
     return may_have(number) ? table_[number] : none;
   }
   std::uint32_t count() const noexcept { return count_; }
-  // True if the numbers are 0, 1, 2, ... in any order, and no other record lies between the
-  // storages.
+  // True if the numbers are 0, 1, 2, ... in any order, without other records in between.
   bool are_dense() const noexcept {
     return count_ != 0 && highest_ == count_ - 1 && last_ - first_ == count_ - 1;
   }

@@ -1,5 +1,4 @@
-// Writes small floating point types as float32, which has all of their values, for readers that
-// lack them.
+// Writes small floating point types as float32, which has all their values, for other readers.
 #pragma once
 
 #include "weightmap/tensor_pieces.hpp"

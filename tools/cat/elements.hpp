@@ -33,8 +33,7 @@ struct Elements {
   Real half(std::size_t index, bool imaginary) const;  // of a complex number
 };
 
-// Rounds `value`, which is not negative, to the real type `dtype`, as if the exponent had no
-// maximum.
+// Rounds `value` >= 0 to the real type `dtype`, as if the exponent had no maximum.
 double rounded(DType dtype, double value) noexcept;
 
 // Returns float32 for complex64 and so on; any other dtype unchanged.

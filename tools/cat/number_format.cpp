@@ -75,8 +75,8 @@ class RealColumn {
     return powers_ ? split_at_power(real, 0) : split_at_point(real);
   }
 
-  // Splits a number with at least `places` digits after the first; digits past the shortest are
-  // exact, not zeros.
+  // Splits a number with at least `places` digits after the first; further digits are exact, not
+  // zeros.
   Parts split_at_power(const Real& real, std::size_t places) const {
     Decimal d = real.digits;
     if (d.digits.size() > max_places + 1) d = scientific(real.value, max_places);
@@ -194,8 +194,7 @@ std::string json_number(const Real& real) {
   return std::isfinite(real.value) ? word : "\"" + word + "\"";
 }
 
-// Like Python, prints (1+2j), and 2j if the real part is a positive zero; whole numbers have no
-// point.
+// Like Python, prints (1+2j), and 2j if the real part is a positive zero; integers have no point.
 std::string complex_scalar(const Elements& elements) {
   const double limit = scalar_limit(real_type(elements.dtype));
   const auto bare = [](std::string word) {

@@ -1,6 +1,6 @@
 // Formats elements as words of one width, as numpy does: as few digits as distinguish the values,
-// at most eight after the point, and powers of ten if the values differ by a factor of more than a
-// thousand.
+// at most eight after the point, and powers of ten for values that differ by more than a thousand
+// times.
 #pragma once
 
 #include <string>

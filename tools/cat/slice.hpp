@@ -1,5 +1,4 @@
-// Parses slices, "0:10,3,:,-1": one item per dimension, an index or a start:stop range as in
-// Python.
+// Parses slices, "0:10,3,:,-1": one item per dimension, an index or a Python start:stop range.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@
 namespace weightmap::cli {
 namespace {
 
-// A shortened tensor still shows up to 6 elements per dimension, so a high rank alone could print
-// too much.
+// A shortened tensor still shows up to 6 elements per dimension, so a high rank could print too
+// much.
 constexpr std::size_t most_printed = 100000;
 constexpr std::size_t most_json_values = 1000000;
 

@@ -219,8 +219,7 @@ void add_count(std::vector<std::string>& words, std::uint64_t number, Change cha
   if (number > 0) words.push_back(std::to_string(number) + " " + std::string(to_string(change)));
 }
 
-// Returns "5 tensors: 2 equal, 3 changed; values: 1 changed", and which changes stem from the
-// format.
+// Returns "5 tensors: 2 equal, 3 changed; values: 1 changed", and which stem from the format.
 std::string summary_of(const Sides& sides, const Differences& differences) {
   std::uint64_t all = 0;
   std::vector<std::string> tensors;
@@ -253,8 +252,7 @@ void print_differences(Output& out, const Sides& sides, const DiffOptions& optio
   if (!options.style.tsv) out.write(summary_of(sides, differences) + "\n");
 }
 
-// Lists the tensors that were not compared; returns true if there are any. JSON has the reasons
-// itself.
+// Lists the tensors that were not compared; returns true if there are any. JSON has the reasons.
 bool name_what_was_not_compared(const DiffOptions& options, const Differences& differences) {
   bool found = false;
   for (const TensorPair& pair : differences.differing) {

@@ -31,8 +31,7 @@ Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOp
   return indices;
 }
 
-// Writes one tensor per line immediately, so that a document of a hundred thousand tensors needs no
-// memory.
+// Writes one tensor per line immediately, so that a large document needs no memory.
 void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
                 const std::vector<std::size_t>& indices, std::span<const ComposedTensor> composed) {
   out.write("{\"file\":" + to_text(Json(options.file)) + ",\"tensors\":[");

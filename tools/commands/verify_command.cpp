@@ -127,8 +127,7 @@ Result<int> run_verify(Output& out, const VerifyOptions& options) {
 
 void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<VerifyOptions>();
-  // Opening proves the chain only; the other checks run here and collect all faults, independent of
-  // WEIGHTMAP_VERIFY.
+  // Opening proves only the chain, whatever WEIGHTMAP_VERIFY is; this collects all other faults.
   options->open.verify = Verify::chain;
   CLI::App& command =
       *app.add_subcommand("verify", "Check the file: structure, offsets, with --crc every byte");

@@ -140,8 +140,7 @@ std::uint64_t file_bytes(const Facts& facts) {
   return bytes;
 }
 
-// Cached pages of the file can be dropped, so they count as free; a file that lives in memory needs
-// no more.
+// Cached pages of the file can be dropped, so they count as free; a file in memory needs no more.
 Finding memory(const Facts& facts) {
   const Surroundings& around = facts.around;
   if (!around.available_bytes) return {"memory", Finding::unknown, "not known here"};

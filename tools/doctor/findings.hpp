@@ -35,8 +35,7 @@ struct Finding {
   std::string advice = {};  // a command or a setting, if the state is slow
 };
 
-// Quotes text for a shell where needed, with bash's escapes for characters that a terminal must not
-// receive.
+// Quotes text for a shell where needed, with bash's escapes for unsafe characters.
 std::string quoted(const std::string& text);
 
 std::string_view to_string(Finding::State state) noexcept;  // "good", "slow", "unknown"

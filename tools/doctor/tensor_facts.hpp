@@ -15,8 +15,7 @@ struct TensorFacts {
   // If another type is wanted: the private memory of each process for converted tensors, which are
   // float64, float32, float16 and bfloat16.
   std::uint64_t converted_bytes = 0;
-  // Tensors that do not begin at a multiple of their element's size (8 at most), so that torch
-  // copies them.
+  // Tensors not at a multiple of their element's size (8 at most), which torch copies.
   std::uint64_t misaligned = 0;
   std::uint64_t misaligned_bytes = 0;
   std::uint64_t foreign = 0;  // tensors in the other byte order, which are swapped into a copy

@@ -30,8 +30,7 @@ class HeldCopy {
   // The number of warm-ups in which this process was the elected reader.
   std::uint64_t elections() const noexcept { return elections_; }
 
-  // Takes the result of a finished warm-up; starts another one without locking if locking was
-  // refused.
+  // Takes the result of a finished warm-up; starts one without locking if that was refused.
   void advance();
   // Starts a warm-up again: reads evicted pages, and marks the others as recently used.
   // Precondition: !is_warming().

@@ -29,8 +29,7 @@ class HeldFile {
   // which is then released.
   void advance();
   // Checks whether the file was replaced, and starts to prefetch the new version; otherwise touches
-  // pages that are not locked. With `counts`, which inspects each page, it counts evicted bytes
-  // first.
+  // pages that are not locked. With `counts`, it inspects each page for evictions first.
   void look(bool counts);
 
   // Returns {"file", "state", "file_bytes", "resident_bytes", ...}; docs/cli.md lists all fields.

@@ -16,8 +16,8 @@ Json make_request(std::string_view operation, const std::string& file);
 // or failed request.
 std::string answer(Keeper& keeper, std::string_view line);
 
-// Sends a request to the daemon that listens on `socket`. Fails with its error, or with io if there
-// is no answer.
+// Sends a request to the daemon that listens on `socket`. Fails with its error, or with io without
+// an answer.
 Result<Json> ask(const std::filesystem::path& socket, const Json& request);
 
 }  // namespace weightmap::cli::hold

@@ -17,8 +17,7 @@ Result<std::filesystem::path> default_socket_path();
 class HoldSocket {
  public:
   // Creates the socket with mode 0600, and replaces one that a killed daemon left behind. Fails
-  // with io if a daemon answers there already, if the path is not a socket, or if the system
-  // refuses.
+  // with io if a daemon answers there already, if the path is no socket, or the system refuses.
   static Result<HoldSocket> listen(const std::filesystem::path& path);
 
   HoldSocket(HoldSocket&&) noexcept = default;

@@ -16,8 +16,7 @@ void add_sort_option(CLI::App& command, SortBy& by);
 // Digits compare as numbers: layers.2 comes before layers.10.
 bool name_precedes(std::string_view a, std::string_view b) noexcept;
 
-// Sorts by name, or by size with the largest first; stable. `name` and `size` are functions of an
-// element.
+// Sorts by name, or by size with the largest first; stable. `name` and `size` map an element.
 template <class T, class Name, class Size>
 void sort(std::vector<T>& elements, SortBy by, const Name& name, const Size& size) {
   if (by == SortBy::name)

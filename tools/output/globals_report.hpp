@@ -9,8 +9,8 @@
 
 namespace weightmap::cli {
 
-// Returns "torch._utils._rebuild_tensor_v2", safe to print, or a note if only running the pickle
-// could tell.
+// Returns "torch._utils._rebuild_tensor_v2", escaped, or a note if only running the pickle could
+// tell.
 std::string shown_name(const NamedGlobal& global);
 
 // Returns {"format", "code", "pickles": [{"record", "hidden", "bytes_behind", "fault", "globals":

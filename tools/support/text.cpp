@@ -14,8 +14,7 @@ struct CodePoint {
   std::size_t bytes;  // 0: not UTF-8
 };
 
-// Decodes the code point at the front of a non-empty text. Surrogates and overlong forms are not
-// UTF-8.
+// Decodes the code point at the front of a non-empty text. Refuses surrogates and overlong forms.
 CodePoint front(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

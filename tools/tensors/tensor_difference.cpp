@@ -22,8 +22,7 @@ std::string identity_of(const Checkpoint& checkpoint, std::size_t index) {
   return text;
 }
 
-// Chooses the tensors of one side that match the patterns; a pattern may match on the other side
-// only.
+// Chooses the tensors of one side that match the patterns; some may match the other side only.
 Result<std::vector<NamedTensor>> choose(const Checkpoint& checkpoint, const Checkpoint& other,
                                         const std::vector<std::string>& patterns) {
   TensorSelection selection;

@@ -19,8 +19,7 @@ struct TensorGroup {
   std::uint64_t cached_bytes = 0;
 };
 
-// Groups by the first `depth` parts of the names, which dots separate; 0 keeps each tensor
-// separate.
+// Groups by the first `depth` parts of the names, which dots separate; 0 separates all tensors.
 struct Grouping {
   std::size_t depth = 0;
   // Returns the greatest depth with at most 40 groups of on average two tensors each; at least 1.

@@ -54,8 +54,7 @@ std::optional<Elements> elements_of(const Value& type, const Value& content) {
   return elements;
 }
 
-// Returns sizes and strides of a dense array of `count` elements; nullopt if the shape has another
-// number.
+// Returns sizes and strides of a dense array of `count` elements; nullopt for another number.
 std::optional<std::vector<std::int64_t>> dense_dims(const Value& shape, bool is_fortran,
                                                     std::size_t count) {
   constexpr std::size_t most_dims = 64;  // numpy's limit

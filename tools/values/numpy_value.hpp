@@ -13,8 +13,7 @@
 
 namespace weightmap::cli {
 
-// Returns the type that a numpy pickle describes: float64 for dtype("f8"). nullopt if it is not
-// numeric.
+// Returns the type that a numpy pickle describes: float64 for dtype("f8"). nullopt if not numeric.
 std::optional<DType> numpy_dtype(const Value& value);
 
 // Returns the bytes of a bytes value, or of protocol 2's _codecs.encode(text, "latin1").

@@ -1,5 +1,4 @@
-// Finds differences between the values of two checkpoints: epochs, settings, everything but
-// tensors.
+// Finds differences between two checkpoints' values: epochs, settings, all but tensors.
 #pragma once
 
 #include <cstddef>

@@ -24,8 +24,7 @@ constexpr std::size_t first_children = 24;  // shown if there are more
 
 constexpr std::size_t longest_label = 200;  // bytes; one key may occur in many places
 
-// The place where a value was reached. It is a chain, so that long names take memory only while
-// they are shown.
+// The place where a value was reached. A chain, so that long names take memory only while shown.
 struct Place {
   std::shared_ptr<const Place> above;
   std::string label;

@@ -20,8 +20,7 @@ struct CloseDirectory {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }
 };
 
-// Opens the directory again, for reading and syncing, which a descriptor from O_PATH does not
-// allow.
+// Opens the directory again for reading and syncing, which O_PATH does not allow.
 Result<UniqueFd> open_again(int directory) {
   UniqueFd opened(
       uninterrupted([&] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));

@@ -13,13 +13,11 @@ namespace weightmap::os {
 // Returns the names with this beginning, sorted. Fails with io if the directory cannot be read.
 Result<std::vector<std::string>> names_in(int directory, std::string_view beginning);
 
-// True if the name still refers to the open file, which another process may have removed or
-// replaced.
+// True if the name still refers to the open file, which may have been removed or replaced.
 bool has_name(int directory, const std::string& name, int descriptor) noexcept;
 
 // Locks the whole file against other open files of it, until the last descriptor of this one is
-// closed (F_OFD_SETLK). Returns false, with errno, if another open file has the lock or the lock
-// fails.
+// closed (F_OFD_SETLK). Returns false, with errno, if that fails.
 bool lock_open_file(int descriptor) noexcept;
 
 // Removes the file unless it is locked by lock_open_file(); returns whether it did. After acquiring

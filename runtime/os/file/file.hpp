@@ -1,4 +1,6 @@
 // An open regular file: its size and identity at the time of opening, and reads with pread.
+//
+// Const members may be called from several threads at once.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +45,7 @@ class File final : public bytes::ByteSource {
   // Checks only the size, for files that other processes write to.
   Result<void> check_not_resized() const;
 
-  // Continues after short counts and signals. Fails with io, with a message of its own, if the file
-  // was truncated.
+  // Continues after short counts and signals. A truncated file is an io error with its own message.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
 
   // Announce the next accesses: a few small scattered reads, or faults through a mapping. One

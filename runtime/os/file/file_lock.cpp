@@ -17,8 +17,7 @@
 namespace weightmap::os {
 namespace {
 
-// Runs between fork() and exec(), where nothing may be allocated. Without /proc the lock stays
-// shared.
+// Runs between fork() and exec() without allocations. Without /proc the lock stays shared.
 void detach_descriptor(int descriptor) noexcept {
   char path[32] = "/proc/self/fd/";
   char* const number = path + std::strlen(path);

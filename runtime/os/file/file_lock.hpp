@@ -10,15 +10,13 @@
 namespace weightmap::os {
 
 // It belongs to the open file (F_OFD_SETLK), so that several users in one process exclude each
-// other, and the system releases it however the process ends. A forked child would share the open
-// file and keep the lock during its lifetime, so there the descriptor is replaced by one of another
-// open file.
+// other, and ends with the process. A forked child would share the open file and keep the lock, so
+// there the descriptor is replaced by one of another open file.
 class FileLock {
  public:
   enum class Users { shared, alone };
 
-  // `file` must outlive the lock, be open for writing, and not be mapped, since a mapping keeps the
-  // open file.
+  // `file` must outlive the lock, be writable, and not be mapped: a mapping keeps the open file.
   explicit FileLock(const File& file);
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

@@ -11,8 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Parses "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw"; a dash ends the optional
-// fields.
+// Parses "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw"; a dash ends optional fields.
 std::optional<Mount> parse_line(const std::string& line, std::uint64_t wanted) {
   std::istringstream words(line);
   std::uint64_t id = 0;

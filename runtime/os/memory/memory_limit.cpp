@@ -39,8 +39,7 @@ std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view k
 // The places and names of the files of one version of cgroups.
 struct CgroupFiles {
   const char* mount;
-  const char*
-      limits[2];  // beyond them processes are killed, or slowed down and their pages reclaimed
+  const char* limits[2];  // beyond them processes are killed, or slowed down and reclaimed
   const char* usage;
   const char* reclaimable[2];  // in memory.stat: page cache
 };

@@ -1,5 +1,4 @@
-// Computes how much more memory this process may use before pages are evicted or processes are
-// killed.
+// Computes how much more memory this process may use before evictions or kills.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,7 @@ Result<void> seal_but_for_mappings(int descriptor);
 // of the same open file, which is writable unless the memory is sealed.
 Result<UniqueFd> reopen_for_reading(int descriptor);
 
-// Returns "/proc/PID/fd/N", the path for other processes of this user while this process has it
-// open.
+// Returns "/proc/PID/fd/N", for other processes of this user while this one has it open.
 std::filesystem::path path_of_descriptor(int descriptor);
 
 }  // namespace weightmap::os

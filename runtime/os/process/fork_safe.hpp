@@ -31,9 +31,8 @@ class ForkSafeMutex {
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
-    // True if a thread of the parent held it when this process was forked. The protected data may
-    // be half changed: it must be neither read nor destroyed, only replaced. Reported once in each
-    // child.
+    // True if a thread of the parent held it when this process was forked. Half-changed data may
+    // only be replaced, neither read nor destroyed. Reported once in each child.
     bool was_abandoned() const noexcept { return abandoned_; }
 
    private:

@@ -27,8 +27,7 @@ constexpr int most_tries = 16;
 class OwnLocks {
  public:
   static OwnLocks& of_this_process() {
-    static OwnLocks& locks =
-        *new OwnLocks;  // never destroyed: a static warmer may outlive other statics
+    static OwnLocks& locks = *new OwnLocks;  // never destroyed: a static warmer may outlive it
     // A fork waits for changes by other threads; a child has none of its parent's locks.
     static const int registered = ::pthread_atfork([] { of_this_process().mutex_.lock(); },
                                                    [] { of_this_process().mutex_.unlock(); },

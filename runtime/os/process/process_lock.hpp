@@ -19,9 +19,8 @@ namespace weightmap::os {
 // descriptor on to executed programs.
 class ProcessLock {
  public:
-  // Never waits. Returns nullopt if another process or another thread of this one has the lock.
-  // Fails with io if the file cannot be created, or belongs to another user. `directory` must
-  // outlive the lock.
+  // Never waits. Returns nullopt if another process or thread has the lock. Fails with io if the
+  // file cannot be created, or belongs to another user. `directory` must outlive the lock.
   static Result<std::optional<ProcessLock>> try_lock(const RuntimeDirectory& directory,
                                                      const std::string& name);
 
@@ -44,8 +43,7 @@ class ProcessLock {
 };
 
 // Returns the time at which the owner took the lock or last wrote a heartbeat, in nanoseconds of
-// the file system's clock; 0 if there is no such lock. Only comparable with other results of this
-// function.
+// the file system's clock; 0 if there is no such lock. Only comparable with other results.
 std::int64_t last_sign_of_life(const RuntimeDirectory& directory, const std::string& name) noexcept;
 
 // Removes lock files with this prefix that killed processes have left. Does not open one that this

@@ -1,5 +1,4 @@
-// The folder in which processes of one user share files: in memory, and not writable by other
-// users.
+// The folder in which processes of one user share files: in memory, and private to the user.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +36,8 @@ class RuntimeDirectory {
   uid_t owner_;
 };
 
-// Returns five hexadecimal numbers joined by "-", which identify a checkpoint in the names of files
-// in that folder.
+// Returns five hexadecimal numbers joined by "-", which identify a checkpoint in names of files
+// there.
 std::string key_of(const Generation& generation);
 
 // Opens a file in that folder with these flags (O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK are added) and

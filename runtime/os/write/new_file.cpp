@@ -219,8 +219,7 @@ struct NewFile::State {
     return os::os_failure("give the file its name");
   }
 
-  // Starts writeback so that the disk works while the rest is written. Does not wait; fsync()
-  // reports errors.
+  // Starts writeback to keep the disk busy, without waiting; fsync() reports errors.
   void start_writing() noexcept {
     constexpr std::uint64_t step = std::uint64_t{8} << 20;
     if (!durable || written - on_the_way < step) return;
