@@ -34,8 +34,12 @@ struct ParsedFiles {
 };
 
 struct Checkpoint::State {
-  State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
-      : given(std::move(paths)), sources(std::move(opened)), options(std::move(complete)) {}
+  State(GivenFiles files, OpenOptions complete)
+      : given(std::move(files.paths)),
+        hub(std::move(files.hub)),
+        sources(std::move(files.sources)),
+        leading_files(files.leading),
+        options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -43,11 +47,11 @@ struct Checkpoint::State {
     delete write_watch.load();
   }
 
-  std::vector<GivenPath> given;          // to open again; none: a descriptor
-  std::optional<sets::HubSnapshot> hub;  // that the name which was given stands for
+  // See GivenFiles.
+  std::vector<GivenPath> given;
+  std::optional<sets::HubSnapshot> hub;
   Sources sources;
-  const format::Format* format = nullptr;  // of more than one file; else the first file tells it
-  bool has_index = false;                  // the first file is an index of the others
+  std::size_t leading_files;
   std::unique_ptr<ParsedFiles> parsed;
   os::Mapping mapping;  // of all files
   // Made by the first call that wants it, owned; any thread.
@@ -80,9 +84,7 @@ struct Checkpoint::State {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
   // Whether it was made of several files, each of which is a checkpoint of its own.
-  bool is_set() const noexcept {
-    return format == nullptr && sources.size() > (sources.has_copies() ? 2 : 1);
-  }
+  bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Where `part` begins in the mapping; nullopt if it does not lie in a file there.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
   // Whether the guard has put zeros in the place of a file, in either mapping.

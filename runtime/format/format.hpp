@@ -1,5 +1,5 @@
-// What a checkpoint format is to the rest of the library: a row of a table (checkpoint/formats.cpp)
-// with a function that reads the metadata of its files.
+// What the parser of a format is given, and what it returns; checkpoint/formats.hpp has the table
+// of the formats.
 //
 // All files of a checkpoint lie in one linear space of positions, each from a base on; the base of
 // a single file is 0. A catalog speaks of positions only.
@@ -79,18 +79,6 @@ struct Parsed {
   // Filled in: format, version, format_version, byteorder, byteorder_assumed, storage_alignment,
   // pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;
-};
-
-struct Format {
-  std::string_view name;  // CheckpointInfo::format
-  // Parses and proves everything but the mapping. `memory` must outlive what is returned. Counts
-  // into `stats`. Throws std::bad_alloc. nullptr for a file that only says which others to parse.
-  Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
-                          std::pmr::memory_resource& memory);
-  // Compares the place of every storage with what stands before it in its file; nullptr for a
-  // format that has nothing there.
-  Result<void> (*verify_headers)(std::span<Input> files, const catalog::Catalog& catalog,
-                                 const Limits& limits);
 };
 
 }  // namespace weightmap::format

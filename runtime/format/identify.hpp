@@ -16,8 +16,9 @@ enum class Kind : std::uint8_t {
   legacy,   // a row of pickles and bytes: what torch.save wrote before
   safetensors,
   gguf,
-  json,        // JSON text: an index of shards, or nothing of ours
-  needs_head,  // the tail alone does not tell
+  json,         // JSON text: an index of shards, or nothing of ours
+  distributed,  // metadata of torch.distributed.checkpoint, a pickle that only its name tells
+  needs_head,   // the tail alone does not tell
 };
 
 // How many bytes of the head describe_foreign() likes to see.

@@ -74,9 +74,8 @@ std::uint64_t common_alignment(const Catalog& catalog) {
 
 }  // namespace
 
-Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options, OpenStats& stats,
+Result<Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
-  format::Input& input = files.front();
   const Clock::time_point began = Clock::now();
   TRY_ASSIGN(const std::uint64_t data_begin, header_end(input, options.limits));
   TRY_ASSIGN(const std::span<const std::byte> text,
@@ -95,7 +94,7 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   for (const HeaderTensor& tensor : header.tensors)
     if (!tensor.is_viewable) parsed.facts.unsupported.emplace_back(tensor.name);
   input.release(stats);
-  parsed.facts.format = "safetensors";
+  parsed.facts.format = Format::safetensors;
   parsed.facts.byteorder = "little";
   parsed.facts.names_torch_safe_only = true;  // it names none
   parsed.facts.storage_alignment = common_alignment(parsed.catalog);

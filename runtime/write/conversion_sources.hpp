@@ -34,8 +34,8 @@ class ConversionSources {
   const std::vector<Checkpoint>& checkpoints() const noexcept { return checkpoints_; }
   Checkpoint take_one() && { return std::move(checkpoints_.front()); }
   std::uint64_t bytes() const noexcept;  // of all files
-  // Whether all there is is one file of that format, such as "torch_zip".
-  bool is_one(std::string_view format) const noexcept;
+  // Whether all there is is one file of that format.
+  bool is_one(Format format) const noexcept;
 
   // Those that `order` names first, in its order. Borrowed from this. Fails with invalid_argument
   // for a name that is there twice, with not_found for one in `order` that is not.

@@ -60,7 +60,7 @@ struct Sides {
 };
 
 bool is_safetensors(const Checkpoint& checkpoint) {
-  return checkpoint.info().format == "safetensors";
+  return checkpoint.info().format == Format::safetensors;
 }
 
 // What a file has because of its format alone: what indexes and files of safetensors say of

@@ -15,8 +15,7 @@ namespace weightmap::cli::doctor {
 
 // All that the findings are drawn from; tests make up machines that are not at hand.
 struct Facts {
-  std::string file;    // as it was given
-  std::string format;  // CheckpointInfo::format
+  std::string file;  // as it was given
   Surroundings around;
   bool lives_in_memory = false;
   std::optional<Residency> residency;
