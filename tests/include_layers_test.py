@@ -25,11 +25,13 @@ LIBRARY = {
 }
 LIBRARY["safetensors"] = (*LIBRARY["format"], "format", "json")
 LIBRARY["gguf"] = (*LIBRARY["format"], "format")
+LIBRARY["npz"] = (*LIBRARY["format"], "format")
 LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["torch"], "torch", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "sets", "dcp")
+LIBRARY["checkpoint"] = (*LIBRARY["archive"], "archive", "safetensors", "gguf", "npz", "sets",
+                         "dcp")
 SERVICES = ("warm", "inspect", "write", "files", "cuda")
 for service in SERVICES:
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")

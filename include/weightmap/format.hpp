@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "weightmap/export.hpp"
-
 namespace weightmap {
 
 enum class Format : std::uint8_t {
@@ -16,14 +14,20 @@ enum class Format : std::uint8_t {
   torch_legacy,  // torch.save() before torch 1.6: a stream of pickles and elements
   safetensors,
   gguf,
+  npz,     // numpy's archive of arrays
   dcp,     // a folder of torch.distributed.checkpoint
   mixed,   // several files that differ in format
   zip,     // only of list_globals(): an archive without data.pkl
   pickle,  // likewise: a bare pickle
 };
 
-// "torch_zip", ...: the enumerator's name.
-WEIGHTMAP_API std::string_view to_string(Format format) noexcept;
+// The enumerator's name.
+constexpr std::string_view to_string(Format format) noexcept {
+  constexpr std::string_view names[] = {"unknown",      "torch_zip",   "torchscript", "pt2",
+                                        "torch_legacy", "safetensors", "gguf",        "npz",
+                                        "dcp",          "mixed",       "zip",         "pickle"};
+  return names[static_cast<std::uint8_t>(format)];
+}
 
 // Archives of records, as archive.hpp reads them and torch writes them.
 constexpr bool is_torch_archive(Format format) noexcept {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/gguf/parse_gguf.hpp"
+#include "runtime/npz/parse_npz.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/torch/parse_archive.hpp"
@@ -18,13 +21,21 @@ namespace {
 using format::Kind;
 
 constexpr std::array table = {
-    FormatRow{Kind::zip, torch::parse_archive, torch::verify_archive_headers},
-    FormatRow{Kind::legacy, torch::parse_legacy, torch::verify_legacy},
-    FormatRow{Kind::safetensors, safetensors::parse, nullptr},
-    FormatRow{Kind::gguf, gguf::parse, nullptr, name_split},
-    FormatRow{Kind::json, nullptr, nullptr, name_shards, "is an index of shards"},
-    FormatRow{Kind::distributed, nullptr, nullptr, name_data_files,
-              "is metadata of torch.distributed.checkpoint"},
+    FormatRow{.kind = Kind::zip,
+              .is_archive = npz::is_archive,
+              .parse = npz::parse,
+              .verify_headers = npz::verify_headers},
+    FormatRow{.kind = Kind::zip,
+              .parse = torch::parse_archive,
+              .verify_headers = torch::verify_archive_headers},
+    FormatRow{
+        .kind = Kind::legacy, .parse = torch::parse_legacy, .verify_headers = torch::verify_legacy},
+    FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse},
+    FormatRow{.kind = Kind::gguf, .parse = gguf::parse, .name_files = name_split},
+    FormatRow{.kind = Kind::json, .name_files = name_shards, .sentence = "is an index of shards"},
+    FormatRow{.kind = Kind::distributed,
+              .name_files = name_data_files,
+              .sentence = "is metadata of torch.distributed.checkpoint"},
 };
 
 const FormatRow* row_of(Kind kind) noexcept {
@@ -43,6 +54,19 @@ Result<const FormatRow*> format_by_head(format::Input& input) {
   return row_of(format::identify_head(head));
 }
 
+// The row of an archive, whose directory tells it. A damaged one is left to torch's parser, which
+// says what is wrong with it.
+const FormatRow* row_of_archive(format::Input& input, const Limits& limits, OpenStats& stats) {
+  const auto began = std::chrono::steady_clock::now();
+  Result<zip::Directory> directory = format::read_directory(*input.file, *input.windows, limits);
+  stats.directory += std::chrono::steady_clock::now() - began;
+  if (directory) input.directory = std::move(*directory);
+  return std::ranges::find_if(table, [&](const FormatRow& row) {
+    return row.kind == Kind::zip &&
+           (row.is_archive == nullptr || (input.directory && row.is_archive(*input.directory)));
+  });
+}
+
 // `tail` is what identify() is told of the end of a file.
 Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   const std::uint64_t size = input.file->size();
@@ -55,7 +79,8 @@ Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
 
 }  // namespace
 
-Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name) {
+Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,
+                                   const Limits& limits, OpenStats& stats) {
   if (sets::is_distributed_metadata(name.filename().native())) return row_of(Kind::distributed);
   if (name.native().ends_with(".distcp"))
     return failure(ErrorCode::invalid_argument,
@@ -70,6 +95,7 @@ Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::
   TRY_ASSIGN(const std::span<const std::byte> tail,
              input.windows->extend_back(size - length, length));
   TRY_ASSIGN(const Kind kind, kind_of(input, tail));
+  if (kind == Kind::zip) return row_of_archive(input, limits, stats);
   if (const FormatRow* const row = row_of(kind); row != nullptr) return row;
   if (name.native().ends_with(".safetensors")) {
     // Which says what is wrong with it as one.

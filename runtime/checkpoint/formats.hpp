@@ -14,14 +14,16 @@ namespace weightmap {
 
 struct FormatRow {
   format::Kind kind;  // of a file's content
+  // Whether a zip archive is of this format rather than of one that stands below; nullptr: any is.
+  bool (*is_archive)(const zip::Directory& directory) = nullptr;
   // Parses one file and proves everything but the mapping. `memory` must outlive what is returned.
   // Counts into `stats`. Throws std::bad_alloc. nullptr for a file that only names others.
   Result<format::Parsed> (*parse)(format::Input& file, const OpenOptions& options, OpenStats& stats,
-                                  std::pmr::memory_resource& memory);
+                                  std::pmr::memory_resource& memory) = nullptr;
   // Compares the place of every storage with what stands before it in its file; nullptr for a
   // format that has nothing there.
   Result<void> (*verify_headers)(format::Input& file, const catalog::Catalog& catalog,
-                                 const Limits& limits);
+                                 const Limits& limits) = nullptr;
   // The files that are a checkpoint together with one of this format; nullptr for a format whose
   // files name no others.
   NameFiles name_files = nullptr;
@@ -29,8 +31,10 @@ struct FormatRow {
 };
 
 // The format of a file by its content. If it is none of ours, the error says what the file is
-// instead. By its name only is guessed at which end to look first, for the sake of reads.
-Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name);
+// instead. By its name only is guessed at which end to look first, for the sake of reads. Leaves in
+// `input` what parse() would read again.
+Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,
+                                   const Limits& limits, OpenStats& stats);
 
 // Parses a file whose row format_of() gave. `row` is changed to another one if the file turns out
 // to be of that format. Precondition: the row has a `parse`.

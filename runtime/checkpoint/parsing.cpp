@@ -12,7 +12,8 @@ Result<void> Parsing::identify(std::size_t leading) {
     inputs_.emplace_back(sources_[i].file, sources_[i].base(), sources_.next_base(), made_->memory);
   if (leading == 0) return {};
   const SourceFile& first = sources_.front();
-  Result<const FormatRow*> row = format_of(inputs_.front(), first.info.path);
+  Result<const FormatRow*> row =
+      format_of(inputs_.front(), first.info.path, options_.limits, stats_);
   if (!row) return tl::unexpected<Error>(first.about(std::move(row.error())));
   row_ = *row;
   return {};

@@ -37,7 +37,8 @@ using Shards = std::vector<std::unique_ptr<Shard>>;
 
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   format::Input input(shard.source->file, 0, shard.source->file.size(), *shard.memory);
-  TRY_ASSIGN(const FormatRow* row, format_of(input, shard.source->info.path));
+  TRY_ASSIGN(const FormatRow* row,
+             format_of(input, shard.source->info.path, options.limits, shard.stats));
   if (row->parse == nullptr)
     return failure(ErrorCode::invalid_argument,
                    std::string(row->sentence) + ", which is opened alone: it names its files");
@@ -280,12 +281,6 @@ bool take_tree(const Shards& shards, format::Parsed& whole) {
   return false;
 }
 
-Result<std::unique_ptr<value::Tree>> empty_tree(std::pmr::memory_resource& memory) {
-  value::Builder build(memory, {std::uint64_t{1} << 16, 1});
-  const value::Cell root = build.dict({});
-  return std::move(build).finish(root);
-}
-
 }  // namespace
 
 Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
@@ -323,7 +318,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
   TRY(check_unlisted(whole.catalog, unlisted));
   describe(shards, parts, unlisted, whole);
   if (index != nullptr || !take_tree(shards, whole)) {
-    TRY_ASSIGN(whole.tree, empty_tree(memory));
+    TRY_ASSIGN(whole.tree, value::empty_dict(memory));
   }
   stats.pickle += were_parsed - began;
   stats.catalog += Clock::now() - were_parsed;

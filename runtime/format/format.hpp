@@ -17,8 +17,10 @@
 
 #include "runtime/bytes/windows.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/format/compressed_storages.hpp"
 #include "runtime/format/tensor_nodes.hpp"
 #include "runtime/value/tree.hpp"
+#include "runtime/zip/directory.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/composed_tensor.hpp"
 #include "weightmap/options.hpp"
@@ -43,17 +45,7 @@ struct Input {
   std::uint64_t base;
   std::uint64_t copies_base;  // behind all files: where CompressedStorage has its bytes
   std::optional<bytes::Windows> windows;
-};
-
-// A storage that the first file holds deflated. Whoever maps the files inflates it into memory, to
-// the position that the catalog has for it.
-struct CompressedStorage {
-  std::string record;         // its name
-  std::uint64_t file_offset;  // of what is compressed
-  std::uint64_t stored_bytes;
-  std::uint64_t position;
-  std::uint64_t nbytes;
-  std::uint32_t crc32;  // 0: the writer did not compute it
+  std::optional<zip::Directory> directory;  // of an archive, if it was read to tell the format
 };
 
 // Of a file that says to be one of several that are a checkpoint together.

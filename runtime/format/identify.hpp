@@ -12,7 +12,7 @@ namespace weightmap::format {
 
 enum class Kind : std::uint8_t {
   unknown,  // describe_foreign() says what it is
-  zip,      // a zip archive: what torch.save has written since 1.6
+  zip,      // a zip archive: what torch.save has written since 1.6, or another format
   legacy,   // a row of pickles and bytes: what torch.save wrote before
   safetensors,
   gguf,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/bytes/windows.hpp"
+#include "runtime/format/format.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -12,6 +13,9 @@ namespace weightmap::format {
 // error says what it is instead.
 Result<zip::Directory> read_directory(const bytes::Source& file, bytes::Windows& windows,
                                       const Limits& limits);
+
+// The directory that was read to tell the format of `input`, else read now.
+Result<zip::Directory> take_directory(Input& input, const Limits& limits);
 
 // The error that says what a file is in which there is no zip archive.
 Result<Error> describe_foreign_file(const bytes::Source& file);

@@ -63,15 +63,6 @@ tl::unexpected<Error> in_file(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-// The largest power of two, up to a page, that all tensors begin at a multiple of.
-std::uint64_t common_alignment(const Catalog& catalog) {
-  constexpr std::uint64_t page = 4096;
-  std::uint64_t bits = page;
-  for (const catalog::StorageEntry& storage : catalog.storages())
-    if (storage.nbytes != 0) bits |= storage.position;
-  return bits & -bits;
-}
-
 }  // namespace
 
 Result<Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats& stats,
@@ -97,7 +88,7 @@ Result<Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats
   parsed.facts.format = Format::safetensors;
   parsed.facts.byteorder = "little";
   parsed.facts.names_torch_safe_only = true;  // it names none
-  parsed.facts.storage_alignment = common_alignment(parsed.catalog);
+  parsed.facts.storage_alignment = format::common_alignment(parsed.catalog);
   parsed.facts.pickle_bytes = text.size();
   stats.storages_by_directory += parsed.catalog.size();
   if (parsed.catalog.size() != 0) stats.strategy = OffsetStrategy::directory;

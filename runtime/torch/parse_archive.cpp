@@ -52,7 +52,7 @@ class ArchiveParser {
   Result<Parsed> run() && {
     Stopwatch stage;
     TRY(read_archive());
-    stats_.directory = stage.lap();
+    stats_.directory += stage.lap();
     if (kind_ == ArchiveKind::exported)
       return parse_exported(input_, directory_, std::move(records_), options_, stats_, memory_);
     TRY(read_pickle());
@@ -95,7 +95,7 @@ class ArchiveParser {
 
 Result<void> ArchiveParser::read_archive() {
   bytes::Windows& windows = *input_.windows;
-  TRY_ASSIGN(directory_, format::read_directory(*input_.file, windows, options_.limits));
+  TRY_ASSIGN(directory_, format::take_directory(input_, options_.limits));
   TRY_ASSIGN(kind_, kind_of(directory_));
   if (kind_ != ArchiveKind::exported) TRY(check_pickle());
   // One read for data.pkl, the small records behind it and the first storage's local header.

@@ -8,7 +8,7 @@
 
 namespace weightmap::torch {
 
-// As format::Format::parse, of an archive whose directory and small records have been read.
+// As FormatRow::parse, of an archive whose directory and small records have been read.
 Result<format::Parsed> parse_exported(format::Input& input, const zip::Directory& directory,
                                       ArchiveRecords records, const OpenOptions& options,
                                       OpenStats& stats, std::pmr::memory_resource& memory);

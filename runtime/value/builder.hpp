@@ -116,4 +116,7 @@ class Builder {
   std::string fault_;  // empty so far
 };
 
+// The tree of a checkpoint that has no values.
+Result<std::unique_ptr<Tree>> empty_dict(std::pmr::memory_resource& memory);
+
 }  // namespace weightmap::value
