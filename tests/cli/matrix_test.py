@@ -143,14 +143,14 @@ def info_globals(cell):
 
 
 SCAN = {"pt": "unsafe", "pt, protocol 5": "unsafe", "legacy": "unsafe", "torchscript": "unsafe",
-        "dcp": "unsafe", "dcp, two ranks": "unsafe", "npz": "not_a_checkpoint"}
+        "dcp": "unsafe", "dcp, two ranks": "unsafe", "npz": "not a checkpoint"}
 
 
 def scan(cell):
     """Of DCP the metadata, which is a pickle."""
     verdict = SCAN.get(cell.form, "safe")
     files = [cell.path / ".metadata"] if cell.form.startswith("dcp") else cell.files()
-    found = cell.json("scan", *files, code=0 if verdict == "safe" else 1)["files"]
+    found = cell.json("scan", *files, code=1 if verdict == "unsafe" else 0)["files"]
     cell.equal({file["verdict"] for file in found}, {verdict})
 
 
