@@ -124,7 +124,7 @@ void check(std::span<const std::byte> content) {
   const bytes::MemorySource source(content);
   format::Input input(source, 0, content.size(), memory);
   OpenStats stats;
-  const Result<format::Parsed> parsed = gguf::parse({&input, 1}, options, stats, memory);
+  const Result<format::Parsed> parsed = gguf::parse(input, options, stats, memory);
   if (parsed) {
     check_catalog(*parsed, content);
     return fuzz::look_at(Value(parsed->tree.get(), parsed->tree->root()));

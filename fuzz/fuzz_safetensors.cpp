@@ -131,7 +131,7 @@ void check_file(std::span<const std::byte> content) {
   const bytes::MemorySource source(content);
   format::Input input(source, 0, content.size(), memory);
   OpenStats stats;
-  const Result<format::Parsed> parsed = safetensors::parse({&input, 1}, options, stats, memory);
+  const Result<format::Parsed> parsed = safetensors::parse(input, options, stats, memory);
   if (!parsed) return check_error(parsed.error(), content.size());
   check_catalog(parsed->catalog, content.size());
   look_at(*parsed->tree);

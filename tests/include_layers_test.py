@@ -26,11 +26,12 @@ LIBRARY = {
 }
 LIBRARY["safetensors"] = (*LIBRARY["format"], "format", "json")
 LIBRARY["gguf"] = (*LIBRARY["format"], "format")
+LIBRARY["npz"] = (*LIBRARY["format"], "format")
 LIBRARY["sets"] = ("base", "bytes", "value", "json")
 LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["format"], "format", "os", "mmap")
-LIBRARY["checkpoint"] = (*LIBRARY["dcp"], "dcp", "os", "mmap", "safetensors", "gguf")
+LIBRARY["checkpoint"] = (*LIBRARY["dcp"], "dcp", "os", "mmap", "safetensors", "gguf", "npz")
 for service in ("verify", "inspect", "write", "cuda"):
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 LIBRARY["write"] += ("archive",)

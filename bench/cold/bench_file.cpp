@@ -70,10 +70,10 @@ Result<TemporaryFolder> write_orders(const std::vector<NamedTensor>& tensors,
 
 }  // namespace
 
-BenchFile::BenchFile(FileResults description, std::string format, std::size_t files,
-                     std::uint64_t sum, TemporaryFolder orders, WatchedFile checkpoint) noexcept
+BenchFile::BenchFile(FileResults description, Format format, std::size_t files, std::uint64_t sum,
+                     TemporaryFolder orders, WatchedFile checkpoint) noexcept
     : description_(std::move(description)),
-      format_(std::move(format)),
+      format_(format),
       files_(files),
       checksum_(sum),
       orders_(std::move(orders)),
@@ -91,30 +91,31 @@ Result<BenchFile> BenchFile::open(const std::string& path, const std::string& na
   if (!watched) return tl::unexpected<Error>(about(path, watched.error()));
   std::uint64_t sum = 0;
   for (const NamedTensor& tensor : tensors) sum += bench::checksum(tensor.view.bytes());
-  return BenchFile(describe(*checkpoint, path, tensors, *first),
-                   std::string(checkpoint->info().format), count_files(*checkpoint), sum,
-                   std::move(*orders), std::move(*watched));
+  return BenchFile(describe(*checkpoint, path, tensors, *first), checkpoint->info().format,
+                   count_files(*checkpoint), sum, std::move(*orders), std::move(*watched));
 }
 
 bool BenchFile::is_torch_file() const noexcept {
-  return files_ == 1 && format_ != "safetensors" && format_ != "gguf" && format_ != "dcp";
+  return files_ == 1 && (is_torch_archive(format_) || format_ == Format::torch_legacy);
 }
 
 WhyNot BenchFile::why_not(Reads reads) const {
+  const std::string format(to_string(format_));
   const std::string what =
-      files_ == 1 ? format_ : format_ + " in " + std::to_string(files_) + " files";
+      files_ == 1 ? format : format + " in " + std::to_string(files_) + " files";
   switch (reads) {
     case Reads::any:
       return {};
     case Reads::torch:
       return is_torch_file() ? WhyNot() : "reads one file of torch, and this is " + what;
     case Reads::safetensors:
-      return is_torch_file() || format_ == "safetensors" ? WhyNot()
-                                                         : "reads safetensors, and this is " + what;
+      return is_torch_file() || format_ == Format::safetensors
+                 ? WhyNot()
+                 : "reads safetensors, and this is " + what;
     case Reads::gguf:
-      return format_ == "gguf" ? WhyNot() : "reads GGUF, and this is " + what;
+      return format_ == Format::gguf ? WhyNot() : "reads GGUF, and this is " + what;
     case Reads::dcp:
-      return format_ == "dcp"
+      return format_ == Format::dcp
                  ? WhyNot()
                  : "reads folders of torch.distributed.checkpoint, and this is " + what;
   }

@@ -9,6 +9,7 @@
 #include "bench/cold/results.hpp"
 #include "bench/cold/states.hpp"
 #include "bench/cold/temporary_folder.hpp"
+#include "weightmap/format.hpp"
 
 namespace weightmap::cli::bench {
 
@@ -43,11 +44,11 @@ class BenchFile {
   void release() noexcept;
 
  private:
-  BenchFile(FileResults description, std::string format, std::size_t files, std::uint64_t checksum,
+  BenchFile(FileResults description, Format format, std::size_t files, std::uint64_t checksum,
             TemporaryFolder orders, WatchedFile checkpoint) noexcept;
 
   FileResults description_;
-  std::string format_;  // as in CheckpointInfo
+  Format format_;
   std::size_t files_;
   std::uint64_t checksum_;
   TemporaryFolder orders_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weightmap/export.hpp"
+#include "weightmap/format.hpp"
 #include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -29,9 +30,7 @@ struct ReservedStorages {
 
 // The fields of `weightmap info`.
 struct CheckpointInfo {
-  // "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "dcp" (a folder of
-  // torch.distributed.checkpoint), or "mixed" for several files of different formats.
-  std::string_view format;
+  Format format = Format::unknown;
   std::uint64_t version = 0;  // of the `version` record, or of GGUF; 1001 for a legacy stream
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"

@@ -13,6 +13,7 @@
 
 #include "weightmap/error.hpp"
 #include "weightmap/export.hpp"
+#include "weightmap/format.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
@@ -60,9 +61,7 @@ struct PickleGlobals {
 
 // A file, or an archive within one.
 struct FileGlobals {
-  // "torch_zip", "torchscript", "zip" (an archive without data.pkl), "torch_legacy" (the stream of
-  // torch before 1.6), "pickle", or "safetensors" or "gguf", which hold none.
-  std::string_view format;
+  Format format = Format::unknown;
   std::vector<PickleGlobals> pickles;
   // Records that contain programs: TorchScript's code, Python's, libraries of machine code. A
   // program that loads such an archive runs them.

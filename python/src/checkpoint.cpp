@@ -180,7 +180,7 @@ nb::object look(const OpenCheckpoint& self, const nb::str& name) {
 nb::dict info(const OpenCheckpoint& self) {
   const CheckpointInfo& info = self.checkpoint().info();
   nb::dict fields;
-  fields["format"] = info.format;
+  fields["format"] = to_string(info.format);
   fields["version"] = info.version;
   fields["format_version"] = info.format_version;
   fields["byteorder"] = info.byteorder;

@@ -726,7 +726,7 @@ REFUSED = {
            "unsafe_globals": "is a directory, expected a regular file",
        }.items() for form in ("shards", "splits", "dcp", "dcp, two ranks")},
     **{("open_for_filling", form): "has no reserved storages"
-       for form in ("pt, protocol 5", "torchscript", "pt2")},
+       for form in ("pt, protocol 5", "torchscript", "pt2", "npz")},
     ("open_for_filling", "legacy"): "is a legacy torch stream, which is no archive",
     ("open_for_filling", "safetensors"): "is a safetensors file, which is no archive",
     ("open_for_filling", "mixed list"): "is a safetensors file, which is no archive",

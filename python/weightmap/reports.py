@@ -47,7 +47,9 @@ __all__ = [
 class Info(Record):
     """What kind of file a checkpoint is."""
 
-    format: str  # "torch_zip", "torchscript", "pt2", "torch_legacy" or "safetensors"; or "mixed"
+    # "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "npz" or "dcp"; of
+    # several files that differ "mixed"
+    format: str
     version: int  # of the record `version`
     format_version: str | None  # of `.format_version`; None before torch 2.7
     byteorder: str  # "little" or "big"

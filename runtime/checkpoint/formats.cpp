@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/gguf/parse_gguf.hpp"
+#include "runtime/npz/parse_npz.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/torch/parse_archive.hpp"
@@ -16,26 +18,29 @@
 namespace weightmap {
 namespace {
 
-struct Row {
-  format::Kind kind;
-  format::Format format;
-};
+using format::Kind;
 
 constexpr std::array table = {
-    Row{format::Kind::zip, {"torch_zip", torch::parse_archive, torch::verify_archive_headers}},
-    Row{format::Kind::legacy, {"torch_legacy", torch::parse_legacy, torch::verify_legacy}},
-    Row{format::Kind::safetensors, {"safetensors", safetensors::parse, nullptr}},
-    Row{format::Kind::gguf, {"gguf", gguf::parse, nullptr}},
-    Row{format::Kind::json, {"index of shards", nullptr, nullptr}},
+    FormatRow{.kind = Kind::zip,
+              .is_archive = npz::is_archive,
+              .parse = npz::parse,
+              .verify_headers = npz::verify_headers},
+    FormatRow{.kind = Kind::zip,
+              .parse = torch::parse_archive,
+              .verify_headers = torch::verify_archive_headers},
+    FormatRow{
+        .kind = Kind::legacy, .parse = torch::parse_legacy, .verify_headers = torch::verify_legacy},
+    FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse},
+    FormatRow{.kind = Kind::gguf, .parse = gguf::parse, .name_files = name_split},
+    FormatRow{.kind = Kind::json, .name_files = name_shards, .sentence = "is an index of shards"},
+    FormatRow{.kind = Kind::distributed,
+              .name_files = name_data_files,
+              .sentence = "is metadata of torch.distributed.checkpoint"},
 };
 
-// Its metadata is a bare pickle, which only its name tells from others.
-constexpr format::Format distributed = {"dcp", nullptr, nullptr};
-
-const format::Format* row_of(format::Kind kind) noexcept {
-  for (const Row& row : table)
-    if (row.kind == kind) return &row.format;
-  return nullptr;
+const FormatRow* row_of(Kind kind) noexcept {
+  const auto row = std::ranges::find(table, kind, &FormatRow::kind);
+  return row == table.end() ? nullptr : row;
 }
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
@@ -43,17 +48,30 @@ bool may_begin_with_metadata(const std::filesystem::path& name) {
   return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf");
 }
 
-Result<const format::Format*> format_by_head(format::Input& input) {
+Result<const FormatRow*> format_by_head(format::Input& input) {
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.cache->bytes(0, std::min(input.file->size(), bytes::first_read)));
   return row_of(format::identify_head(head));
 }
 
+// The row of an archive, whose directory tells it. A damaged one is left to torch's parser, which
+// says what is wrong with it.
+const FormatRow* row_of_archive(format::Input& input, const Limits& limits, OpenStats& stats) {
+  const auto began = std::chrono::steady_clock::now();
+  Result<zip::Directory> directory = format::read_directory(*input.file, *input.cache, limits);
+  stats.directory += std::chrono::steady_clock::now() - began;
+  if (directory) input.directory = std::move(*directory);
+  return std::ranges::find_if(table, [&](const FormatRow& row) {
+    return row.kind == Kind::zip &&
+           (row.is_archive == nullptr || (input.directory && row.is_archive(*input.directory)));
+  });
+}
+
 // `tail` is what identify() is told of the end of a file.
-Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
+Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   const std::uint64_t size = input.file->size();
-  const format::Kind by_tail = format::identify({}, tail, size);
-  if (by_tail != format::Kind::needs_head) return by_tail;
+  const Kind by_tail = format::identify({}, tail, size);
+  if (by_tail != Kind::needs_head) return by_tail;
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
   return format::identify(head, tail, size);
@@ -61,29 +79,29 @@ Result<format::Kind> kind_of(format::Input& input, std::span<const std::byte> ta
 
 }  // namespace
 
-bool is_distributed(const format::Format& format) noexcept { return &format == &distributed; }
-
-Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name) {
-  if (sets::is_distributed_metadata(name.filename().native())) return &distributed;
+Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,
+                                   const Limits& limits, OpenStats& stats) {
+  if (sets::is_distributed_metadata(name.filename().native())) return row_of(Kind::distributed);
   if (name.native().ends_with(".distcp"))
     return failure(ErrorCode::invalid_argument,
                    "is one file of a folder of torch.distributed.checkpoint; open the folder");
   if (may_begin_with_metadata(name)) {
-    TRY_ASSIGN(const format::Format* const format, format_by_head(input));
-    if (format != nullptr) return format;
+    TRY_ASSIGN(const FormatRow* const row, format_by_head(input));
+    if (row != nullptr) return row;
   }
   const std::uint64_t size = input.file->size();
   const std::uint64_t length = std::min<std::uint64_t>(size, bytes::first_read);
   // The window that a zip archive's directory is looked for in, so it is read once.
   TRY_ASSIGN(const std::span<const std::byte> tail,
              input.cache->extend_back(size - length, length));
-  TRY_ASSIGN(const format::Kind kind, kind_of(input, tail));
-  if (const format::Format* const format = row_of(kind); format != nullptr) return format;
+  TRY_ASSIGN(const Kind kind, kind_of(input, tail));
+  if (kind == Kind::zip) return row_of_archive(input, limits, stats);
+  if (const FormatRow* const row = row_of(kind); row != nullptr) return row;
   if (name.native().ends_with(".safetensors")) {
     // Which says what is wrong with it as one.
     TRY_ASSIGN(const std::span<const std::byte> head,
                input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
-    if (!format::describe_stranger(head, size)) return row_of(format::Kind::safetensors);
+    if (!format::describe_stranger(head, size)) return row_of(Kind::safetensors);
   }
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
@@ -91,19 +109,20 @@ Result<const format::Format*> format_of(format::Input& input, const std::filesys
 
 // An archive with something in front of it fails if that is safetensors or GGUF: then it is bytes
 // of a tensor. So no file that is an archive alone is looked at at both ends.
-Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
+Result<format::Parsed> parse_file(const FormatRow*& row, format::Input& input,
                                   const OpenOptions& options, OpenStats& stats,
                                   std::pmr::memory_resource& memory) {
-  Result<format::Parsed> parsed = format.parse({&input, 1}, options, stats, memory);
-  if (parsed || &format != row_of(format::Kind::zip)) return parsed;
+  Result<format::Parsed> parsed = row->parse(input, options, stats, memory);
+  if (parsed || row->kind != Kind::zip) return parsed;
   // What the first ones lent may be gone with what failed.
   input.cache.emplace(*input.file, memory);
   const auto head =
       input.cache->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));
   if (!head) return parsed;
-  const format::Kind kind = format::identify_head(*head);
-  if (kind != format::Kind::safetensors && kind != format::Kind::gguf) return parsed;
-  return row_of(kind)->parse({&input, 1}, options, stats, memory);
+  const Kind kind = format::identify_head(*head);
+  if (kind != Kind::safetensors && kind != Kind::gguf) return parsed;
+  row = row_of(kind);
+  return row->parse(input, options, stats, memory);
 }
 
 }  // namespace weightmap

@@ -2,27 +2,44 @@
 #pragma once
 
 #include <filesystem>
+#include <memory_resource>
+#include <optional>
+#include <string_view>
 
+#include "runtime/checkpoint/named_files.hpp"
 #include "runtime/format/format.hpp"
+#include "runtime/format/identify.hpp"
 
 namespace weightmap {
 
-// The format of a file by its content. If it is none of ours, the error says what the file is
-// instead. By its name only is guessed at which end to look first, for the sake of reads.
-Result<const format::Format*> format_of(format::Input& input, const std::filesystem::path& name);
+struct FormatRow {
+  format::Kind kind;  // of a file's content
+  // Whether a zip archive is of this format rather than of one that stands below; nullptr: any is.
+  bool (*is_archive)(const zip::Directory& directory) = nullptr;
+  // Parses one file and proves everything but the mapping. `memory` must outlive what is returned.
+  // Counts into `stats`. Throws std::bad_alloc. nullptr for a file that only names others.
+  Result<format::Parsed> (*parse)(format::Input& file, const OpenOptions& options, OpenStats& stats,
+                                  std::pmr::memory_resource& memory) = nullptr;
+  // Compares the place of every storage with what stands before it in its file; nullptr for a
+  // format that has nothing there.
+  Result<void> (*verify_headers)(format::Input& file, const catalog::Catalog& catalog,
+                                 const Limits& limits) = nullptr;
+  // The files that are a checkpoint together with one of this format; nullptr for a format whose
+  // files name no others.
+  NameFiles name_files = nullptr;
+  std::string_view sentence = {};  // what a file without `parse` is: "is an index of shards"
+};
 
-// Parses a file of this format, which format_of() told.
-Result<format::Parsed> parse_file(const format::Format& format, format::Input& input,
+// The format of a file by its content. If it is none of ours, the error says what the file is
+// instead. By its name only is guessed at which end to look first, for the sake of reads. Leaves in
+// `input` what parse() would read again.
+Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,
+                                   const Limits& limits, OpenStats& stats);
+
+// Parses a file whose row format_of() gave. `row` is changed to another one if the file turns out
+// to be of that format. Precondition: the row has a `parse`.
+Result<format::Parsed> parse_file(const FormatRow*& row, format::Input& input,
                                   const OpenOptions& options, OpenStats& stats,
                                   std::pmr::memory_resource& memory);
-
-// Of a folder of torch.distributed.checkpoint, which its metadata begins. It has no parse() either:
-// which files there are is known once the metadata is read.
-bool is_distributed(const format::Format& format) noexcept;
-
-// Of an index of shards, which is no checkpoint itself and is not parsed as one.
-inline bool is_index(const format::Format& format) noexcept {
-  return format.parse == nullptr && !is_distributed(format);
-}
 
 }  // namespace weightmap

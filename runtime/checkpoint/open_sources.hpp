@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/checkpoint/sources.hpp"
-#include "runtime/format/format.hpp"
 #include "runtime/sets/hub_cache.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -25,29 +24,29 @@ struct GivenPath {
 
 GivenPath given(const std::filesystem::path& path);
 
-// A file under the protection that the options ask for, which errors call `name`. All options here
-// are complete.
-Result<SourceFile> make_source(os::File file, std::string name, const OpenOptions& options);
+// The files that an open begins with, under the protection that its options ask for.
+struct GivenFiles {
+  std::vector<GivenPath> paths;  // to open them again; none: a descriptor
+  Sources sources = {};
+  std::optional<sets::HubSnapshot> hub = {};  // that the name which was given stands for
+  // How many of the first files are read before the others, which they may name; 0: the sources are
+  // all files, each of which is a checkpoint of its own.
+  std::size_t leading = 0;
 
-// Opens a file and places it. Errors name it.
-Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options);
+  // For errors and messages about the whole.
+  const std::string& shown_name() const noexcept {
+    return paths.empty() ? sources.front().shown_name : paths.front().shown;
+  }
+};
 
-// The same; or if it is a folder, all files of the checkpoint in it; or if there is none, those of
-// the model of this name, of which `hub` says what it stands for.
-Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
-                       std::optional<sets::HubSnapshot>& hub);
+// Nothing of the files is read yet. All options here are complete.
+Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
+Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
 
-// The files that the first of the sources, which is an index or like one, names. They lie beside
-// it, or beside the link by which it was found. `kind`: what errors call it.
-Result<void> add_named_files(Sources& sources, std::span<const std::string> files,
-                             std::string_view kind, const OpenOptions& options);
-
-// The names of all files of a split, by that of one of them and what it says of itself. Fails with
-// corrupt if the name says something else, with invalid_argument if there is none.
-Result<std::vector<std::string>> names_of_split(const std::filesystem::path& path,
-                                                const format::Split& split);
-// All of them, in their order; `part`, which is one of them, is opened again.
-Result<Sources> open_split(const SourceFile& part, const format::Split& split,
-                           const OpenOptions& options);
+// Opens and places files in the folder of `first`, or of the link by which it was found, or below.
+// Errors name the file and end with `why`.
+Result<void> add_beside(Sources& sources, const SourceFile& first,
+                        std::span<const std::string> names, const std::string& why,
+                        const OpenOptions& options);
 
 }  // namespace weightmap

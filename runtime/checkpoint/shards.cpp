@@ -37,16 +37,12 @@ using Shards = std::vector<std::unique_ptr<Shard>>;
 
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   format::Input input(shard.source->file, 0, shard.source->file.size(), *shard.memory);
-  TRY_ASSIGN(const format::Format* const format, format_of(input, shard.source->info.path));
-  if (is_distributed(*format))
+  TRY_ASSIGN(const FormatRow* row,
+             format_of(input, shard.source->info.path, options.limits, shard.stats));
+  if (row->parse == nullptr)
     return failure(ErrorCode::invalid_argument,
-                   "is metadata of torch.distributed.checkpoint, which is opened alone: it names "
-                   "its files");
-  if (is_index(*format))
-    return failure(ErrorCode::invalid_argument,
-                   "is an index of shards, which is opened alone: it names its files");
-  TRY_ASSIGN(format::Parsed parsed,
-             parse_file(*format, input, options, shard.stats, *shard.memory));
+                   std::string(row->sentence) + ", which is opened alone: it names its files");
+  TRY_ASSIGN(format::Parsed parsed, parse_file(row, input, options, shard.stats, *shard.memory));
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported,
                    "has compressed storages, which a shard may not have; open it alone, or "
@@ -206,7 +202,7 @@ void describe(const Shards& shards, const std::vector<catalog::MergePart>& parts
   std::size_t tensors = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const CheckpointInfo& shard = shards[i]->parsed->facts;
-    if (shard.format != facts.format) facts.format = "mixed";
+    if (shard.format != facts.format) facts.format = Format::mixed;
     if (shard.byteorder != facts.byteorder) facts.byteorder = "mixed";
     facts.byteorder_assumed |= shard.byteorder_assumed;
     facts.storage_alignment = std::min(facts.storage_alignment, shard.storage_alignment);
@@ -285,12 +281,6 @@ bool take_tree(const Shards& shards, format::Parsed& whole) {
   return false;
 }
 
-Result<std::unique_ptr<value::Tree>> empty_tree(std::pmr::memory_resource& memory) {
-  value::Builder build(memory, {std::uint64_t{1} << 16, 1});
-  const value::Cell root = build.dict({});
-  return std::move(build).finish(root);
-}
-
 }  // namespace
 
 Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
@@ -328,7 +318,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
   TRY(check_unlisted(whole.catalog, unlisted));
   describe(shards, parts, unlisted, whole);
   if (index != nullptr || !take_tree(shards, whole)) {
-    TRY_ASSIGN(whole.tree, empty_tree(memory));
+    TRY_ASSIGN(whole.tree, value::empty_dict(memory));
   }
   stats.pickle += were_parsed - began;
   stats.catalog += Clock::now() - were_parsed;

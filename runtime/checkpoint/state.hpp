@@ -33,8 +33,12 @@ struct ParsedFiles {
 };
 
 struct Checkpoint::State {
-  State(std::vector<GivenPath> paths, Sources opened, OpenOptions complete)
-      : given(std::move(paths)), sources(std::move(opened)), options(std::move(complete)) {}
+  State(GivenFiles files, OpenOptions complete)
+      : given(std::move(files.paths)),
+        hub(std::move(files.hub)),
+        sources(std::move(files.sources)),
+        leading_files(files.leading),
+        options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -42,11 +46,11 @@ struct Checkpoint::State {
     delete write_watch.load();
   }
 
-  std::vector<GivenPath> given;          // for reopen(); empty for a descriptor
-  std::optional<sets::HubSnapshot> hub;  // the meaning of a given hub name
+  // See GivenFiles.
+  std::vector<GivenPath> given;
+  std::optional<sets::HubSnapshot> hub;
   Sources sources;
-  const format::Format* format = nullptr;  // of several files; else the first determines it
-  bool has_index = false;                  // the first file is an index of the others
+  std::size_t leading_files;
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.
@@ -79,9 +83,7 @@ struct Checkpoint::State {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
   // True if it was made of several files, each a checkpoint of its own.
-  bool is_set() const noexcept {
-    return format == nullptr && sources.size() > (sources.has_copies() ? 2 : 1);
-  }
+  bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
   // True if the guard has replaced a file with zeros, in either mapping.

@@ -60,7 +60,7 @@ Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
   std::vector<Whole> tensors = wholes(metadata, reads, files);
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
-  parsed.facts.format = "dcp";
+  parsed.facts.format = Format::dcp;
   parsed.facts.byteorder =
       is_foreign == (std::endian::native == std::endian::little) ? "big" : "little";
   parsed.facts.storage_alignment = 1;

@@ -167,7 +167,7 @@ Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
   format::Input input(source, 0, source.size(), memory);
   input.cache.emplace(source, memory, end_bytes);
   OpenStats of_item;
-  Result<format::Parsed> parsed = torch::parse_archive({&input, 1}, options, of_item, memory);
+  Result<format::Parsed> parsed = torch::parse_archive(input, options, of_item, memory);
   if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
   for (ItemRead& read : reads)
     if (Result<void> taken = take_from(*parsed, read); !taken)

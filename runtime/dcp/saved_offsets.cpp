@@ -145,7 +145,7 @@ class Joining {
 }  // namespace
 
 bool has_saved_offsets(const format::Parsed& shard) {
-  return shard.facts.format == "safetensors" && info_of(shard).has_value();
+  return shard.facts.format == Format::safetensors && info_of(shard).has_value();
 }
 
 Result<void> join_shards(std::span<const SavedShard> shards, const OpenOptions& options,

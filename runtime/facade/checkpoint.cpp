@@ -7,29 +7,20 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/copies.hpp"
 #include "runtime/checkpoint/demand.hpp"
+#include "runtime/checkpoint/files_of.hpp"
 #include "runtime/checkpoint/freshness.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/checkpoint/verify_headers.hpp"
 #include "runtime/checkpoint/writable.hpp"
 #include "runtime/zip/storage_offsets.hpp"
 
 namespace weightmap {
-namespace {
-
-// `paths` is one path, or the files of a set.
-Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
-                              const OpenOptions& options) {
-  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<Checkpoint::State> state, begin_open(paths, complete));
-  return finish_open(std::move(state));
-}
-
-}  // namespace
-
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
-  return open_paths({&path, 1}, options);
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  return open_paths({&path, 1}, complete);
 }
 
 Result<std::vector<std::filesystem::path>> Checkpoint::files(const std::filesystem::path& path) {
@@ -40,7 +31,8 @@ Result<Checkpoint> Checkpoint::open_files(std::span<const std::filesystem::path>
                                           const OpenOptions& options) {
   if (paths.empty())
     return failure(ErrorCode::invalid_argument, "the list of files to open is empty");
-  return open_paths(paths, options);
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  return open_paths(paths, complete);
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::filesystem::path& path,
@@ -51,8 +43,7 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::fil
 
 Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_open(descriptor, complete));
-  return finish_open(std::move(state));
+  return weightmap::open_descriptor(descriptor, complete);
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -130,10 +121,7 @@ void Checkpoint::tell_refused_writes() const { weightmap::tell_refused_writes(*s
 const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
-Result<Checkpoint> Checkpoint::reopen() const {
-  TRY_ASSIGN(std::unique_ptr<State> state, begin_again(*state_));
-  return finish_open(std::move(state));
-}
+Result<Checkpoint> Checkpoint::reopen() const { return open_again(*state_); }
 
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
   return weightmap::gather(*state_, view, out);

@@ -17,8 +17,10 @@
 
 #include "runtime/bytes/read_cache.hpp"
 #include "runtime/catalog/catalog.hpp"
+#include "runtime/format/compressed_storages.hpp"
 #include "runtime/format/tensor_nodes.hpp"
 #include "runtime/value/tree.hpp"
+#include "runtime/zip/directory.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/composed_tensor.hpp"
 #include "weightmap/options.hpp"
@@ -43,17 +45,7 @@ struct Input {
   std::uint64_t base;
   std::uint64_t copies_base;  // behind all files; CompressedStorage has its bytes from here on
   std::optional<bytes::ReadCache> cache;
-};
-
-// A deflated storage of the first file. The caller that maps the files inflates it into memory, at
-// the position that the catalog has for it.
-struct CompressedStorage {
-  std::string record;         // name of the record
-  std::uint64_t file_offset;  // of the compressed bytes
-  std::uint64_t stored_bytes;
-  std::uint64_t position;
-  std::uint64_t nbytes;
-  std::uint32_t crc32;  // 0: the writer did not compute it
+  std::optional<zip::Directory> directory;  // of an archive, if it was read to tell the format
 };
 
 // For a file that states that it is one of several of a checkpoint.
@@ -79,17 +71,6 @@ struct Parsed {
   // The parser fills in: format, version, format_version, byteorder, byteorder_assumed,
   // storage_alignment, pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;
-};
-
-struct Format {
-  std::string_view name;  // CheckpointInfo::format
-  // Parses and proves everything except the mapping. `memory` must outlive the result. Counts into
-  // `stats`. Throws std::bad_alloc. nullptr for a file that only names other files.
-  Result<Parsed> (*parse)(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
-                          std::pmr::memory_resource& memory);
-  // Compares every storage's place with the header before it; nullptr for a format without headers.
-  Result<void> (*verify_headers)(std::span<Input> files, const catalog::Catalog& catalog,
-                                 const Limits& limits);
 };
 
 }  // namespace weightmap::format

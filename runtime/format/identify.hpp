@@ -12,12 +12,13 @@ namespace weightmap::format {
 
 enum class Kind : std::uint8_t {
   unknown,  // see describe_foreign()
-  zip,      // a zip archive: torch.save's format since 1.6
+  zip,      // a zip archive: torch.save's format since 1.6, NumPy's .npz, or another
   legacy,   // pickles and bytes: torch.save's format before
   safetensors,
   gguf,
-  json,        // JSON text: an index of shards, or a foreign file
-  needs_head,  // the tail is not sufficient
+  json,         // JSON text: an index of shards, or a foreign file
+  distributed,  // metadata of torch.distributed.checkpoint, a pickle, known by its name only
+  needs_head,   // the tail is not sufficient
 };
 
 // The part of the head that describe_foreign() uses.

@@ -54,7 +54,8 @@ Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_r
   for (const ListedTensor& tensor : list.tensors) {
     if (!tensor.is_viewable) continue;
     const catalog::Text name = builder.add_text(tensor.name);
-    builder.add_storage(name, list.data_begin + tensor.begin, tensor.end - tensor.begin, 0);
+    builder.add_storage(name, list.data_begin + tensor.begin, tensor.end - tensor.begin,
+                        tensor.crc32, tensor.source);
     const catalog::TensorInput input{name,
                                      {catalog::Path::is_name, 1},
                                      list.dims.data() + tensor.first_dim,
@@ -73,6 +74,14 @@ Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_r
   if (builder.has_ambiguous_names() || counts.tensors != list.tensors.size())
     TRY(check_names(list));
   return std::move(builder).finish();
+}
+
+std::uint64_t common_alignment(const catalog::Catalog& catalog) {
+  constexpr std::uint64_t page = 4096;
+  std::uint64_t bits = page;
+  for (const catalog::StorageEntry& storage : catalog.storages())
+    if (storage.nbytes != 0) bits |= storage.position;
+  return bits & -bits;
 }
 
 }  // namespace weightmap::format

@@ -20,7 +20,9 @@ struct ListedTensor {
   std::uint32_t first_dim;  // of TensorList::dims: `rank` sizes, then as many strides
   DType dtype;
   std::uint8_t rank;
-  bool is_viewable;  // false: the type's elements are not whole bytes
+  bool is_viewable;          // false: the type's elements are not whole bytes
+  std::uint32_t crc32 = 0;   // of the bytes; 0: unknown
+  std::uint32_t source = 0;  // 1: behind the file, see CompressedStorage
 };
 
 struct TensorList {
@@ -34,5 +36,8 @@ struct TensorList {
 
 // Makes the catalog of the viewable tensors. Fails for a repeated name. Errors refer to the header.
 Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_resource& memory);
+
+// The largest power of two, up to a page, that all storages begin at a multiple of.
+std::uint64_t common_alignment(const catalog::Catalog& catalog);
 
 }  // namespace weightmap::format

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
@@ -41,6 +42,13 @@ Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::Read
   if (directory.error().code != ErrorCode::not_a_checkpoint) return directory;
   TRY_ASSIGN(Error foreign, describe_foreign_file(file));
   return tl::unexpected<Error>(std::move(foreign));
+}
+
+Result<zip::Directory> take_directory(Input& input, const Limits& limits) {
+  if (!input.directory) return read_directory(*input.file, *input.cache, limits);
+  zip::Directory directory = std::move(*input.directory);
+  input.directory.reset();
+  return directory;
 }
 
 Result<Error> describe_foreign_file(const bytes::ByteSource& file) {

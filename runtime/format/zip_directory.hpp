@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/bytes/read_cache.hpp"
+#include "runtime/format/format.hpp"
 #include "runtime/zip/directory.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -12,6 +13,9 @@ namespace weightmap::format {
 // names its actual type.
 Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
                                       const Limits& limits);
+
+// Returns the directory that was read to identify the format of `input`, else reads it.
+Result<zip::Directory> take_directory(Input& input, const Limits& limits);
 
 // Returns the error that names the actual type of a file without a zip archive.
 Result<Error> describe_foreign_file(const bytes::ByteSource& file);

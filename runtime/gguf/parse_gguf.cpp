@@ -8,10 +8,9 @@
 
 namespace weightmap::gguf {
 
-Result<format::Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
-                             OpenStats& stats, std::pmr::memory_resource& memory) {
+Result<format::Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats& stats,
+                             std::pmr::memory_resource& memory) {
   using Clock = std::chrono::steady_clock;
-  format::Input& input = files.front();
   const Clock::time_point began = Clock::now();
   Header header(memory);
   TRY(read_header(header, *input.cache, options.limits, memory));
@@ -21,7 +20,7 @@ Result<format::Parsed> parse(std::span<format::Input> files, const OpenOptions& 
   input.release(stats);
   parsed.tree = std::move(header.metadata.tree);
   parsed.split = header.metadata.split;
-  parsed.facts.format = "gguf";
+  parsed.facts.format = Format::gguf;
   parsed.facts.version = header.version;
   parsed.facts.byteorder = header.is_big_endian ? "big" : "little";
   parsed.facts.names_torch_safe_only = true;  // the file names no globals

@@ -11,8 +11,8 @@
 
 namespace weightmap::gguf {
 
-// See format::Format. Takes one file. The value tree is the dict of its metadata.
-Result<format::Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
-                             OpenStats& stats, std::pmr::memory_resource& memory);
+// See FormatRow::parse. The value tree is the dict of its metadata.
+Result<format::Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats& stats,
+                             std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::gguf

@@ -205,7 +205,9 @@ Result<void> ArchiveScan::run() {
   is_torchscript_ = directory_.find("constants.pkl") != nullptr;
   const bool is_checkpoint = directory_.find(torch::pickle_record) != nullptr;
   if (nesting_ == 0)
-    into_.format = is_torchscript_ ? "torchscript" : is_checkpoint ? "torch_zip" : "zip";
+    into_.format = is_torchscript_ ? Format::torchscript
+                   : is_checkpoint ? Format::torch_zip
+                                   : Format::zip;
   for (const zip::Record& record : directory_.records()) {
     const std::string_view name = directory_.short_name(record);
     const std::size_t before = into_.pickles.size();
@@ -352,7 +354,7 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   TRY_ASSIGN(const format::Kind kind, kind_of_head(file));
   // Safetensors has no pickles; its beginning only looks like one.
   if (!archive && kind == format::Kind::safetensors) {
-    made.format = "safetensors";
+    made.format = Format::safetensors;
     return made;
   }
   TRY_ASSIGN(const bool is_archive, begins_as_archive(file));
@@ -360,13 +362,13 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   if (!is_archive) {
     StreamScan stream(file, options, made);
     TRY_ASSIGN(const bool found, stream.run());
-    if (found && !archive) made.format = stream.is_legacy() ? "torch_legacy" : "pickle";
+    if (found && !archive) made.format = stream.is_legacy() ? Format::torch_legacy : Format::pickle;
     if (found) return made;
   }
   if (archive) return made;
   // GGUF's first four bytes are an opcode, too, so the rest was scanned.
   if (kind != format::Kind::gguf) return tl::unexpected<Error>(archive.error());
-  made.format = "gguf";
+  made.format = Format::gguf;
   return made;
 }
 

@@ -63,20 +63,10 @@ tl::unexpected<Error> in_file(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-// Returns the largest power of two, up to a page, that divides the positions of all tensors.
-std::uint64_t common_alignment(const Catalog& catalog) {
-  constexpr std::uint64_t page = 4096;
-  std::uint64_t bits = page;
-  for (const catalog::StorageEntry& storage : catalog.storages())
-    if (storage.nbytes != 0) bits |= storage.position;
-  return bits & -bits;
-}
-
 }  // namespace
 
-Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options, OpenStats& stats,
+Result<Parsed> parse(format::Input& input, const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
-  format::Input& input = files.front();
   const Clock::time_point began = Clock::now();
   TRY_ASSIGN(const std::uint64_t data_begin, header_end(input, options.limits));
   TRY_ASSIGN(const std::span<const std::byte> text,
@@ -95,10 +85,10 @@ Result<Parsed> parse(std::span<format::Input> files, const OpenOptions& options,
   for (const HeaderTensor& tensor : header.tensors)
     if (!tensor.is_viewable) parsed.facts.unsupported.emplace_back(tensor.name);
   input.release(stats);
-  parsed.facts.format = "safetensors";
+  parsed.facts.format = Format::safetensors;
   parsed.facts.byteorder = "little";
   parsed.facts.names_torch_safe_only = true;  // the file names no globals
-  parsed.facts.storage_alignment = common_alignment(parsed.catalog);
+  parsed.facts.storage_alignment = format::common_alignment(parsed.catalog);
   parsed.facts.pickle_bytes = text.size();
   stats.storages_by_directory += parsed.catalog.size();
   if (parsed.catalog.size() != 0) stats.strategy = OffsetStrategy::directory;

@@ -52,7 +52,7 @@ class ArchiveParser {
   Result<Parsed> run() && {
     Stopwatch stage;
     TRY(read_archive());
-    stats_.directory = stage.lap();
+    stats_.directory += stage.lap();
     if (kind_ == ArchiveKind::exported)
       return parse_exported(input_, directory_, std::move(records_), options_, stats_, memory_);
     TRY(read_pickle());
@@ -95,7 +95,7 @@ class ArchiveParser {
 
 Result<void> ArchiveParser::read_archive() {
   bytes::ReadCache& cache = *input_.cache;
-  TRY_ASSIGN(directory_, format::read_directory(*input_.file, cache, options_.limits));
+  TRY_ASSIGN(directory_, format::take_directory(input_, options_.limits));
   TRY_ASSIGN(kind_, kind_of(directory_));
   if (kind_ != ArchiveKind::exported) TRY(check_pickle());
   // One read covers data.pkl, the small records behind it and the first storage's local header.
@@ -216,7 +216,7 @@ Result<void> ArchiveParser::place(std::uint32_t first_mark) {
 
 void ArchiveParser::describe() {
   CheckpointInfo& facts = parsed_.facts;
-  facts.format = kind_ == ArchiveKind::script ? "torchscript" : "torch_zip";
+  facts.format = kind_ == ArchiveKind::script ? Format::torchscript : Format::torch_zip;
   facts.version = records_.version;
   facts.format_version = records_.format_version;
   facts.byteorder = records_.big_endian ? "big" : "little";
@@ -244,14 +244,13 @@ Result<void> verify_header(const bytes::ByteSource& file, const zip::Directory& 
 
 }  // namespace
 
-Result<Parsed> parse_archive(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
+Result<Parsed> parse_archive(Input& input, const OpenOptions& options, OpenStats& stats,
                              std::pmr::memory_resource& memory) {
-  return ArchiveParser(files.front(), options, stats, memory).run();
+  return ArchiveParser(input, options, stats, memory).run();
 }
 
-Result<void> verify_archive_headers(std::span<Input> files, const catalog::Catalog& catalog,
+Result<void> verify_archive_headers(Input& input, const catalog::Catalog& catalog,
                                     const Limits& limits) {
-  Input& input = files.front();
   TRY_ASSIGN(const zip::Directory directory,
              format::read_directory(*input.file, *input.cache, limits));
   for (const catalog::StorageEntry& storage : catalog.storages()) {

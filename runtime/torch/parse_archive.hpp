@@ -5,12 +5,12 @@
 
 namespace weightmap::torch {
 
-// See format::Format. Takes one file.
-Result<format::Parsed> parse_archive(std::span<format::Input> files, const OpenOptions& options,
+// See FormatRow::parse.
+Result<format::Parsed> parse_archive(format::Input& input, const OpenOptions& options,
                                      OpenStats& stats, std::pmr::memory_resource& memory);
 
 // Reads the central directory again and compares each storage's offset with its local header.
-Result<void> verify_archive_headers(std::span<format::Input> files, const catalog::Catalog& catalog,
+Result<void> verify_archive_headers(format::Input& input, const catalog::Catalog& catalog,
                                     const Limits& limits);
 
 }  // namespace weightmap::torch

@@ -340,7 +340,7 @@ Result<void> ExportedParser::place(const ArchiveRecords& records) {
 
 void ExportedParser::describe(ArchiveRecords records) {
   CheckpointInfo& facts = parsed_.facts;
-  facts.format = "pt2";
+  facts.format = Format::pt2;
   facts.names_torch_safe_only = true;  // the file names no globals
   facts.version = records.version;
   facts.byteorder = records.big_endian ? "big" : "little";

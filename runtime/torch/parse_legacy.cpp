@@ -250,7 +250,7 @@ Result<std::uint64_t> LegacyParser::read_count() {
 
 void LegacyParser::describe() {
   CheckpointInfo& facts = parsed_.facts;
-  facts.format = "torch_legacy";
+  facts.format = Format::torch_legacy;
   facts.version = 1001;
   facts.byteorder = "little";
   facts.storage_alignment = 1;
@@ -260,18 +260,17 @@ void LegacyParser::describe() {
 
 }  // namespace
 
-Result<Parsed> parse_legacy(std::span<Input> files, const OpenOptions& options, OpenStats& stats,
+Result<Parsed> parse_legacy(Input& input, const OpenOptions& options, OpenStats& stats,
                             std::pmr::memory_resource& memory) {
-  return LegacyParser(files.front(), options, stats, memory).run();
+  return LegacyParser(input, options, stats, memory).run();
 }
 
-Result<void> verify_legacy(std::span<Input> files, const catalog::Catalog& catalog,
-                           const Limits& limits) {
+Result<void> verify_legacy(Input& input, const catalog::Catalog& catalog, const Limits& limits) {
   OpenOptions options;
   options.limits = limits;
   OpenStats not_of_the_open;
   std::pmr::unsynchronized_pool_resource memory;
-  TRY_ASSIGN(const Parsed now, parse_legacy(files, options, not_of_the_open, memory));
+  TRY_ASSIGN(const Parsed now, parse_legacy(input, options, not_of_the_open, memory));
   const auto known = catalog.storages();
   const auto found = now.catalog.storages();
   if (std::ranges::equal(known, found, [&](const auto& a, const auto& b) {

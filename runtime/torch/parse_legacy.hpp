@@ -8,12 +8,12 @@
 
 namespace weightmap::torch {
 
-// See format::Format. Takes one file.
-Result<format::Parsed> parse_legacy(std::span<format::Input> files, const OpenOptions& options,
+// See FormatRow::parse.
+Result<format::Parsed> parse_legacy(format::Input& input, const OpenOptions& options,
                                     OpenStats& stats, std::pmr::memory_resource& memory);
 
 // Reads the stream again and compares the place of each storage.
-Result<void> verify_legacy(std::span<format::Input> files, const catalog::Catalog& catalog,
+Result<void> verify_legacy(format::Input& input, const catalog::Catalog& catalog,
                            const Limits& limits);
 
 }  // namespace weightmap::torch

@@ -211,4 +211,10 @@ Result<std::unique_ptr<Tree>> Builder::finish(const Cell& root) && {
   return std::move(tree_);
 }
 
+Result<std::unique_ptr<Tree>> empty_dict(std::pmr::memory_resource& memory) {
+  Builder build(memory, {std::uint64_t{1} << 16, 1});
+  const Cell root = build.dict({});
+  return std::move(build).finish(root);
+}
+
 }  // namespace weightmap::value

@@ -115,4 +115,7 @@ class Builder {
   std::string fault_;  // empty while there is no failure
 };
 
+// The tree of a checkpoint that has no values.
+Result<std::unique_ptr<Tree>> empty_dict(std::pmr::memory_resource& memory);
+
 }  // namespace weightmap::value

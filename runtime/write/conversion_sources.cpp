@@ -56,7 +56,7 @@ std::uint64_t ConversionSources::bytes() const noexcept {
   return all;
 }
 
-bool ConversionSources::is_one(std::string_view format) const noexcept {
+bool ConversionSources::is_one(Format format) const noexcept {
   const Checkpoint& first = checkpoints_.front();
   const bool is_set = first.source_count() > 1 && !first.source(1).is_copy;
   return checkpoints_.size() == 1 && !is_set && first.info().format == format;

@@ -34,8 +34,8 @@ class ConversionSources {
   const std::vector<Checkpoint>& checkpoints() const noexcept { return checkpoints_; }
   Checkpoint take_one() && { return std::move(checkpoints_.front()); }
   std::uint64_t bytes() const noexcept;  // of all files together
-  // True if there is exactly one file, of a format such as "torch_zip".
-  bool is_one(std::string_view format) const noexcept;
+  // True if there is exactly one file, of that format.
+  bool is_one(Format format) const noexcept;
 
   // Returns the tensors, beginning with those in `order`, in its order. Borrowed from this object.
   // Fails with invalid_argument for a repeated name, with not_found for an unknown name in `order`.

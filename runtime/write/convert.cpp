@@ -47,10 +47,10 @@ class NewFolder {
 bool is_kept(const ConversionSources& sources, const ConversionTarget& target,
              const ConvertOptions& options) {
   if (target.has_index || options.max_shard_bytes != 0 || options.tensors_only) return false;
-  if (target.format == WrittenFormat::pt2) return sources.is_one("pt2");
+  if (target.format == WrittenFormat::pt2) return sources.is_one(Format::pt2);
   return target.format == WrittenFormat::pt &&
-         (sources.is_one("torch_zip") || sources.is_one("torchscript") ||
-          sources.is_one("torch_legacy"));
+         (sources.is_one(Format::torch_zip) || sources.is_one(Format::torchscript) ||
+          sources.is_one(Format::torch_legacy));
 }
 
 void set(SafetensorsMetadata& metadata, std::string_view key, std::string_view text) {
@@ -64,7 +64,7 @@ void set(SafetensorsMetadata& metadata, std::string_view key, std::string_view t
 // transformers refuses a file without a format.
 SafetensorsMetadata metadata_of(const ConversionSources& sources, const ConvertOptions& options) {
   SafetensorsMetadata metadata;
-  if (sources.is_one("safetensors"))
+  if (sources.is_one(Format::safetensors))
     for (const auto& [key, text] : sources.checkpoints().front().root().items())
       set(metadata, key.string().value_or(""), text.string().value_or(""));
   set(metadata, "format", "pt");

@@ -121,14 +121,13 @@ void add_metadata(const Checkpoint& checkpoint, const SafetensorsMetadata& kept,
 
 Result<void> add_file(const Checkpoint& checkpoint, const OpenOptions& options,
                       const SafetensorsMetadata& metadata, std::vector<std::string>& names) {
-  const std::string_view format = checkpoint.info().format;
-  if (format == "safetensors") {
+  const Format format = checkpoint.info().format;
+  if (format == Format::safetensors) {
     add_metadata(checkpoint, metadata, names);
     return {};
   }
-  if (format != "pt2") ValuesLeftOut(checkpoint, names);
-  const bool is_archive = format == "torch_zip" || format == "torchscript" || format == "pt2";
-  return is_archive ? add_records(checkpoint, options, names) : Result<void>{};
+  if (format != Format::pt2) ValuesLeftOut(checkpoint, names);
+  return is_torch_archive(format) ? add_records(checkpoint, options, names) : Result<void>{};
 }
 
 // Also covers the files that an index does not name.
@@ -154,11 +153,11 @@ Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const Op
   const CheckpointInfo& info = checkpoint.info();
   std::vector<std::string> names(info.unsupported.begin(), info.unsupported.end());
   // For DCP, values that are not tensors are listed in `unsupported`.
-  if (info.format == "dcp") return names;
+  if (info.format == Format::dcp) return names;
   const bool is_set = checkpoint.source_count() > 1 && !checkpoint.source(1).is_copy;
   // The first file of a split has the values of all its files.
-  TRY(is_set && info.format != "gguf" ? add_files(checkpoint, options, metadata, names)
-                                      : add_file(checkpoint, options, metadata, names));
+  TRY(is_set && info.format != Format::gguf ? add_files(checkpoint, options, metadata, names)
+                                            : add_file(checkpoint, options, metadata, names));
   return names;
 }
 

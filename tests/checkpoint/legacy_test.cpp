@@ -94,7 +94,7 @@ TEST_CASE_FIXTURE(Opened, "reads a legacy stream") {
   CHECK(checkpoint.get("b")->storage == "7");
   CHECK(checkpoint.get("c")->file_offset == stream.head().size() + 8 + 12 + 8);
   CHECK(checkpoint.storage_count() == 2);
-  CHECK(checkpoint.info().format == "torch_legacy");
+  CHECK(checkpoint.info().format == Format::torch_legacy);
   CHECK(checkpoint.info().version == 1001);
   CHECK(checkpoint.info().byteorder == "little");
   CHECK(checkpoint.info().unread_bytes == 0);

@@ -95,7 +95,7 @@ TEST_CASE("the facts of a set are those of all its files") {
   const Set set;
   const Checkpoint checkpoint = opened(set.index);
   const CheckpointInfo& info = checkpoint.info();
-  CHECK(info.format == "safetensors");
+  CHECK(info.format == Format::safetensors);
   CHECK(info.byteorder == "little");
   CHECK(info.tensors == 3);
   CHECK(info.storages == 3);
@@ -448,7 +448,7 @@ TEST_CASE("a folder with one file is opened as this file") {
   other.write("optimizer.bin", torch_zip({{"b", "bb"}}));
   const Checkpoint bin = opened(other.path());
   CHECK(listed(bin) == "a=aa@pytorch_model.bin");
-  CHECK(bin.info().format == "torch_zip");
+  CHECK(bin.info().format == Format::torch_zip);
 }
 
 TEST_CASE("what is wrong with a folder names the folder, what is wrong with a file the file") {
@@ -519,7 +519,7 @@ TEST_CASE("an index of .bin shards opens them, each with storages of its own") {
   CHECK(listed(checkpoint) ==
         "w=wwww@pytorch_model-00001-of-00002.bin, x=xx@pytorch_model-00001-of-00002.bin, "
         "y=yyy@pytorch_model-00002-of-00002.bin");
-  CHECK(checkpoint.info().format == "torch_zip");
+  CHECK(checkpoint.info().format == Format::torch_zip);
   CHECK(checkpoint.info().storages == 3);
   CHECK(checkpoint.info().tensors_not_indexed == 1);
   CHECK(checkpoint.get("w")->storage == "0");
@@ -537,7 +537,7 @@ TEST_CASE("shards may be of different formats") {
   const Checkpoint checkpoint =
       opened(folder.write("index.json", index_of({{"a", "a.bin"}, {"b", "b.safetensors"}})));
   CHECK(listed(checkpoint) == "a=aa@a.bin, b=bb@b.safetensors");
-  CHECK(checkpoint.info().format == "mixed");
+  CHECK(checkpoint.info().format == Format::mixed);
   CHECK(checkpoint.info().byteorder == "little");
 }
 
@@ -562,6 +562,7 @@ TEST_CASE("checksums of .bin shards are compared, and name the shard that differ
   REQUIRE(report.faults.size() == 1);
   CHECK(report.faults[0].file == b.string());
   CHECK(report.faults[0].file_offset == at);
+  CHECK(report.faults[0].message.find("the storage of tensor \"b\"") != std::string::npos);
   OpenOptions options;
   options.verify = Verify::crc;
   const auto failed = Checkpoint::open(index, options);
@@ -682,7 +683,7 @@ TEST_CASE("a list of files of several formats is mixed") {
   const std::vector<fs::path> files = {set.file("x.bin"), set.file(two)};
   const auto checkpoint = Checkpoint::open_files(files);
   REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().format == "mixed");
+  CHECK(checkpoint->info().format == Format::mixed);
   CHECK(listed(*checkpoint) == "d=dd@x.bin, c=ccc@" + two);
   CHECK(checkpoint->info().storage_alignment == 1);
   CHECK(checkpoint->get("d")->file_offset % 64 == 0);

@@ -1,6 +1,4 @@
-// Checkpoints of several files, in a format of this test's own: each file has one tensor of floats.
-//
-//   u64 number of floats | u32 CRC-32 of them | zeros up to byte 4096 | floats
+// Checkpoints of several files, each of which has one tensor of floats from byte 4096 on.
 #include "runtime/checkpoint/sources.hpp"
 
 #include <doctest/doctest.h>
@@ -13,12 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/try.hpp"
-#include "runtime/catalog/builder.hpp"
-#include "runtime/checkpoint/open.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/os/page_size.hpp"
-#include "runtime/value/builder.hpp"
-#include "runtime/zip/crc32.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
@@ -37,54 +31,20 @@ namespace {
 constexpr std::uint64_t payload = 4096;
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-std::string file_of(std::vector<float> floats) {
-  const auto bytes = std::as_bytes(std::span(floats));
-  const std::uint64_t count = floats.size();
-  const std::uint32_t crc = zip::crc32(bytes, 0);
-  std::string file(payload + bytes.size(), '\0');
-  std::memcpy(&file[0], &count, sizeof count);
-  std::memcpy(&file[8], &crc, sizeof crc);
-  std::memcpy(&file[payload], bytes.data(), bytes.size());
+// A safetensors file whose header is padded up to `payload`.
+std::string file_of(const std::string& name, const std::vector<float>& floats) {
+  const std::size_t bytes = floats.size() * sizeof(float);
+  std::string header = "{\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" +
+                       std::to_string(floats.size()) + "],\"data_offsets\":[0," +
+                       std::to_string(bytes) + "]}}";
+  const std::uint64_t length = payload - sizeof length;
+  header.resize(length, ' ');
+  std::string file(payload + bytes, '\0');
+  std::memcpy(&file[0], &length, sizeof length);
+  std::memcpy(&file[sizeof length], header.data(), length);
+  std::memcpy(&file[payload], floats.data(), bytes);
   return file;
 }
-
-Result<format::Parsed> parse_floats(std::span<format::Input> files, const OpenOptions&,
-                                    OpenStats& stats, std::pmr::memory_resource& memory) {
-  format::Parsed parsed(memory);
-  catalog::CatalogBuilder builder({files.size(), files.size(), files.size() * 2, 0, 1, 100},
-                                  memory);
-  builder.add_location("cpu");
-  std::vector<std::int64_t> dims(files.size() * 2, 1);  // stay until all are added
-  for (std::uint32_t i = 0; i < files.size(); ++i) {
-    std::uint64_t count = 0;
-    std::uint32_t crc = 0;
-    TRY_ASSIGN(const std::span<const std::byte> header, files[i].cache->bytes(0, 12));
-    std::memcpy(&count, &header[0], sizeof count);
-    std::memcpy(&crc, &header[8], sizeof crc);
-    dims[2 * i] = static_cast<std::int64_t>(count);
-    builder.add_storage("s" + std::to_string(i), files[i].base + payload, count * sizeof(float),
-                        crc, i);
-    catalog::TensorInput tensor{};
-    tensor.name = builder.add_text("tensor." + std::to_string(i));
-    tensor.path = {catalog::Path::is_name, 0};
-    tensor.dims = &dims[2 * i];
-    tensor.storage = i;
-    tensor.dtype = DType::float32;
-    tensor.rank = 1;
-    if (!builder.add_tensor(tensor))
-      return failure(ErrorCode::corrupt, "tensor " + builder.explain(tensor));
-    files[i].release(stats);
-  }
-  parsed.catalog = std::move(builder).finish();
-  value::Builder tree(memory, {1000, 10});
-  const value::Cell root = tree.none();
-  TRY_ASSIGN(parsed.tree, std::move(tree).finish(root));
-  parsed.facts.format = "floats";
-  parsed.facts.byteorder = "little";
-  return parsed;
-}
-
-constexpr format::Format floats_format{"floats", parse_floats, nullptr};
 
 std::vector<float> counting(std::size_t count, float first) {
   std::vector<float> floats(count);
@@ -99,12 +59,12 @@ constexpr std::uint64_t second_base = 4 * mib;
 
 struct TwoFiles {
   TemporaryFolder folder;
-  fs::path first = folder.write("a.floats", file_of(counting(first_count, 0)));
-  fs::path second = folder.write("b.floats", file_of(counting(second_count, 7)));
+  fs::path first = folder.write("a.safetensors", file_of("tensor.0", counting(first_count, 0)));
+  fs::path second = folder.write("b.safetensors", file_of("tensor.1", counting(second_count, 7)));
 
   Result<Checkpoint> try_open(const OpenOptions& options = {}) const {
     const fs::path paths[] = {first, second};
-    return open_files(paths, floats_format, options);
+    return Checkpoint::open_files(paths, options);
   }
   Checkpoint open(const OpenOptions& options = {}) const {
     Result<Checkpoint> checkpoint = try_open(options);
@@ -141,7 +101,7 @@ TEST_CASE("the files of a checkpoint lie in one mapping, each at a multiple of 2
   CHECK(checkpoint.mapping().size() == second_base + payload + 20000);
   CHECK(reinterpret_cast<std::uintptr_t>(checkpoint.mapping().data()) % (2 * mib) == 0);
   CHECK(checkpoint.info().file_bytes == 2 * payload + 3 * mib + 20000);
-  CHECK(checkpoint.info().format == "floats");
+  CHECK(checkpoint.info().format == Format::safetensors);
   CHECK(checkpoint.generation() == checkpoint.source(0).generation);
 }
 
@@ -161,7 +121,7 @@ TEST_CASE("tensors and storages tell their file and the offset in it") {
   CHECK(second->view.as<float>().value().front() == 7);
   CHECK(last_of(second->view) == 5006);
   CHECK(second->view.data() == checkpoint.mapping().data() + second_base + payload);
-  CHECK(checkpoint.storage(1).key == "s1");
+  CHECK(checkpoint.storage(1).key == "tensor.1");
   CHECK(checkpoint.storage(1).source == 1);
   CHECK(checkpoint.storage(1).payload_offset == payload);
 }
@@ -193,7 +153,7 @@ TEST_CASE("a byte written to a private checkpoint stays in its file's part") {
   REQUIRE_OK(bytes);
   (*bytes)[0] = std::byte{0x55};
   CHECK(checkpoint.mapping()[second_base + payload] == std::byte{0x55});
-  CHECK(test::read_file(files.second) == file_of(counting(second_count, 7)));
+  CHECK(test::read_file(files.second) == file_of("tensor.1", counting(second_count, 7)));
   std::vector<std::byte> copy(20000);
   REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
   CHECK(copy[0] == std::byte{0x55});
@@ -226,7 +186,8 @@ TEST_CASE("copies name the file, the tensor and the offset that were truncated")
   const Checkpoint checkpoint = files.open();
   std::vector<std::byte> copy(20000);
   REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
-  CHECK(std::memcmp(copy.data(), &file_of(counting(second_count, 7))[payload], copy.size()) == 0);
+  CHECK(std::memcmp(copy.data(), &file_of("tensor.1", counting(second_count, 7))[payload],
+                    copy.size()) == 0);
   fs::resize_file(files.second, payload + 100);
   const auto failed = checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy);
   CHECK_FAILS(failed, ErrorCode::io, "tensor \"tensor.1\": ");
@@ -253,7 +214,7 @@ TEST_CASE("the state is that of the file which fares worst") {
 TEST_CASE("opens all files again") {
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();
-  fs::rename(files.folder.write("new", file_of(counting(30, 100))), files.second);
+  fs::rename(files.folder.write("new", file_of("tensor.1", counting(30, 100))), files.second);
   const auto again = checkpoint.reopen();
   REQUIRE_OK(again);
   CHECK(last_of(tensor_of(*again, "tensor.1")) == 129);
@@ -392,20 +353,6 @@ TEST_CASE("counts what is in memory file by file") {
   CHECK(report->tensors[1].anonymous_bytes.value_or(1) > 0);
   CHECK(report->storages[1].source == 1);
   CHECK(report->storages[1].cached_bytes == 20000);
-}
-
-TEST_CASE("checksums name the file of the storage that differs") {
-  const TwoFiles files;
-  std::string damaged = test::read_file(files.second);
-  damaged[payload + 4000] ^= 1;
-  files.folder.write("b.floats", damaged);
-  const Checkpoint checkpoint = files.open();
-  const CrcReport report = checkpoint.verify_crc();
-  CHECK(report.storages_checked == 2);
-  REQUIRE(report.faults.size() == 1);
-  CHECK(report.faults[0].file == files.second.string());
-  CHECK(report.faults[0].file_offset == payload);
-  CHECK(report.faults[0].message.find("the storage of tensor \"tensor.1\"") != std::string::npos);
 }
 
 TEST_CASE("a position leads to its file") {

@@ -19,7 +19,6 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 Facts healthy() {
   Facts facts;
   facts.file = "m.pt";
-  facts.format = "torch_zip";
   facts.around = {.files = {{.path = "/models/m.pt",
                              .bytes = 64 * mib,
                              .file_system = "ext4",

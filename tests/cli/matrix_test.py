@@ -118,7 +118,7 @@ TREE = {
     "pt": "lr: 0.5", "pt, protocol 5": "lr: 0.5", "legacy": "lr: 0.5",
     "torchscript": "training: True", "pt2": "layout: 7", "safetensors": "format: 'pt'",
     "shards": "total_size: 0",
-    "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "dcp": "version: '1.0.0'",
+    "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "npz": "{}", "dcp": "version: '1.0.0'",
     "dcp, two ranks": "version: '1.0.0'",
 }
 
@@ -143,14 +143,14 @@ def info_globals(cell):
 
 
 SCAN = {"pt": "unsafe", "pt, protocol 5": "unsafe", "legacy": "unsafe", "torchscript": "unsafe",
-        "dcp": "unsafe", "dcp, two ranks": "unsafe"}
+        "dcp": "unsafe", "dcp, two ranks": "unsafe", "npz": "not a checkpoint"}
 
 
 def scan(cell):
     """Of DCP the metadata, which is a pickle."""
     verdict = SCAN.get(cell.form, "safe")
     files = [cell.path / ".metadata"] if cell.form.startswith("dcp") else cell.files()
-    found = cell.json("scan", *files, code=0 if verdict == "safe" else 1)["files"]
+    found = cell.json("scan", *files, code=1 if verdict == "unsafe" else 0)["files"]
     cell.equal({file["verdict"] for file in found}, {verdict})
 
 
@@ -293,7 +293,7 @@ def publish(cell):
 READERS = {".pt": format_files.read_torch, ".safetensors": format_files.read_safetensors}
 # What a dict of tensors has not, where that is for the command to say and no part of the format.
 LEFT_OUT = {"pt": ["array", "text", "lr"], "pt, protocol 5": ["lr"],
-            "legacy": ["array", "text", "lr"], "safetensors": [], "shards": [], "dcp": [],
+            "legacy": ["array", "text", "lr"], "safetensors": [], "npz": [], "shards": [], "dcp": [],
             "dcp, two ranks": ["rank", "lr"]}
 
 
@@ -442,7 +442,7 @@ REFUSALS = [
     (("stage",), SEVERAL, "is a checkpoint of several files; stage each of them by its name"),
     (("publish",), SEVERAL,
      "is a checkpoint of several files, which cannot be replaced at one moment"),
-    (("convert",), ("gguf",), "the target must end in .safetensors, .pt"),
+    (("convert",), ("gguf", "npz"), "the target must end in .safetensors, .pt"),
     (("convert",), ("splits",), 'the tensor "blocks" is of q8_0, which safetensors has not'),
     (TO_SAFETENSORS, ("gguf", "splits"),
      'the tensor "blocks" is of q8_0, which safetensors has not'),

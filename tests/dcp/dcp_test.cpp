@@ -97,7 +97,7 @@ TEST_CASE("a tensor of one chunk is one as in any other checkpoint") {
   const TemporaryFolder folder;
   plain().write(folder);
   const Checkpoint checkpoint = opened(folder.path());
-  CHECK(checkpoint.info().format == "dcp");
+  CHECK(checkpoint.info().format == Format::dcp);
   CHECK(names(checkpoint) == std::vector<std::string>{"w"});
   CHECK(composed_tensors(checkpoint).empty());
   CHECK(elements(checkpoint, "w") == "abcdef");

@@ -74,7 +74,7 @@ TEST_CASE("parts of ranks are put together") {
             {{"w", "[2,3]", "defghi"}, {"c", "[2,2]", "1245"}});
   const auto checkpoint = ranks.open();
   REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().format == "safetensors");
+  CHECK(checkpoint->info().format == Format::safetensors);
   CHECK(gathered(*checkpoint, "w") == "abcdefghi");
   CHECK(gathered(*checkpoint, "c") == "123456");
   CHECK(checkpoint->contains("w[1:3, 0:3]"));

@@ -54,7 +54,7 @@ struct Set {
 
 void check_whole(const Result<Checkpoint>& checkpoint, const Set& set) {
   REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().format == "gguf");
+  CHECK(checkpoint->info().format == Format::gguf);
   CHECK(checkpoint->info().tensors == 3);
   REQUIRE(checkpoint->source_count() == 3);
   for (int i = 0; i < 3; ++i)

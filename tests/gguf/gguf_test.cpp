@@ -47,7 +47,7 @@ class File {
         input_(source_, 0, source_.size(), memory()) {
     OpenOptions options;
     options.limits = limits;
-    Result<format::Parsed> result = gguf::parse({&input_, 1}, options, stats, memory());
+    Result<format::Parsed> result = gguf::parse(input_, options, stats, memory());
     if (result)
       parsed.emplace(std::move(*result));
     else
@@ -158,7 +158,7 @@ TEST_CASE("HEADER_EMPTY: a file without metadata and tensors is empty") {
   CHECK(file.root().kind() == Value::Kind::dict);
   CHECK(file.root().item_count() == 0);
   CHECK(file.parsed->catalog.size() == 0);
-  CHECK(file.parsed->facts.format == "gguf");
+  CHECK(file.parsed->facts.format == Format::gguf);
   CHECK(file.parsed->facts.version == 3);
   CHECK(file.parsed->facts.byteorder == "little");
   CHECK(file.parsed->facts.storage_alignment == 32);
@@ -914,7 +914,7 @@ TEST_CASE("a file is GGUF by its content, whatever its name") {
   for (const char* name : {"model.gguf", "model.bin", "model.safetensors", "model"}) {
     const auto checkpoint = Checkpoint::open(folder.write(name, content));
     REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->info().format == "gguf");
+    CHECK(checkpoint->info().format == Format::gguf);
     CHECK(*checkpoint->root().find("general.name")->string() == "tiny");
     const auto tensor = checkpoint->get("w");
     REQUIRE_OK(tensor);
@@ -934,7 +934,7 @@ TEST_CASE("a file of GGUF that ends as a zip archive is GGUF") {
   for (const char* name : {"model.gguf", "model.pt"}) {
     const auto checkpoint = Checkpoint::open(folder.write(name, content));
     REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->info().format == "gguf");
+    CHECK(checkpoint->info().format == Format::gguf);
   }
 }
 

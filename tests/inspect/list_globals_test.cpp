@@ -56,7 +56,7 @@ using Lines = std::vector<std::string>;
 
 TEST_CASE_FIXTURE(Fixture, "lists each name of a checkpoint once, counted, with its place") {
   const FileGlobals globals = list(test::data / "state_dict.pt");
-  CHECK(globals.format == "torch_zip");
+  CHECK(globals.format == Format::torch_zip);
   REQUIRE(globals.pickles.size() == 1);
   const PickleGlobals& pickle = globals.pickles.front();
   CHECK(pickle.record == "data.pkl");
@@ -158,7 +158,7 @@ TEST_CASE_FIXTURE(Fixture, "finds pickles in other records, by their names and b
 TEST_CASE_FIXTURE(Fixture, "looks into archives in archives") {
   const std::string inner = test::read_file(archive({{"data.pkl", evil}}));
   const FileGlobals globals = list(archive({{"data/samples/inner.pt", inner}}));
-  CHECK(globals.format == "zip");
+  CHECK(globals.format == Format::zip);
   REQUIRE(lines(globals) == Lines{"data/samples/inner.pt/data.pkl: posix.system harmful x1"});
   const std::string outer = test::read_file(folder.path() / "archive.pt");
   CHECK(outer.substr(globals.pickles[0].globals[0].file_offset, 6) == "cposix");
@@ -171,7 +171,7 @@ TEST_CASE_FIXTURE(Fixture, "knows TorchScript's own names in its archives and no
   const FileGlobals in_script = list(archive({{"data.pkl", script},
                                               {"constants.pkl", ")."},
                                               {"code/__torch__.py", "class Net(Module):"}}));
-  CHECK(in_script.format == "torchscript");
+  CHECK(in_script.format == Format::torchscript);
   CHECK(in_script.code == Lines{"code/__torch__.py"});
   CHECK(lines(in_script) == Lines{"data.pkl: __torch__.Net.Net torchscript x1",
                                   "data.pkl: torch.jit._pickle.build_intlist torchscript x1"});
@@ -184,7 +184,7 @@ TEST_CASE_FIXTURE(Fixture, "knows TorchScript's own names in its archives and no
     CAPTURE(name);
     REQUIRE_OK(Checkpoint::open(test::data / name, torch_safe));
     const FileGlobals fixture = list(test::data / name);
-    CHECK(fixture.format == "torchscript");
+    CHECK(fixture.format == Format::torchscript);
     CHECK(!fixture.code.empty());
     for (const PickleGlobals& pickle : fixture.pickles) {
       CHECK(!pickle.is_hidden);
@@ -196,7 +196,7 @@ TEST_CASE_FIXTURE(Fixture, "knows TorchScript's own names in its archives and no
 
 TEST_CASE_FIXTURE(Fixture, "lists a bare pickle, of protocol 0 only where it can do nothing else") {
   const FileGlobals globals = list(folder.write("bare.pkl", evil));
-  CHECK(globals.format == "pickle");
+  CHECK(globals.format == Format::pickle);
   CHECK(lines(globals) == Lines{"posix.system harmful x1"});
   // Damaged behind the call: Python has run it by then.
   const FileGlobals cut = list(folder.write("cut.pkl", "cposix\nsystem\n(S'id'\ntR"s));
@@ -211,7 +211,7 @@ TEST_CASE_FIXTURE(Fixture, "lists the five pickles of the stream of before torch
   const std::string stream =
       magic + "\x80\x02M\xe9\x03." + "\x80\x02}." + unknown + "\x80\x02]." + "\x80\x02\xff bytes";
   const FileGlobals globals = list(folder.write("legacy.pt", stream));
-  CHECK(globals.format == "torch_legacy");
+  CHECK(globals.format == Format::torch_legacy);
   CHECK(globals.pickles.size() == 5);
   CHECK(globals.pickles[0].bytes_behind == 0);
   CHECK(lines(globals) == Lines{"fractions.Fraction unknown x1"});
@@ -225,7 +225,7 @@ TEST_CASE_FIXTURE(Fixture, "finds a pickle of more than a megabyte in a bare fil
 TEST_CASE_FIXTURE(Fixture, "finds the pickle before an archive, which torch would take") {
   const std::string inner = test::read_file(archive({{"data.pkl", harmless}}));
   const FileGlobals globals = list(folder.write("both.pt", evil + inner));
-  CHECK(globals.format == "torch_zip");
+  CHECK(globals.format == Format::torch_zip);
   CHECK(lines(globals) ==
         Lines{"data.pkl: collections.OrderedDict torch_safe x1", "posix.system harmful x1"});
 }
@@ -233,10 +233,10 @@ TEST_CASE_FIXTURE(Fixture, "finds the pickle before an archive, which torch woul
 TEST_CASE_FIXTURE(Fixture, "a GGUF file has none, but for one that is a pickle as well") {
   const std::string header = "GGUF\3\0\0\0\0"s;  // a real number to a pickler
   const FileGlobals none = list(folder.write("model.gguf", header + std::string(15, '\0')));
-  CHECK(none.format == "gguf");
+  CHECK(none.format == Format::gguf);
   CHECK(none.pickles.empty());
   const FileGlobals both = list(folder.write("both.gguf", header + evil.substr(2)));
-  CHECK(both.format == "pickle");
+  CHECK(both.format == Format::pickle);
   CHECK(lines(both) == Lines{"posix.system harmful x1"});
 }
 

@@ -65,7 +65,7 @@ class File {
     OpenOptions options;
     options.limits = limits;
     OpenStats stats;
-    Result<format::Parsed> result = safetensors::parse({&input_, 1}, options, stats, memory());
+    Result<format::Parsed> result = safetensors::parse(input_, options, stats, memory());
     if (result)
       parsed.emplace(std::move(*result));
     else
@@ -161,7 +161,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 TEST_CASE("a file without tensors and without metadata is empty") {
   const Opened opened("\2\0\0\0\0\0\0\0{}"s);
   CHECK(opened.checkpoint().tensors().empty());
-  CHECK(opened.checkpoint().info().format == "safetensors");
+  CHECK(opened.checkpoint().info().format == Format::safetensors);
   CHECK(opened.checkpoint().info().tensors == 0);
   CHECK(opened.checkpoint().info().file_bytes == 10);
   CHECK(opened.checkpoint().info().pickle_bytes == 2);
@@ -553,12 +553,12 @@ TEST_CASE("a safetensors file is known by its content, whatever its name and end
   const std::string content = length_of(header.size()) + header + "PK\5\6" + std::string(18, '\0');
   const auto named = Checkpoint::open(folder.write("model.safetensors", content));
   REQUIRE_OK(named);
-  CHECK(named->info().format == "safetensors");
+  CHECK(named->info().format == Format::safetensors);
   CHECK(text_of(named->find("a")->bytes()).substr(0, 4) == "PK\5\6");
   for (const char* name : {"model.pt", "model", "model.json"}) {
     const auto other = Checkpoint::open(folder.write(name, file_of(header, 22)));
     REQUIRE_OK(other);
-    CHECK(other->info().format == "safetensors");
+    CHECK(other->info().format == Format::safetensors);
   }
 }
 
@@ -589,7 +589,7 @@ TEST_CASE("a torch archive as the last tensor does not make an archive of the fi
       CAPTURE(name);
       const auto opened = Checkpoint::open(folder.write(name, content));
       REQUIRE_OK(opened);
-      CHECK(opened->info().format == "safetensors");
+      CHECK(opened->info().format == Format::safetensors);
       REQUIRE(opened->tensors().size() == 2);
       CHECK(opened->tensors()[0].name == "first");
       CHECK(opened->tensors()[1].name == "last");

@@ -105,6 +105,15 @@ def read_safetensors(path):
             for name, tensor in safetensors.torch.load_file(file).items()}
 
 
+def write_npz(path):
+    numpy.savez(path, **{name: tensor.numpy() for name, tensor in tensors().items()})
+
+
+def read_npz(path):
+    with numpy.load(path) as arrays:
+        return {name: torch.from_numpy(arrays[name]) for name in arrays}
+
+
 def write_gguf(path, **options):
     """No tensor of ggml is empty or without dimensions."""
     writer = gguf.GGUFWriter(path, "llama", **options)
@@ -167,6 +176,7 @@ FORMATS = {
     "torchscript": (write_torchscript, read_torchscript, "script.pt"),
     "pt2": (write_pt2, read_pt2, "exported.pt2"),
     "safetensors": (write_safetensors, read_safetensors, "model.safetensors"),
+    "npz": (write_npz, read_npz, "model.npz"),
     "shards": (write_shards, read_safetensors, "shards"),
     "gguf": (write_gguf, read_gguf, "model.gguf"),
     "splits": (write_splits, read_gguf, "splits"),

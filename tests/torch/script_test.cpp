@@ -70,7 +70,7 @@ using Names = std::vector<std::string>;
 TEST_CASE("names the tensors of a module by its attributes") {
   const Result<Checkpoint> opened = Checkpoint::open(data_folder / "torchscript.pt");
   REQUIRE_OK(opened);
-  CHECK(opened->info().format == "torchscript");
+  CHECK(opened->info().format == Format::torchscript);
   CHECK(names_of(*opened) == Names{"linear.weight", "linear.bias"});
   const NamedTensor bias = opened->get("linear.bias").value();
   CHECK(bias.is_parameter);

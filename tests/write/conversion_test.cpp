@@ -230,7 +230,7 @@ TEST_SUITE("convert") {
       OpenOptions options;
       options.verify = Verify::crc;
       const Checkpoint made = opened(copy, options);
-      CHECK(made.info().format == "torch_zip");
+      CHECK(made.info().format == Format::torch_zip);
       CHECK(made.stats().strategy == OffsetStrategy::calculated);
       CHECK(made.storage(0).key == "0");
     }

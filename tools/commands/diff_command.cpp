@@ -60,7 +60,7 @@ struct Sides {
 };
 
 bool is_safetensors(const Checkpoint& checkpoint) {
-  return checkpoint.info().format == "safetensors";
+  return checkpoint.info().format == Format::safetensors;
 }
 
 // True for values that stem from the format alone: safetensors' metadata about its own files, and

@@ -31,7 +31,6 @@ DType parse_wanted(const std::string& text) {
 doctor::Facts look_at(const Checkpoint& checkpoint, const DoctorCommand& options) {
   doctor::Facts facts;
   facts.file = options.file;
-  facts.format = checkpoint.info().format;
   facts.around = surroundings(checkpoint);
   facts.lives_in_memory = lives_in_memory(checkpoint);
   if (const Result<ResidencyReport> seen = residency(checkpoint))

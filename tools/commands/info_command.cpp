@@ -57,7 +57,7 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
     files.push_back({{"path", source.path.native()}, {"bytes", source.bytes}});
   return {{"file", file},
           {"files", files},
-          {"format", info.format},
+          {"format", to_string(info.format)},
           {"version", info.version},
           {"format_version", info.format_version ? Json(*info.format_version) : Json(nullptr)},
           {"byteorder", info.byteorder},
@@ -131,7 +131,7 @@ std::string files_text(const std::vector<SourceInfo>& files, const CheckpointInf
 }
 
 std::string format_text(const CheckpointInfo& info) {
-  std::string text(info.format);
+  std::string text(to_string(info.format));
   if (info.version == 0) return text;  // it has none
   text += ", version " + std::to_string(info.version) + ", format version ";
   return text + (info.format_version ? printable(*info.format_version) : "not stated");
@@ -158,7 +158,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   if (info.unread_bytes != 0)
     block.line("unread", human_bytes(info.unread_bytes) +
-                             (info.format == "gguf"
+                             (info.format == Format::gguf
                                   ? " behind the last tensor"
                                   : " behind the stream: only the first one of a file is read"));
   if (stats.storages_copied != 0)

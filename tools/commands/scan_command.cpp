@@ -63,7 +63,7 @@ UnsafeGlobals unsafe_globals(const FileGlobals& globals) {
 Verdict judge(const FileGlobals& globals) {
   if (!unsafe_globals(globals).empty()) return Verdict::unsafe;
   if (has_fault(globals)) return Verdict::damaged;
-  if (globals.format == "safetensors" || globals.format == "gguf") return Verdict::safe;
+  if (is_header_and_elements(globals.format)) return Verdict::safe;
   if (globals.pickles.empty()) return Verdict::not_a_checkpoint;
   return globals.code.empty() ? Verdict::safe : Verdict::unsafe;
 }
@@ -168,7 +168,8 @@ Json describe_file(const Scanned& file) {
   }
   return {{"file", file.file},
           {"verdict", word_of(file.verdict)},
-          {"format", file.globals.format.empty() ? Json(nullptr) : Json(file.globals.format)},
+          {"format", file.globals.format == Format::unknown ? Json(nullptr)
+                                                            : Json(to_string(file.globals.format))},
           {"unsafe", std::move(globals)},
           {"hidden", std::move(hidden)},
           {"bytes_behind", bytes_behind},
@@ -209,7 +210,9 @@ void print_table(Output& out, const std::vector<Scanned>& files) {
                 [&](std::size_t i) -> std::vector<std::string> {
                   const Scanned& file = files[i];
                   return {std::string(word_of(file.verdict)),
-                          file.globals.format.empty() ? "-" : std::string(file.globals.format),
+                          file.globals.format == Format::unknown
+                              ? "-"
+                              : std::string(to_string(file.globals.format)),
                           printable(file.file), findings_of(file)};
                 });
   std::string line = count(files.size(), "file");

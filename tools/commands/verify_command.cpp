@@ -50,8 +50,7 @@ Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
   findings.storages = checkpoint.storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.headers = true;
-  const std::string_view format = checkpoint.info().format;
-  findings.has_one_header = format == "safetensors" || format == "gguf";
+  findings.has_one_header = is_header_and_elements(checkpoint.info().format);
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
   if (!options.crc) return findings;

@@ -15,8 +15,7 @@ namespace weightmap::cli::doctor {
 
 // The input of all findings; tests construct machines.
 struct Facts {
-  std::string file;    // the user's argument
-  std::string format;  // CheckpointInfo::format
+  std::string file;  // the user's argument
   Surroundings around;
   bool lives_in_memory = false;
   std::optional<Residency> residency;

@@ -44,7 +44,9 @@ Json describe(const FileGlobals& globals) {
                        {"fault", pickle.fault ? describe(*pickle.fault) : Json(nullptr)},
                        {"globals", std::move(listed)}});
   }
-  return {{"format", globals.format}, {"code", globals.code}, {"pickles", std::move(pickles)}};
+  return {{"format", to_string(globals.format)},
+          {"code", globals.code},
+          {"pickles", std::move(pickles)}};
 }
 
 void print(Output& out, const TableStyle& style, const FileGlobals& globals) {

@@ -1,0 +1,34 @@
+// Storages that an archive holds deflated: where they will lie once they are inflated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/zip/directory.hpp"
+#include "runtime/zip/storage_offsets.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::format {
+
+// A storage that the first file holds deflated. Whoever maps the files inflates it into memory, to
+// the position that the catalog has for it.
+struct CompressedStorage {
+  std::string record;         // its name
+  std::uint64_t file_offset;  // of what is compressed
+  std::uint64_t stored_bytes;
+  std::uint64_t position;
+  std::uint64_t nbytes;
+  std::uint32_t crc32;  // 0: the writer did not compute it
+};
+
+// Gives each deflated extent a position from `base` on, as its payload offset. Fails with corrupt
+// for what deflate cannot reach, with limit_exceeded beyond Limits::copied_bytes and copied_ratio.
+// Nothing is allocated for what is to be inflated.
+Result<std::vector<CompressedStorage>> place_compressed(const zip::Directory& directory,
+                                                        std::span<zip::StorageExtent> extents,
+                                                        const Limits& limits, std::uint64_t base);
+
+}  // namespace weightmap::format

@@ -1,0 +1,274 @@
+#include "runtime/npz/parse_npz.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory_resource>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/row_major.hpp"
+#include "runtime/format/compressed_storages.hpp"
+#include "runtime/format/own_storages.hpp"
+#include "runtime/format/zip_directory.hpp"
+#include "runtime/npz/array_header.hpp"
+#include "runtime/value/builder.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/local_header.hpp"
+#include "runtime/zip/record_bytes.hpp"
+
+namespace weightmap::npz {
+namespace {
+
+using format::Input;
+using format::Parsed;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view extension = ".npy";
+
+// `begin`: where the array begins, if the file has it as it is.
+tl::unexpected<Error> about(const zip::Record& record, std::uint64_t begin, Error error) {
+  error.message = "record " + bytes::quote(record.full_name()) + ": " + error.message;
+  error.file_offset = begin + (record.method == zip::Method::stored ? error.file_offset : 0);
+  return tl::unexpected<Error>(std::move(error));
+}
+tl::unexpected<Error> refuse(const zip::Record& record, const std::string& why) {
+  return failure(ErrorCode::corrupt, "record " + bytes::quote(record.full_name()) + ": " + why,
+                 record.header_offset);
+}
+
+Result<ArrayHeader> read_array_header(std::span<const std::byte> front, std::uint64_t array_bytes,
+                                      std::uint32_t most_dims) {
+  TRY_ASSIGN(const std::uint64_t length,
+             header_length(front.first(std::min(front.size(), preamble_bytes))));
+  if (length > array_bytes)
+    return failure(ErrorCode::corrupt,
+                   "has a header of " + bytes::counted(length, "byte") + " and only " +
+                       bytes::counted(array_bytes, "byte") + " in all",
+                   0);
+  return read_header(front.first(length), most_dims);
+}
+
+class Parser {
+ public:
+  Parser(Input& input, const OpenOptions& options, OpenStats& stats,
+         std::pmr::memory_resource& memory)
+      : input_(input),
+        options_(options),
+        stats_(stats),
+        memory_(memory),
+        list_(memory),
+        parsed_(memory) {}
+
+  Result<Parsed> run() && {
+    const Clock::time_point began = Clock::now();
+    TRY(read_directory());
+    TRY(place_records());
+    const Clock::time_point were_placed = Clock::now();
+    for (const zip::StorageExtent& extent : extents_) TRY(add_tensor(extent));
+    const Clock::time_point were_read = Clock::now();
+    TRY(make_catalog());
+    describe();
+    stats_.directory += were_placed - began;
+    stats_.pickle += were_read - were_placed;
+    stats_.catalog += Clock::now() - were_read;
+    return std::move(parsed_);
+  }
+
+ private:
+  struct Member {
+    ArrayHeader header;
+    std::uint32_t front_crc32;  // of the header
+  };
+
+  Result<void> read_directory();
+  Result<void> place_records();
+  Result<void> add_tensor(const zip::StorageExtent& extent);
+  Result<Member> read_member(const zip::Record& record, std::uint64_t payload);
+  Result<Member> read_member(const zip::Record& record, std::uint64_t payload,
+                             std::span<const std::byte> front) const;
+  Result<void> add_dims(const zip::Record& record, const ArrayHeader& header);
+  Result<void> make_catalog();
+  void describe();
+
+  Input& input_;
+  const OpenOptions& options_;
+  OpenStats& stats_;
+  std::pmr::memory_resource& memory_;
+  zip::Directory directory_;
+  std::vector<zip::StorageExtent> extents_;  // of the records: where they lie, or will lie
+  std::vector<std::uint64_t> payloads_;      // of the records, in the file
+  std::uint64_t header_bytes_ = 0;           // of all arrays
+  format::TensorList list_;
+  Parsed parsed_;
+};
+
+Result<void> Parser::read_directory() {
+  TRY_ASSIGN(directory_, format::take_directory(input_, options_.limits));
+  if (directory_.records().size() > options_.limits.tensors)
+    return failure(ErrorCode::limit_exceeded,
+                   "the archive has " + bytes::counted(directory_.records().size(), "record") +
+                       ", more than the limit of " + std::to_string(options_.limits.tensors));
+  for (const zip::Record& record : directory_.records())
+    if (!record.full_name().ends_with(extension))
+      return refuse(record, "is no .npy array, as all other records of the archive are");
+  return {};
+}
+
+// numpy's zip writer follows no rule by which a record's place could be calculated.
+Result<void> Parser::place_records() {
+  for (const zip::Record& record : directory_.records()) {
+    TRY_ASSIGN(const std::uint64_t payload,
+               zip::read_local_header(*input_.file, record, directory_.limit_of(record)));
+    const auto number = static_cast<std::uint32_t>(extents_.size());
+    extents_.push_back({payload, record.size, record.crc32, number});
+    payloads_.push_back(payload);
+    ++stats_.reads;
+    stats_.bytes_read += zip::local_header_length(record);
+  }
+  stats_.local_headers_read += extents_.size();
+  stats_.storages_by_header += extents_.size();
+  if (!extents_.empty()) stats_.strategy = OffsetStrategy::headers;
+  TRY_ASSIGN(parsed_.compressed,
+             format::place_compressed(directory_, extents_, options_.limits, input_.copies_base));
+  return {};
+}
+
+// `front`: the first bytes of the array, with all of its header.
+Result<Parser::Member> Parser::read_member(const zip::Record& record, std::uint64_t payload,
+                                           std::span<const std::byte> front) const {
+  constexpr std::uint32_t most_dims = 64;  // of numpy
+  Result<ArrayHeader> header =
+      read_array_header(front, record.size, std::min(options_.limits.rank, most_dims));
+  if (!header) return about(record, payload, std::move(header.error()));
+  const std::uint32_t sum = zip::crc32(front.first(header->length));
+  return Member{std::move(*header), sum};
+}
+
+Result<Parser::Member> Parser::read_member(const zip::Record& record, std::uint64_t payload) {
+  if (record.method == zip::Method::deflated) {
+    // The elements are inflated once more, to where they are mapped: libdeflate gives no beginning.
+    bytes::ReadCache cache(*input_.file, *std::pmr::new_delete_resource());
+    TRY_ASSIGN(const zip::RecordBytes content,
+               zip::read_record(directory_, record, cache, record.size));
+    stats_.reads += cache.reads();
+    stats_.bytes_read += cache.bytes_read();
+    return read_member(record, payload, content.bytes);
+  }
+  // One read gets the header of any usual array.
+  constexpr std::uint64_t usual_bytes = 256;
+  std::vector<std::byte> front(std::min(record.size, usual_bytes));
+  TRY(input_.file->read(payload, front));
+  const Result<std::uint64_t> length =
+      header_length(std::span(front).first(std::min(front.size(), preamble_bytes)));
+  ++stats_.reads;
+  if (length && *length > front.size() && *length <= record.size) {
+    front.resize(*length);
+    TRY(input_.file->read(payload, front));
+    ++stats_.reads;
+  }
+  stats_.bytes_read += front.size();
+  return read_member(record, payload, front);
+}
+
+// Sizes and strides, in elements.
+Result<void> Parser::add_dims(const zip::Record& record, const ArrayHeader& header) {
+  const std::size_t rank = header.shape.size();
+  std::vector<std::int64_t> sizes = header.shape;
+  std::vector<std::int64_t> strides(rank);
+  if (header.is_fortran_order) std::ranges::reverse(sizes);
+  const bool fits = bytes::row_major_strides(sizes, strides);
+  if (header.is_fortran_order) std::ranges::reverse(strides);
+  std::uint64_t nbytes = element_size(header.dtype);
+  bool is_number = fits;
+  for (const std::int64_t size : header.shape)
+    is_number = is_number && bytes::checked_mul(nbytes, static_cast<std::uint64_t>(size), &nbytes);
+  if (!is_number)
+    return refuse(record, "field \"shape\" has sizes whose product does not fit 64 bits");
+  const std::uint64_t found = record.size - header.length;
+  if (nbytes != found)
+    return refuse(record, "has " + bytes::counted(found, "byte") +
+                              " behind its header, the field \"shape\" says " +
+                              std::to_string(nbytes));
+  list_.dims.insert(list_.dims.end(), header.shape.begin(), header.shape.end());
+  list_.dims.insert(list_.dims.end(), strides.begin(), strides.end());
+  return {};
+}
+
+Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
+  const zip::Record& record = directory_.records()[extent.record];
+  const std::uint64_t payload = payloads_[extent.record];
+  TRY_ASSIGN(const Member member, read_member(record, payload));
+  const ArrayHeader& header = member.header;
+  format::ListedTensor tensor{};
+  tensor.name = record.full_name().substr(0, record.name_length - extension.size());
+  tensor.begin = extent.payload_offset + header.length;
+  tensor.end = extent.payload_offset + record.size;
+  tensor.position = payload;
+  tensor.first_dim = static_cast<std::uint32_t>(list_.dims.size());
+  tensor.dtype = header.dtype;
+  tensor.rank = static_cast<std::uint8_t>(header.shape.size());
+  tensor.is_viewable = true;
+  tensor.crc32 = record.crc32 == 0 ? 0
+                                   : zip::crc32_behind(member.front_crc32, record.crc32,
+                                                       tensor.end - tensor.begin);
+  tensor.source = record.method == zip::Method::deflated ? 1 : 0;
+  TRY(add_dims(record, header));
+  list_.tensors.push_back(tensor);
+  header_bytes_ += header.length;
+  return {};
+}
+
+Result<void> Parser::make_catalog() {
+  TRY_ASSIGN(parsed_.catalog, format::make_catalog(list_, memory_));
+  TRY_ASSIGN(parsed_.tree, value::empty_dict(memory_));
+  input_.release(stats_);
+  return {};
+}
+
+void Parser::describe() {
+  CheckpointInfo& facts = parsed_.facts;
+  facts.format = Format::npz;
+  facts.byteorder = "little";
+  facts.names_torch_safe_only = true;  // it names none
+  facts.storage_alignment = format::common_alignment(parsed_.catalog);
+  facts.pickle_bytes = header_bytes_;
+}
+
+}  // namespace
+
+bool is_archive(const zip::Directory& directory) {
+  if (directory.find("data.pkl") != nullptr || directory.find("archive_format") != nullptr)
+    return false;
+  return std::ranges::any_of(directory.records(), [](const zip::Record& record) {
+    return record.full_name().ends_with(extension);
+  });
+}
+
+Result<Parsed> parse(Input& input, const OpenOptions& options, OpenStats& stats,
+                     std::pmr::memory_resource& memory) {
+  return Parser(input, options, stats, memory).run();
+}
+
+Result<void> verify_headers(Input& input, const catalog::Catalog& catalog, const Limits& limits) {
+  OpenOptions options;
+  options.limits = limits;
+  OpenStats not_of_the_open;
+  std::pmr::unsynchronized_pool_resource memory;
+  TRY_ASSIGN(const Parsed now, parse(input, options, not_of_the_open, memory));
+  // What was inflated lies where there was room for it.
+  if (std::ranges::equal(catalog.storages(), now.catalog.storages(),
+                         [&](const auto& known, const auto& found) {
+                           return known.nbytes == found.nbytes && known.source == found.source &&
+                                  (known.source != 0 || known.position == found.position) &&
+                                  catalog.text(known.key) == now.catalog.text(found.key);
+                         }))
+    return {};
+  return failure(ErrorCode::corrupt, "its arrays are others than when the file was opened");
+}
+
+}  // namespace weightmap::npz
