@@ -27,7 +27,7 @@ Result<std::shared_ptr<sets::ShardIndex>> read_index(const FirstFiles& first) {
     return failure(ErrorCode::limit_exceeded, "the index of shards of " + std::to_string(size) +
                                                   " bytes is longer than the limit of " +
                                                   std::to_string(most));
-  TRY_ASSIGN(const std::span<const std::byte> text, input.windows->bytes(0, size));
+  TRY_ASSIGN(const std::span<const std::byte> text, input.cache->bytes(0, size));
   auto index = std::make_shared<sets::ShardIndex>(
       std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
   TRY(sets::read_shard_index(*index, first.options.limits, first.memory));

@@ -56,7 +56,7 @@ Result<std::unique_ptr<ParsedFiles>> Parsing::finish() && {
     made_->content = std::move(*parsed);
   }
   for (format::Input& input : inputs_)
-    if (input.windows) input.release(stats_);
+    if (input.cache) input.release(stats_);
   return std::move(made_);
 }
 

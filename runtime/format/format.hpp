@@ -29,7 +29,7 @@
 
 namespace weightmap::format {
 
-// One file. Its metadata is read into private memory through `windows`.
+// One file. Its metadata is read into private memory through `cache`.
 struct Input {
   Input(const bytes::ByteSource& from, std::uint64_t at, std::uint64_t behind,
         std::pmr::memory_resource& memory)
