@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def has_tensors_by_name_only(core: _core.Checkpoint) -> bool:
-    """Of a safetensors file, a GGUF file and a set root() is metadata, in which no tensor is."""
-    return core.info()["format"] in ("safetensors", "gguf") or len(core.files()) > 1
+    """Of safetensors, GGUF and npz files and of sets root() is metadata, in which no tensor is."""
+    return core.info()["format"] in ("safetensors", "gguf", "npz") or len(core.files()) > 1
 
 
 def root_at(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:
