@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/support/columns.hpp"
@@ -50,6 +51,12 @@ std::string unlisted_text(const CheckpointInfo& info);
 
 // `error`, with the file's name where the library did not know it.
 Error about(const CommonOptions& options, Error error);
+// The same of what may have failed.
+template <class T>
+Result<T> about(const CommonOptions& options, Result<T> result) {
+  if (!result) result.error() = about(options, std::move(result.error()));
+  return result;
+}
 
 // Each adds one subcommand to `app`; when that is the one that was chosen, parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);

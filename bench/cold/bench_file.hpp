@@ -32,9 +32,9 @@ class BenchFile {
 
   // Whether it is one file of torch, of which engines for safetensors need a conversion.
   bool is_torch_file() const noexcept;
-  // Writes the tensors as safetensors beside the file, with Python's help; this object's end
-  // removes them. Why not, as a sentence; empty if it worked.
-  Result<WhyNot> convert(const std::string& python);
+  // Writes the tensors as safetensors beside the file; this object's end removes them. Why not, as
+  // a sentence; empty if it worked. Fails with io only if interrupted().
+  Result<WhyNot> convert();
 
   // The file that engines read: the conversion, if there is one that they take.
   WatchedFile& watched(Reads reads) noexcept {

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 
@@ -148,7 +149,7 @@ Result<bool> Process::listen() {
   // The time limit is for a signal that comes just before.
   if (::poll(polled, 2, 100) < 0 && errno != EINTR)
     return failure(ErrorCode::io, "cannot wait: " + std::generic_category().message(errno));
-  if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(go_on());
   for (int i = 0; i < 2; ++i) {
     if (streams_[i] < 0 || polled[i].revents == 0) continue;
     char bytes[4096];
@@ -188,21 +189,20 @@ Result<void> Process::drain() {
 }
 
 Result<Finished> Process::finish() {
-  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(drain());
   const int status = wait_for(std::exchange(pid_, -1));
   return Finished{exit_code(status), std::move(texts_[0]), std::move(texts_[1])};
 }
 
 Result<Finished> Process::finish(int wait_status) {
   pid_ = -1;
-  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(drain());
   return Finished{exit_code(wait_status), std::move(texts_[0]), std::move(texts_[1])};
 }
 
 Result<Finished> run_process(const std::vector<std::string>& command) {
-  Result<Process> process = Process::start(command);
-  if (!process) return tl::unexpected<Error>(process.error());
-  return process->finish();
+  TRY_ASSIGN(Process process, Process::start(command));
+  return process.finish();
 }
 
 }  // namespace weightmap::cli::bench

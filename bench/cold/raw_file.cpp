@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {
@@ -40,9 +41,8 @@ Result<std::vector<RawFile>> open_sources(const Checkpoint& checkpoint, int flag
   std::vector<RawFile> files;
   for (std::size_t i = 0; i < checkpoint.source_count(); ++i) {
     if (checkpoint.source(i).is_copy) break;  // memory, behind all files
-    Result<RawFile> file = RawFile::open(checkpoint.source(i).path.string(), flags);
-    if (!file) return tl::unexpected<Error>(file.error());
-    files.push_back(std::move(*file));
+    TRY_ASSIGN(RawFile file, RawFile::open(checkpoint.source(i).path.string(), flags));
+    files.push_back(std::move(file));
   }
   return files;
 }
