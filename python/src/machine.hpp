@@ -6,16 +6,12 @@
 
 #include <utility>
 
+#include "python/src/bindings.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::python {
-
-inline nanobind::object checked(PyObject* made) {
-  if (made == nullptr) throw nanobind::python_error();
-  return nanobind::steal(made);
-}
 
 // What is asked of the machine, and what Python itself knows how to make.
 class Machine {

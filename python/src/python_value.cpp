@@ -1,16 +1,12 @@
 #include "python/src/python_value.hpp"
 
+#include "python/src/bindings.hpp"
 #include "python/src/text.hpp"
 
 namespace weightmap::python {
 namespace {
 
 namespace nb = nanobind;
-
-nb::object checked(PyObject* made) {
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal(made);
-}
 
 // Little-endian two's complement.
 nb::object big_integer(std::span<const std::byte> digits) {
